@@ -1,0 +1,3 @@
+"""fieldbrook: an event node for devices."""
+
+__version__ = "0.1.0"

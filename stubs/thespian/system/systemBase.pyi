@@ -1,0 +1,3 @@
+from datetime import timedelta
+
+MAX_SYSTEM_SHUTDOWN_DELAY: timedelta

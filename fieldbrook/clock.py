@@ -1,0 +1,20 @@
+"""The clocks, behind names that a test can replace."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+Clock = Callable[[], int]
+
+
+def now_ms() -> int:
+    """Unix time in milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+def rfc3339(ms: int) -> str:
+    """Unix milliseconds as RFC 3339 in UTC with milliseconds, e.g. `2026-11-21T06:31:00.123Z`."""
+    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"

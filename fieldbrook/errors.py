@@ -1,0 +1,464 @@
+"""Every failure the node foresees, as one tree.
+
+The raiser knows the cause, so the class carries the answer: the stable `key` and the
+numeric `code` clients match on, the HTTP status, a short `msg`, and whether an end user
+may be shown it. The gateway only renders (`body`). Between processes a failure travels
+as the value `(key, details)`; `from_wire` makes the error again on the other side.
+
+Source: interface document 1.3 and section 9 (the later generation's catalogue wins).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, ClassVar
+
+SOURCE = "srv-applet-mgr"
+
+
+class FieldError:
+    """One entry of `fields` in a validation failure: what, where and why."""
+
+    __slots__ = ("field", "location", "msg")
+
+    def __init__(self, field: str, msg: str, location: str) -> None:
+        self.field = field
+        self.msg = msg
+        self.location = location
+
+    def as_json(self) -> dict[str, str]:
+        """Shape: `{"field": str, "msg": str, "in": "path"|"query"|"header"|"body"}`."""
+        return {"field": self.field, "msg": self.msg, "in": self.location}
+
+
+class NodeError(Exception):
+    """Base class; catching it means: we foresaw this."""
+
+    key: ClassVar[str] = "InternalServerError"  # clients match on it; never reworded
+    status: ClassVar[int] = 500
+    number: ClassVar[int] = 1
+    msg: ClassVar[str] = "internal error"
+    can_be_talk: ClassVar[bool] = True
+    retry_after_s: ClassVar[int | None] = None
+    template: ClassVar[str] = ""
+
+    def __init__(self, **details: str | int) -> None:
+        super().__init__(self.template.format(**details) or self.msg)
+        self.details = details
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), **self.details), ()
+
+    @property
+    def desc(self) -> str:
+        """The detail: what was wrong, with the names and values that were."""
+        return self.template.format(**self.details)
+
+    @property
+    def code(self) -> int:
+        """`status * 1000000 + 999000 + number`, as the catalogue numbers them."""
+        return self.status * 1_000_000 + 999_000 + self.number
+
+    def fields(self) -> list[FieldError] | None:
+        """The offending parameters, for validation failures only."""
+        return None
+
+    def body(self, version: str) -> dict[str, Any]:
+        """The 8-key error body of the interface."""
+        fields = self.fields()
+        return {
+            "key": self.key,
+            "code": self.code,
+            "msg": self.msg,
+            "desc": self.desc,
+            "canBeTalk": self.can_be_talk,
+            "id": "",
+            "sources": [f"{SOURCE}@{version}"],
+            "fields": None if fields is None else [f.as_json() for f in fields],
+        }
+
+
+# ---------------------------------------------------------------- what the client sent
+
+
+class BadRequestError(NodeError):
+    """Parameters are missing or of the wrong form; `fields` says which."""
+
+    key = "badRequest"
+    status = 400
+    msg = "invalid parameters"
+
+    def __init__(self, *fields: FieldError, desc: str = "") -> None:
+        super().__init__()
+        self._fields = list(fields)
+        self._desc = desc
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), *self._fields, desc=self._desc), ()
+
+    @property
+    def desc(self) -> str:
+        """Empty unless the body as a whole was at fault."""
+        return self._desc
+
+    @property
+    def code(self) -> int:
+        """Validation failures have no catalogue number (interface document, 1.3)."""
+        return 400_000_000
+
+    def fields(self) -> list[FieldError] | None:
+        """One entry per offending parameter."""
+        return self._fields
+
+    def __str__(self) -> str:
+        parts = [f"{f.field}: {f.msg}" for f in self._fields]
+        return "; ".join([*([self._desc] if self._desc else []), *parts]) or self.msg
+
+
+class HandlerNotExportedError(NodeError):
+    """A strategy names a handler its module does not have. `field` says where it stood."""
+
+    key = "badRequest"
+    status = 400
+    msg = "invalid parameters"
+    template = "handler {handler} is not exported by the module; its handlers: {available}"
+
+    @property
+    def code(self) -> int:
+        """As every validation failure."""
+        return 400_000_000
+
+    def fields(self) -> list[FieldError]:
+        """The one offending parameter."""
+        return [FieldError(str(self.details["field"]), self.desc, "body")]
+
+
+class MalformedMessageError(BadRequestError):
+    """The body of an event is not a data message."""
+
+
+class PayloadTooLargeError(NodeError):
+    key = "RequestEntityTooLarge"
+    status = 413
+    msg = "Request Entity Too Large"
+    template = "body of {size} bytes; the limit is {limit_bytes}"
+
+
+class UnknownDeployCommandError(NodeError):
+    key = "UnknownDeployCommand"
+    status = 400
+    number = 4
+    msg = "Unknown Deploy Command"
+    template = "{command}"
+
+
+# ---------------------------------------------------------------- who the client is
+
+
+class AuthorizationError(NodeError):
+    """The caller is not who it must be, or carries nothing to show it."""
+
+    key = "Unauthorized"
+    status = 401
+    msg = "Unauthorized"
+    can_be_talk = False
+    template = "{reason}"
+
+
+class InvalidTokenError(AuthorizationError):
+    """A token is absent, malformed, expired or not signed by this node."""
+
+    key = "InvalidToken"
+    number = 2
+    msg = "Invalid Token"
+    can_be_talk = True
+
+
+class InvalidAuthAccountIDError(AuthorizationError):
+    key = "InvalidAuthAccountID"
+    number = 3
+    msg = "Invalid Auth Account ID"
+    can_be_talk = True
+
+
+class PublisherTokenError(AuthorizationError):
+    """The header's token is not that of the header's publisher. Never carries the token."""
+
+    key = "InvalidEventToken"
+    number = 15
+    msg = "Invalid Event Token"
+    can_be_talk = True
+    template = "publisher {pub_id} of project {project}: {reason}"
+
+
+class NoProjectPermissionError(NodeError):
+    key = "NoProjectPermission"
+    status = 401
+    number = 4
+    msg = "No Project Permission"
+    template = "{name}"
+
+
+class NoAdminPermissionError(NodeError):
+    key = "NoAdminPermission"
+    status = 401
+    number = 6
+    msg = "No Admin Permission"
+    template = "{reason}"
+
+
+class InvalidOldPasswordError(NodeError):
+    key = "InvalidOldPassword"
+    status = 401
+    number = 7
+    msg = "Invalid Old Password"
+
+
+class InvalidNewPasswordError(NodeError):
+    """The new password is the old one."""
+
+    key = "InvalidNewPassword"
+    status = 401
+    number = 8
+    msg = "Invalid New Password"
+
+
+class InvalidPasswordError(NodeError):
+    key = "InvalidPassword"
+    status = 401
+    number = 9
+    msg = "Invalid Password"
+
+
+class DisabledAccountError(NodeError):
+    key = "DisabledAccount"
+    status = 403
+    number = 2
+    msg = "Disabled Account"
+    template = "account {account}"
+
+
+class UploadFileSizeLimitError(NodeError):
+    key = "UploadFileSizeLimit"
+    status = 403
+    number = 4
+    msg = "Upload File Size Limit"
+    template = "file of {size} bytes; the limit is {limit_bytes}"
+
+
+class UploadFileMd5UnmatchedError(NodeError):
+    key = "UploadFileMd5Unmatched"
+    status = 403
+    number = 5
+    msg = "Upload File Md5 Unmatched"
+    template = "the file's md5 is {actual}, the request says {stated}"
+
+
+# ---------------------------------------------------------------- what does not exist
+
+
+class NotFoundError(NodeError):
+    key = "NotFound"
+    status = 404
+    number = 1
+    msg = "NotFound"
+    template = "{what}"
+
+
+class ProjectNotFoundError(NotFoundError):
+    key = "ProjectNotFound"
+    number = 2
+    msg = "Project Not Found"
+    template = "project {project}"
+
+
+class ResourceNotFoundError(NotFoundError):
+    key = "ResourceNotFound"
+    number = 4
+    msg = "Resource Not Found"
+    template = "resource {resource}"
+
+
+class AppletNotFoundError(NotFoundError):
+    key = "AppletNotFound"
+    number = 5
+    msg = "Applet Not Found"
+    template = "applet {applet}"
+
+
+class InstanceNotFoundError(NotFoundError):
+    key = "InstanceNotFound"
+    number = 6
+    msg = "Instance Not Found"
+    template = "instance {instance}"
+
+
+class StrategyNotFoundError(NotFoundError):
+    key = "StrategyNotFound"
+    number = 7
+    msg = "Strategy Not Found"
+    template = "{what}"
+
+
+class PublisherNotFoundError(NotFoundError):
+    key = "PublisherNotFound"
+    number = 8
+    msg = "Publisher Not Found"
+    template = "publisher {pub_id}"
+
+
+class AccountIdentityNotFoundError(NotFoundError):
+    key = "AccountIdentityNotFound"
+    number = 9
+    msg = "Account Identity Not Found"
+    template = "{username}"
+
+
+class AccountNotFoundError(NotFoundError):
+    key = "AccountNotFound"
+    number = 17
+    msg = "Account Not Found"
+    template = "account {account}"
+
+
+# ---------------------------------------------------------------- what stands in the way
+
+
+class ConflictError(NodeError):
+    key = "Conflict"
+    status = 409
+    number = 1
+    msg = "Conflict conflict error"
+    template = "{what}"
+
+
+class ProjectNameConflictError(ConflictError):
+    key = "ProjectNameConflict"
+    number = 2
+    msg = "Project Name Conflict"
+
+
+class StrategyConflictError(ConflictError):
+    key = "StrategyConflict"
+    number = 5
+    msg = "Strategy Conflict"
+    template = "[app: {applet}] [type: {event_type}] [hdl: {handler}]"
+
+
+class PublisherConflictError(ConflictError):
+    key = "PublisherConflict"
+    number = 7
+    msg = "Publisher Conflict"
+
+
+class AppletNameConflictError(ConflictError):
+    key = "AppletNameConflict"
+    number = 9
+    msg = "Applet Name Conflict"
+
+
+class AccountIdentityConflictError(ConflictError):
+    key = "AccountIdentityConflict"
+    number = 14
+    msg = "Account Identity Conflict"
+
+
+class ResourceInUseError(ConflictError):
+    """A resource that an applet still runs is not removed."""
+
+    key = "ResourceConflict"
+    number = 3
+    msg = "Resource Conflict"
+    template = "resource {resource} is used by applet {applet}"
+
+
+# ---------------------------------------------------------------- what the node cannot do now
+
+
+class TooManyRequestsError(NodeError):
+    """A bounded queue is full: nothing was taken; send again."""
+
+    key = "TooManyRequests"
+    status = 429
+    msg = "Too Many Requests"
+    retry_after_s = 1
+    template = "{what}"
+
+
+class UnavailableError(NodeError):
+    """The part that would answer is not there; nothing was taken; send again."""
+
+    key = "ServiceUnavailable"
+    status = 503
+    msg = "Service Unavailable"
+    retry_after_s = 1
+    template = "{what}"
+
+
+class OutcomeUnknownError(UnavailableError):
+    """The part that was answering went away; it may or may not have committed."""
+
+    key = "OutcomeUnknown"
+    number = 2
+    msg = "Outcome Unknown"
+    template = "{what}: outcome unknown, send again with the same event_id"
+
+
+class EventParkedError(NodeError):
+    """The project died on this event each time it was sent: it is not sent again."""
+
+    key = "EventParked"
+    msg = "Event Parked"
+    template = "event {event_id}: the project died on it twice"
+
+
+class StoreError(NodeError):
+    """The store refused a read or a write: full, corrupt or unreadable."""
+
+    key = "DatabaseError"
+    number = 2
+    msg = "Database Error"
+    can_be_talk = False
+    template = "{reason}"
+
+
+class UploadFileFailedError(NodeError):
+    key = "UploadFileFailed"
+    number = 3
+    msg = "Upload File Failed"
+    template = "{reason}"
+
+
+class ModuleRefusedError(NodeError):
+    """A module that cannot run here: the reason is the toolchain's or the linker's."""
+
+    key = "CreateInstanceFailed"
+    number = 8
+    msg = "Create Instance Failed"
+    template = "{reason}"
+
+
+class SettingsError(NodeError):
+    """A setting has a value the node cannot start with."""
+
+    key = "InvalidSettings"
+    msg = "invalid settings"
+    template = "{reason}"
+
+
+def _tree(cls: type[NodeError]) -> list[type[NodeError]]:
+    return [cls, *(sub for direct in cls.__subclasses__() for sub in _tree(direct))]
+
+
+_BY_NAME: dict[str, type[NodeError]] = {cls.__name__: cls for cls in _tree(NodeError)}
+
+
+def to_wire(error: NodeError) -> tuple[str, dict[str, str | int]]:
+    """A failure as a value that msgpack carries: the class's name and its details."""
+    return type(error).__name__, error.details
+
+
+def from_wire(name: str, details: dict[str, str | int]) -> NodeError:
+    """The error that `to_wire` described; an unknown name becomes a plain NodeError."""
+    cls = _BY_NAME.get(name)
+    return NodeError() if cls is None else cls(**details)

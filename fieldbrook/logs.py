@@ -1,0 +1,47 @@
+"""The node's own log: one line per record on standard error."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+
+from fieldbrook.clock import rfc3339
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-11-21T06:31:00.123Z INFO  fieldbrook.node: listen on :8888`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line; a traceback follows on lines of its own."""
+        line = (
+            f"{rfc3339(int(record.created * 1000))} {record.levelname:<7} "
+            f"{record.name}: {record.getMessage()}"
+        )
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: `time`, `level`, `logger`, `process`, `message`, `error`?."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, a traceback included."""
+        entry = {
+            "time": rfc3339(int(record.created * 1000)),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "process": record.process,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["error"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
+
+
+def configure(level: str, form: str = "text") -> None:
+    """Send records of `level` and above to standard error as `text` or `json`."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    # Tornado repeats each request here; what a client did wrong is in its answer.
+    logging.getLogger("tornado.access").setLevel(logging.ERROR)

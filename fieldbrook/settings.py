@@ -1,0 +1,203 @@
+"""The node's settings: flags, then `FIELDBROOK_*` variables, then a TOML file, then defaults.
+
+Importing this costs 0.1 s, so the command line does it only in commands that run a node.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from fieldbrook.errors import SettingsError
+
+ENVIRONMENT_PREFIX = "FIELDBROOK_"
+CONFIG_VARIABLE = "FIELDBROOK_CONFIG"
+_KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
+_SECRETS = frozenset({"mqtt_password"})
+
+
+def _upper(value: object) -> object:
+    return value.upper() if isinstance(value, str) else value
+
+
+def _empty_is_none(value: object) -> object:
+    return None if value == "" else value
+
+
+Port = Annotated[int, Field(ge=1, le=65_535)]
+Text = Annotated[str | None, BeforeValidator(_empty_is_none)]
+LogLevel = Annotated[
+    Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(_upper)
+]
+
+
+class Settings(BaseSettings):
+    """Everything an operator may set. Make one with `load`, which says what is wrong with a
+    bad value; units are in the names."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX, extra="forbid", frozen=True, validate_default=True
+    )
+
+    data: Path = Field(Path("data"), description="folder of everything the node keeps")
+    bind: str = Field("0.0.0.0", min_length=1, description="of events and MQTT")  # noqa: S104
+    http_port: Port = Field(8888, description="events and management")
+    mqtt_port: Port = Field(1883, description="the embedded broker")
+    dashboard_bind: str = Field("127.0.0.1", min_length=1, description="address of the dashboard")
+    dashboard_port: Port = Field(3000, description="the dashboard")
+    http_gateways: int = Field(1, ge=1, le=64, description="processes that serve http_port")
+    mqtt_broker: Text = Field(None, description="host:port of an external broker")
+    mqtt_username: Text = Field(None, description="at the external broker")
+    mqtt_password: Text = Field(None, repr=False, description="at the external broker")
+    token_lifetime_s: int = Field(3_600, ge=1, le=31_536_000, description="of a login")
+    body_limit_bytes: int = Field(_MIB, ge=_KIB, le=16 * _MIB, description="of one event")
+    upload_limit_bytes: int = Field(10 * _MIB, ge=_KIB, le=256 * _MIB, description="of a module")
+    # Gateways give a project 15 s to answer: a handler's deadline must end well before.
+    deadline_ms: int = Field(5_000, ge=10, le=10_000, description="of one handler run")
+    memory_limit_bytes: int = Field(
+        64 * _MIB, ge=64 * _KIB, le=4 * _GIB, description="of one handler run"
+    )
+    idle_s: int = Field(
+        300, ge=1, le=604_800, description="after which a project's process is stopped"
+    )
+    project_map_bytes: int = Field(
+        _GIB, ge=_MIB, le=1 << 44, description="that one project's store may grow to"
+    )
+    registry_map_bytes: int = Field(
+        4 * _GIB, ge=_MIB, le=1 << 44, description="that the registry may grow to"
+    )
+    log_level: LogLevel = Field("INFO", description="least important records that are logged")
+    log_format: Literal["text", "json"] = Field("text", description="of the node's own log")
+
+    @field_validator("mqtt_broker")
+    @classmethod
+    def _is_host_and_port(cls, value: str | None) -> str | None:
+        if value is not None:
+            split_address(value)
+        return value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """`load` merges the sources, because its errors name the one that was wrong."""
+        return (init_settings,)
+
+
+def load(*, config: Path | None = None, **given: Any) -> Settings:
+    """The settings of this process.
+
+    Args:
+        config: a TOML file; by default the one that `FIELDBROOK_CONFIG` names, else none.
+        given: values from the command line; None means not given.
+
+    Raises:
+        SettingsError: the file cannot be read or has an unknown key, or a value is not
+            allowed. The reason names the setting, the value, its source and what is allowed.
+    """
+    flags = {name: value for name, value in given.items() if value is not None}
+    environment = EnvSettingsSource(Settings)()
+    file_path = config or _config_from_environment()
+    file = {} if file_path is None else _read_file(file_path)
+    merged = {**file, **environment, **flags}
+
+    def source(name: str) -> str:
+        if name in flags:
+            return "--" + name.replace("_", "-")
+        if name in environment:
+            return ENVIRONMENT_PREFIX + name.upper()
+        return str(file_path) if name in file else "the default"
+
+    try:
+        return Settings(**merged)
+    except ValidationError as error:
+        reasons = (_explain(detail, merged, source(_name(detail))) for detail in error.errors())
+        raise SettingsError(reason="; ".join(reasons)) from None
+
+
+def as_environment(settings: Settings) -> dict[str, str]:
+    """The variables that make `load` in another process give the same settings.
+
+    `data` becomes absolute. Settings without a value become empty variables, so that
+    neither an inherited variable nor a file can fill them.
+    """
+    values: Mapping[str, object] = {**settings.model_dump(), "data": settings.data.absolute()}
+    return {
+        ENVIRONMENT_PREFIX + name.upper(): "" if value is None else str(value)
+        for name, value in values.items()
+    }
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """The host and the port of `host:port`; an IPv6 host stands in brackets.
+
+    Raises:
+        ValueError: it is not of that form.
+    """
+    host, colon, port = address.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not host or (":" in host and not bracketed):
+        raise ValueError("must be host:port, e.g. broker.example:1883 or [::1]:1883")
+    if not (port.isascii() and port.isdecimal() and 1 <= int(port) <= 65_535):
+        raise ValueError("must be host:port with a port of 1 to 65535")
+    return host[1:-1] if bracketed else host, int(port)
+
+
+def _config_from_environment() -> Path | None:
+    named = os.environ.get(CONFIG_VARIABLE)
+    return Path(named) if named else None
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise SettingsError(reason=f"settings file {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(reason=f"settings file {path} is not TOML: {error}") from None
+    unknown = sorted(set(values) - set(Settings.model_fields))
+    if unknown:
+        known = ", ".join(sorted(Settings.model_fields))
+        raise SettingsError(
+            reason=f"settings file {path}: unknown setting {', '.join(unknown)}; known are {known}"
+        )
+    return values
+
+
+def _name(detail: ErrorDetails) -> str:
+    return str(detail["loc"][0]) if detail["loc"] else "settings"
+
+
+def _explain(detail: ErrorDetails, values: Mapping[str, Any], source: str) -> str:
+    name = _name(detail)
+    value = "(not shown)" if name in _SECRETS else repr(values.get(name))
+    return f"{name} = {value} (from {source}): {allowed(name, detail['msg'])}"
+
+
+def allowed(name: str, otherwise: str = "") -> str:
+    """What values a setting takes, in words; `otherwise` when its type says nothing more."""
+    schema = Settings.model_json_schema()["properties"].get(name)
+    if schema is None:
+        return f"there is no such setting; there are {', '.join(sorted(Settings.model_fields))}"
+    if "enum" in schema:
+        return f"must be one of {', '.join(schema['enum'])}"
+    if schema.get("type") == "integer":
+        return f"must be a whole number from {schema['minimum']} to {schema['maximum']}"
+    return otherwise.removeprefix("Value error, ")

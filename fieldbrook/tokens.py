@@ -1,0 +1,65 @@
+"""Tokens of accounts and publishers: HS256 JSON Web Tokens of this node's own key.
+
+Claims are upstream's (interface document, 4.2): `Payload` carries the decimal id, `iss`
+the issuer, `exp` Unix seconds where the token expires; a publisher's token also carries
+a random `jti`, so that a rotated token differs from the one before it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import jwt
+
+from fieldbrook.errors import InvalidTokenError
+
+ALGORITHM = "HS256"
+ISSUER = "fieldbrook"
+PUBLISHER_TOKEN_LIMIT = 159  # ESP32 firmware keeps the token in a 160-byte array
+
+
+def issue_account_token(key: bytes, account_id: int, expires_at_s: int) -> str:
+    """A token for the management routes; `expires_at_s` is Unix seconds."""
+    claims = {"Payload": str(account_id), "iss": ISSUER, "exp": expires_at_s}
+    return jwt.encode(claims, key, ALGORITHM)
+
+
+def issue_publisher_token(key: bytes, publisher_id: int) -> str:
+    """A token for a device: no expiry, at most 159 characters."""
+    claims = {"Payload": str(publisher_id), "iss": "fb", "jti": secrets.token_urlsafe(6)}
+    return jwt.encode(claims, key, ALGORITHM)
+
+
+def read_token(key: bytes, token: str, issuer: str = ISSUER) -> int:
+    """The id a token was issued for.
+
+    Raises:
+        InvalidTokenError: empty, malformed, of another algorithm, key or issuer, or
+            expired; the description says which and never contains the token.
+    """
+    if not token:
+        raise InvalidTokenError(reason="token is empty")
+    try:
+        claims: dict[str, Any] = jwt.decode(
+            token, key, algorithms=[ALGORITHM], issuer=issuer, options={"require": ["iss"]}
+        )
+    except jwt.ExpiredSignatureError:
+        raise InvalidTokenError(reason="token is expired") from None
+    except jwt.InvalidAlgorithmError:
+        raise InvalidTokenError(reason=f"token is not signed with {ALGORITHM}") from None
+    except jwt.InvalidSignatureError:
+        raise InvalidTokenError(reason="signature is invalid") from None
+    except jwt.InvalidIssuerError:
+        raise InvalidTokenError(reason="issuer is not this node") from None
+    except jwt.PyJWTError as error:
+        raise InvalidTokenError(reason=f"token is malformed: {error}") from None
+    payload = claims.get("Payload")
+    if not isinstance(payload, str) or not payload.isdecimal():
+        raise InvalidTokenError(reason="token carries no id")
+    return int(payload)
+
+
+def read_publisher_token(key: bytes, token: str) -> int:
+    """As `read_token`, for a publisher's token."""
+    return read_token(key, token, issuer="fb")

@@ -1,0 +1,35 @@
+"""Keys of the handlers' key-value store.
+
+One table per project holds the keys of all its applets: 8 bytes of applet id, then the
+applet's own key. LMDB takes keys of 1 to 511 bytes, so an empty or long key is stored
+under its hash; a marker byte keeps the two kinds apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+_PLAIN, _HASHED = b"k", b"h"
+_PLAIN_LIMIT = 511 - 8 - 1
+
+
+def scope(applet_id: int) -> bytes:
+    """The prefix of all keys of an applet."""
+    return applet_id.to_bytes(8, "big")
+
+
+def stored_key(scope_: bytes, key: bytes) -> bytes:
+    """Where the store keeps an applet's key of any length."""
+    if 0 < len(key) <= _PLAIN_LIMIT:
+        return scope_ + _PLAIN + key
+    return scope_ + _HASHED + hashlib.sha256(key).digest()
+
+
+def plain_prefix(scope_: bytes, prefix: bytes) -> bytes:
+    """The start of every stored key whose own key starts with `prefix`; hashed ones have none."""
+    return scope_ + _PLAIN + prefix
+
+
+def own_key(stored: bytes) -> bytes:
+    """The applet's key of a stored key that is not hashed."""
+    return stored[9:]

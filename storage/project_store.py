@@ -1,0 +1,229 @@
+"""The store of one project: its handlers' key-value pairs and its applet log.
+
+The project's actor is the only writer; gateways read beside it. One batch of events is
+one transaction, synced to disk before any of its events is answered. Log rows ride along
+with the next such transaction, or go in one of their own soon after: losing the last of
+them in a power cut breaks no promise, syncing for each would cost every event.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import lmdb
+import msgspec
+
+from fieldbrook.errors import StoreError
+from fieldbrook.storage import kv
+from fieldbrook.storage.environment import open_environment, reader_check, store_errors
+
+if TYPE_CHECKING:
+    Transaction = lmdb.Transaction[bytes]
+    Database = lmdb._Database
+
+LOG_ROWS_LIMIT = 100_000
+_LOG_SLACK = 1_000  # rows over the limit are dropped a thousand at a time
+_LOG_FLUSH_S = 0.2
+_LOG_PENDING_LIMIT = 4_096
+
+_KV, _LOGS = b"kv", b"applet_log"
+
+
+class LogRow(msgspec.Struct, array_like=True, frozen=True):
+    """One line of an applet log. `time_ms` is Unix milliseconds, `level` a number of the ABI."""
+
+    time_ms: int
+    level: int
+    source: str
+    instance_id: int
+    applet_name: str
+    event_id: str
+    text: str
+
+
+class NumberedRow(NamedTuple):
+    """A row with its place in the log; numbers grow and are never used twice."""
+
+    sequence: int
+    row: LogRow
+
+
+_encode_row = msgspec.msgpack.Encoder().encode
+_decode_row = msgspec.msgpack.Decoder(LogRow).decode
+
+
+def store_path(projects_dir: Path, project_id: int) -> Path:
+    """The folder of a project's store."""
+    return projects_dir / str(project_id)
+
+
+class ProjectStore:
+    """The writing side, owned by the project's actor. Open it after the fork, never before.
+
+    Writes collect in `overlay` until `commit`. Reads see the overlay first, then the last
+    commit.
+    """
+
+    def __init__(self, path: Path, map_size: int) -> None:
+        self._environment = open_environment(path, map_size=map_size)
+        reader_check(self._environment)  # an earlier writer or a gateway may have been killed
+        with store_errors():
+            self._kv = self._environment.open_db(_KV)
+            self._logs = self._environment.open_db(_LOGS)
+            with self._environment.begin(db=self._logs) as txn:
+                self._next_row = _last_sequence(txn) + 1
+        self._reading: Transaction | None = None  # the batch's snapshot, once it has read
+        self.overlay: dict[bytes, bytes] = {}
+        self._rows: list[LogRow] = []
+        self._rows_since = 0.0
+
+    def read(self, stored_key: bytes) -> bytes | None:
+        """The value of a stored key (`kv.stored_key`) as the current batch sees it."""
+        value = self.overlay.get(stored_key)
+        if value is not None:
+            return value
+        with store_errors():
+            if self._reading is None:
+                self._reading = self._environment.begin(db=self._kv)
+            return self._reading.get(stored_key)
+
+    def log(self, row: LogRow) -> None:
+        """Keep a log row for the next commit or flush."""
+        if not self._rows:
+            self._rows_since = time.monotonic()
+        self._rows.append(row)
+
+    def commit(self) -> None:
+        """Put the overlay and the waiting log rows on disk, all or nothing.
+
+        Without key-value writes nothing needs to be durable: log rows then wait until
+        enough of them, or enough time, has gathered.
+
+        Raises:
+            StoreError: the map or the disk is full, or the disk failed. The overlay is
+                dropped: none of the batch happened.
+        """
+        self._end_snapshot()
+        if self.overlay or self._rows_due():
+            overlay, self.overlay = self.overlay, {}
+            rows, self._rows = self._rows, []
+            self._write(overlay, rows)
+
+    def flush_logs(self) -> None:
+        """Write waiting log rows if their time has come; a full store only costs the rows."""
+        if self._rows_due():
+            rows, self._rows = self._rows, []
+            self._write({}, rows)
+
+    def _rows_due(self) -> bool:
+        return bool(self._rows) and (
+            len(self._rows) >= _LOG_PENDING_LIMIT
+            or time.monotonic() - self._rows_since >= _LOG_FLUSH_S
+        )
+
+    def _write(self, overlay: dict[bytes, bytes], rows: list[LogRow]) -> None:
+        with store_errors(), self._environment.begin(write=True) as txn:
+            for key, value in overlay.items():
+                txn.put(key, value, db=self._kv)
+            first = self._next_row
+            for number, row in enumerate(rows, first):
+                key = number.to_bytes(8, "big")
+                txn.put(key, _encode_row(row), db=self._logs, append=True)
+            _drop_old_rows(txn, self._logs)
+        self._next_row = first + len(rows)
+
+    def close(self) -> None:
+        """Write what waits and close. The overlay of an unfinished batch is dropped."""
+        self.overlay = {}
+        self._rows_since = 0.0
+        try:
+            self.flush_logs()
+        finally:
+            self._end_snapshot()
+            self._environment.close()
+
+    def _end_snapshot(self) -> None:
+        if self._reading is not None:
+            self._reading.abort()
+            self._reading = None
+
+
+class ProjectStoreReader:
+    """The reading side, for gateways: each call is a snapshot of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self._environment = open_environment(path, map_size=0, readonly=True)
+        with store_errors():
+            self._kv = self._environment.open_db(_KV, create=False)
+            self._logs = self._environment.open_db(_LOGS, create=False)
+
+    @classmethod
+    def open_if_exists(cls, path: Path) -> ProjectStoreReader | None:
+        """The reader, or None when the project has never run."""
+        if not (path / "data.mdb").exists():
+            return None
+        try:
+            return cls(path)
+        except StoreError:
+            if (path / "data.mdb").stat().st_size == 0:
+                return None  # its actor is opening it for the first time right now
+            raise
+
+    def logs(self, after: int, limit: int) -> list[NumberedRow]:
+        """Rows with a sequence above `after`, oldest first; a negative `after` counts from
+        the end: -20 gives the last 20."""
+        with store_errors(), self._environment.begin(db=self._logs) as txn:
+            if after < 0:
+                after = max(0, _last_sequence(txn) + after)
+            cursor = txn.cursor()
+            found = cursor.set_range((after + 1).to_bytes(8, "big"))
+            rows: Iterable[tuple[bytes, bytes]] = cursor.iternext() if found else ()
+            return [
+                NumberedRow(int.from_bytes(key, "big"), _decode_row(value))
+                for key, value in _first(rows, limit)
+            ]
+
+    def kv_get(self, applet_id: int, key: bytes) -> bytes | None:
+        """The committed value of an applet's key."""
+        with store_errors(), self._environment.begin(db=self._kv) as txn:
+            return txn.get(kv.stored_key(kv.scope(applet_id), key))
+
+    def kv_keys(self, applet_id: int, prefix: bytes, limit: int) -> list[bytes]:
+        """Keys of an applet that start with `prefix`, in byte order; hashed ones have no text."""
+        start = kv.plain_prefix(kv.scope(applet_id), prefix)
+        keys: list[bytes] = []
+        with store_errors(), self._environment.begin(db=self._kv) as txn:
+            cursor = txn.cursor()
+            more = cursor.set_range(start)
+            while more and len(keys) < limit and cursor.key().startswith(start):
+                keys.append(kv.own_key(cursor.key()))
+                more = cursor.next()
+        return keys
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._environment.close()
+
+
+def _first(rows: Iterable[tuple[bytes, bytes]], limit: int) -> Iterable[tuple[bytes, bytes]]:
+    for _, row in zip(range(limit), rows, strict=False):
+        yield row
+
+
+def _last_sequence(txn: Transaction) -> int:
+    cursor = txn.cursor()
+    return int.from_bytes(cursor.key(), "big") if cursor.last() else 0
+
+
+def _drop_old_rows(txn: Transaction, logs: Database) -> None:
+    excess = int(txn.stat(logs)["entries"]) - LOG_ROWS_LIMIT
+    if excess < _LOG_SLACK:
+        return
+    cursor = txn.cursor(db=logs)
+    more = cursor.first()
+    while more and excess > 0:
+        more = cursor.delete()
+        excess -= 1

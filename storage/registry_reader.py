@@ -1,0 +1,214 @@
+"""Reading the registry, from any process, beside its writer.
+
+Every read is a snapshot of its own; `snapshot()` gives several reads the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lmdb
+
+from fieldbrook.model import ADMIN, Account, Applet, Project, Publisher, Resource, Strategy
+from fieldbrook.storage.environment import open_environment, store_error, store_errors
+from fieldbrook.storage.ids import LIMIT, from_key, to_key
+from fieldbrook.storage.registry_tables import CHANGES_CELL, RegistryTables
+from fieldbrook.storage.table import text_key
+
+if TYPE_CHECKING:
+    Transaction = lmdb.Transaction[bytes]
+
+
+class RegistryReads:
+    """The questions the registry answers, over whatever transaction `_reading` gives.
+
+    Every method raises `StoreError` when the store cannot be read.
+    """
+
+    _tables: RegistryTables
+
+    def _reading(self) -> AbstractContextManager[Transaction]:
+        raise NotImplementedError
+
+    def account(self, account_id: int) -> Account | None:
+        """The account with this id."""
+        with self._reading() as txn:
+            return self._tables.accounts.get(txn, account_id)
+
+    def account_named(self, username: str) -> Account | None:
+        """The account with exactly this username."""
+        with self._reading() as txn:
+            return self._tables.accounts.find(txn, "account_names", text_key(username))
+
+    def has_administrator(self) -> bool:
+        """Whether any account has the role ADMIN."""
+        with self._reading() as txn:
+            return self._tables.accounts.holds(txn, "account_roles", text_key(ADMIN) + b"\0")
+
+    def project(self, project_id: int) -> Project | None:
+        """The project with this id."""
+        with self._reading() as txn:
+            return self._tables.projects.get(txn, project_id)
+
+    def project_named(self, name: str) -> Project | None:
+        """The project with exactly this name; names are unique in the node."""
+        with self._reading() as txn:
+            return self._tables.projects.find(txn, "project_names", text_key(name))
+
+    def projects(self, account_id: int | None = None) -> list[Project]:
+        """All projects, or those of one account, in creation order."""
+        with self._reading() as txn:
+            if account_id is None:
+                return list(self._tables.projects.all(txn))
+            return list(self._tables.projects.scan(txn, "account_projects", to_key(account_id)))
+
+    def publisher(self, project_id: int, pub_id: str) -> Publisher | None:
+        """The publisher of a project that `pub_id` names: by key first, else by decimal id."""
+        with self._reading() as txn:
+            key = to_key(project_id) + text_key(pub_id)
+            found = self._tables.publishers.find(txn, "publisher_keys", key)
+        if found is not None or not (identifier := _as_id(pub_id)):
+            return found
+        return self.publisher_with_id(project_id, identifier)
+
+    def publisher_with_id(self, project_id: int, publisher_id: int) -> Publisher | None:
+        """The publisher of a project with this id."""
+        with self._reading() as txn:
+            found = self._tables.publishers.get(txn, publisher_id)
+            return found if found and found.project_id == project_id else None
+
+    def publishers(self, project_id: int) -> list[Publisher]:
+        """The publishers of a project in creation order."""
+        with self._reading() as txn:
+            prefix = to_key(project_id)
+            return list(self._tables.publishers.scan(txn, "project_publishers", prefix))
+
+    def applet(self, applet_id: int) -> Applet | None:
+        """The applet with this id."""
+        with self._reading() as txn:
+            return self._tables.applets.get(txn, applet_id)
+
+    def applet_of_instance(self, instance_id: int) -> Applet | None:
+        """The applet whose one instance has this id."""
+        with self._reading() as txn:
+            if not 0 <= instance_id < LIMIT:
+                return None
+            return self._tables.applets.find(txn, "instances", to_key(instance_id))
+
+    def applets(self, project_id: int) -> list[Applet]:
+        """The applets of a project in creation order."""
+        with self._reading() as txn:
+            return list(self._tables.applets.scan(txn, "project_applets", to_key(project_id)))
+
+    def strategy(self, strategy_id: int) -> Strategy | None:
+        """The strategy with this id."""
+        with self._reading() as txn:
+            return self._tables.strategies.get(txn, strategy_id)
+
+    def strategies(self, project_id: int) -> list[Strategy]:
+        """The strategies of a project in creation order."""
+        with self._reading() as txn:
+            prefix = to_key(project_id)
+            return list(self._tables.strategies.scan(txn, "project_strategies", prefix))
+
+    def strategies_of_applet(self, applet_id: int) -> list[Strategy]:
+        """The strategies of an applet in creation order."""
+        with self._reading() as txn:
+            prefix = to_key(applet_id)
+            return list(self._tables.strategies.scan(txn, "applet_strategies", prefix))
+
+    def resource(self, resource_id: int) -> Resource | None:
+        """The resource with this id."""
+        with self._reading() as txn:
+            return self._tables.resources.get(txn, resource_id)
+
+    def resources(self, account_id: int | None = None) -> list[Resource]:
+        """All resources, or those of one account, in creation order."""
+        with self._reading() as txn:
+            if account_id is None:
+                return list(self._tables.resources.all(txn))
+            own = self._tables.resources.scan(txn, "resource_contents", to_key(account_id))
+            return sorted(own, key=lambda resource: resource.resource_id)
+
+
+class RegistrySnapshot(RegistryReads):
+    """Reads over one transaction, which its owner ends."""
+
+    def __init__(self, tables: RegistryTables, txn: Transaction) -> None:
+        self._tables = tables
+        self._txn = txn
+
+    def _reading(self) -> AbstractContextManager[Transaction]:
+        return nullcontext(self._txn)
+
+    def version(self) -> int:
+        """The change counter as of this snapshot."""
+        return from_key(self._txn.get(CHANGES_CELL, b"", db=self._tables.meta))
+
+
+class RegistryReader(RegistryReads):
+    """A read-only view of the registry; it sees every commit as soon as it is one.
+
+    Open one per process, after the fork. In the writer's own process use
+    `RegistryWriter.reader()`: LMDB refuses to open an environment twice.
+
+    Raises:
+        StoreError: there is no registry in `path`, it is foreign, corrupt or of a newer
+            schema, or may not be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        environment = open_environment(path, map_size=0, readonly=True)
+        try:
+            self._attach(environment, RegistryTables(environment, create=False))
+        except BaseException:
+            environment.close()
+            raise
+
+    @classmethod
+    def sharing(cls, environment: lmdb.Environment, tables: RegistryTables) -> RegistryReader:
+        """A reader over an environment this process has open already; its owner closes it."""
+        reader = cls.__new__(cls)
+        reader._attach(environment, tables)
+        return reader
+
+    def _attach(self, environment: lmdb.Environment, tables: RegistryTables) -> None:
+        self._environment = environment
+        self._tables = tables
+        self._meta = tables.meta
+
+    def version(self) -> int:
+        """The change counter: it moves with every change and at no other time."""
+        try:
+            txn = self._environment.begin(db=self._meta)
+            changes = txn.get(CHANGES_CELL, b"")
+            txn.abort()  # hands the transaction back for renewal
+        except lmdb.Error as error:
+            raise store_error(None, error) from error
+        return from_key(changes)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[RegistrySnapshot]:
+        """Several reads that see the same state; keep it short, it holds pages back."""
+        with self._reading() as txn:
+            yield RegistrySnapshot(self._tables, txn)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Transaction]:
+        with store_errors(), self._environment.begin() as txn:
+            yield txn
+
+    def close(self) -> None:
+        """Close the environment; a shared one stays open as long as its owner wants."""
+        self._environment.close()
+
+
+def _as_id(text: str) -> int:
+    """The id a decimal text stands for; 0, which is never given, for anything else."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= 19):
+        return 0
+    identifier = int(text)
+    return identifier if identifier < LIMIT else 0

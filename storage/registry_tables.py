@@ -1,0 +1,121 @@
+"""The registry's tables, their indexes, and the cell beside them.
+
+`meta` holds the schema version, the change counter and the last id given. The schema is
+raised when a table or an index changes its meaning.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lmdb
+
+from fieldbrook.errors import StoreError
+from fieldbrook.model import Account, Applet, Project, Publisher, Resource, Strategy
+from fieldbrook.storage.environment import store_errors
+from fieldbrook.storage.ids import from_key, to_key
+from fieldbrook.storage.table import OpenTable, Table, text_key
+
+SCHEMA = 1
+META = b"meta"
+SCHEMA_CELL, CHANGES_CELL, LAST_ID_CELL = b"schema", b"changes", b"last_id"
+
+ACCOUNTS = Table(
+    "accounts",
+    Account,
+    lambda a: a.account_id,
+    {
+        "account_names": lambda a: text_key(a.username),
+        "account_roles": lambda a: text_key(a.role) + b"\0" + to_key(a.account_id),
+    },
+)
+PROJECTS = Table(
+    "projects",
+    Project,
+    lambda p: p.project_id,
+    {
+        "project_names": lambda p: text_key(p.name),
+        "account_projects": lambda p: to_key(p.account_id) + to_key(p.project_id),
+    },
+)
+RESOURCES = Table(
+    "resources",
+    Resource,
+    lambda r: r.resource_id,
+    {"resource_contents": lambda r: to_key(r.account_id) + bytes.fromhex(r.sha256)},
+)
+APPLETS = Table(
+    "applets",
+    Applet,
+    lambda a: a.applet_id,
+    {
+        "applet_names": lambda a: to_key(a.project_id) + text_key(a.name),
+        "project_applets": lambda a: to_key(a.project_id) + to_key(a.applet_id),
+        "resource_applets": lambda a: to_key(a.resource_id) + to_key(a.applet_id),
+        "instances": lambda a: to_key(a.instance_id),
+    },
+)
+STRATEGIES = Table(
+    "strategies",
+    Strategy,
+    lambda s: s.strategy_id,
+    {
+        "strategy_rules": lambda s: to_key(s.applet_id) + text_key(s.event_type, s.handler),
+        "project_strategies": lambda s: to_key(s.project_id) + to_key(s.strategy_id),
+        "applet_strategies": lambda s: to_key(s.applet_id) + to_key(s.strategy_id),
+    },
+)
+PUBLISHERS = Table(
+    "publishers",
+    Publisher,
+    lambda p: p.publisher_id,
+    {
+        "publisher_keys": lambda p: to_key(p.project_id) + text_key(p.key),
+        "project_publishers": lambda p: to_key(p.project_id) + to_key(p.publisher_id),
+    },
+)
+
+
+class RegistryTables:
+    """The tables of one open environment."""
+
+    def __init__(self, environment: lmdb.Environment, *, create: bool) -> None:
+        with store_errors(environment.path()):
+            self.meta = _open_meta(environment, create)
+            self.accounts = OpenTable(environment, ACCOUNTS, create=create)
+            self.projects = OpenTable(environment, PROJECTS, create=create)
+            self.resources = OpenTable(environment, RESOURCES, create=create)
+            self.applets = OpenTable(environment, APPLETS, create=create)
+            self.strategies = OpenTable(environment, STRATEGIES, create=create)
+            self.publishers = OpenTable(environment, PUBLISHERS, create=create)
+
+
+def _open_meta(environment: lmdb.Environment, create: bool) -> lmdb._Database:
+    """The `meta` database, after a look at the schema; a fresh environment gets both."""
+    path = Path(environment.path())
+    with environment.begin() as txn:
+        empty = txn.stat()["entries"] == 0
+    if empty and create:
+        meta = environment.open_db(META)
+        with environment.begin(write=True) as txn:
+            txn.put(SCHEMA_CELL, to_key(SCHEMA), db=meta)
+        return meta
+    try:
+        meta = environment.open_db(META, create=False)
+    except lmdb.NotFoundError:
+        raise StoreError(reason=f"{path}: this LMDB store is not a registry") from None
+    with environment.begin() as txn:
+        found = txn.get(SCHEMA_CELL, db=meta)
+    if found is None:
+        # A kill between creating `meta` and writing the schema leaves it empty.
+        if create:
+            with environment.begin(write=True) as txn:
+                txn.put(SCHEMA_CELL, to_key(SCHEMA), db=meta)
+            return meta
+        raise StoreError(reason=f"{path}: this LMDB store is not a registry")
+    if from_key(found) > SCHEMA:
+        raise StoreError(
+            reason=f"{path}: the registry has schema {from_key(found)}, this version of "
+            f"fieldbrook reads up to {SCHEMA}; install the newer version again"
+        )
+    return meta

@@ -1,0 +1,380 @@
+"""The registry against a model of dictionaries, over any sequence of commands."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+)
+
+from fieldbrook.errors import NodeError
+from fieldbrook.model import ADMIN, STARTED, STOPPED, Record
+from fieldbrook.storage.registry import (
+    Deployed,
+    Module,
+    RegistryWriter,
+    decode_result,
+    encode_result,
+    execute,
+)
+from fieldbrook.storage.table import OpenTable
+
+MODULES = (
+    Module("one.wasm", "11" * 32, "11" * 16, 10, ["start", "mint"]),
+    Module("two.wasm", "22" * 32, "22" * 16, 20, ["start"]),
+)
+names = st.sampled_from(["a", "b", "c", "", "é" * 300])
+types = st.sampled_from(["DEFAULT", "MINT"])
+handlers = st.sampled_from(["start", "mint", "absent"])
+pairs = st.tuples(types, handlers)
+rules = st.lists(pairs, max_size=2)
+unknown = st.just(7)
+
+
+class RegistryMachine(RuleBasedStateMachine):
+    """Rows by id, as the model has them; the registry must hold the same, found every way."""
+
+    projects = Bundle("projects")
+    applets = Bundle("applets")
+
+    @initialize()
+    def open(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.now_ms = 1_800_000_000_000
+        self.rows: dict[str, dict[int, Any]] = {
+            kind: {}
+            for kind in (
+                "accounts",
+                "projects",
+                "applets",
+                "strategies",
+                "publishers",
+                "resources",
+            )
+        }
+        self.given: set[int] = set()
+        self.last_id = 0
+        self.version = 0
+        self._open()
+        for username in ("ada", "bob"):
+            account = self.call("create_account", username=username, password_hash="h", role=ADMIN)
+            self.rows["accounts"][account.account_id] = account
+            self.remember(account.account_id)
+
+    def _open(self) -> None:
+        path = Path(self.folder.name) / "registry"
+        self.writer = RegistryWriter(path, 64 << 20, lambda: self.now_ms, b"k" * 32)
+        self.reader = self.writer.reader()
+
+    def teardown(self) -> None:
+        if hasattr(self, "writer"):
+            self.writer.close()
+            self.folder.cleanup()
+
+    def call(self, op: str, **args: Any) -> Any:
+        """Run a command; the counter moves by one, or not at all when it is refused."""
+        try:
+            result = decode_result(op, encode_result(execute(self.writer, op, args)))
+        except NodeError:
+            assert self.reader.version() == self.version
+            raise
+        self.version += 1
+        return result
+
+    def remember(self, *identifiers: int) -> None:
+        for identifier in sorted(identifiers):
+            assert identifier > self.last_id
+            assert identifier not in self.given
+            self.given.add(identifier)
+            self.last_id = identifier
+
+    def refused(self, op: str, **args: Any) -> None:
+        with pytest.raises(NodeError):
+            self.call(op, **args)
+
+    def having(self, kind: str, **fields: Any) -> list[Any]:
+        return [
+            row
+            for row in self.rows[kind].values()
+            if all(getattr(row, name) == value for name, value in fields.items())
+        ]
+
+    # ------------------------------------------------------------ commands
+
+    @rule(ms=st.integers(-5_000, 5_000))
+    def move_clock(self, ms: int) -> None:
+        self.now_ms += ms
+
+    @rule()
+    def reopen(self) -> None:
+        self.writer.close()
+        self._open()
+
+    @rule(target=projects, name=names, owner=st.integers(0, 1))
+    def create_project(self, name: str, owner: int) -> Any:
+        account_id = sorted(self.rows["accounts"])[owner]
+        if self.having("projects", name=name):
+            self.refused("create_project", account_id=account_id, name=name)
+            return multiple()
+        project = self.call("create_project", account_id=account_id, name=name)
+        self.rows["projects"][project.project_id] = project
+        self.remember(project.project_id)
+        return project.project_id
+
+    @rule(project_id=projects | unknown)
+    def remove_project(self, project_id: int) -> None:
+        if project_id not in self.rows["projects"]:
+            self.refused("remove_project", project_id=project_id)
+            return
+        self.call("remove_project", project_id=project_id)
+        del self.rows["projects"][project_id]
+        for kind in ("applets", "strategies", "publishers"):
+            kept = {n: r for n, r in self.rows[kind].items() if r.project_id != project_id}
+            self.rows[kind] = kept
+
+    @rule(
+        target=applets,
+        project_id=projects | unknown,
+        name=names,
+        module=st.sampled_from(MODULES),
+        strategies=rules,
+    )
+    def create_applet(
+        self, project_id: int, name: str, module: Module, strategies: list[tuple[str, str]]
+    ) -> Any:
+        project = self.rows["projects"].get(project_id)
+        fits = (
+            project is not None
+            and not self.having("applets", project_id=project_id, name=name)
+            and all(handler in module.handlers for _, handler in strategies)
+            and len(set(strategies)) == len(strategies)
+        )
+        owner = project.account_id if project else min(self.rows["accounts"])
+        args = {
+            "project_id": project_id,
+            "account_id": owner,
+            "name": name,
+            "wasm_name": "",
+            "filename": module.filename,
+            "sha256": module.sha256,
+            "md5": module.md5,
+            "size": module.size,
+            "handlers": module.handlers,
+            "strategies": strategies,
+        }
+        if not fits:
+            self.refused("create_applet", **args)
+            return multiple()
+        made: Deployed = self.call("create_applet", **args)
+        shared = self.having("resources", account_id=owner, sha256=module.sha256)
+        if shared:
+            assert made.resource == shared[0]
+        else:
+            self.rows["resources"][made.resource.resource_id] = made.resource
+            self.remember(made.resource.resource_id)
+        self.remember(
+            made.applet.applet_id,
+            made.applet.instance_id,
+            *(strategy.strategy_id for strategy in made.strategies),
+        )
+        self.rows["applets"][made.applet.applet_id] = made.applet
+        self.rows["strategies"] |= {s.strategy_id: s for s in made.strategies}
+        return made.applet.applet_id
+
+    @rule(applet_id=applets | unknown, module=st.sampled_from(MODULES), name=names)
+    def update_applet(self, applet_id: int, module: Module, name: str) -> None:
+        applet = self.rows["applets"].get(applet_id)
+        fields = [module.filename, module.sha256, module.md5, module.size, module.handlers]
+        args = {"applet_id": applet_id, "name": name, "module": fields}
+        kept = self.having("strategies", applet_id=applet_id)
+        if (
+            applet is None
+            or any(s.handler not in module.handlers for s in kept)
+            or any(
+                other.applet_id != applet_id
+                for other in self.having("applets", project_id=applet.project_id, name=name)
+            )
+        ):
+            self.refused("update_applet", **args)
+            return
+        before = self.reader.version()
+        made: Deployed = self.call("update_applet", **args)
+        self.version = self.reader.version()
+        changed = made.applet != applet or made.resource.resource_id not in self.rows["resources"]
+        assert self.version == before + changed
+        assert (made.applet.name, made.applet.sha256) == (name, module.sha256)
+        if made.resource.resource_id not in self.rows["resources"]:
+            self.remember(made.resource.resource_id)
+        self.rows["resources"][made.resource.resource_id] = made.resource
+        self.rows["applets"][applet_id] = made.applet
+
+    @rule(applet_id=applets | unknown)
+    def remove_applet(self, applet_id: int) -> None:
+        if applet_id not in self.rows["applets"]:
+            self.refused("remove_applet", applet_id=applet_id)
+            return
+        self.call("remove_applet", applet_id=applet_id)
+        del self.rows["applets"][applet_id]
+        kept = {n: s for n, s in self.rows["strategies"].items() if s.applet_id != applet_id}
+        self.rows["strategies"] = kept
+
+    @rule(applet_id=applets, state=st.sampled_from([STARTED, STOPPED]))
+    def set_state(self, applet_id: int, state: str) -> None:
+        applet = self.rows["applets"].get(applet_id)
+        if applet is None:
+            return
+        changed = self.call("set_instance_state", instance_id=applet.instance_id, state=state)
+        self.version -= changed == applet
+        assert changed.state == state
+        self.rows["applets"][applet_id] = changed
+
+    @rule(applet_id=applets | unknown, strategies=st.lists(pairs, min_size=1, max_size=2))
+    def create_strategies(self, applet_id: int, strategies: list[tuple[str, str]]) -> None:
+        applet = self.rows["applets"].get(applet_id)
+        project_id = applet.project_id if applet else 7
+        drafts = [(applet_id, event_type, handler) for event_type, handler in strategies]
+        args = {"project_id": project_id, "strategies": drafts}
+        taken = {(s.event_type, s.handler) for s in self.having("strategies", applet_id=applet_id)}
+        exported = applet and self.rows["resources"][applet.resource_id].handlers
+        if (
+            not exported
+            or any(handler not in exported for _, handler in strategies)
+            or taken & set(strategies)
+            or len(set(strategies)) < len(strategies)
+        ):
+            self.refused("create_strategies", **args)
+            return
+        made = self.call("create_strategies", **args)
+        self.remember(*(strategy.strategy_id for strategy in made))
+        self.rows["strategies"] |= {s.strategy_id: s for s in made}
+
+    @rule(pick=st.integers(0, 20), event_type=types, handler=handlers)
+    def update_strategy(self, pick: int, event_type: str, handler: str) -> None:
+        if not self.rows["strategies"]:
+            return
+        all_ = sorted(self.rows["strategies"])
+        strategy = self.rows["strategies"][all_[pick % len(all_)]]
+        args = {
+            "strategy_id": strategy.strategy_id,
+            "applet_id": strategy.applet_id,
+            "event_type": event_type,
+            "handler": handler,
+        }
+        resource_id = self.rows["applets"][strategy.applet_id].resource_id
+        same = self.having(
+            "strategies", applet_id=strategy.applet_id, event_type=event_type, handler=handler
+        )
+        if handler not in self.rows["resources"][resource_id].handlers or any(
+            other != strategy for other in same
+        ):
+            self.refused("update_strategy", **args)
+            return
+        changed = self.call("update_strategy", **args)
+        self.version -= changed == strategy
+        self.rows["strategies"][strategy.strategy_id] = changed
+
+    @rule(picks=st.lists(st.integers(0, 20), max_size=3), project_id=projects | unknown)
+    def remove_strategies(self, picks: list[int], project_id: int) -> None:
+        all_ = sorted(self.rows["strategies"]) or [7]
+        chosen = {all_[pick % len(all_)] for pick in picks}
+        own = {s.strategy_id for s in self.having("strategies", project_id=project_id)}
+        gone = self.call("remove_strategies", project_id=project_id, strategy_ids=sorted(chosen))
+        self.version -= not gone
+        assert gone == len(chosen & own)
+        for strategy_id in chosen & own:
+            del self.rows["strategies"][strategy_id]
+
+    @rule(project_id=projects | unknown, key=names)
+    def create_publisher(self, project_id: int, key: str) -> None:
+        args = {"project_id": project_id, "name": "n", "key": key}
+        known = project_id in self.rows["projects"]
+        if not known or self.having("publishers", project_id=project_id, key=key):
+            self.refused("create_publisher", **args)
+            return
+        publisher = self.call("create_publisher", **args)
+        self.remember(publisher.publisher_id)
+        self.rows["publishers"][publisher.publisher_id] = publisher
+
+    @rule(pick=st.integers(0, 20), key=names)
+    def update_publisher(self, pick: int, key: str) -> None:
+        if not self.rows["publishers"]:
+            return
+        all_ = sorted(self.rows["publishers"])
+        publisher = self.rows["publishers"][all_[pick % len(all_)]]
+        args = {"publisher_id": publisher.publisher_id, "name": "n", "key": key}
+        same = self.having("publishers", project_id=publisher.project_id, key=key)
+        if any(other != publisher for other in same):
+            self.refused("update_publisher", **args)
+            return
+        changed = self.call("update_publisher", **args)
+        self.version -= changed == publisher
+        self.rows["publishers"][publisher.publisher_id] = changed
+
+    @rule(pick=st.integers(0, 20))
+    def remove_resource(self, pick: int) -> None:
+        all_ = sorted(self.rows["resources"]) or [7]
+        resource_id = all_[pick % len(all_)]
+        used = self.having("applets", resource_id=resource_id)
+        if used or resource_id not in self.rows["resources"]:
+            self.refused("remove_resource", resource_id=resource_id)
+            return
+        self.call("remove_resource", resource_id=resource_id)
+        del self.rows["resources"][resource_id]
+
+    # ------------------------------------------------------------ what must hold
+
+    @invariant()
+    def rows_and_indexes_are_the_models(self) -> None:
+        if not hasattr(self, "writer"):
+            return
+        with self.reader.snapshot() as snapshot:
+            tables, txn = snapshot._tables, snapshot._txn
+            for kind, rows in self.rows.items():
+                table: OpenTable[Record] = getattr(tables, kind)
+                assert {table.table.id_of(row): row for row in table.all(txn)} == rows
+                for index, key_of in table.table.indexes.items():
+                    expected = {key_of(row): table.table.id_of(row) for row in rows.values()}
+                    assert len(expected) == len(rows)
+                    assert table.entries(txn, index) == expected
+
+    @invariant()
+    def the_counter_counts_changes(self) -> None:
+        if hasattr(self, "writer"):
+            assert self.reader.version() == self.version
+
+    @invariant()
+    def questions_are_answered_as_by_the_model(self) -> None:
+        if not hasattr(self, "writer"):
+            return
+        for project_id, project in self.rows["projects"].items():
+            assert self.reader.project_named(project.name) == project
+            for kind in ("applets", "strategies", "publishers"):
+                rows = sorted(self.having(kind, project_id=project_id), key=_first_id)
+                assert getattr(self.reader, kind)(project_id) == rows
+            for publisher in self.having("publishers", project_id=project_id):
+                assert self.reader.publisher(project_id, publisher.key) == publisher
+        for account_id in self.rows["accounts"]:
+            own = sorted(self.having("projects", account_id=account_id), key=_first_id)
+            assert self.reader.projects(account_id) == own
+
+
+def _first_id(row: Any) -> int:
+    name = type(row).__name__.lower() + "_id"
+    found = getattr(row, name)
+    assert isinstance(found, int)
+    return found
+
+
+RegistryMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
+TestRegistryAgainstItsModel = RegistryMachine.TestCase

@@ -1,0 +1,77 @@
+;; Makes the host calls that its payload lists: records of five u32, a number of a function
+;; and four arguments. Leaves the results under "codes" and its whole memory under "memory".
+(module
+  (import "env" "ws_log" (func $log (param i32 i32 i32) (result i32)))
+  (import "env" "ws_get_data" (func $get_data (param i32 i32 i32) (result i32)))
+  (import "env" "ws_set_data" (func $set_data (param i32 i32 i32) (result i32)))
+  (import "env" "ws_get_event_type" (func $get_event_type (param i32 i32 i32) (result i32)))
+  (import "env" "ws_get_db" (func $get_db (param i32 i32 i32 i32) (result i32)))
+  (import "env" "ws_set_db" (func $set_db (param i32 i32 i32 i32) (result i32)))
+  (import "env" "ws_get_env" (func $get_env (param i32 i32 i32 i32) (result i32)))
+  (import "env" "abort" (func $abort (param i32 i32 i32 i32)))
+  (import "env" "trace" (func $trace (param i32 i32 f64 f64 f64 f64 f64)))
+  (memory (export "memory") 2)
+  (data (i32.const 0) "codes\00\00\00memory")
+  (data (i32.const 16) "\06\00\00\00h\00i\00!\00")
+  (global $top (mut i32) (i32.const 32768))
+  (global $mode (mut i32) (i32.const 0))
+  (global $value (mut i32) (i32.const 0))
+  (global $rid (mut i32) (i32.const 0))
+
+  ;; mode 0: as it should be; 1: `value`; 2: traps; 3: never ends; 4: grows the memory first;
+  ;; 5: asks for data itself; 6: calls the host for ever
+  (func $alloc (export "alloc") (param $size i32) (result i32)
+    (local $at i32)
+    (block $right (block $calls (block $asks (block $grows (block $loops (block $traps (block $wild
+      (br_table $right $wild $traps $loops $grows $asks $calls (global.get $mode)))
+      (return (global.get $value)))
+      unreachable)
+      (loop $again (br $again)))
+      (local.set $at (i32.shl (memory.grow (i32.const 3)) (i32.const 16)))
+      (return (local.get $at)))
+      (i32.store (i32.const 1024) (call $get_data (global.get $rid) (i32.const 1028) (i32.const 1032)))
+      (br $right))
+      (loop $again (drop (call $get_data (i32.const -1) (i32.const 0) (i32.const 0))) (br $again)))
+    (local.set $at (global.get $top))
+    (global.set $top (i32.add (local.get $at) (local.get $size)))
+    (local.get $at))
+
+  (func $perform (param $op i32) (param $a i32) (param $b i32) (param $c i32) (param $d i32) (result i32)
+    (block $none (block $grow (block $mode (block $trace (block $abort (block $env (block $setdb
+    (block $getdb (block $type (block $setdata (block $getdata (block $log
+      (br_table $log $getdata $setdata $type $getdb $setdb $env $abort $trace $mode $grow $none (local.get $op)))
+      (return (call $log (local.get $a) (local.get $b) (local.get $c))))
+      (return (call $get_data (i32.add (global.get $rid) (local.get $a)) (local.get $b) (local.get $c))))
+      (return (call $set_data (i32.add (global.get $rid) (local.get $a)) (local.get $b) (local.get $c))))
+      (return (call $get_event_type (i32.add (global.get $rid) (local.get $a)) (local.get $b) (local.get $c))))
+      (return (call $get_db (local.get $a) (local.get $b) (local.get $c) (local.get $d))))
+      (return (call $set_db (local.get $a) (local.get $b) (local.get $c) (local.get $d))))
+      (return (call $get_env (local.get $a) (local.get $b) (local.get $c) (local.get $d))))
+      (call $abort (local.get $a) (local.get $b) (local.get $c) (local.get $d)) (return (i32.const 0)))
+      (call $trace (local.get $a) (local.get $b) (f64.const 1) (f64.const 2) (f64.const 3) (f64.const 4) (f64.const 5))
+      (return (i32.const 0)))
+      (global.set $mode (local.get $a)) (global.set $value (local.get $b)) (return (i32.const 0)))
+      (return (memory.grow (local.get $a))))
+    (i32.const -100))
+
+  (func (export "start") (param $rid i32) (result i32)
+    (local $at i32) (local $end i32) (local $out i32)
+    (global.set $rid (local.get $rid))
+    (if (call $get_data (local.get $rid) (i32.const 1024) (i32.const 1028)) (then unreachable))
+    (local.set $at (i32.load (i32.const 1024)))
+    (local.set $end (i32.add (local.get $at) (i32.load (i32.const 1028))))
+    (local.set $out (i32.const 2048))
+    (block $done
+      (loop $next
+        (br_if $done (i32.ge_u (local.get $at) (local.get $end)))
+        (i32.store (local.get $out)
+          (call $perform
+            (i32.load (local.get $at))
+            (i32.load offset=4 (local.get $at)) (i32.load offset=8 (local.get $at))
+            (i32.load offset=12 (local.get $at)) (i32.load offset=16 (local.get $at))))
+        (local.set $out (i32.add (local.get $out) (i32.const 4)))
+        (local.set $at (i32.add (local.get $at) (i32.const 20)))
+        (br $next)))
+    (drop (call $set_db (i32.const 0) (i32.const 5) (i32.const 2048) (i32.sub (local.get $out) (i32.const 2048))))
+    (drop (call $set_db (i32.const 8) (i32.const 6) (i32.const 0) (i32.shl (memory.size) (i32.const 16))))
+    (i32.const 0)))

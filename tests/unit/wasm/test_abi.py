@@ -1,0 +1,50 @@
+"""The table of host functions and what stands behind it."""
+
+from __future__ import annotations
+
+from fieldbrook.wasm import abi
+from fieldbrook.wasm.host import GROUPS, bind
+from fieldbrook.wasm.host.guest import Guest, trap_reason
+from fieldbrook.wasm.limits import Limits
+
+
+class _NoMemory(Guest):
+    """Enough of a guest to bind functions to."""
+
+    def read(self, pointer: int, size: int) -> bytes:
+        raise self.out_of_memory(pointer + size, 0, None)
+
+    def write(self, pointer: int, data: bytes) -> None:
+        raise self.out_of_memory(pointer + len(data), 0, None)
+
+    def require(self, pointer: int, size: int) -> None:
+        raise self.out_of_memory(pointer + size, 0, None)
+
+    def give(self, data: bytes, pointer_at: int, size_at: int) -> None:
+        raise self.alloc_missing(exported=False)
+
+
+def test_every_signature_has_exactly_one_function() -> None:
+    assert bind(_NoMemory(Limits())).keys() == set(abi.SIGNATURES)
+    assert len(abi.SIGNATURES) == len(set(abi.SIGNATURES))
+    assert sum(len(group(_NoMemory(Limits()))) for group in GROUPS) == len(abi.SIGNATURES)
+
+
+def test_no_two_variants_of_a_name_have_the_same_type() -> None:
+    types = [(s.module, s.name, s.params, s.result) for s in abi.SIGNATURES]
+    assert len(types) == len(set(types))
+
+
+def test_levels_have_the_names_of_the_interface() -> None:
+    names = [abi.level_name(level) for level in range(-1, 9)]
+    assert names == [
+        *("unknown", "panic", "fatal", "error", "warning", "info", "debug", "trace"),
+        *("unknown", "unknown"),
+    ]
+
+
+def test_a_trap_is_told_by_its_last_cause() -> None:
+    message = "error while executing\n\nCaused by:\n    0: memory fault\n    1: wasm trap: so\n"
+    assert trap_reason(message) == "wasm trap: so"
+    assert trap_reason("wasm trap: interrupt") == "wasm trap: interrupt"
+    assert trap_reason("") == "trap"

@@ -1,0 +1,180 @@
+"""Which modules are refused, and what the refusal says."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import wasmtime
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fieldbrook.errors import ModuleRefusedError
+from fieldbrook.wasm.limits import Limits
+from fieldbrook.wasm.module import ModuleReport, check, to_binary
+
+LIMITS = Limits()
+MODULES = Path(__file__).parents[2] / "modules"
+MEMORY = '(memory (export "memory") 1)'
+START = '(func (export "start") (param i32) (result i32) (i32.const 0))'
+
+
+def refusal(text: str, limits: Limits = LIMITS) -> str:
+    with pytest.raises(ModuleRefusedError) as caught:
+        check(text.encode(), limits)
+    return caught.value.desc
+
+
+def applet(*parts: str) -> str:
+    return f"(module {' '.join(parts)} {MEMORY} {START})"
+
+
+def test_a_module_is_reported_with_its_handlers_in_order() -> None:
+    report = check((MODULES / "wasi.wat").read_bytes(), LIMITS)
+    assert report == ModuleReport(
+        handlers=(
+            *("write", "write_nowhere", "exit_0", "exit_3", "exit_in_alloc", "random"),
+            *("random_out_of_bounds", "environment", "sleep", "sleep_for_an_hour"),
+            *("poll_a_file", "poll_nothing", "poll_out_of_bounds"),
+        ),
+        wasi=True,
+        memory_pages=1,
+    )
+
+
+def test_what_toolchains_export_for_themselves_is_no_handler() -> None:
+    names = ("alloc", "malloc", "__pin", "reduce")
+    functions = [
+        f'(func (export "{name}") (param i32) (result i32) (i32.const 0))' for name in names
+    ]
+    runtime = '(func (export "_initialize")) (func (export "_start"))'
+    assert check(applet(*functions, runtime).encode(), LIMITS).handlers == ("reduce", "start")
+
+
+def test_every_test_module_is_accepted_as_text_and_as_binary() -> None:
+    for path in MODULES.glob("*.wat"):
+        text = path.read_bytes()
+        assert check(text, LIMITS) == check(to_binary(text), LIMITS)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x7fELF", b"hello", b"\xff\xfe", b"{}", b"\0as"])
+def test_what_is_no_module_at_all_is_said_to_be_none(data: bytes) -> None:
+    with pytest.raises(ModuleRefusedError, match="not a WebAssembly module"):
+        check(data, LIMITS)
+
+
+def test_a_text_that_does_not_parse_is_refused_with_the_place() -> None:
+    assert refusal("(module (func (param i33)))").startswith("not a WebAssembly text: ")
+
+
+def test_a_damaged_binary_is_refused() -> None:
+    binary = to_binary(applet().encode())
+    with pytest.raises(ModuleRefusedError, match="not a valid module"):
+        check(binary[:-3], LIMITS)
+
+
+def test_a_header_alone_is_refused() -> None:
+    with pytest.raises(ModuleRefusedError, match="component, not a core module"):
+        check(b"\0asm", LIMITS)
+
+
+def test_a_component_is_named_as_one() -> None:
+    assert refusal("(component)") == "a WebAssembly component, not a core module"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f"(module {START})", "it exports no memory named 'memory'"),
+        (f'(module (func (export "memory")) {START})', "it exports no memory named 'memory'"),
+        (f"(module {MEMORY})", "it exports no handler, that is a function (i32) -> (i32)"),
+        (
+            applet('(func (export "alloc") (param i64) (result i32) (i32.const 0))'),
+            "its export 'alloc' is (i64) -> (i32); it must be (i32) -> (i32)",
+        ),
+        (
+            applet('(global (export "alloc") i32 (i32.const 0))'),
+            "its export 'alloc' is no function; it must be (i32) -> (i32)",
+        ),
+        (
+            applet('(func (export "_initialize") (param i32))'),
+            "its export '_initialize' is (i32) -> (); it must be () -> ()",
+        ),
+        (
+            applet('(import "env" "log" (func)) (import "stat" "x" (func (param i32)))'),
+            "unknown imports: env.log, stat.x",
+        ),
+        (
+            applet('(import "wasi_unstable" "fd_write" (func))'),
+            "unknown imports: wasi_unstable.fd_write",
+        ),
+        (
+            applet('(import "wasi_snapshot_preview1" "fly" (func))'),
+            "unknown imports: wasi_snapshot_preview1.fly",
+        ),
+        (
+            applet('(import "env" "ws_log" (func (param i32 f64)))'),
+            "import env.ws_log is (i32, f64) -> (); the host has (i32, i32, i32) -> (i32)",
+        ),
+        (
+            applet('(import "wasi_snapshot_preview1" "proc_exit" (func))'),
+            "import wasi_snapshot_preview1.proc_exit is () -> (); the host has (i32) -> ()",
+        ),
+        (
+            applet('(import "env" "abort" (global i32))'),
+            "import env.abort is not a function",
+        ),
+        (applet('(import "env" "table" (table 1 funcref))'), "unknown imports: env.table"),
+    ],
+)
+def test_a_module_is_refused_with_the_reason(text: str, reason: str) -> None:
+    assert refusal(text) == reason
+
+
+def test_everything_that_is_wrong_is_named_at_once() -> None:
+    reason = refusal('(module (import "a" "b" (func)) (func (export "alloc")))')
+    assert reason.count("; ") >= 3
+    for part in ("memory", "'alloc'", "handler", "a.b"):
+        assert part in reason
+
+
+def test_a_long_list_of_unknown_imports_is_cut() -> None:
+    imports = [f'(import "env" "f{number}" (func))' for number in range(50)]
+    assert refusal(applet(*imports)).endswith("env.f19, and 30 more")
+
+
+def test_a_memory_that_starts_over_the_limit_is_refused() -> None:
+    text = f'(module (memory (export "memory") 17) {START})'
+    limits = Limits(memory_bytes=1 << 20)
+    assert refusal(text, limits) == "it starts with 17 pages of memory; the limit is 16"
+    assert check(text.replace("17", "16").encode(), limits).memory_pages == 16
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        '(memory (export "memory") i64 1)',
+        '(memory (export "memory") 1 2 shared)',
+        '(memory (export "memory") 1) (memory 1)',
+    ],
+)
+def test_a_memory_that_the_host_cannot_bound_is_refused(memory: str) -> None:
+    assert refusal(f"(module {memory} {START})").startswith("not a valid module: ")
+
+
+@given(st.binary(max_size=200))
+def test_no_upload_raises_anything_but_a_refusal(data: bytes) -> None:
+    for upload in (data, b"\0asm\1\0\0\0" + data, b"(" + data):
+        with pytest.raises(ModuleRefusedError):
+            check(upload, LIMITS)
+
+
+@given(st.data())
+def test_no_damaged_module_raises_anything_but_a_refusal(data: st.DataObject) -> None:
+    binary = bytearray(wasmtime.wat2wasm((MODULES / "no_alloc.wat").read_text()))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(binary) - 1))
+        binary[at] = data.draw(st.integers(0, 255))
+    with suppress(ModuleRefusedError):
+        assert check(bytes(binary), LIMITS).handlers

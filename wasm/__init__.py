@@ -1,0 +1,1 @@
+"""Applets: checking, compiling, linking and running WebAssembly modules."""

@@ -1,0 +1,93 @@
+"""The contract between applets and their host: numbers, names and signatures.
+
+Source: ABI document, sections 1 to 3 (the public W3bstream SDKs and host).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Result codes of host functions; the SDKs test only for non-zero.
+OK = 0
+HANDLER_NOT_EXPORTED = 1
+RESOURCE_NOT_FOUND = 2
+IMPORT_NOT_FOUND = 3
+IMPORT_CALL_FAILED = 4
+COPY_TO_GUEST_FAILED = 5
+COPY_FROM_GUEST_FAILED = 6
+HOST_INTERNAL = 7
+ENV_KEY_NOT_FOUND = 8
+NO_DATABASE = 9
+ILLEGAL_PARAMETER = 10
+FAILED = -1
+
+LOG_PANIC, LOG_FATAL, LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG, LOG_TRACE = range(7)
+LOG_UNKNOWN = 7  # whatever other number an applet sends
+LEVEL_NAMES = ("panic", "fatal", "error", "warning", "info", "debug", "trace", "unknown")
+
+SOURCE_GUEST = "wasmCode"  # the applet's own ws_log
+SOURCE_HOST = "wasmExportFunc"  # a host function about itself
+SOURCE_TASK = "vmTask"  # the node about a run
+
+MESSAGE_LIMIT = 1024  # characters of a log record; the rest is cut
+
+NOT_EXPORTED = "func not imported"  # the reason for a handler that is not there
+
+HANDLER_PARAMS, HANDLER_RESULT = "i", "i"
+MEMORY, ALLOC, INITIALIZE, START = "memory", "alloc", "_initialize", "_start"
+WASI_MODULE = "wasi_snapshot_preview1"
+
+
+def level_name(level: int) -> str:
+    """The name of a log level; any number outside 0 to 6 is `unknown`."""
+    return LEVEL_NAMES[level] if 0 <= level < LOG_UNKNOWN else LEVEL_NAMES[LOG_UNKNOWN]
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One host function as applets import it.
+
+    `params` and `result` have one letter per value: `i` = i32, `d` = f64; `result` is
+    empty for none. `failure` is what the guest gets when the arguments it passed cannot
+    be used, e.g. a pointer outside its memory.
+    """
+
+    module: str
+    name: str
+    params: str
+    result: str
+    failure: int = FAILED
+
+    @property
+    def label(self) -> str:
+        """`env.ws_log`."""
+        return f"{self.module}.{self.name}"
+
+
+WS_LOG = Signature("env", "ws_log", "iii", "i", FAILED)
+WS_GET_DATA = Signature("env", "ws_get_data", "iii", "i", COPY_TO_GUEST_FAILED)
+WS_SET_DATA = Signature("env", "ws_set_data", "iii", "i", COPY_TO_GUEST_FAILED)
+WS_GET_EVENT_TYPE = Signature("env", "ws_get_event_type", "iii", "i", COPY_TO_GUEST_FAILED)
+WS_GET_DB = Signature("env", "ws_get_db", "iiii", "i", RESOURCE_NOT_FOUND)
+WS_SET_DB = Signature("env", "ws_set_db", "iiii", "i", RESOURCE_NOT_FOUND)
+WS_GET_ENV = Signature("env", "ws_get_env", "iiii", "i", COPY_TO_GUEST_FAILED)
+ABORT = Signature("env", "abort", "iiii", "")
+TRACE = Signature("env", "trace", "iiddddd", "")
+SEED = Signature("env", "seed", "", "d")
+# Ours instead of the library's, which sleeps for as long as the guest likes.
+POLL_ONEOFF = Signature(WASI_MODULE, "poll_oneoff", "iiii", "i", 21)  # EFAULT
+
+# A name may stand here more than once: an older variant with another type.
+SIGNATURES: tuple[Signature, ...] = (
+    WS_LOG,
+    WS_GET_DATA,
+    WS_SET_DATA,
+    WS_GET_EVENT_TYPE,
+    WS_GET_DB,
+    WS_SET_DB,
+    WS_GET_ENV,
+    ABORT,
+    TRACE,
+    SEED,
+    POLL_ONEOFF,
+)

@@ -1,0 +1,32 @@
+"""The functions applets import, one file per group.
+
+A group is a function `functions(guest) -> {signature: function}`; its functions take the
+unsigned 32-bit (or float) arguments of the import in order and return its result. They
+raise `GuestError` when the guest's arguments are no good. A new group is its signatures
+in `abi.SIGNATURES`, its file, and its line in `GROUPS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fieldbrook.wasm.abi import Signature
+from fieldbrook.wasm.host import assemblyscript, data, env, kv, log, wasi
+from fieldbrook.wasm.host.guest import Functions, Guest
+
+GROUPS: tuple[Callable[[Guest], Functions], ...] = (
+    data.functions,
+    kv.functions,
+    env.functions,
+    log.functions,
+    assemblyscript.functions,
+    wasi.functions,
+)
+
+
+def bind(guest: Guest) -> Functions:
+    """Every host function, bound to the guest it serves."""
+    bound: dict[Signature, Callable[..., int | float | None]] = {}
+    for group in GROUPS:
+        bound.update(group(guest))
+    return bound

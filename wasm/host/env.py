@@ -1,0 +1,21 @@
+"""The project's environment variables, and no others."""
+
+from __future__ import annotations
+
+from fieldbrook.wasm import abi
+from fieldbrook.wasm.host.guest import Functions, Guest
+
+
+def functions(guest: Guest) -> Functions:
+    """`ws_get_env`."""
+
+    def ws_get_env(key_at: int, key_size: int, pointer_at: int, size_at: int) -> int:
+        # No key has bytes that are not UTF-8, so a lossy reading finds none either.
+        key = guest.read(key_at, key_size).decode("utf-8", "surrogateescape")
+        value = guest.run.env.get(key)
+        if value is None:
+            return abi.ENV_KEY_NOT_FOUND
+        guest.give(value.encode(), pointer_at, size_at)
+        return abi.OK
+
+    return {abi.WS_GET_ENV: ws_get_env}

@@ -1,0 +1,21 @@
+"""The applet's own log records."""
+
+from __future__ import annotations
+
+from fieldbrook.wasm import abi
+from fieldbrook.wasm.host.guest import MESSAGE_BYTES, Functions, Guest
+
+
+def functions(guest: Guest) -> Functions:
+    """`ws_log`."""
+    read_head, charge = guest.read_head, guest.charge_log
+
+    def ws_log(level: int, pointer: int, size: int) -> int:
+        raw = read_head(pointer, size, MESSAGE_BYTES)
+        charge(len(raw))
+        text = raw.decode("utf-8", "replace")[: abi.MESSAGE_LIMIT]
+        known = min(level, abi.LOG_UNKNOWN)
+        guest.run.logs.append((known, abi.SOURCE_GUEST, text))
+        return abi.OK
+
+    return {abi.WS_LOG: ws_log}

@@ -1,0 +1,378 @@
+"""The actor runtime: Thespian, hardened. No other module knows Thespian.
+
+Thespian 4.0.1 gives one process per actor, addresses, timers and reliable notices of a
+child's death. As shipped it also listens on 0.0.0.0 and unpickles whatever arrives there,
+sleeps inside `send`, leaves orphans and needs a logging process. `harden` mends that
+before the first `ActorSystem`:
+
+* actor sockets bind the loopback only, and every frame carries an HMAC of a key made at
+  this start, so that nothing unauthenticated is unpickled;
+* every process of the system dies with its parent, and the node's process adopts what
+  the admin process leaves behind, so that no orphan outlives a crash;
+* a frame whose length is negative or absurd costs its connection, not the process;
+* sends are neither throttled nor described by `str(message)`;
+* the death of Thespian's logging process no longer takes the admin with it.
+
+Each of these touches internals: the version is pinned and each has a test in
+`tests/integration/test_actor_runtime.py`.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import hmac
+import logging
+import os
+import pickle
+import resource
+import secrets
+import select
+import signal
+import socket
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from thespian.actors import (
+    Actor,
+    ActorAddress,
+    ActorExitRequest,
+    ActorSystem,
+    ChildActorExited,
+    PoisonMessage,
+    ThespianWatch,
+    WakeupMessage,
+    WatchMessage,
+)
+
+from fieldbrook.process import adopt_orphans, die_with_parent, name_process
+
+log = logging.getLogger(__name__)
+
+Address = ActorAddress
+
+LOOPBACK = "127.0.0.1"
+_SHUTDOWN_LIMIT_S = 1.5
+_NEVER_THROTTLE = 10**9
+_MAC_BYTES = 32
+_FRAME_LIMIT = 16 << 20
+
+
+class UnauthenticatedFrameError(Exception):
+    """A frame on an actor's socket was not made with this start's key."""
+
+
+class SignedPickle:
+    """Pickle behind an HMAC-SHA256: `loads` refuses a frame before unpickling it."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def dumps(self, value: object) -> bytes:
+        """32 bytes of HMAC, then the pickle."""
+        body = pickle.dumps(value, 5)
+        return hmac.digest(self._key, body, "sha256") + body
+
+    def loads(self, frame: bytes) -> Any:
+        """The value of a frame made by `dumps` with the same key.
+
+        Raises:
+            UnauthenticatedFrameError: anything else; nothing was unpickled.
+        """
+        mac, body = frame[:_MAC_BYTES], frame[_MAC_BYTES:]
+        if not hmac.compare_digest(hmac.digest(self._key, body, "sha256"), mac):
+            raise UnauthenticatedFrameError
+        return pickle.loads(body)  # noqa: S301 - authenticated just above
+
+
+def harden(run_dir: Path, key: bytes | None = None) -> None:
+    """Patch Thespian for this process and all it will fork. Call once, before the system starts.
+
+    Args:
+        run_dir: where Thespian's own error log goes.
+        key: the frame key; a fresh random one unless a test needs to know it.
+    """
+    node_pid = os.getpid()
+    os.environ["THESPIAN_BASE_IPADDR"] = LOOPBACK
+    os.environ["THESPLOG_FILE"] = str(run_dir / "thespian.log")
+    os.environ.setdefault("THESPLOG_THRESHOLD", "WARNING")
+    _raise_file_limit()
+    adopt_orphans()
+
+    import thespian.system.multiprocCommon as multiproc
+    import thespian.system.systemBase as system_base
+    import thespian.system.systemCommon as system_common
+    from thespian.system import transport
+    from thespian.system.transport import IPBase, TCPTransport
+
+    signed = SignedPickle(key or secrets.token_bytes(32))
+    TCPTransport.serializer = signed
+    # Acknowledgements were serialised at import time, before the key existed.
+    TCPTransport.ackMsg = TCPTransport.toSendBuffer(TCPTransport.ackPacket, signed.dumps)
+    TCPTransport.ackDataErrMsg = TCPTransport.toSendBuffer("ACK+DATAERR", signed.dumps)
+    IPBase.IPActorAddress.bindArgs = property(lambda self: (self.sockname,))
+    system_common.RATE_THROTTLE = _NEVER_THROTTLE
+    system_base.MAX_SYSTEM_SHUTDOWN_DELAY = timedelta(seconds=_SHUTDOWN_LIMIT_S)
+    transport.TransmitIntent.identify = lambda self: "intent"
+    transport.ReceiveEnvelope.identify = lambda self: "envelope"
+    # 4.0.1 restarts a dead logging process from an attribute of another name.
+    multiproc.MultiProcAdmin.logDefs = property(lambda self: self.logdefs)
+    _refuse_absurd_lengths(TCPTransport)
+    _die_with_parent_in_every_actor(TCPTransport, node_pid)
+    _keep_logging_local()
+
+
+def _raise_file_limit() -> None:
+    # The supervisor holds three descriptors per child: the usual soft limit of 1,024
+    # ends near 340 projects.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _refuse_absurd_lengths(tcp: Any) -> None:
+    # A negative length reaches `socket.recv` and ends the process. What this raises is
+    # caught where it is called, and the connection is closed.
+    class Buffer(tcp.ReceiveBuffer):  # type: ignore[misc]
+        def addMore(self, data: bytes) -> None:  # noqa: N802 - Thespian's
+            super().addMore(data)
+            if self._size is not None and not 0 <= self._size <= _FRAME_LIMIT:
+                raise ValueError(f"frame of {self._size} bytes")
+
+    tcp.ReceiveBuffer = Buffer
+
+
+def _die_with_parent_in_every_actor(tcp: Any, node_pid: int) -> None:
+    original = tcp.TCPTransport.__init__
+
+    def init(self: Any, init_type: Any, *args: Any) -> None:
+        if isinstance(init_type, tcp.TCPEndpoint):  # a fresh admin, logger or actor
+            _, assigned, _, admin = init_type.args[:4]
+            if assigned is not None and assigned == admin:
+                # The admin forks twice: its parent is the node only after adoption.
+                limit = time.monotonic() + 3
+                while os.getppid() != node_pid and time.monotonic() < limit:
+                    time.sleep(0.001)
+                name_process("fb-admin")
+            else:
+                name_process("fb-actor")  # until the actor says what it is
+            die_with_parent()
+            if assigned is None and os.getppid() in (1, node_pid):
+                os._exit(75)  # the parent died before the kernel was asked
+        original(self, init_type, *args)
+
+    tcp.TCPTransport.__init__ = init
+
+
+def _keep_logging_local() -> None:
+    # Thespian replaces the root logger of each actor by one that sends records to its
+    # logging process (53 to 930 us each, lost when that process dies).
+    _LOGGING.update(root=logging.root, manager=logging.Logger.manager)
+
+
+_LOGGING: dict[str, Any] = {}
+
+
+def _restore_logging() -> None:
+    if _LOGGING:
+        logging.root = _LOGGING["root"]
+        logging.Logger.root = _LOGGING["root"]
+        logging.Logger.manager = _LOGGING["manager"]
+
+
+def free_port() -> int:
+    """A TCP port of the loopback that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+# ---------------------------------------------------------------- an actor
+
+
+class NodeActor(Actor):
+    """Base of every actor: named hooks instead of Thespian's messages.
+
+    An exception never leaves `receiveMessage`: Thespian would deliver the message a second
+    time and forget the watched descriptor. It is logged and the actor lives on.
+    """
+
+    def __init__(self) -> None:
+        self._posts_watch: Any = None
+        self._posted: collections.deque[object] = collections.deque()
+        self._wake_write: socket.socket | None = None
+        self._wake_read: socket.socket | None = None
+        self._logging_restored = False
+
+    # Hooks for the actor's own code.
+
+    def receive(self, message: Any, sender: Address) -> None:
+        """A message of the actor's own protocol."""
+        self.unexpected(message, sender)
+
+    def posted(self, message: Any) -> None:
+        """A message that another thread of this process handed over with `post`."""
+        self.unexpected(message, None)
+
+    def woken(self, payload: Any) -> None:
+        """A timer set by `wake_after` ran out."""
+        self.unexpected(payload, None)
+
+    def child_exited(self, address: Address) -> None:
+        """A child process is gone. Thespian may say so twice for one death."""
+
+    def stopping(self) -> None:
+        """The actor is asked to exit; what it holds is released here."""
+
+    # What an actor's code may do.
+
+    def wake_after(self, delay_s: float, payload: object) -> None:
+        """Have `woken(payload)` called after `delay_s` seconds."""
+        self.wakeupAfter(timedelta(seconds=delay_s), payload)
+
+    def stop_child(self, address: Address) -> None:
+        """Ask a child to exit after the messages it already has."""
+        self.send(address, ActorExitRequest())
+
+    def accept_posts(self) -> None:
+        """Let other threads of this process call `post` from now on."""
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._wake_read.setblocking(False)
+        self._wake_write.setblocking(False)
+        self._posts_watch = ThespianWatch([self._wake_read.fileno()])
+
+    def post(self, message: object) -> None:
+        """Hand a message to the actor's main thread, from any thread."""
+        self._posted.append(message)
+        assert self._wake_write is not None, "accept_posts comes first"
+        with contextlib.suppress(BlockingIOError):  # full: the reader is awake already
+            self._wake_write.send(b"!")
+
+    def unexpected(self, message: object, sender: Address | None) -> None:
+        """A message no branch knows: a programming error worth a line in the log."""
+        log.error("%s: unexpected message %r from %s", type(self).__name__, message, sender)
+
+    def receiveMessage(self, message: Any, sender: Address) -> Any:  # noqa: N802 - Thespian's
+        """Thespian's entry; dispatches to the hooks and keeps the watch alive."""
+        if not self._logging_restored:
+            _restore_logging()
+            self._logging_restored = True
+        try:
+            self._dispatch(message, sender)
+        except Exception:
+            log.exception("%s failed on %s", type(self).__name__, type(message).__name__)
+        return self._posts_watch
+
+    def _dispatch(self, message: Any, sender: Address) -> None:
+        match message:
+            case WatchMessage():
+                self._drain_posts()
+            case WakeupMessage():
+                self.woken(message.payload)
+            case ChildActorExited():
+                self.child_exited(message.childAddress)
+            case ActorExitRequest():
+                self.stopping()
+            case PoisonMessage():
+                log.error("undeliverable: %r: %s", message.poisonMessage, message.details)
+            case _:
+                self.receive(message, sender)
+
+    def _drain_posts(self) -> None:
+        assert self._wake_read is not None
+        with contextlib.suppress(BlockingIOError):
+            self._wake_read.recv(65536)
+        while self._posted:
+            self.posted(self._posted.popleft())
+
+
+# ---------------------------------------------------------------- the system
+
+
+class ActorTree:
+    """A running actor system with one root actor, as the node's process sees it."""
+
+    def __init__(self, root_class: str) -> None:
+        """Start the system on a free port and the root actor `package.module.Class` in it."""
+        self._system = ActorSystem(
+            "multiprocTCPBase",
+            # A port and a boot mark of its own: ActorSystem() silently joins whatever
+            # already listens on the admin port.
+            capabilities={"Admin Port": free_port(), "Boot": os.getpid()},
+            logDefs=None,
+        )
+        self.root: Address = self._system.createActor(root_class)
+
+    def ask(self, message: object, timeout_s: float, accept: type | tuple[type, ...]) -> Any:
+        """Send to the root and wait for an answer of a given type; None when it is late."""
+        limit = time.monotonic() + timeout_s
+        answer = self._system.ask(self.root, message, timedelta(seconds=timeout_s))
+        while answer is not None and not isinstance(answer, accept):
+            left = limit - time.monotonic()
+            answer = self._system.listen(timedelta(seconds=left)) if left > 0 else None
+        return answer
+
+    def tell(self, message: object) -> None:
+        """Send to the root without waiting."""
+        self._system.tell(self.root, message)
+
+    def shutdown(self) -> None:
+        """Ask every actor to exit; returns after at most 1.5 s whether or not they did."""
+        self._system.shutdown()
+
+
+def descendants(pid: int) -> list[int]:
+    """Process ids below `pid`, nearest first (Linux)."""
+    found: list[int] = []
+    todo = [pid]
+    while todo:
+        for task in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                children = [int(word) for word in task.read_text().split()]
+                found += children
+                todo += children
+    return found
+
+
+def reap() -> None:
+    """Collect every dead child, adopted ones included."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def kill_descendants(limit_s: float = 2.5) -> int:
+    """SIGKILL everything below this process and reap it; returns how many there were."""
+    killed = descendants(os.getpid())
+    limit = time.monotonic() + limit_s
+    while time.monotonic() < limit:
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        reap()
+        if not descendants(os.getpid()):
+            break
+        time.sleep(0.005)
+    return len(killed)
+
+
+class DeathWatch:
+    """Tells which of some processes has died, within one poll (Linux pidfd)."""
+
+    def __init__(self, names: dict[int, str]) -> None:
+        """`names` maps process ids to what they are called in the log."""
+        self._poll = select.poll()
+        self._names: dict[int, str] = {}
+        for pid, name in names.items():
+            fd = os.pidfd_open(pid)
+            self._names[fd] = name
+            self._poll.register(fd, select.POLLIN)
+
+    def wait(self, timeout_s: float) -> list[str]:
+        """Names of the dead, waiting up to `timeout_s` for the first."""
+        return [self._names[fd] for fd, _ in self._poll.poll(int(timeout_s * 1000))]

@@ -1,0 +1,226 @@
+"""The data plane: length-prefixed msgpack frames over Unix stream sockets.
+
+A frame is a little-endian u32 length and that many bytes of msgpack. A gateway sends
+frames of events, at most `CREDIT` unanswered ones; the server answers each in order, and
+may answer one in parts: an answer is a list of results for the next events of the oldest
+unanswered frame. The registry's commands travel the same way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+log = logging.getLogger(__name__)
+
+CREDIT = 2
+FRAME_EVENTS = 256
+FRAME_BYTES = 1 << 20
+
+_LENGTH = struct.Struct("<I")
+_READ_BYTES = 1 << 18
+_FRAME_LIMIT = 64 << 20  # no frame of ours is near this; a larger length is not a frame
+_SEND_TIMEOUT_S = 5.0
+
+HandlerResult = tuple[int, int, str]
+"""Instance id, the handler's code or -1, and the reason when it failed."""
+
+EventResult = tuple[HandlerResult, ...] | tuple[str, dict[str, str | int]]
+"""One result per handler that ran (none matched: empty), or an error as `errors.to_wire`
+gives it when the node could not do its part."""
+
+WireEvent = tuple[str, int, str, bytes, int]
+"""Event type, publisher id, event id, payload, received at (Unix ms)."""
+
+pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True, autoreset=True).pack
+
+
+def unpack(data: bytes) -> Any:
+    """A packed value; sequences come as tuples, so that results can be dictionary keys."""
+    return msgpack.unpackb(data, raw=False, use_list=False, strict_map_key=False)
+
+
+def frame(data: bytes) -> bytes:
+    """Put the length in front."""
+    return _LENGTH.pack(len(data)) + data
+
+
+class FrameReader:
+    """Cuts a byte stream into frames."""
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The frames completed by `data`.
+
+        Raises:
+            ValueError: a length no frame of ours has; the stream is not ours.
+        """
+        buffer = self._buffer
+        if not buffer and len(data) >= 4 and _LENGTH.unpack_from(data)[0] == len(data) - 4:
+            return [data[4:]]  # the common case: one read is one frame
+        buffer += data
+        frames = []
+        while len(buffer) >= 4:
+            length = _LENGTH.unpack_from(buffer)[0]
+            if length > _FRAME_LIMIT:
+                raise ValueError(f"frame of {length} bytes")
+            if len(buffer) < 4 + length:
+                break
+            frames.append(bytes(memoryview(buffer)[4 : 4 + length]))
+            del buffer[: 4 + length]
+        return frames
+
+
+class Peer:
+    """One connection of a FrameServer."""
+
+    __slots__ = ("_socket", "closed", "reader")
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.settimeout(_SEND_TIMEOUT_S)
+        self._socket = connection
+        self.reader = FrameReader()
+        self.closed = False
+
+    def fileno(self) -> int:
+        """The descriptor to poll."""
+        return self._socket.fileno()
+
+    def receive(self) -> list[bytes] | None:
+        """The frames that one read completes; None when the other side is gone."""
+        try:
+            data = self._socket.recv(_READ_BYTES)
+            return self.reader.feed(data) if data else None
+        except (OSError, ValueError) as error:
+            log.warning("data plane: connection dropped: %s", error)
+            return None
+
+    def answer(self, value: Any) -> None:
+        """Send one answer. A side that takes none for 5 s is dropped: its frames stay
+        unanswered, and it knows what that means."""
+        if self.closed:
+            return
+        try:
+            self._socket.sendall(frame(pack(value)))
+        except OSError as error:
+            log.warning("data plane: answer not taken: %s", error)
+            self.closed = True
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.closed = True
+        self._socket.close()
+
+
+Round = list[tuple[Peer, bytes]]
+
+
+class FrameServer:
+    """Serves frames in one thread: every poll hands over all frames that arrived.
+
+    Args:
+        path: the socket's file, 0600; an old one is replaced.
+        on_round: called with the frames of one poll, in order per connection; answers them.
+        on_quiet: called when `tick_s` passed without a frame.
+        tick_s: how long to wait for a frame.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        on_round: Callable[[Round], None],
+        on_quiet: Callable[[], None] = lambda: None,
+        tick_s: float = 1.0,
+    ) -> None:
+        self._path = path
+        self._on_round = on_round
+        self._on_quiet = on_quiet
+        self._tick_ms = max(1, int(tick_s * 1000))
+        self._peers: dict[int, Peer] = {}
+        self._poll = select.poll()
+        self._stopping = False
+        self._retiring = False
+        self._wake_read, self._wake_write = socket.socketpair()
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        self._listener = socket.socket(socket.AF_UNIX)
+        mask = os.umask(0o177)
+        try:
+            self._listener.bind(str(path))
+        finally:
+            os.umask(mask)
+        self._listener.listen(64)
+        self._poll.register(self._listener, select.POLLIN)
+        self._poll.register(self._wake_read, select.POLLIN)
+
+    @property
+    def connected(self) -> int:
+        """How many connections are open."""
+        return len(self._peers)
+
+    def stop(self) -> None:
+        """Make `serve` return after the round it is in; callable from any thread."""
+        self._stopping = True
+        self._wake_write.send(b"!")
+
+    def retire(self) -> None:
+        """Make `serve` return once nobody is connected; callable from any thread."""
+        self._retiring = True
+        self._wake_write.send(b"!")
+
+    def serve(self) -> None:
+        """Serve until `stop`, or `retire` and the last disconnection."""
+        listener, wake = self._listener.fileno(), self._wake_read.fileno()
+        while not (self._stopping or (self._retiring and not self._peers)):
+            ready = self._poll.poll(self._tick_ms)
+            round_: Round = []
+            for fd, _ in ready:
+                if fd == listener:
+                    self._accept()
+                elif fd == wake:
+                    self._wake_read.recv(64)
+                else:
+                    self._read(self._peers[fd], round_)
+            if round_:
+                self._on_round(round_)
+            elif not ready:
+                self._on_quiet()
+        self._close()
+
+    def _accept(self) -> None:
+        connection, _ = self._listener.accept()
+        peer = Peer(connection)
+        self._peers[peer.fileno()] = peer
+        self._poll.register(peer.fileno(), select.POLLIN)
+
+    def _read(self, peer: Peer, round_: Round) -> None:
+        frames = peer.receive()
+        if frames is None or peer.closed:
+            self._poll.unregister(peer.fileno())
+            del self._peers[peer.fileno()]
+            peer.close()
+            return
+        round_.extend((peer, data) for data in frames)
+
+    def _close(self) -> None:
+        for peer in self._peers.values():
+            peer.close()
+        for end in (self._listener, self._wake_read, self._wake_write):
+            end.close()
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()

@@ -1,0 +1,62 @@
+"""The applets of one project, loaded when an event first needs them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from fieldbrook.errors import ModuleRefusedError
+from fieldbrook.model import Applet
+from fieldbrook.wasm.engine import engine_tag, make_engine, start_ticker
+from fieldbrook.wasm.instance import Host, load_host
+from fieldbrook.wasm.limits import Limits
+
+
+class InstancePool:
+    """One engine, and a linked host per applet and module version.
+
+    An instance is made per event by the host (microseconds); what is kept is the compiled
+    and linked module. Made in the project's process, after the fork.
+    """
+
+    def __init__(self, modules_dir: Path, limits: Limits) -> None:
+        self._modules_dir = modules_dir
+        self._limits = limits
+        self._engine = make_engine(limits)
+        start_ticker(self._engine)
+        self._hosts: dict[int, tuple[str, Host]] = {}
+
+    def host(self, applet_id: int, sha256: str) -> Host:
+        """The host of an applet at a module version.
+
+        Raises:
+            ModuleRefusedError: the module's files are gone or cannot be loaded.
+        """
+        held = self._hosts.get(applet_id)
+        if held is not None and held[0] == sha256:
+            return held[1]
+        self.drop(applet_id)
+        compiled = self._modules_dir / f"{sha256}.{engine_tag()}.cwasm"
+        source = self._modules_dir / f"{sha256}.wasm"
+        try:
+            host = load_host(self._engine, compiled, source, self._limits)
+        except OSError as error:
+            raise ModuleRefusedError(reason=f"module {sha256[:12]}: {error.strerror}") from error
+        self._hosts[applet_id] = (sha256, host)
+        return host
+
+    def keep_only(self, applets: Iterable[Applet]) -> None:
+        """Release the hosts of applets that are gone."""
+        for applet_id in self._hosts.keys() - {applet.applet_id for applet in applets}:
+            self.drop(applet_id)
+
+    def drop(self, applet_id: int) -> None:
+        """Release one applet's host, if it is loaded."""
+        with contextlib.suppress(KeyError):
+            self._hosts.pop(applet_id)[1].close()
+
+    def close(self) -> None:
+        """Release everything."""
+        for applet_id in list(self._hosts):
+            self.drop(applet_id)

@@ -1,0 +1,257 @@
+"""The actor of one project: it owns the strategies, the instance pool and the store.
+
+Its main thread is Thespian's and idles; one data thread serves the gateways' frames:
+route, run, commit, answer. A batch ends after `BATCH_EVENTS` events or `BATCH_S` of work,
+is committed in one synced transaction, and only then are its events answered.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+
+from fieldbrook import clock
+from fieldbrook.actors import messages as m
+from fieldbrook.actors.base import Address, NodeActor
+from fieldbrook.actors.frames import (
+    FRAME_EVENTS,
+    EventResult,
+    FrameServer,
+    HandlerResult,
+    Peer,
+    Round,
+    WireEvent,
+    unpack,
+)
+from fieldbrook.actors.pool import InstancePool
+from fieldbrook.actors.routing import Routes, Target, build_routes, match
+from fieldbrook.errors import NodeError, StoreError, to_wire
+from fieldbrook.process import name_process
+from fieldbrook.settings import Settings
+from fieldbrook.storage import kv
+from fieldbrook.storage.project_store import LogRow, ProjectStore, store_path
+from fieldbrook.storage.registry import RegistryReader
+from fieldbrook.wasm.abi import LOG_ERROR, SOURCE_TASK
+from fieldbrook.wasm.limits import Limits
+from fieldbrook.wasm.run import Run
+
+log = logging.getLogger(__name__)
+
+BATCH_EVENTS = FRAME_EVENTS
+BATCH_S = 0.020
+_TICK_S = 0.25
+
+FAILED = -1
+NOT_RUNNING = "instance not running"
+
+
+class ProjectWorker:
+    """What the data thread does, free of actors and threads."""
+
+    def __init__(
+        self, project_id: int, reader: RegistryReader, store: ProjectStore, pool: InstancePool
+    ) -> None:
+        self._project_id = project_id
+        self._reader = reader
+        self._store = store
+        self._pool = pool
+        self._version = -1
+        self._routes: Routes = {}
+        self._modules: dict[int, str] = {}
+        self._scopes: dict[int, bytes] = {}
+        self._env: dict[str, str] = {}
+        self.busy_since = 0.0
+        self.last_event = time.monotonic()
+
+    def refresh(self) -> None:
+        """Read routes, modules and environment again if the registry has changed."""
+        version = self._reader.version()
+        if version == self._version:
+            return
+        with self._reader.snapshot() as registry:
+            applets = registry.applets(self._project_id)
+            project = registry.project(self._project_id)
+            self._routes = build_routes(registry.strategies(self._project_id), applets)
+        self._modules = {applet.applet_id: applet.sha256 for applet in applets}
+        self._scopes = {applet_id: kv.scope(applet_id) for applet_id in self._modules}
+        self._env = dict(project.env) if project else {}
+        self._pool.keep_only(applets)
+        self._version = version
+
+    def on_round(self, round_: Round) -> None:
+        """Run the events of some frames in order, in batches, and answer each batch."""
+        self.refresh()
+        batch: list[tuple[Peer, list[EventResult]]] = []
+        size, limit = 0, time.monotonic() + BATCH_S
+        for peer, data in round_:
+            part: list[EventResult] = []
+            batch.append((peer, part))
+            for event in unpack(data):
+                part.append(self._handle(event))
+                size += 1
+                if size >= BATCH_EVENTS or time.monotonic() >= limit:
+                    self._finish(batch)
+                    self.refresh()  # a new module takes over between two batches
+                    part = []
+                    batch = [(peer, part)]
+                    size, limit = 0, time.monotonic() + BATCH_S
+        self._finish(batch)
+        self.last_event = time.monotonic()
+
+    def on_quiet(self) -> None:
+        """Nothing arrived for a moment: write waiting log rows."""
+        try:
+            self._store.flush_logs()
+        except StoreError as error:
+            log.error("project %d: applet log not written: %s", self._project_id, error)
+
+    def _handle(self, event: WireEvent) -> EventResult:
+        targets = match(self._routes, event[0])
+        if len(targets) == 1:
+            return (self._run(targets[0], event),)
+        return tuple(self._run(target, event) for target in targets)
+
+    def _run(self, target: Target, event: WireEvent) -> HandlerResult:
+        if not target.started:
+            return target.instance_id, FAILED, NOT_RUNNING
+        event_type, _, event_id, payload, _ = event
+        scope, store = self._scopes[target.applet_id], self._store
+        run = Run(
+            payload=payload,
+            event_type=event_type,
+            env=self._env,
+            read=lambda key: store.read(kv.stored_key(scope, key)),
+        )
+        self.busy_since = time.monotonic()
+        try:
+            host = self._pool.host(target.applet_id, self._modules[target.applet_id])
+            code, error = host.run(target.handler, run)
+        except NodeError as refused:
+            code, error = FAILED, str(refused)
+        finally:
+            self.busy_since = 0.0
+        if error:
+            run.logs.append((LOG_ERROR, SOURCE_TASK, f"{target.handler}: {error}"))
+        else:
+            for key, value in run.writes.items():
+                store.overlay[kv.stored_key(scope, key)] = value
+        for level, source, text in run.logs:
+            store.log(
+                LogRow(
+                    clock.now_ms(),
+                    level,
+                    source,
+                    target.instance_id,
+                    target.applet_name,
+                    event_id,
+                    text,
+                )
+            )
+        return target.instance_id, code, error
+
+    def _finish(self, batch: list[tuple[Peer, list[EventResult]]]) -> None:
+        try:
+            self._store.commit()
+        except StoreError as error:
+            log.error("project %d: batch not committed: %s", self._project_id, error)
+            refusal = to_wire(error)
+            for peer, part in batch:
+                if part:
+                    peer.answer([refusal] * len(part))
+            return
+        for peer, part in batch:
+            if part:
+                peer.answer(part)
+
+
+class ProjectActor(NodeActor):
+    """Owns one project: its strategies, its instance pool, its store."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._server: FrameServer | None = None
+        self._worker: ProjectWorker | None = None
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    def receive(self, message: object, sender: Address) -> None:
+        """See `actors.messages`."""
+        match message:
+            case m.Start():
+                self._start(message, sender)
+            case m.Ping(number=number):
+                busy_since = self._worker.busy_since if self._worker else 0.0
+                busy_s = time.monotonic() - busy_since if busy_since else 0.0
+                self.send(sender, m.Ponged(self._part, number, busy_s))
+            case m.Retire():
+                if self._server:
+                    self._server.retire()
+            case _:
+                self.unexpected(message, sender)
+
+    def posted(self, message: object) -> None:
+        """From the data thread: tell the supervisor."""
+        self.send(self._supervisor, message)
+
+    def stopping(self) -> None:
+        """Finish the round that runs, then close the store."""
+        self._stopping = True
+        if self._server and self._thread and self._thread.is_alive():
+            self._server.stop()
+            self._thread.join(5)
+
+    def _start(self, start: m.Start, sender: Address) -> None:
+        name_process("fb-project")
+        self._part = start.part
+        self._supervisor = sender
+        self._project_id = int(start.part.removeprefix("project:"))
+        self._generation = start.generation
+        self._idle_s = start.settings.idle_s
+        try:
+            self._open(start.settings, start.run_dir)
+        except NodeError as error:
+            log.error("%s cannot start: %s", start.part, error)
+            self.send(sender, m.Failed(start.part, str(error)))
+            return
+        self.accept_posts()
+        self._thread = threading.Thread(target=self._serve, name="data", daemon=True)
+        self._thread.start()
+        ready = m.Ready(start.part, start.generation, os.getpid(), str(self._path))
+        self.send(sender, ready)
+
+    def _open(self, settings: Settings, run_dir: Path) -> None:
+        data = settings.data
+        limits = Limits(deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes)
+        self._store = ProjectStore(
+            store_path(data / "projects", self._project_id), settings.project_map_bytes
+        )
+        self._pool = InstancePool(data / "modules", limits)
+        reader = RegistryReader(data / "registry")
+        self._worker = ProjectWorker(self._project_id, reader, self._store, self._pool)
+        self._worker.refresh()
+        # A Unix socket's path ends at 108 bytes: short names.
+        self._path = run_dir / f"p{self._project_id:x}.{self._generation}"
+        self._server = FrameServer(self._path, self._worker.on_round, self._on_quiet, _TICK_S)
+
+    def _serve(self) -> None:
+        assert self._server is not None
+        try:
+            self._server.serve()
+            self._pool.close()
+            self._store.close()
+        except BaseException:
+            # Half a worker is worse than none: the supervisor starts a whole one.
+            log.exception("%s: data thread failed", self._part)
+            os._exit(70)
+        if not self._stopping:
+            os._exit(0)  # retired: nobody asked the actor itself to exit
+
+    def _on_quiet(self) -> None:
+        assert self._worker is not None
+        self._worker.on_quiet()
+        if time.monotonic() - self._worker.last_event >= self._idle_s:
+            self._worker.last_event = time.monotonic()
+            self.post(m.Idle(self._project_id, self._generation))

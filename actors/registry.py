@@ -1,0 +1,128 @@
+"""The actor of the registry: the only process that writes it.
+
+Gateways send commands over a Unix socket, `[operation, arguments]`, each answered by
+`[True, result]` or `[False, error class, details]` after it is on disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+from fieldbrook import clock
+from fieldbrook.actors import messages as m
+from fieldbrook.actors.base import Address, NodeActor
+from fieldbrook.actors.frames import FrameServer, Round, unpack
+from fieldbrook.errors import NodeError, to_wire
+from fieldbrook.keys import load_or_create_key
+from fieldbrook.process import name_process
+from fieldbrook.settings import Settings
+from fieldbrook.storage.registry import (
+    RegistryReader,
+    RegistryWriter,
+    encode_result,
+    execute,
+)
+
+log = logging.getLogger(__name__)
+
+PART = "registry"
+SOCKET_NAME = "registry"
+
+
+class RegistryActor(NodeActor):
+    """Owns the registry's writer; tells the supervisor which projects are gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._server: FrameServer | None = None
+        self._thread: threading.Thread | None = None
+
+    def receive(self, message: object, sender: Address) -> None:
+        """See `actors.messages`."""
+        match message:
+            case m.Start():
+                self._start(message, sender)
+            case m.Ping(number=number):
+                self.send(sender, m.Ponged(PART, number))
+            case _:
+                self.unexpected(message, sender)
+
+    def posted(self, message: object) -> None:
+        """From the data thread: tell the supervisor."""
+        self.send(self._supervisor, message)
+
+    def stopping(self) -> None:
+        """Finish the command that runs, then close the registry."""
+        if self._server and self._thread and self._thread.is_alive():
+            self._server.stop()
+            self._thread.join(5)
+
+    def _start(self, start: m.Start, sender: Address) -> None:
+        name_process("fb-registry")
+        self._supervisor = sender
+        try:
+            self._open(start.settings, start.run_dir)
+        except NodeError as error:
+            log.error("registry cannot start: %s", error)
+            self.send(sender, m.Failed(PART, str(error)))
+            return
+        self.accept_posts()
+        self._thread = threading.Thread(target=self._serve, name="data", daemon=True)
+        self._thread.start()
+        self.send(sender, m.Ready(PART, start.generation, os.getpid(), str(self._path)))
+
+    def _open(self, settings: Settings, run_dir: Path) -> None:
+        data = settings.data
+        key = load_or_create_key(data / "secrets", "token.key")
+        self._writer = RegistryWriter(
+            data / "registry", settings.registry_map_bytes, clock.now_ms, key
+        )
+        _sweep(data, self._writer.reader())
+        self._path = run_dir / SOCKET_NAME
+        self._server = FrameServer(self._path, self._on_round)
+
+    def _serve(self) -> None:
+        assert self._server is not None
+        try:
+            self._server.serve()
+            self._writer.close()
+        except BaseException:
+            log.exception("registry: data thread failed")
+            os._exit(70)
+
+    def _on_round(self, round_: Round) -> None:
+        for peer, data in round_:
+            operation, arguments = unpack(data)
+            peer.answer(self._execute(operation, arguments))
+
+    def _execute(self, operation: str, arguments: dict[str, Any]) -> tuple[Any, ...]:
+        try:
+            result = execute(self._writer, operation, arguments)
+        except NodeError as error:
+            return (False, *to_wire(error))
+        except Exception:
+            log.exception("registry: %s failed", operation)
+            return (False, *to_wire(NodeError()))
+        if operation == "remove_project":
+            self.post(m.ProjectRemoved(arguments["project_id"]))
+        return True, encode_result(result)
+
+
+def _sweep(data: Path, reader: RegistryReader) -> None:
+    """Remove what a crash between a command and its clean-up left behind."""
+    known = {str(project.project_id) for project in reader.projects()}
+    for folder in (data / "projects").iterdir():
+        if folder.name not in known:
+            log.warning("removing the store of project %s, which is gone", folder.name)
+            shutil.rmtree(folder, ignore_errors=True)
+    modules = {resource.sha256 for resource in reader.resources()}
+    for module in (data / "modules").iterdir():
+        if module.name.partition(".")[0] not in modules:
+            module.unlink(missing_ok=True)
+    for upload in (data / "uploads").iterdir():
+        upload.unlink(missing_ok=True)

@@ -1,0 +1,52 @@
+"""Event type to handlers: built once per registry version, looked up per event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fieldbrook.model import DEFAULT_EVENT_TYPE, STARTED, Applet, Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One handler to run for an event."""
+
+    strategy_id: int
+    applet_id: int
+    instance_id: int
+    applet_name: str
+    handler: str
+    started: bool
+
+
+Routes = Mapping[str, tuple[Target, ...]]
+
+
+def build_routes(strategies: Iterable[Strategy], applets: Iterable[Applet]) -> Routes:
+    """Group strategies by event type, in creation order.
+
+    A strategy whose applet is gone has no target: the registry removes both together, so
+    this is only seen between two reads.
+    """
+    by_id = {applet.applet_id: applet for applet in applets}
+    routes: dict[str, tuple[Target, ...]] = {}
+    for strategy in strategies:
+        applet = by_id.get(strategy.applet_id)
+        if applet is None:
+            continue
+        target = Target(
+            strategy_id=strategy.strategy_id,
+            applet_id=applet.applet_id,
+            instance_id=applet.instance_id,
+            applet_name=applet.name,
+            handler=strategy.handler,
+            started=applet.state == STARTED,
+        )
+        routes[strategy.event_type] = (*routes.get(strategy.event_type, ()), target)
+    return routes
+
+
+def match(routes: Routes, event_type: str) -> tuple[Target, ...]:
+    """The handlers of an event: those of its exact type, else those of DEFAULT, else none."""
+    return routes.get(event_type) or routes.get(DEFAULT_EVENT_TYPE, ())

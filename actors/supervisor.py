@@ -1,0 +1,390 @@
+"""The root actor: it starts every other process, and starts again what dies.
+
+It opens no listening socket, no store and no thread of its own, because every child is a
+fork of it and would inherit them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fieldbrook.actors import messages as m
+from fieldbrook.actors.base import Address, NodeActor
+from fieldbrook.actors.registry import PART as REGISTRY
+from fieldbrook.actors.restarts import Restarts
+from fieldbrook.process import name_process
+from fieldbrook.settings import Settings
+
+log = logging.getLogger(__name__)
+
+START_LIMIT_S = 10.0
+RETIRE_LIMIT_S = 20.0
+PING_S = 2.0
+SILENT_LIMIT_S = 10.0
+_OVERTIME_S = 3.0  # a handler this far over its deadline was not stopped by the engine
+
+_CLASSES = {
+    "registry": "fieldbrook.actors.registry.RegistryActor",
+    "project": "fieldbrook.actors.project.ProjectActor",
+    "http": "fieldbrook.gateway.http.HttpGateway",
+    "mqtt": "fieldbrook.gateway.mqtt.MqttGateway",
+}
+
+DOWN, STARTING, UP, RETIRING, BACKOFF = "down", "starting", "up", "retiring", "backoff"
+
+
+@dataclass(slots=True)
+class Child:
+    """One process of the tree and what is known of it."""
+
+    part: str
+    state: str = DOWN
+    address: Address | None = None
+    pid: int | None = None
+    path: str | None = None
+    generation: int = 0
+    restarts: Restarts = field(default_factory=Restarts)
+    since: float = 0.0
+    heard: float = 0.0
+    wanted: bool = False  # somebody asked for it while it was going away
+    removed: bool = False
+
+    @property
+    def kind(self) -> str:
+        """`registry`, `http`, `mqtt` or `project`."""
+        return self.part.partition(":")[0]
+
+    @property
+    def is_gateway(self) -> bool:
+        """Whether it must hear of routes."""
+        return self.kind in ("http", "mqtt")
+
+    @property
+    def project_id(self) -> int:
+        """The project's id; only for projects."""
+        return int(self.part.partition(":")[2])
+
+    def enter(self, state: str) -> None:
+        """Change the state."""
+        self.state, self.since = state, time.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class _Timer:
+    what: str
+    part: str
+    generation: int
+
+
+class Supervisor(NodeActor):
+    """Starts the registry, then the gateways; projects when an event asks for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._children: dict[str, Child] = {}
+        self._waiting_for_boot: Address | None = None
+        self._waiting_for_drain: Address | None = None
+        self._draining: set[str] = set()
+        self._exiting = False
+        self._pings = 0
+        self._pinged = time.monotonic()
+
+    # ---------------------------------------------------------------- messages
+
+    def receive(self, message: object, sender: Address) -> None:
+        """See `actors.messages`."""
+        match message:
+            case m.Boot():
+                self._boot(message, sender)
+            case m.Drain():
+                self._drain(sender)
+            case m.Inspect():
+                self.send(sender, self._inspect())
+            case m.Ready():
+                self._ready(message)
+            case m.Failed():
+                self._failed(message)
+            case m.Activate(project_id=project_id):
+                self._activate(project_id, sender)
+            case m.Idle(project_id=project_id, generation=generation):
+                self._idle(project_id, generation)
+            case m.ProjectRemoved(project_id=project_id):
+                self._remove(project_id)
+            case m.Ponged():
+                self._ponged(message)
+            case m.Drained():
+                self._drained(sender)
+            case _:
+                self.unexpected(message, sender)
+
+    def woken(self, payload: object) -> None:
+        """A timer ran out; it counts only for the incarnation that it was set for."""
+        match payload:
+            case "ping":
+                self._ping()
+            case _Timer(what=what, part=part, generation=generation):
+                child = self._children.get(part)
+                if child is not None and child.generation == generation:
+                    self._timeout(what, child)
+
+    def child_exited(self, address: Address) -> None:
+        """Start again what died. A second notice of one death, or one of an earlier
+        incarnation, names no current child."""
+        for child in self._children.values():
+            if child.address is not None and child.address == address:
+                self._exited(child)
+                return
+
+    def stopping(self) -> None:
+        """Children exit with their parent; none is started again."""
+        self._exiting = True
+
+    # ---------------------------------------------------------------- boot and drain
+
+    def _boot(self, boot: m.Boot, sender: Address) -> None:
+        name_process("fb-root")
+        self._settings: Settings = boot.settings
+        self._run_dir: Path = boot.run_dir
+        self._waiting_for_boot = sender
+        parts = [REGISTRY, *(f"http:{n}" for n in range(boot.settings.http_gateways)), "mqtt:0"]
+        for part in parts:
+            self._children[part] = Child(part)
+        self._start(self._children[REGISTRY])
+        self.wake_after(PING_S, "ping")
+
+    def _booted(self) -> None:
+        fixed = [child for child in self._children.values() if child.kind != "project"]
+        if self._waiting_for_boot is not None and all(child.state == UP for child in fixed):
+            pids = {child.part: child.pid for child in fixed if child.pid is not None}
+            self.send(self._waiting_for_boot, m.Booted({"supervisor": os.getpid(), **pids}))
+            self._waiting_for_boot = None
+
+    def _drain(self, sender: Address) -> None:
+        self._exiting = True
+        self._waiting_for_drain = sender
+        gateways = [c for c in self._children.values() if c.is_gateway and c.state == UP]
+        self._draining = {child.part for child in gateways}
+        for child in gateways:
+            self._tell(child, m.Drain())
+        self._drained(None)
+
+    def _drained(self, sender: Address | None) -> None:
+        for child in self._children.values():
+            if sender is not None and child.address is not None and child.address == sender:
+                self._draining.discard(child.part)
+                log.debug("drained: %s; still draining: %s", child.part, self._draining)
+        if not self._draining and self._waiting_for_drain is not None:
+            self.send(self._waiting_for_drain, m.Drained())
+            self._waiting_for_drain = None
+
+    def _inspect(self) -> m.Inspected:
+        now = time.monotonic()
+        return m.Inspected(
+            {
+                child.part: m.ChildState(
+                    child.state,
+                    child.pid,
+                    child.generation,
+                    child.restarts.failures,
+                    now - child.since,
+                )
+                for child in self._children.values()
+            }
+        )
+
+    # ---------------------------------------------------------------- a child's life
+
+    def _start(self, child: Child) -> None:
+        if self._exiting:
+            return
+        child.generation += 1
+        child.wanted = False
+        child.enter(STARTING)
+        child.heard = child.since
+        child.address = self.createActor(_CLASSES[child.kind])
+        start = m.Start(child.part, child.generation, self._settings, self._run_dir)
+        self._tell(child, start)
+        self._later(START_LIMIT_S, "started?", child)
+
+    def _ready(self, ready: m.Ready) -> None:
+        child = self._children.get(ready.part)
+        if child is None or child.generation != ready.generation:
+            return
+        child.pid, child.path = ready.pid, ready.path
+        child.enter(UP)
+        child.heard = child.since
+        if child.part == REGISTRY:
+            for other in self._children.values():
+                if other.is_gateway and other.state == DOWN:
+                    self._start(other)
+        elif child.is_gateway:
+            for other in self._children.values():
+                if other.kind == "project" and other.state == UP:
+                    self._tell(child, m.RouteTo(other.project_id, other.path))
+        elif child.removed:
+            self._retire(child)
+        else:
+            self._tell_gateways(m.RouteTo(child.project_id, child.path))
+        self._booted()
+
+    def _failed(self, failed: m.Failed) -> None:
+        if self._waiting_for_boot is not None:
+            self.send(self._waiting_for_boot, m.BootFailed(failed.part, failed.reason))
+            self._waiting_for_boot = None
+            self._exiting = True
+            return
+        child = self._children.get(failed.part)
+        if child is not None and child.address is not None:
+            self.stop_child(child.address)
+
+    def _exited(self, child: Child) -> None:
+        lived_s = time.monotonic() - child.since if child.state == UP else 0.0
+        retired = child.state == RETIRING
+        child.address = child.pid = None
+        if child.kind == "project":
+            self._close_route(child)
+        self._draining.discard(child.part)
+        self._drained(None)
+        if self._exiting:
+            return
+        if child.removed:
+            self._forget(child)
+        elif retired:
+            child.enter(DOWN)
+            if child.wanted:
+                self._start(child)
+        else:
+            self._restart(child, lived_s)
+
+    def _restart(self, child: Child, lived_s: float) -> None:
+        child.restarts = child.restarts.after_exit(lived_s)
+        delay_s = child.restarts.delay_s
+        log.error(
+            "%s died after %.1f s (%d in a row); starting again in %.1f s",
+            child.part,
+            lived_s,
+            child.restarts.failures,
+            delay_s,
+        )
+        if child.kind == "project" and child.restarts.unreachable:
+            self._tell_gateways(m.Unreachable(child.project_id))
+        if delay_s == 0:
+            self._start(child)
+        else:
+            child.enter(BACKOFF)
+            self._later(delay_s, "restart", child)
+
+    def _timeout(self, what: str, child: Child) -> None:
+        match what:
+            case "restart" if child.state == BACKOFF:
+                self._start(child)
+            case "started?" if child.state == STARTING:
+                log.error("%s did not start within %.0f s", child.part, START_LIMIT_S)
+                self._end(child)
+            case "retired?" if child.state == RETIRING:
+                log.error("%s did not retire within %.0f s", child.part, RETIRE_LIMIT_S)
+                self._end(child)
+
+    def _end(self, child: Child) -> None:
+        """Kill a child that does not answer. Without a pid it never became an actor that
+        could hold anything: then it is asked."""
+        if child.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
+        elif child.address is not None:
+            self.stop_child(child.address)
+
+    def _later(self, delay_s: float, what: str, child: Child) -> None:
+        self.wake_after(delay_s, _Timer(what, child.part, child.generation))
+
+    # ---------------------------------------------------------------- projects
+
+    def _activate(self, project_id: int, sender: Address) -> None:
+        part = f"project:{project_id}"
+        child = self._children.setdefault(part, Child(part))
+        match child.state:
+            case "up":
+                self.send(sender, m.RouteTo(project_id, child.path))
+            case "down":
+                self._start(child)
+            case "retiring":
+                child.wanted = True
+            case "backoff" if child.restarts.unreachable:
+                self.send(sender, m.Unreachable(project_id))
+
+    def _idle(self, project_id: int, generation: int) -> None:
+        child = self._children.get(f"project:{project_id}")
+        if child is not None and child.state == UP and child.generation == generation:
+            self._retire(child)
+
+    def _remove(self, project_id: int) -> None:
+        part = f"project:{project_id}"
+        child = self._children.setdefault(part, Child(part))
+        child.removed = True
+        if child.state == UP:
+            self._retire(child)
+        elif child.state in (DOWN, BACKOFF):
+            self._forget(child)
+
+    def _retire(self, child: Child) -> None:
+        child.enter(RETIRING)
+        self._close_route(child)
+        self._tell(child, m.Retire())
+        self._later(RETIRE_LIMIT_S, "retired?", child)
+
+    def _close_route(self, child: Child) -> None:
+        child.path = None
+        self._tell_gateways(m.RouteTo(child.project_id, None))
+
+    def _forget(self, child: Child) -> None:
+        del self._children[child.part]
+        store = self._settings.data / "projects" / str(child.project_id)
+        shutil.rmtree(store, ignore_errors=True)  # what stays is swept at the next start
+
+    def _tell(self, child: Child, message: object) -> None:
+        if child.address is not None:
+            self.send(child.address, message)
+
+    def _tell_gateways(self, message: m.RouteTo | m.Unreachable) -> None:
+        for child in self._children.values():
+            if child.is_gateway and child.state == UP:
+                self._tell(child, message)
+
+    # ---------------------------------------------------------------- watching
+
+    def _ping(self) -> None:
+        self._pings += 1
+        now = time.monotonic()
+        # A late timer means that this process was stopped itself: nobody else is to blame.
+        paused = now - self._pinged > 3 * PING_S
+        self._pinged = now
+        for child in self._children.values():
+            if child.state != UP:
+                continue
+            if paused:
+                child.heard = now
+            if now - child.heard > SILENT_LIMIT_S:
+                log.error("%s is silent for %.0f s: killed", child.part, now - child.heard)
+                self._end(child)
+            elif now - child.heard < 2 * PING_S:
+                # At most one unanswered ping per child: more than 20 queued messages to
+                # one target would stall every send.
+                self._tell(child, m.Ping(self._pings))
+        if not self._exiting:
+            self.wake_after(PING_S, "ping")
+
+    def _ponged(self, pong: m.Ponged) -> None:
+        child = self._children.get(pong.part)
+        if child is None:
+            return
+        child.heard = time.monotonic()
+        if pong.busy_s > self._settings.deadline_ms / 1000 + _OVERTIME_S:
+            log.error("%s: a handler runs for %.0f s: killed", child.part, pong.busy_s)
+            self._end(child)

@@ -1,0 +1,198 @@
+"""Every patch on the actor runtime, each shown by what would happen without it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from thespian.system.transport.streamBuffer import ReceiveBuffer, toSendBuffer
+
+from fieldbrook.actors.base import SignedPickle, UnauthenticatedFrameError
+from tests.integration.nodes import RunningNode, alive, parts, until
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[RunningNode]:
+    running = RunningNode(tmp_path / "n", "--bind", "0.0.0.0", command="node")  # noqa: S104
+    yield running
+    running.stop()
+
+
+def listeners(pids: list[int]) -> set[tuple[str, int]]:
+    """Addresses and ports of the listening IPv4 sockets of some processes."""
+    inodes = set()
+    for pid in pids:
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            target = str(link.readlink())
+            if target.startswith("socket:["):
+                inodes.add(target[8:-1])
+    found = set()
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        local, _, state, *rest = line.split()[1:]
+        if state == "0A" and rest[5] in inodes:
+            address, port = local.split(":")
+            packed = bytes.fromhex(address)[::-1]
+            found.add((socket.inet_ntoa(packed), int(port, 16)))
+    return found
+
+
+class Marked:
+    """Unpickling this makes a file: what an attacker's frame would do."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (self.path,)
+
+
+def test_actor_traffic_listens_on_the_loopback_only(node: RunningNode) -> None:
+    found = listeners(node.processes())
+    public = {port for address, port in found if address != "127.0.0.1"}
+    assert public == {node.http_port}
+    assert len(found) > 4
+
+
+def test_a_frame_without_the_key_is_not_unpickled_and_harms_nothing(
+    node: RunningNode, tmp_path: Path
+) -> None:
+    marker = tmp_path / "unpickled"
+    before = parts(node)
+    frame = toSendBuffer(("x", Marked(marker)))
+    ports = [port for _, port in listeners(node.processes()) if port != node.http_port]
+    for port in ports:
+        for attack in (
+            frame,
+            b"40>" + b"\0" * 40,
+            b"GET / HTTP/1.1>\r\n\r\n",
+            b"-1>",
+            b"%d>x" % (1 << 62),
+            b"\xff" * 99,
+        ):
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+                connection.sendall(attack)
+                connection.shutdown(socket.SHUT_WR)
+                with suppress(OSError):
+                    connection.recv(100)
+    assert node.call("GET", "/").status == 204
+    assert parts(node) == before
+    assert not marker.exists()
+    # The same bytes do their work on a runtime that is not hardened.
+    careless = ReceiveBuffer(pickle.loads)
+    careless.addMore(frame)
+    careless.completed()
+    assert marker.exists()
+
+
+def test_a_frame_is_refused_before_it_is_unpickled(tmp_path: Path) -> None:
+    marker = tmp_path / "unpickled"
+    signed = SignedPickle(b"k" * 32)
+    good = signed.dumps({"a": 1})
+    assert signed.loads(good) == {"a": 1}
+    forged = SignedPickle(b"other").dumps(Marked(marker))
+    for bad in (b"", good[:31], b"\0" + good, good + b"\0", forged, forged[32:]):
+        with pytest.raises(UnauthenticatedFrameError):
+            signed.loads(bad)
+    assert not marker.exists()
+
+
+def test_sends_are_neither_throttled_nor_described(tmp_path: Path) -> None:
+    script = (
+        "from pathlib import Path; from fieldbrook.actors import base;"
+        f"base.harden(Path({str(tmp_path)!r}));"
+        "import thespian.system.systemCommon as c; from thespian.system import transport as t;"
+        "assert c.RATE_THROTTLE == 10**9;"
+        "intent = t.TransmitIntent('nobody', 'x' * 100);"
+        "assert intent.identify() == 'intent'"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=30)
+
+
+def test_everything_dies_with_the_nodes_process(node: RunningNode) -> None:
+    assert len(node.processes()) >= 6
+    node.kill()
+
+
+@pytest.mark.parametrize("name", ["fb-root", "fb-admin"])
+def test_the_node_ends_with_an_error_when_the_actor_systems_core_dies(
+    node: RunningNode, name: str
+) -> None:
+    pids = node.processes()
+    os.kill(parts(node)[name], signal.SIGKILL)
+    assert node.process.wait(10) == 1
+    until(lambda: not any(alive(pid) for pid in pids), "nothing is left of it")
+
+
+def test_the_node_survives_the_death_of_the_runtimes_logging_process(node: RunningNode) -> None:
+    before = parts(node)
+    logger = before["fb-actor"]
+    os.kill(logger, signal.SIGKILL)
+    until(lambda: not alive(logger), "the logging process is gone")
+    old = before["fb-registry"]
+    os.kill(old, signal.SIGKILL)
+    until(
+        lambda: parts(node).get("fb-registry", old) != old, "the supervisor still restarts children"
+    )
+    assert node.process.poll() is None
+    assert node.call("GET", "/").status == 204
+
+
+@pytest.mark.parametrize("name", ["fb-registry", "fb-http:0", "fb-mqtt:0"])
+def test_a_part_that_is_killed_comes_back(node: RunningNode, name: str) -> None:
+    old = parts(node)[name]
+    os.kill(old, signal.SIGKILL)
+    until(lambda: parts(node).get(name, old) != old, f"{name} is started again")
+
+    def serves() -> bool:
+        try:
+            return node.call("GET", "/liveness").status == 200
+        except OSError:
+            return False
+
+    until(serves, "it serves")
+
+
+def test_a_stopped_process_does_not_keep_the_node_from_stopping(node: RunningNode) -> None:
+    pids = node.processes()
+    os.kill(parts(node)["fb-mqtt:0"], signal.SIGSTOP)
+    node.stop(signal.SIGTERM)
+    assert node.process.returncode == 0
+    until(lambda: not any(alive(pid) for pid in pids), "nothing is left of it")
+
+
+def test_a_second_node_on_the_same_data_is_refused(node: RunningNode) -> None:
+    second = subprocess.run(
+        [sys.executable, "-m", "fieldbrook", "node", "--data", str(node.data)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert second.returncode == 2
+    assert "another node runs on the data folder" in second.stderr
+    assert node.call("GET", "/").status == 204
+
+
+def test_a_taken_port_is_named_and_nothing_is_left_running(
+    node: RunningNode, tmp_path: Path
+) -> None:
+    other = subprocess.run(
+        [
+            *(sys.executable, "-m", "fieldbrook", "node", "--data", str(tmp_path / "m")),
+            *("--http-port", str(node.http_port), "--bind", "127.0.0.1"),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert other.returncode == 2
+    assert f"port {node.http_port} on 127.0.0.1: Address already in use" in other.stderr

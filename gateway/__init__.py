@@ -1,0 +1,1 @@
+"""How events and administrators reach the node: HTTP and MQTT."""

@@ -1,0 +1,146 @@
+"""What every gateway actor is: Thespian in the main thread, an event loop in another.
+
+The main thread carries control messages and is idle; the loop's thread does the work.
+The loop tells the supervisor through `post`, the supervisor reaches the loop through
+`call_soon_threadsafe`. A dead loop is a dead actor: the supervisor starts another.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from fieldbrook.actors import messages as m
+from fieldbrook.actors.base import Address, NodeActor
+from fieldbrook.errors import NodeError, UnavailableError
+from fieldbrook.gateway.link import LinkTable
+from fieldbrook.process import name_process
+from fieldbrook.settings import Settings
+
+log = logging.getLogger(__name__)
+
+DRAIN_LIMIT_S = 1.5
+_EXPIRE_S = 1.0
+
+
+class GatewayActor(NodeActor, abc.ABC):
+    """Base of the HTTP and MQTT gateways: control, links, drain."""
+
+    settings: Settings
+    run_dir: Path
+    part: str
+    links: LinkTable
+    loop: asyncio.AbstractEventLoop
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._started = False
+        self._drained = threading.Event()
+
+    # For the kinds of gateway.
+
+    @abc.abstractmethod
+    async def open(self) -> None:
+        """Open the store, the ports and connections; runs in the loop.
+
+        Raises:
+            NodeError: it cannot serve, e.g. the port is taken.
+        """
+
+    @abc.abstractmethod
+    async def refuse_more(self) -> None:
+        """Stop taking events; those taken are still answered."""
+
+    async def close(self) -> None:
+        """Everything taken is answered, or its time is over: let go of the outside."""
+
+    # Control, in the main thread.
+
+    def receive(self, message: object, sender: Address) -> None:
+        """See `actors.messages`."""
+        match message:
+            case m.Start():
+                self._start(message, sender)
+            case m.RouteTo(project_id=project_id, path=path):
+                self._in_loop(lambda: self.links[project_id].route(path))
+            case m.Unreachable(project_id=project_id):
+                error = UnavailableError(what="the project keeps dying")
+                self._in_loop(lambda: self.links[project_id].refuse_waiting(error))
+            case m.Ping(number=number):
+                pong = m.Ponged(self.part, number)
+                self._in_loop(lambda: self.post(pong))
+            case m.Drain():
+                self._in_loop(lambda: self._begin_drain())
+            case _:
+                self.unexpected(message, sender)
+
+    def posted(self, message: object) -> None:
+        """From the loop: tell the supervisor."""
+        self.send(self._supervisor, message)
+
+    def stopping(self) -> None:
+        """Answer what was taken before exiting, if nobody asked for that yet."""
+        if self._started and not self._drained.is_set():
+            self._in_loop(lambda: self._begin_drain())
+            self._drained.wait(DRAIN_LIMIT_S)
+
+    def activate(self, project_id: int) -> None:
+        """A link needs its project; see `link.Switchboard`."""
+        self.post(m.Activate(project_id))
+
+    def _start(self, start: m.Start, sender: Address) -> None:
+        name_process(f"fb-{start.part}")
+        self._supervisor = sender
+        self.part, self.settings, self.run_dir = start.part, start.settings, start.run_dir
+        self._generation = start.generation
+        self.accept_posts()
+        threading.Thread(target=self._run_loop, name="loop", daemon=True).start()
+
+    def _in_loop(self, call: Callable[[], object]) -> None:
+        self.loop.call_soon_threadsafe(call)
+
+    # The loop's thread.
+
+    def _run_loop(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException:
+            log.exception("%s: event loop failed", self.part)
+        os._exit(70)
+
+    async def _main(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.links = LinkTable(self, self.loop)
+        try:
+            await self.open()
+        except NodeError as error:
+            log.error("%s cannot start: %s", self.part, error)
+            self.post(m.Failed(self.part, str(error)))
+            await asyncio.Event().wait()  # the supervisor decides what happens now
+        self._started = True
+        self.post(m.Ready(self.part, self._generation, os.getpid()))
+        while True:
+            await asyncio.sleep(_EXPIRE_S)
+            self.links.expire()
+
+    def _begin_drain(self) -> None:
+        self._drain_task = self.loop.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        log.debug("%s: draining", self.part)
+        await self.refuse_more()
+        limit = self.loop.time() + DRAIN_LIMIT_S
+        while not self.links.idle and self.loop.time() < limit:
+            await asyncio.sleep(0.01)
+        await self.close()
+        await asyncio.sleep(0.02)  # let the last answers leave the process
+        log.debug(
+            "%s: drained, %s unsettled", self.part, "nothing" if self.links.idle else "events"
+        )
+        self._drained.set()
+        self.post(m.Drained())

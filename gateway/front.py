@@ -1,0 +1,285 @@
+"""The event port's first reader: answers plain event POSTs, leaves the rest to Tornado.
+
+Tornado's parser costs 65 to 150 us per request, most of an event's budget. So each
+connection starts here. A request that is exactly an event POST as devices send it (one
+`Content-Length`, nothing that changes the body's meaning) is taken from the bytes; at the
+first request that is anything else the TCP connection, with the bytes read so far, moves
+to Tornado for good. This parser therefore only has to be strict: whatever it is not sure
+of, Tornado decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from fieldbrook.gateway.events import Answer, EventReply
+
+HEAD_LIMIT = 16_384
+PIPELINED_LIMIT = 16
+IDLE_LIMIT_S = 120.0
+REQUEST_LIMIT_S = 30.0
+_HEADS_REMEMBERED = 4_096
+_HEAD_REMEMBERED_LIMIT = 1_024
+
+_START = b"POST /"
+_HEAD = re.compile(
+    rb"POST (?:/srv-applet-mgr/v0|/api/w3bapp)/event/([A-Za-z0-9_]{1,64}) HTTP/1\.1\r\n"
+    rb"((?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[ \t]*[\t\x20-\x7e\x80-\xff]*\r\n)+)\r\n"
+)
+_LATE = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_DECISIVE = re.compile(
+    rb"^(host|content-length|transfer-encoding|expect|upgrade|content-encoding|connection|origin"
+    rb"|trailer|te):[ \t]*(.*?)[ \t]*\r$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_LENGTH = re.compile(rb"[0-9]{1,9}")
+
+
+class EventTaker(Protocol):
+    """What the front needs of `events.EventService`."""
+
+    def submit(self, project_name: str, body: bytes, answer: Answer) -> None:
+        """Take one event; `answer` is called once."""
+
+
+class Head:
+    """What a request's head says: the project and how many bytes of body follow."""
+
+    __slots__ = ("body_length", "project_name")
+
+    def __init__(self, project_name: str, body_length: int) -> None:
+        self.project_name = project_name
+        self.body_length = body_length
+
+
+def read_head(head: bytes) -> Head | None:
+    """Read a request head up to and with its empty line; None when Tornado must read it.
+
+    Devices send the same head again and again, so `EventFront` remembers the answer.
+    """
+    match = _HEAD.fullmatch(head)
+    if match is None:
+        return None
+    length = hosts = -1
+    for name, value in _DECISIVE.findall(match[2]):
+        lowered = name.lower()
+        if lowered == b"host" and hosts < 0 and value:
+            hosts = 1
+        elif lowered == b"content-length" and length < 0 and _LENGTH.fullmatch(value):
+            length = int(value)
+        elif lowered == b"connection" and value.lower() == b"keep-alive":
+            continue
+        else:
+            return None
+    if length < 0 or hosts < 0:
+        return None
+    return Head(match[1].decode(), length)
+
+
+def render(reply: EventReply) -> bytes:
+    """An event's answer as an HTTP/1.1 response."""
+    status = reply.status
+    reason = HTTPStatus(status).phrase.encode()
+    retry_after_s = reply.error.retry_after_s if reply.error is not None else None
+    retry = b"" if retry_after_s is None else b"Retry-After: %d\r\n" % retry_after_s
+    return (
+        b"HTTP/1.1 %d %b\r\nContent-Type: application/json; charset=utf-8\r\n"
+        b"X-Event-Id: %b\r\n%bContent-Length: %d\r\n\r\n%b"
+        % (
+            status,
+            reason,
+            header_value(reply.event_id),
+            retry,
+            len(reply.body),
+            reply.body,
+        )
+    )
+
+
+_UNSAFE = re.compile(r"[^\x21-\x7e]")
+
+
+def header_value(text: str) -> bytes:
+    """Text from outside as a header's value: what could end the header becomes `_`."""
+    return _UNSAFE.sub("_", text).encode()
+
+
+class FrontTable:
+    """The connections of one port and what they share."""
+
+    def __init__(
+        self,
+        events: EventTaker,
+        body_limit_bytes: int,
+        hand_over: Callable[[socket.socket, tuple[Any, ...], bytes], None],
+    ) -> None:
+        """`hand_over(socket, peer address, bytes read)` gives a connection to Tornado."""
+        self.events = events
+        self.body_limit_bytes = body_limit_bytes
+        self.hand_over = hand_over
+        self.connections: set[EventFront] = set()
+        self._heads: dict[bytes, Head] = {}
+
+    def connection(self) -> EventFront:
+        """A protocol for a new connection."""
+        return EventFront(self)
+
+    def head(self, head: bytes) -> Head | None:
+        """`read_head`, remembered."""
+        found = self._heads.get(head)
+        if found is None:
+            found = read_head(head)
+            if found is not None and len(head) <= _HEAD_REMEMBERED_LIMIT:
+                if len(self._heads) >= _HEADS_REMEMBERED:
+                    self._heads.clear()
+                self._heads[head] = found
+        return found
+
+    def close_late(self, now: float) -> None:
+        """End connections that idle, or whose request does not come to its end."""
+        for connection in list(self.connections):
+            connection.close_if_late(now)
+
+
+class EventFront(asyncio.Protocol):
+    """One connection: events in, answers out in the order of the requests."""
+
+    __slots__ = (
+        "_answers",
+        "_buffer",
+        "_ended",
+        "_handing_over",
+        "_heard",
+        "_table",
+        "_transport",
+    )
+
+    def __init__(self, table: FrontTable) -> None:
+        self._table = table
+        self._transport: asyncio.Transport | None = None
+        self._buffer = b""
+        self._answers: list[list[bytes | None]] = []
+        self._handing_over = False
+        self._ended = False
+        self._heard = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client connected."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._heard = asyncio.get_running_loop().time()
+        self._table.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone; events it sent are still handled."""
+        self._transport = None
+        self._answers = []
+        self._table.connections.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the client."""
+        if not self._buffer:
+            self._heard = asyncio.get_running_loop().time()
+        self._buffer = self._buffer + data if self._buffer else data
+        self._take_requests()
+
+    def eof_received(self) -> bool:
+        """The client sends no more; it still gets the answers it is owed."""
+        self._ended = True
+        return bool(self._answers)
+
+    def close_if_late(self, now: float) -> None:
+        """Close an idle connection, or one whose request stays incomplete."""
+        limit = REQUEST_LIMIT_S if self._buffer else IDLE_LIMIT_S
+        if self._transport is not None and not self._answers and now - self._heard > limit:
+            if self._buffer:
+                self._transport.write(_LATE)
+            self._transport.close()
+
+    def _take_requests(self) -> None:
+        buffer, table = self._buffer, self._table
+        start, end = 0, len(buffer)
+        while start < end and self._transport is not None and not self._handing_over:
+            if len(self._answers) >= PIPELINED_LIMIT:
+                self._transport.pause_reading()
+                break
+            if not buffer.startswith(_START[: end - start], start):
+                self._buffer = buffer[start:]
+                self._leave()
+                return
+            head_end = buffer.find(b"\r\n\r\n", start)
+            if head_end < 0:
+                if end - start > HEAD_LIMIT:
+                    self._buffer = buffer[start:]
+                    self._leave()
+                    return
+                break
+            head_end += 4
+            head = table.head(buffer[start:head_end])
+            if head is None or head.body_length > table.body_limit_bytes:
+                self._buffer = buffer[start:]
+                self._leave()
+                return
+            body_end = head_end + head.body_length
+            if body_end > end:
+                break
+            start = body_end
+            slot: list[bytes | None] = [None]
+            self._answers.append(slot)
+            body = buffer[body_end - head.body_length : body_end]
+            table.events.submit(head.project_name, body, partial(self._answer, slot))
+        self._buffer = buffer[start:] if start else buffer
+
+    def _answer(self, slot: list[bytes | None], reply: EventReply) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        answers = self._answers
+        slot[0] = render(reply)
+        ready = []
+        while answers and answers[0][0] is not None:
+            ready.append(answers.pop(0)[0])
+        if not ready:
+            return
+        transport.write(b"".join(ready) if len(ready) > 1 else ready[0])  # type: ignore[arg-type]
+        if self._handing_over:
+            if not answers:
+                self._hand_over()
+        elif self._ended:
+            if not answers:
+                transport.close()
+        elif not transport.is_reading() and len(answers) < PIPELINED_LIMIT:
+            transport.resume_reading()
+            asyncio.get_running_loop().call_soon(self._take_requests)
+
+    def _leave(self) -> None:
+        """Hand the connection over, after the answers still owed."""
+        assert self._transport is not None
+        self._handing_over = True
+        self._transport.pause_reading()
+        if not self._answers:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        if transport.get_write_buffer_size():  # answers are still leaving
+            asyncio.get_running_loop().call_later(0.005, self._hand_over)
+            return
+        self._transport = None
+        self._table.connections.discard(self)
+        # A duplicate keeps the TCP connection open while asyncio forgets its own.
+        descriptor = transport.get_extra_info("socket").fileno()
+        duplicate = socket.socket(fileno=socket.dup(descriptor))
+        duplicate.setblocking(False)
+        address = transport.get_extra_info("peername")
+        transport.abort()
+        buffer, self._buffer = self._buffer, b""
+        self._table.hand_over(duplicate, address, buffer)

@@ -1,0 +1,227 @@
+"""The HTTP gateway: events and management on one port, the dashboard's on another."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import Any
+
+from tornado import httpserver, iostream, web
+
+from fieldbrook import __version__, keys
+from fieldbrook.errors import PayloadTooLargeError, SettingsError
+from fieldbrook.gateway import replies
+from fieldbrook.gateway.admission import Admission
+from fieldbrook.gateway.base import GatewayActor
+from fieldbrook.gateway.events import EventReply, EventService
+from fieldbrook.gateway.front import FrontTable, header_value
+from fieldbrook.gateway.management.application import (
+    ManagementContext,
+    log_request,
+    make_application_routes,
+)
+from fieldbrook.gateway.registry_client import SocketRegistryClient
+from fieldbrook.storage.project_store import ProjectStoreReader, store_path
+from fieldbrook.storage.registry import RegistryReader
+from fieldbrook.wasm.limits import Limits
+
+log = logging.getLogger(__name__)
+
+EVENT_PATH = r"/(?:srv-applet-mgr/v0|api/w3bapp)/event/([^/]+)"
+_BACKLOG = 1_024
+_DRAIN_FACTOR = 4
+_SWEEP_S = 1.0
+_MULTIPART_SLACK = 64 << 10
+_OPEN_STORES_LIMIT = 64
+
+
+@web.stream_request_body
+class EventHandler(web.RequestHandler):
+    """Events whose requests the fast front leaves to Tornado: the same service answers."""
+
+    def initialize(self, events: EventService, body_limit_bytes: int) -> None:
+        """Tornado's constructor hook."""
+        self._events = events
+        self._limit = body_limit_bytes
+        self._body = bytearray()
+        self._size = 0
+
+    def prepare(self) -> None:
+        """Refuse a body far over the limit before it is read."""
+        stated = self.request.headers.get("Content-Length", "0")
+        self._make_room(int(stated) if stated.isdecimal() else 0)
+
+    def data_received(self, chunk: bytes) -> None:
+        """Collect the body within the limit, whatever its length was said to be."""
+        self._size += len(chunk)
+        self._make_room(self._size)
+        if self._size <= self._limit:
+            self._body += chunk
+
+    def _make_room(self, size: int) -> None:
+        # A client that is still sending does not read: a body not too far over the limit is
+        # read to its end and dropped, so that the refusal arrives.
+        if size > self._limit * _DRAIN_FACTOR and not self._finished:
+            self.set_header("Connection", "close")
+            self._reply(self._too_large(size))
+
+    async def post(self, project_name: str) -> None:
+        """Take the event and wait for its answer."""
+        if self._size > self._limit:
+            self._reply(self._too_large(self._size))
+            return
+        answer: asyncio.Future[EventReply] = asyncio.get_running_loop().create_future()
+        self._events.submit(project_name, bytes(self._body), answer.set_result)
+        self._reply(await answer)
+
+    def options(self, project_name: str) -> None:
+        """CORS preflight."""
+        for name, value in replies.cors_headers(preflight=True).items():
+            self.set_header(name, value)
+        self.set_status(204)
+
+    def set_default_headers(self) -> None:
+        """A page of another origin may send events: authority is in the message itself."""
+        self.clear_header("Server")
+        if "Origin" in self.request.headers:
+            for name, value in replies.cors_headers(preflight=False).items():
+                self.set_header(name, value)
+
+    def _too_large(self, size: int) -> EventReply:
+        return self._events.refusal(PayloadTooLargeError(size=size, limit_bytes=self._limit), "")
+
+    def _reply(self, reply: EventReply) -> None:
+        self.set_status(reply.status)
+        self.set_header("Content-Type", replies.JSON_TYPE)
+        self.set_header("X-Event-Id", header_value(reply.event_id).decode())
+        if reply.error is not None and reply.error.retry_after_s is not None:
+            self.set_header("Retry-After", str(reply.error.retry_after_s))
+        self.finish(reply.body)
+
+
+class HttpGateway(GatewayActor):
+    """Owns the event port and, in the first gateway, the dashboard's port."""
+
+    async def open(self) -> None:
+        """Open the registry and the ports."""
+        settings = self.settings
+        token_key = keys.load_or_create_key(settings.data / "secrets", "token.key")
+        self._reader = RegistryReader(settings.data / "registry")
+        self._stores: dict[int, ProjectStoreReader] = {}
+        events = EventService(
+            Admission(self._reader, token_key), self.links, __version__, settings.body_limit_bytes
+        )
+        application = self._application(events, token_key)
+        self._server = self._tornado(application)
+        self._front = FrontTable(events, settings.body_limit_bytes, self._hand_over)
+        listening = bind(settings.bind, settings.http_port, shared=settings.http_gateways > 1)
+        self._listener = await self.loop.create_server(
+            self._front.connection, sock=listening, backlog=_BACKLOG
+        )
+        self._dashboard: httpserver.HTTPServer | None = None
+        if self.part == "http:0":
+            self._dashboard = self._tornado(application)
+            self._dashboard.add_socket(
+                bind(settings.dashboard_bind, settings.dashboard_port, shared=False)
+            )
+            self._announce_setup()
+        self._sweeper = self.loop.create_task(self._sweep())
+
+    async def refuse_more(self) -> None:
+        """Stop listening; requests taken are still answered."""
+        self._sweeper.cancel()
+        self._listener.close()
+        self._server.stop()
+        if self._dashboard is not None:
+            self._dashboard.stop()
+
+    def _application(self, events: EventService, token_key: bytes) -> web.Application:
+        settings = self.settings
+        context = ManagementContext(
+            reader=self._reader,
+            registry=SocketRegistryClient(self.run_dir / "registry"),
+            token_key=token_key,
+            upload_limit_bytes=settings.upload_limit_bytes,
+            token_lifetime_s=settings.token_lifetime_s,
+            modules_dir=settings.data / "modules",
+            uploads_dir=settings.data / "uploads",
+            setup_code=lambda: keys.setup_code(settings.data / "secrets"),
+            version=__version__,
+            health=self._health,
+            store_reader=self._store_reader,
+            limits=Limits(
+                deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes
+            ),
+        )
+        event_arguments = {"events": events, "body_limit_bytes": settings.body_limit_bytes}
+        routes: list[Any] = [(EVENT_PATH, EventHandler, event_arguments)]
+        return web.Application(
+            [*routes, *make_application_routes(context)], log_function=log_request
+        )
+
+    def _tornado(self, application: web.Application) -> httpserver.HTTPServer:
+        return httpserver.HTTPServer(
+            application,
+            max_header_size=16_384,
+            max_body_size=self.settings.upload_limit_bytes + _MULTIPART_SLACK,
+            idle_connection_timeout=120,
+            body_timeout=60,
+        )
+
+    def _hand_over(self, connection: socket.socket, address: tuple[Any, ...], read: bytes) -> None:
+        stream = iostream.IOStream(connection, max_buffer_size=64 << 20)
+        # What the front has read is as if Tornado had: its buffer is filled beforehand.
+        stream._read_buffer += read
+        stream._read_buffer_size += len(read)
+        self._server.handle_stream(stream, address)
+
+    def _health(self) -> dict[str, str]:
+        return {"Registry": "ok" if self._reader.version() >= 0 else "unreadable"}
+
+    def _store_reader(self, project_id: int) -> ProjectStoreReader | None:
+        store = self._stores.get(project_id)
+        if store is None:
+            path = store_path(self.settings.data / "projects", project_id)
+            store = ProjectStoreReader.open_if_exists(path)
+            if store is not None:
+                if len(self._stores) >= _OPEN_STORES_LIMIT:
+                    self._stores.pop(next(iter(self._stores))).close()
+                self._stores[project_id] = store
+        return store
+
+    def _announce_setup(self) -> None:
+        if not self._reader.has_administrator():
+            log.warning(
+                "no administrator yet: create one with `fieldbrook admin create`, "
+                "or POST /srv-applet-mgr/v0/register/admin with the header X-Setup-Code: %s",
+                keys.setup_code(self.settings.data / "secrets"),
+            )
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            self._front.close_late(self.loop.time())
+
+
+def bind(address: str, port: int, *, shared: bool) -> socket.socket:
+    """A listening socket's address, bound; `shared` lets several gateways have it.
+
+    Raises:
+        SettingsError: the port is taken or the address is not of this machine.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    # The protocol is named because asyncio turns Nagle off only where it is: without that,
+    # pipelined answers wait 40 ms for the client's delayed acknowledgement.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listening.setblocking(False)
+    try:
+        listening.bind((address, port))
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise SettingsError(reason=f"port {port} on {address}: {error.strerror}") from error
+    return listening

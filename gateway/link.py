@@ -1,0 +1,316 @@
+"""A gateway's side of the data plane: one link per project, in the gateway's event loop.
+
+Events wait in `_waiting`, travel in frames and are settled once, in order. No timer forms
+batches: the first event of a loop turn schedules the flush, so frames grow exactly when
+there is load. At most `CREDIT` frames are unanswered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from fieldbrook.actors.frames import (
+    CREDIT,
+    FRAME_BYTES,
+    FRAME_EVENTS,
+    EventResult,
+    FrameReader,
+    WireEvent,
+    frame,
+    pack,
+    unpack,
+)
+from fieldbrook.errors import (
+    EventParkedError,
+    NodeError,
+    OutcomeUnknownError,
+    TooManyRequestsError,
+    UnavailableError,
+    from_wire,
+)
+
+log = logging.getLogger(__name__)
+
+WAITING_EVENTS_LIMIT = 8_192
+WAITING_BYTES_LIMIT = 64 << 20
+ANSWER_LIMIT_S = 15.0
+PARKED_AFTER_DEATHS = 2
+_CONNECT_TRIES = 20
+
+Outcome = tuple[tuple[int, int, str], ...] | NodeError
+Settle = Callable[[Outcome], None]
+
+
+class Waiting:
+    """One event on its way: settled exactly once.
+
+    `resend` events (MQTT) survive the project's death: they are sent to its next
+    incarnation, alone in a frame, until they have been there at `PARKED_AFTER_DEATHS`
+    deaths. Others are answered "outcome unknown".
+    """
+
+    __slots__ = ("deadline", "deaths", "event", "resend", "settle")
+
+    def __init__(self, event: WireEvent, settle: Settle, deadline: float, resend: bool) -> None:
+        self.event = event
+        self.settle: Settle | None = settle
+        self.deadline = deadline
+        self.resend = resend
+        self.deaths = 0
+
+    def finish(self, outcome: Outcome) -> None:
+        """Settle, unless time has already settled it."""
+        settle, self.settle = self.settle, None
+        if settle is not None:
+            settle(outcome)
+
+
+class Switchboard(Protocol):
+    """What a link needs of its gateway."""
+
+    def activate(self, project_id: int) -> None:
+        """Ask the supervisor to start the project and tell its route."""
+
+
+class Link(asyncio.Protocol):
+    """The connection to one project. States: no route, connecting, connected."""
+
+    def __init__(
+        self, project_id: int, switchboard: Switchboard, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._project_id = project_id
+        self._switchboard = switchboard
+        self._loop = loop
+        self._waiting: collections.deque[Waiting] = collections.deque()
+        self._waiting_bytes = 0
+        self._suspects: collections.deque[Waiting] = collections.deque()
+        self._sent: collections.deque[collections.deque[Waiting]] = collections.deque()
+        self._transport: asyncio.Transport | None = None
+        self._reader = FrameReader()
+        self._path: str | None = None
+        self._dialed: str | None = None
+        self._flush_scheduled = False
+        self._asked = False
+        self._connecting: asyncio.Task[None] | None = None
+
+    # ---------------------------------------------------------------- events
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing is unanswered."""
+        return not (self._waiting or self._suspects or self._sent)
+
+    @property
+    def disconnected(self) -> bool:
+        """There is no route, and none is being sought."""
+        return self._transport is None and self._path is None and not self._asked
+
+    def submit(self, event: WireEvent, settle: Settle, *, resend: bool = False) -> None:
+        """Send an event; `settle` is called once with its outcome.
+
+        Raises:
+            TooManyRequestsError: too many events or bytes wait already; nothing was taken.
+        """
+        size = len(event[3])
+        if (
+            len(self._waiting) >= WAITING_EVENTS_LIMIT
+            or self._waiting_bytes + size > WAITING_BYTES_LIMIT
+        ):
+            raise TooManyRequestsError(what=f"{len(self._waiting)} events of this project wait")
+        deadline = self._loop.time() + ANSWER_LIMIT_S
+        self._waiting.append(Waiting(event, settle, deadline, resend))
+        self._waiting_bytes += size
+        if self._transport is None:
+            self._seek_route()
+        elif not self._flush_scheduled and len(self._sent) < CREDIT:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        while self._transport is not None and self._path is not None and len(self._sent) < CREDIT:
+            batch = self._next_batch()
+            if not batch:
+                return
+            self._sent.append(batch)
+            self._transport.write(frame(pack([waiting.event for waiting in batch])))
+
+    def _next_batch(self) -> collections.deque[Waiting]:
+        if self._suspects:
+            # One of them may have killed the project: alone, and with nothing beside it.
+            return collections.deque() if self._sent else self._take_suspect()
+        batch: collections.deque[Waiting] = collections.deque()
+        size = 0
+        while self._waiting and len(batch) < FRAME_EVENTS:
+            payload = len(self._waiting[0].event[3])
+            if batch and size + payload > FRAME_BYTES:
+                break
+            size += payload
+            batch.append(self._waiting.popleft())
+        self._waiting_bytes -= size
+        return batch
+
+    def _take_suspect(self) -> collections.deque[Waiting]:
+        return collections.deque((self._suspects.popleft(),))
+
+    def expire(self) -> None:
+        """Settle what has waited too long; the gateway calls it about once a second."""
+        now = self._loop.time()
+        for batch in self._sent:
+            for waiting in batch:
+                if not waiting.resend and waiting.deadline < now:
+                    waiting.finish(OutcomeUnknownError(what="the project does not answer"))
+        while self._waiting and not self._waiting[0].resend and self._waiting[0].deadline < now:
+            self._drop_first().finish(UnavailableError(what="the project does not come up"))
+
+    def refuse_waiting(self, error: NodeError) -> None:
+        """Settle everything that was not sent and need not be kept."""
+        kept: collections.deque[Waiting] = collections.deque()
+        self._asked = False
+        while self._waiting:
+            waiting = self._drop_first()
+            if waiting.resend:
+                kept.append(waiting)
+            else:
+                waiting.finish(error)
+        self._waiting = kept
+        self._waiting_bytes = sum(len(waiting.event[3]) for waiting in kept)
+        if not self.idle:
+            self._loop.call_later(1.0, self._seek_route)
+
+    def _drop_first(self) -> Waiting:
+        waiting = self._waiting.popleft()
+        self._waiting_bytes -= len(waiting.event[3])
+        return waiting
+
+    # ---------------------------------------------------------------- the connection
+
+    def route(self, path: str | None) -> None:
+        """The supervisor's word on where the project is; None: it is going away."""
+        self._path = path
+        self._asked = False
+        if path is not None:
+            self._connect()
+        elif self._transport is not None and not self._sent:
+            self._transport.close()
+        elif self._transport is None and not self.idle:
+            self._seek_route()
+
+    def _seek_route(self) -> None:
+        if self._transport is not None or self._asked or self.idle:
+            return
+        if self._path is not None:
+            self._connect()
+        else:
+            self._asked = True
+            self._switchboard.activate(self._project_id)
+
+    def _connect(self) -> None:
+        if self._transport is None and (self._connecting is None or self._connecting.done()):
+            self._connecting = self._loop.create_task(self._dial())
+
+    async def _dial(self) -> None:
+        for attempt in range(_CONNECT_TRIES):
+            path = self._path
+            if path is None or self._transport is not None:
+                return
+            try:
+                self._dialed = path
+                await self._loop.create_unix_connection(lambda: self, path)
+            except OSError:
+                await asyncio.sleep(0.005 * (attempt + 1))
+            else:
+                return
+        # The socket that was promised is not there: ask again for another.
+        self._path = None
+        self._connecting = None
+        self._seek_route()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Connected: send what waits."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._reader = FrameReader()
+        self._flush()
+        if self._path is None and self.idle:
+            transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Answers: settle events in the order they were sent."""
+        for answer in self._reader.feed(data):
+            self._settle(unpack(answer))
+
+    def _settle(self, results: tuple[EventResult, ...]) -> None:
+        settled = []
+        for result in results:
+            batch = self._sent[0]
+            settled.append((batch.popleft(), result))
+            if not batch:
+                self._sent.popleft()
+        if self._path is None and not self._sent and self._transport is not None:
+            self._transport.close()  # the project retires: what still waits goes to the next
+        else:
+            self._flush()  # the next frame leaves before this one's answers are written
+        for waiting, result in settled:
+            waiting.finish(_outcome(result))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The project is gone: what was unanswered has an unknown outcome."""
+        self._transport = None
+        lost = [waiting for batch in self._sent for waiting in batch]
+        self._sent.clear()
+        again = []
+        for waiting in lost:
+            if not waiting.resend:
+                waiting.finish(OutcomeUnknownError(what="the project died"))
+                continue
+            waiting.deaths += 1
+            if waiting.deaths >= PARKED_AFTER_DEATHS:
+                log.error("event %s parked: the project died on it twice", waiting.event[2])
+                waiting.finish(EventParkedError(event_id=waiting.event[2]))
+            else:
+                again.append(waiting)
+        self._suspects.extendleft(reversed(again))
+        if self._path == self._dialed:
+            # Its socket may outlive the process by a moment; the supervisor knows better.
+            # Another path is that of the next incarnation already.
+            self._path = None
+        self._loop.call_soon(self._seek_route)
+
+
+def _outcome(result: EventResult) -> Outcome:
+    if result and isinstance(result[0], str):
+        name, details = result
+        return from_wire(name, dict(details))
+    return result
+
+
+class LinkTable:
+    """The links of one gateway process, by project."""
+
+    def __init__(self, switchboard: Switchboard, loop: asyncio.AbstractEventLoop) -> None:
+        self._switchboard = switchboard
+        self._loop = loop
+        self._links: dict[int, Link] = {}
+
+    def __getitem__(self, project_id: int) -> Link:
+        link = self._links.get(project_id)
+        if link is None:
+            link = self._links[project_id] = Link(project_id, self._switchboard, self._loop)
+        return link
+
+    @property
+    def idle(self) -> bool:
+        """No link has anything unsettled."""
+        return all(link.idle for link in self._links.values())
+
+    def expire(self) -> None:
+        """See `Link.expire`; forgets links that nothing uses."""
+        for project_id, link in list(self._links.items()):
+            link.expire()
+            if link.idle and link.disconnected:
+                del self._links[project_id]

@@ -1,0 +1,452 @@
+"""Management over HTTP: one Tornado handler that serves every declared route.
+
+Tokens are checked before a body is read, and a body is collected only up to the limit
+of its route.
+
+Source: interface document, section 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import urllib.parse
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tornado import httputil, web
+
+from fieldbrook.errors import (
+    SOURCE,
+    BadRequestError,
+    FieldError,
+    ModuleRefusedError,
+    NodeError,
+    NotFoundError,
+    PayloadTooLargeError,
+    ResourceNotFoundError,
+    UploadFileSizeLimitError,
+)
+from fieldbrook.gateway import replies
+from fieldbrook.gateway.auth import account_of, require_admin, require_setup_code, token_of
+from fieldbrook.gateway.management import (
+    accounts,
+    applets,
+    inspection,
+    projects,
+    publishers,
+    resources,
+    strategies,
+)
+from fieldbrook.gateway.management.binding import MISSING, bind_body, bind_query
+from fieldbrook.gateway.management.context import ManagementContext
+from fieldbrook.gateway.management.route import (
+    Auth,
+    Call,
+    Download,
+    Form,
+    Match,
+    Route,
+    WrongMethod,
+    find_route,
+)
+from fieldbrook.gateway.management.workers import Workers
+from fieldbrook.model import Account
+
+__all__ = ["PREFIXES", "ROUTES", "ManagementContext", "log_request", "make_application_routes"]
+
+log = logging.getLogger(__name__)
+
+PREFIXES = ("/srv-applet-mgr/v0", "/api/w3bapp")
+JSON_LIMIT_BYTES = 1 << 20
+_MULTIPART_SLACK = 64 << 10  # boundaries, part headers and `info` around an upload
+_DRAIN_FACTOR = 4  # a refused body up to this many limits is read, so the refusal arrives
+
+ROUTES: tuple[Route[Any, Any], ...] = (
+    *accounts.ROUTES,
+    *projects.ROUTES,
+    *applets.ROUTES,
+    *publishers.ROUTES,
+    *strategies.ROUTES,
+    *resources.ROUTES,
+    *inspection.ROUTES,
+)
+
+_NO_FORM = Form(None, "", None)
+_UNSAFE_IN_FILENAMES = re.compile(r"[^A-Za-z0-9._-]")
+
+
+@dataclass(frozen=True)
+class _Services:
+    context: ManagementContext
+    workers: Workers
+
+
+def make_application_routes(context: ManagementContext) -> list[Any]:
+    """Rules for `tornado.web.Application`: management under both prefixes, the node's own
+    pages, and an answer for every other path. Mount them last."""
+    services = {"services": _Services(context, Workers())}
+    prefix = "|".join(re.escape(prefix) for prefix in PREFIXES)
+    return [
+        (rf"(?:{prefix})(/.*)", ManagementHandler, services),
+        (r"/", RootHandler, services),
+        (r"/liveness", LivenessHandler, services),
+        (r"/version", VersionHandler, services),
+        (r".*", UnknownPathHandler, services),
+    ]
+
+
+def log_request(handler: web.RequestHandler) -> None:
+    """For the setting `log_function`: a refused client is no warning of ours."""
+    request = handler.request
+    log.info(
+        "%s %s %s %.1f ms",
+        request.method,
+        request.path,
+        handler.get_status(),
+        1_000 * request.request_time(),
+    )
+
+
+class BaseHandler(web.RequestHandler):
+    """What every answer has: CORS where asked for, and errors in the interface's form."""
+
+    def initialize(self, services: _Services) -> None:
+        """Tornado's constructor hook."""
+        self._services = services
+        self.context = services.context
+
+    def set_default_headers(self) -> None:
+        """Called by Tornado for every answer, errors included."""
+        self.clear_header("Server")
+        self.clear_header("Content-Type")
+        if "Origin" in self.request.headers:
+            for name, value in replies.cors_headers(preflight=False).items():
+                self.set_header(name, value)
+
+    def options(self, *_: str) -> None:
+        """CORS preflight; without an origin it asks for nothing."""
+        if "Origin" not in self.request.headers:
+            self.set_status(200)
+            return
+        for name, value in replies.cors_headers(preflight=True).items():
+            self.set_header(name, value)
+        self.set_status(204)
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Whatever was raised, as an answer."""
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        if isinstance(error, NodeError):
+            self.refuse(error)
+        elif status_code == 405:
+            self.wrong_method([])
+        elif isinstance(error, web.HTTPError) and status_code < 500:
+            self.refuse(BadRequestError(desc=error.log_message or error.reason or ""))
+        else:
+            self.answer(500, replies.JSON_TYPE, replies.unknown_error_json(self.context.version))
+
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        """What nobody foresaw is logged with its trace; the rest where it is answered."""
+        if not isinstance(value, NodeError | web.HTTPError):
+            where = f"{self.request.method} {self.request.path}"
+            log.error("%s failed", where, exc_info=(typ, value, tb))
+
+    def refuse(self, error: NodeError) -> None:
+        """Answer with an error's status and 8-key body; log what is no fault of the client."""
+        if error.status >= 500 and not isinstance(error, ModuleRefusedError):
+            log.warning("%s %s: %s", self.request.method, self.request.path, error)
+        if error.retry_after_s is not None:
+            self.set_header("Retry-After", str(error.retry_after_s))
+        body = replies.error_json(error, self.context.version)
+        self.answer(error.status, replies.JSON_TYPE, body)
+
+    def wrong_method(self, allowed: list[str]) -> None:
+        """Answer that the path has other methods."""
+        self.set_header("Allow", ", ".join(allowed))
+        self.answer(405, replies.TEXT_TYPE, b"Method Not Allowed\n")
+
+    def unknown_path(self) -> None:
+        """Answer that there is nothing here."""
+        self.answer(404, replies.TEXT_TYPE, b"404 page not found\n")
+
+    def answer(self, status: int, content_type: str, body: bytes) -> None:
+        """Send a whole answer."""
+        self.set_status(status)
+        self.set_header("Content-Type", content_type)
+        self.finish(body)
+
+    def compute_etag(self) -> str | None:
+        """None: answers are not cached."""
+        return None
+
+
+@web.stream_request_body
+class ManagementHandler(BaseHandler):
+    """Serves all declared routes."""
+
+    _match: Match | None = None
+
+    def initialize(self, services: _Services) -> None:
+        """Tornado's constructor hook."""
+        super().initialize(services)
+        self._body = bytearray()
+        self._received = 0
+        self._limit = JSON_LIMIT_BYTES
+        self._refusal: Callable[[], None] | None = None
+
+    def set_default_headers(self) -> None:
+        """Called by Tornado for every answer, errors included."""
+        super().set_default_headers()
+        self._name_operation()
+
+    async def prepare(self) -> None:
+        """Find the route and the caller.
+
+        A refusal waits until the body has been read and thrown away, because Tornado
+        closes a connection that is answered before: the client would still be sending
+        and might never see the answer. Who asks first (`Expect`), or means to send far
+        too much, is answered at once.
+        """
+        if self.request.method == "OPTIONS":
+            return
+        verdict = self._verdict()
+        drained = _DRAIN_FACTOR * self._limit
+        stated = self._stated_length()
+        connection: Any = self.request.connection
+        connection.set_max_body_size(max(drained, stated))
+        if verdict is not None and (stated > drained or "Expect" in self.request.headers):
+            self.set_header("Connection", "close")
+            verdict()
+        self._refusal = verdict
+
+    def _verdict(self) -> Callable[[], None] | None:
+        """How to answer what is refused whatever the body says; None to go on."""
+        path = self._path()
+        try:
+            match = find_route(ROUTES, self.request.method or "", path)
+        except WrongMethod as wrong:
+            return partial(self.wrong_method, wrong.allowed)
+        except NotFoundError:
+            return partial(self._redirect_or_unknown, path)
+        self._match = match
+        self._name_operation()
+        if match.route.upload:
+            self._limit = self.context.upload_limit_bytes + _MULTIPART_SLACK
+        try:
+            self._caller = self._authenticate(match.route)
+        except NodeError as error:
+            return partial(self.refuse, error)
+        if self._stated_length() > self._limit:
+            return partial(self.refuse, self._too_large(match, self._stated_length()))
+        return None
+
+    def _stated_length(self) -> int:
+        stated = self.request.headers.get("Content-Length", "")
+        return int(stated) if stated.isdecimal() else 0
+
+    def data_received(self, chunk: bytes) -> None:
+        """Collect the body; beyond the limit only count it."""
+        self._received += len(chunk)
+        if self._refusal is None and self._received <= self._limit:
+            self._body += chunk
+        else:
+            self._body.clear()
+
+    async def _serve(self, *_: str) -> None:
+        if self._refusal is not None:
+            self._refusal()
+            return
+        match, form = self._match, _NO_FORM
+        assert match is not None
+        if self._received > self._limit:
+            raise self._too_large(match, self._received)
+        body = bytes(self._body)
+        if match.route.upload:
+            form = await self._form(body)
+            body = form.info or b""
+        call: Call[Any, Any] = Call(
+            context=self.context,
+            workers=self._services.workers,
+            path=match.parameters,
+            body=self._bound_body(match, form, body),
+            query=match.route.query and bind_query(self._query(), match.route.query),
+            form=form,
+            caller=self._caller,
+        )
+        await self._reply(await match.route.handler(call))
+
+    get = post = put = delete = patch = head = _serve
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """A method HTTP does not have is one this path does not have."""
+        if status_code != 405:
+            super().write_error(status_code, **kwargs)
+            return
+        try:
+            find_route(ROUTES, self.request.method or "", self._path())
+        except WrongMethod as wrong:
+            self.wrong_method(wrong.allowed)
+        except NotFoundError:
+            self.unknown_path()
+
+    def _path(self) -> str:
+        prefix = next(prefix for prefix in PREFIXES if self.request.path.startswith(prefix))
+        return self.request.path[len(prefix) :]
+
+    def _redirect_or_unknown(self, path: str) -> None:
+        shorter = path.rstrip("/")
+        try:
+            find_route(ROUTES, self.request.method or "", shorter)
+        except (WrongMethod, NotFoundError):
+            self.unknown_path()
+            return
+        target = self.request.path.rstrip("/")
+        if self.request.query:
+            target += f"?{self.request.query}"
+        self.set_header("Location", target)
+        self.set_status(301 if self.request.method == "GET" else 307)
+        self.finish()
+
+    def _authenticate(self, route: Route[Any, Any]) -> Account | None:
+        if route.auth is Auth.ANYBODY:
+            return None
+        if route.auth is Auth.SETUP and not self.context.reader.has_administrator():
+            require_setup_code(self.request.headers.get("X-Setup-Code"), self.context.setup_code())
+            return None
+        token = token_of(
+            self.get_query_argument("authorization", None),
+            self.request.headers.get("Authorization"),
+        )
+        account = account_of(self.context.reader, self.context.token_key, token)
+        if route.auth is Auth.SETUP:
+            require_admin(account)
+        return account
+
+    def _query(self) -> dict[str, list[str]]:
+        return urllib.parse.parse_qs(self.request.query, errors="replace")
+
+    def _bound_body(self, match: Match, form: Form, body: bytes) -> Any:
+        kind = match.route.body
+        if kind is None:
+            return None
+        if not match.route.upload:
+            return bind_body(body, kind)
+        try:
+            return bind_body(body, kind)
+        except BadRequestError as error:
+            fields = error.fields() or []
+            if form.info is None and fields:
+                fields = [FieldError("info", MISSING, "body")]
+            if form.file is None and match.route.method == "POST":
+                fields = [FieldError("file", MISSING, "body"), *fields]
+            raise BadRequestError(*fields) from None
+
+    async def _form(self, body: bytes) -> Form:
+        content_type = self.request.headers.get("Content-Type", "")
+        return await self._services.workers.uploads.run(lambda: parse_form(content_type, body))
+
+    async def _reply(self, result: object) -> None:
+        if result is None:
+            self.set_status(204)
+            self.finish()
+        elif isinstance(result, Download):
+            await self._send(result)
+        else:
+            status = 201 if self.request.method == "POST" else 200
+            self.answer(status, replies.JSON_TYPE, replies.to_json(result))
+
+    async def _send(self, download: Download) -> None:
+        read = asyncio.get_running_loop().run_in_executor(None, download.path.read_bytes)
+        try:
+            content = await read
+        except FileNotFoundError:
+            raise ResourceNotFoundError(resource=download.path.stem) from None
+        filename = _UNSAFE_IN_FILENAMES.sub("_", download.filename) or "module.wasm"
+        self.set_header("Content-Disposition", f"attachment; filename={filename}")
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.answer(200, "text/plain", content)
+
+    def _name_operation(self) -> None:
+        if self._match is not None:
+            operation = self._match.route.operation
+            self.set_header("X-Meta", f"{SOURCE}@{self.context.version}/{operation}")
+
+    def _too_large(self, match: Match, size: int) -> NodeError:
+        if match.route.upload:
+            limit = self.context.upload_limit_bytes
+            return UploadFileSizeLimitError(size=size, limit_bytes=limit)
+        return PayloadTooLargeError(size=size, limit_bytes=self._limit)
+
+
+def parse_form(content_type: str, body: bytes) -> Form:
+    """The parts `file` and `info` of a multipart body; each may be sent as file or as text.
+
+    Raises:
+        BadRequestError: the body is not well-formed.
+    """
+    arguments: dict[str, list[bytes]] = {}
+    files: dict[str, list[httputil.HTTPFile]] = {}
+    if content_type.lower().startswith("multipart/form-data"):
+        try:
+            httputil.parse_body_arguments(content_type, body, arguments, files)
+        except httputil.HTTPInputError as error:
+            raise BadRequestError(FieldError("body", str(error), "body")) from None
+    file = files.get("file", [None])[0]
+    info = arguments.get("info", [None])[0]
+    if info is None and "info" in files:
+        info = files["info"][0].body
+    if file is not None:
+        return Form(file.body, file.filename, info)
+    return Form(arguments.get("file", [None])[0], "", info)
+
+
+class RootHandler(BaseHandler):
+    """`/`: the simplest sign of life."""
+
+    def get(self) -> None:
+        """204, nothing else."""
+        self.set_status(204)
+
+    head = get
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Any other method names those there are."""
+        if status_code == 405:
+            self.wrong_method(["GET", "HEAD"])
+        else:
+            super().write_error(status_code, **kwargs)
+
+
+class LivenessHandler(BaseHandler):
+    """`/liveness`: how the parts are."""
+
+    def get(self) -> None:
+        """Shape: `{"<component>": "ok" | "<error>"}`."""
+        self.answer(200, replies.JSON_TYPE, replies.to_json(self.context.health()))
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Any other method names those there are."""
+        if status_code == 405:
+            self.wrong_method(["GET"])
+        else:
+            super().write_error(status_code, **kwargs)
+
+
+class VersionHandler(LivenessHandler):
+    """`/version`: which node this is."""
+
+    def get(self) -> None:
+        """Plain text."""
+        self.answer(200, replies.TEXT_TYPE, f"fieldbrook@{self.context.version}".encode())
+
+
+class UnknownPathHandler(BaseHandler):
+    """Every path nobody else has."""
+
+    def prepare(self) -> None:
+        """Answer before any method is looked at."""
+        if self.request.method != "OPTIONS":
+            self.unknown_path()

@@ -1,0 +1,202 @@
+"""From what a client sent to typed values: bodies, queries and ids in paths.
+
+A body is a msgspec struct. Keys match whatever their case, unknown ones are passed over,
+a field without a default must be there and not be zero or empty. All that is wrong is
+reported at once.
+
+Source: interface document, 1.3 and 1.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+import msgspec
+
+from fieldbrook.errors import BadRequestError, FieldError
+
+MISSING = "missing required field"
+
+_ID_LIMIT = 1 << 63
+_T = TypeVar("_T", bound=msgspec.Struct)
+
+
+class Sfid(int):
+    """An identifier: a string of decimal digits in JSON, never a number. Bound to an int."""
+
+
+Text = Annotated[str, msgspec.Meta(max_length=256)]
+
+
+class Paging(msgspec.Struct, frozen=True, kw_only=True):
+    """Which part of a list: `size` rows (-1 = all) from `offset` on."""
+
+    size: Annotated[int, msgspec.Meta(ge=-1)] = 10
+    offset: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+class _InvalidError(Exception):
+    """A value does not fit; its text is for the client."""
+
+
+def bind_body(body: bytes, kind: type[_T]) -> _T:
+    """The struct a JSON body stands for; an empty body is an empty object.
+
+    Raises:
+        BadRequestError: not JSON, not an object, or fields that are missing or wrong.
+    """
+    try:
+        value = msgspec.json.decode(body) if body.strip() else {}
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequestError(FieldError("body", f"not JSON: {error}", "body")) from None
+    except RecursionError:
+        raise BadRequestError(FieldError("body", "nested too deeply", "body")) from None
+    errors: list[FieldError] = []
+    bound = _bind_struct(value, kind, "", errors)
+    if bound is None:
+        raise BadRequestError(*errors)
+    return bound
+
+
+def bind_query(arguments: Mapping[str, Sequence[str]], kind: type[_T]) -> _T:
+    """The struct a query string stands for; a list repeats its key.
+
+    Raises:
+        BadRequestError: parameters that are missing or wrong.
+    """
+    errors: list[FieldError] = []
+    values: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        name = field.encode_name
+        given = [text for text in arguments.get(name, ()) if text]
+        if not given:
+            if field.required:
+                errors.append(FieldError(name, MISSING, "query"))
+            continue
+        try:
+            if _is_list(field.type):
+                (item,) = get_args(field.type)
+                values[field.name] = [_from_text(text, item) for text in given]
+            else:
+                values[field.name] = _from_text(given[0], field.type)
+        except _InvalidError as error:
+            errors.append(FieldError(name, str(error), "query"))
+    if errors:
+        raise BadRequestError(*errors)
+    return kind(**values)
+
+
+def path_id(name: str, text: str) -> int:
+    """The id in a path.
+
+    Raises:
+        BadRequestError: not digits, or beyond 63 bits.
+    """
+    try:
+        return _sfid(text)
+    except _InvalidError as error:
+        raise BadRequestError(FieldError(name, str(error), "path")) from None
+
+
+def _bind_struct(value: object, kind: type[_T], at: str, errors: list[FieldError]) -> _T | None:
+    if not isinstance(value, dict):
+        errors.append(FieldError(at or "body", f"expected an object, got {_kind(value)}", "body"))
+        return None
+    given = {key.casefold(): item for key, item in value.items()}
+    before = len(errors)
+    values: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        name = f"{at}.{field.encode_name}" if at else field.encode_name
+        item = given.get(field.encode_name.casefold())
+        if item is not None:
+            item = _bind_value(item, field.type, name, errors)
+            if item is None:
+                continue
+        if not item and field.required:
+            errors.append(FieldError(name, MISSING, "body"))
+        elif item is not None:
+            values[field.name] = item
+    return kind(**values) if len(errors) == before else None
+
+
+def _bind_value(value: object, kind: Any, name: str, errors: list[FieldError]) -> Any:
+    """The value as `kind`; None after adding to `errors`."""
+    kind = _without_none(kind)
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return _bind_struct(value, kind, name, errors)
+    if _is_list(kind):
+        if not isinstance(value, list):
+            errors.append(FieldError(name, f"expected an array, got {_kind(value)}", "body"))
+            return None
+        (item_kind,) = get_args(kind)
+        before = len(errors)
+        items = [
+            _bind_value(item, item_kind, f"{name}[{n}]", errors) for n, item in enumerate(value)
+        ]
+        return items if len(errors) == before else None
+    try:
+        return _leaf(value, kind)
+    except _InvalidError as error:
+        errors.append(FieldError(name, str(error), "body"))
+        return None
+
+
+def _leaf(value: object, kind: Any) -> Any:
+    if kind is Sfid:
+        if not isinstance(value, str):
+            raise _InvalidError(f"expected an id as a string, got {_kind(value)}")
+        return _sfid(value)
+    if get_origin(kind) is Literal and isinstance(value, str):
+        return _choice(value, get_args(kind))
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise _InvalidError(str(error)) from None
+
+
+def _from_text(text: str, kind: Any) -> Any:
+    kind = _without_none(kind)
+    if kind is Sfid:
+        return _sfid(text)
+    if get_origin(kind) is Literal:
+        return _choice(text, get_args(kind))
+    try:
+        return msgspec.convert(text, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _InvalidError(str(error)) from None
+
+
+def _sfid(text: str) -> int:
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdecimal()):
+        raise _InvalidError(f'strconv.ParseUint: parsing "{text}": invalid syntax')
+    if len(text) > 20 or int(text) >= _ID_LIMIT:
+        raise _InvalidError(f'strconv.ParseUint: parsing "{text[:40]}": value out of range')
+    return int(text)
+
+
+def _choice(text: str, choices: tuple[str, ...]) -> str:
+    """Input matches whatever its case; the choice comes out as declared."""
+    for choice in choices:
+        if text.upper() == choice.upper():
+            return choice
+    raise _InvalidError(f"expected one of {', '.join(choices)}, got {text[:40]!r}")
+
+
+def _is_list(kind: Any) -> bool:
+    return get_origin(kind) is list
+
+
+def _without_none(kind: Any) -> Any:
+    if get_origin(kind) not in (Union, UnionType):
+        return kind
+    others = [member for member in get_args(kind) if member is not type(None)]
+    return others[0] if len(others) == 1 else kind
+
+
+def _kind(value: object) -> str:
+    names = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}
+    return names.get(type(value), "number")

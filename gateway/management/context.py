@@ -1,0 +1,47 @@
+"""What management needs of the node it runs in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from fieldbrook.storage.project_store import NumberedRow
+from fieldbrook.storage.registry import RegistryClient, RegistryReader
+from fieldbrook.wasm.limits import Limits
+
+
+class ProjectStoreReader(Protocol):
+    """What may be seen of a project's store."""
+
+    def logs(self, after: int, limit: int) -> Sequence[NumberedRow]:
+        """Rows of the applet log with a sequence above `after`, oldest first; -n is the last n."""
+
+    def kv_get(self, applet_id: int, key: bytes) -> bytes | None:
+        """The value an applet has stored under a key."""
+
+    def kv_keys(self, applet_id: int, prefix: bytes, limit: int) -> list[bytes]:
+        """The keys of an applet that start with `prefix`, in byte order."""
+
+
+@dataclass(frozen=True)
+class ManagementContext:
+    """The node's parts and limits, as the gateway that mounts the routes has them.
+
+    `setup_code` reads the one-time code; `health` maps a component to "ok" or its error;
+    `store_reader` gives a project's store by project id, None while it has none.
+    """
+
+    reader: RegistryReader
+    registry: RegistryClient
+    token_key: bytes
+    upload_limit_bytes: int
+    token_lifetime_s: int
+    modules_dir: Path
+    uploads_dir: Path
+    setup_code: Callable[[], str]
+    version: str
+    health: Callable[[], dict[str, str]]
+    store_reader: Callable[[int], ProjectStoreReader | None]
+    limits: Limits

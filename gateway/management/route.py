@@ -1,0 +1,156 @@
+"""A route as a declaration: what it is called, who may call it, what it takes.
+
+The dispatcher and the description of the interface read the same declarations.
+"""
+
+from __future__ import annotations
+
+import enum
+import urllib.parse
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from fieldbrook.errors import NotFoundError
+from fieldbrook.gateway.management.binding import path_id
+from fieldbrook.gateway.management.context import ManagementContext
+from fieldbrook.gateway.management.workers import Workers
+from fieldbrook.model import Account
+
+B = TypeVar("B")
+Q = TypeVar("Q")
+
+
+class Auth(enum.Enum):
+    """Who may call a route."""
+
+    ANYBODY = "anybody"
+    ACCOUNT = "an account, by its token"
+    SETUP = "the setup code until there is an administrator, then an administrator's token"
+
+
+@dataclass(frozen=True)
+class Form:
+    """A multipart upload: the file, if any, and the text of `info`, if any."""
+
+    file: bytes | None
+    filename: str
+    info: bytes | None
+
+
+@dataclass(frozen=True)
+class Download:
+    """An answer that is a file."""
+
+    path: Path
+    filename: str
+
+
+@dataclass(frozen=True)
+class Call(Generic[B, Q]):
+    """One request, authenticated and bound; what a handler gets.
+
+    `account` is the caller; routes open to anybody have none. `form` is there on upload
+    routes, `body` and `query` where the route declares them.
+    """
+
+    context: ManagementContext
+    workers: Workers
+    path: Mapping[str, str]
+    body: B
+    query: Q
+    form: Form
+    caller: Account | None
+
+    @property
+    def account(self) -> Account:
+        """The caller of a route that needs one."""
+        assert self.caller is not None
+        return self.caller
+
+    def id(self, name: str) -> int:
+        """The id in the path.
+
+        Raises:
+            BadRequestError: not an id.
+        """
+        return path_id(name, self.path[name])
+
+
+Handler = Callable[[Call[B, Q]], Awaitable[object]]
+
+
+@dataclass(frozen=True)
+class Route(Generic[B, Q]):
+    """One method on one path.
+
+    Args:
+        operation: its name in the interface, as `X-Meta` says it.
+        body: the struct its JSON body (for uploads: its `info`) is bound to.
+        query: the struct its query is bound to.
+        upload: the body is a multipart form with `file` and `info`.
+        handler: returns None for 204, a `Download`, or what to send as JSON: with 201
+            for a POST, else 200.
+    """
+
+    method: str
+    pattern: str
+    operation: str
+    auth: Auth
+    handler: Handler[B, Q]
+    body: type[B] | None = None
+    query: type[Q] | None = None
+    upload: bool = False
+    segments: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "segments", tuple(self.pattern.split("/")[1:]))
+
+    def match(self, segments: Sequence[str]) -> dict[str, str] | None:
+        """The path's parameters, if this is a path of this route."""
+        if len(segments) != len(self.segments):
+            return None
+        parameters = {}
+        for given, wanted in zip(segments, self.segments, strict=True):
+            if wanted.startswith("{"):
+                if not given:
+                    return None
+                parameters[wanted[1:-1]] = given
+            elif given != wanted:
+                return None
+        return parameters
+
+
+@dataclass(frozen=True)
+class Match:
+    """A route and the parameters its path had."""
+
+    route: Route[Any, Any]
+    parameters: dict[str, str]
+
+
+class WrongMethod(Exception):  # noqa: N818 - a result of routing, not a failure of ours
+    """The path exists, with other methods."""
+
+    def __init__(self, allowed: list[str]) -> None:
+        super().__init__(", ".join(allowed))
+        self.allowed = allowed
+
+
+def find_route(routes: Sequence[Route[Any, Any]], method: str, path: str) -> Match:
+    """The route of a request; `path` is what follows the prefix, still percent-encoded.
+
+    Raises:
+        NotFoundError: no route has this path.
+        WrongMethod: some do, with other methods.
+    """
+    segments = [urllib.parse.unquote(part, errors="replace") for part in path.split("/")[1:]]
+    found = [(route, route.match(segments)) for route in routes]
+    matches = [Match(route, given) for route, given in found if given is not None]
+    if not matches:
+        raise NotFoundError(what=path)
+    fitting = [match for match in matches if match.route.method == method]
+    if not fitting:
+        raise WrongMethod(sorted({match.route.method for match in matches}))
+    return min(fitting, key=lambda match: len(match.parameters))

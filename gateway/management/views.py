@@ -1,0 +1,152 @@
+"""Records as the JSON objects clients know.
+
+Source: interface document, sections 2 and 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from fieldbrook.clock import rfc3339
+from fieldbrook.gateway.management.binding import Paging
+from fieldbrook.model import Account, Applet, Project, Publisher, Record, Resource, Strategy
+
+R = TypeVar("R", bound=Record)
+Json = dict[str, Any]
+
+
+def page(rows: Iterable[R], paging: Paging) -> list[R]:
+    """The asked-for part of a list, latest change first."""
+    ordered = sorted(rows, key=lambda row: (row.updated_at, row.created_at), reverse=True)
+    if paging.size < 0:
+        return ordered[paging.offset :]
+    return ordered[paging.offset : paging.offset + paging.size]
+
+
+def account_json(account: Account) -> Json:
+    """An account, without what its password was hashed to."""
+    return {
+        "accountID": str(account.account_id),
+        "username": account.username,
+        "role": account.role,
+        "state": account.state,
+        **({"avatar": account.avatar} if account.avatar else {}),
+        **_times(account),
+    }
+
+
+def project_json(project: Project) -> Json:
+    """A project with its environment variables."""
+    optional = {
+        "version": project.version,
+        "protocol": project.protocol,
+        "description": project.description,
+    }
+    return {
+        "projectID": str(project.project_id),
+        "accountID": str(project.account_id),
+        "name": project.name,
+        **{key: value for key, value in optional.items() if value},
+        "envs": {"env": project.env},
+        **_times(project),
+    }
+
+
+def project_row_json(project: Project, applets: Sequence[Applet]) -> Json:
+    """A project in a list, with its applets and their instances."""
+    return {
+        "projectID": str(project.project_id),
+        "projectName": project.name,
+        "applets": [
+            {
+                "appletID": str(applet.applet_id),
+                "appletName": applet.name,
+                "instanceID": str(applet.instance_id),
+                "instanceState": applet.state,
+            }
+            for applet in applets
+        ],
+        **_times(project),
+    }
+
+
+def instance_json(applet: Applet) -> Json:
+    """The instance of an applet; generations name its state differently."""
+    return {
+        "instanceID": str(applet.instance_id),
+        "appletID": str(applet.applet_id),
+        "instanceState": applet.state,
+        "state": applet.state,
+        **_times(applet),
+    }
+
+
+def applet_json(applet: Applet) -> Json:
+    """An applet alone."""
+    return {
+        "appletID": str(applet.applet_id),
+        "projectID": str(applet.project_id),
+        "resourceID": str(applet.resource_id),
+        "name": applet.name,
+        "wasmName": applet.wasm_name,
+        **_times(applet),
+    }
+
+
+def deployed_json(applet: Applet, resource: Resource, strategies: Iterable[Strategy]) -> Json:
+    """An applet with its instance, resource and strategies."""
+    return {
+        **applet_json(applet),
+        "instance": instance_json(applet),
+        "resource": resource_json(resource),
+        "strategies": [strategy_json(strategy) for strategy in strategies],
+    }
+
+
+def resource_json(resource: Resource) -> Json:
+    """A resource; `path` is its name in the node's store of modules."""
+    return {
+        "resourceID": str(resource.resource_id),
+        "path": resource.sha256,
+        "md5": resource.md5,
+        "filename": resource.filename,
+        "size": resource.size,
+        **_times(resource),
+    }
+
+
+def strategy_json(strategy: Strategy) -> Json:
+    """A strategy alone."""
+    return {
+        "strategyID": str(strategy.strategy_id),
+        "projectID": str(strategy.project_id),
+        "appletID": str(strategy.applet_id),
+        "eventType": strategy.event_type,
+        "handler": strategy.handler,
+        **_times(strategy),
+    }
+
+
+def publisher_json(publisher: Publisher) -> Json:
+    """A publisher with its token, for the project's owner."""
+    return {
+        "publisherID": str(publisher.publisher_id),
+        "projectID": str(publisher.project_id),
+        "name": publisher.name,
+        "key": publisher.key,
+        "token": publisher.token,
+        **_times(publisher),
+    }
+
+
+def times_json(rows: Sequence[Record]) -> Json:
+    """`createdAt` and `updatedAt` of several rows taken as one."""
+    return {
+        "createdAt": rfc3339(min(row.created_at for row in rows)),
+        "updatedAt": rfc3339(max(row.updated_at for row in rows)),
+    }
+
+
+def _times(record: Record) -> Json:
+    return times_json([record])

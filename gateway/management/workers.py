@@ -1,0 +1,70 @@
+"""Threads for what would hold up the event loop: password hashes, and uploads.
+
+argon2 takes about 90 ms and 64 MiB a hash, so at most two run at once, and few may wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import argon2
+
+from fieldbrook.errors import TooManyRequestsError
+
+_T = TypeVar("_T")
+
+_THREADS = 2
+_PASSWORDS_WAITING_LIMIT = 64
+_UPLOADS_WAITING_LIMIT = 8  # each holds its file in memory
+
+_hasher = argon2.PasswordHasher()
+
+
+class BoundedPool:
+    """A small thread pool with a bound on what waits for it."""
+
+    def __init__(self, name: str, waiting_limit: int) -> None:
+        self._name = name
+        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix=name)
+        self._limit = _THREADS + waiting_limit
+        self._taken = 0
+
+    async def run(self, work: Callable[[], _T]) -> _T:
+        """The result of `work`, done in a thread.
+
+        Raises:
+            TooManyRequestsError: as many as may wait do so already.
+        """
+        if self._taken >= self._limit:
+            raise TooManyRequestsError(what=f"{self._taken} requests wait for {self._name}")
+        self._taken += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        finally:
+            self._taken -= 1
+
+
+class Workers:
+    """The pools of one gateway."""
+
+    def __init__(self) -> None:
+        self._passwords = BoundedPool("passwords", _PASSWORDS_WAITING_LIMIT)
+        self.uploads = BoundedPool("uploads", _UPLOADS_WAITING_LIMIT)
+
+    async def hash_password(self, password: str) -> str:
+        """argon2id's encoded form of a password."""
+        return await self._passwords.run(lambda: _hasher.hash(password))
+
+    async def is_password(self, encoded: str, password: str) -> bool:
+        """Whether `password` is the one `encoded` was made from."""
+        return await self._passwords.run(lambda: _matches(encoded, password))
+
+
+def _matches(encoded: str, password: str) -> bool:
+    try:
+        return _hasher.verify(encoded, password)
+    except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
+        return False

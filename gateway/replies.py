@@ -1,0 +1,80 @@
+"""What answers look like on the wire: JSON as clients know it, errors, CORS.
+
+Source: interface document, 1.2, 1.3 and 1.5.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fieldbrook.errors import SOURCE, NodeError
+
+JSON_TYPE = "application/json; charset=utf-8"
+TEXT_TYPE = "text/plain; charset=utf-8"
+
+_CORS_METHODS = "GET, HEAD, POST, CONNECT, PUT, PATCH, DELETE, OPTIONS"
+_CORS_HEADERS = (
+    "Accept, Accept-Language, Content-Language, Origin, Access-Control-Request-Method, "
+    "Access-Control-Request-Headers, Content-Type, Authorization, X-Request-Id, User-Agent"
+)
+_CORS_EXPOSED = "X-Meta, X-Event-Id, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset"
+
+_encode = msgspec.json.Encoder().encode
+
+# Go's encoder escapes what could end a script or a line of JavaScript. Outside strings
+# none of these occur in JSON, so replacing them in the encoded bytes is safe.
+_ESCAPES = (
+    (b"<", rb"\u003c"),
+    (b">", rb"\u003e"),
+    (b"&", rb"\u0026"),
+    ("\u2028".encode(), rb"\u2028"),
+    ("\u2029".encode(), rb"\u2029"),
+)
+
+
+def to_json(value: Any) -> bytes:
+    """`value` as the body of an answer: JSON with `<`, `>`, `&` escaped, and a newline."""
+    body = _encode(value)
+    for plain, escaped in _ESCAPES:
+        if plain in body:
+            body = body.replace(plain, escaped)
+    return body + b"\n"
+
+
+def error_json(error: NodeError, version: str) -> bytes:
+    """The 8-key body of a failure we foresaw."""
+    return to_json(error.body(version))
+
+
+def unknown_error_json(version: str) -> bytes:
+    """The body of a failure nobody foresaw; what it was is in the log, not in the answer."""
+    return to_json(
+        {
+            "key": "UnknownError",
+            "code": 500_000_000,
+            "msg": "unknown error",
+            "desc": "",
+            "canBeTalk": False,
+            "id": "",
+            "sources": [f"{SOURCE}@{version}"],
+            "fields": None,
+        }
+    )
+
+
+def cors_headers(*, preflight: bool) -> dict[str, str]:
+    """Headers for a request that carries `Origin`.
+
+    Any origin may ask: a caller shows who it is by a token it must hold, never by a cookie.
+    """
+    headers = {
+        "Access-Control-Allow-Origin": "*",
+        "Access-Control-Allow-Credentials": "true",
+        "Access-Control-Expose-Headers": _CORS_EXPOSED,
+    }
+    if preflight:
+        headers["Access-Control-Allow-Methods"] = _CORS_METHODS
+        headers["Access-Control-Allow-Headers"] = _CORS_HEADERS
+    return headers

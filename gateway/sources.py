@@ -1,0 +1,103 @@
+"""Where MQTT messages come from: the interface that the broker adapters share.
+
+A source keeps one connection to a broker. It hands every message of the served projects
+to the gateway once, in the broker's order, and tells the broker that a message is done
+when the gateway says so. What was not acknowledged comes again after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from fieldbrook import broker, keys
+from fieldbrook.settings import Settings, split_address
+
+UNACKNOWLEDGED_HIGH = 2_000
+UNACKNOWLEDGED_LOW = 1_000
+UNACKNOWLEDGED_HIGH_BYTES = 64 << 20
+UNACKNOWLEDGED_LOW_BYTES = 32 << 20
+
+_FIRST_DELAY_S = 0.05
+_LONGEST_DELAY_S = 1.0
+
+
+class Delivery(NamedTuple):
+    """One message.
+
+    `sequence` names a QoS 1 message: each time it is delivered it has the same one; for
+    QoS 0 it is empty. `may_repeat` is False when this is certainly the first delivery. A
+    `sequence` of an external broker may come back for another message later, so it says
+    something only where `may_repeat` is True.
+
+    `ack` is called once, in the loop, when nothing can be lost any more: for QoS 0 as
+    well, because it also makes room for the next message. Late and repeated calls are harmless.
+    """
+
+    topic: str
+    payload: bytes
+    qos: int
+    sequence: str
+    ack: Callable[[], None]
+    may_repeat: bool
+
+
+OnDelivery = Callable[[Delivery], None]
+
+
+class Source(Protocol):
+    """A connection to a broker. Every method is called in the loop's thread.
+
+    At most about `UNACKNOWLEDGED_HIGH` messages, or `UNACKNOWLEDGED_HIGH_BYTES`, are
+    with the gateway unacknowledged; QoS 1 messages beyond that wait in the broker.
+    """
+
+    @property
+    def connected(self) -> bool:
+        """Whether messages can arrive now."""
+
+    async def start(self, on_delivery: OnDelivery) -> None:
+        """Begin to connect and return; it connects again by itself for as long as it runs."""
+
+    def set_topics(self, projects: frozenset[str]) -> None:
+        """Serve these projects: topic `<name>` and everything below `<name>/push/`."""
+
+    async def stop(self) -> None:
+        """Send the acknowledgements given so far and disconnect."""
+
+
+def make_source(settings: Settings) -> Source:
+    """The source for the broker that the settings name, by default the embedded one."""
+    # Imported here: a node uses one of the two client libraries, not both.
+    if settings.mqtt_broker is None:
+        from fieldbrook.gateway.nats_source import NatsSource
+
+        return NatsSource(lambda: broker.read_endpoint(settings.data))
+    from fieldbrook.gateway.paho_source import PahoSource
+
+    host, port = split_address(settings.mqtt_broker)
+    # Two nodes at one broker must not take over each other's session.
+    identity = keys.load_or_create_key(settings.data / "secrets", "mqtt-client.key").hex()[:12]
+    return PahoSource(
+        host,
+        port,
+        client_id=f"fieldbrook-{identity}",
+        username=settings.mqtt_username,
+        password=settings.mqtt_password,
+    )
+
+
+def is_ingress(topic: str, projects: frozenset[str]) -> bool:
+    """Whether a message on this topic is one for a served project."""
+    project, slash, rest = topic.partition("/")
+    return project in projects and (not slash or rest.startswith("push/"))
+
+
+def filters_of(project: str) -> list[str]:
+    """The MQTT topic filters that cover a project's ingress."""
+    return [project, f"{project}/push/#"]
+
+
+def next_delay(delay_s: float) -> float:
+    """How long to wait before the next attempt to connect; 0 asks for the first wait."""
+    return min(max(2 * delay_s, _FIRST_DELAY_S), _LONGEST_DELAY_S)

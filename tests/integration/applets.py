@@ -1,0 +1,59 @@
+"""Small applets that tests deploy."""
+
+TALLY = b"""
+;; Handlers: `start` counts events under "count" (u64, little-endian) and logs its payload;
+;; `echo` keeps the payload under "last"; `seven` returns 7; `fail` writes and then traps;
+;; `spin` never ends; `greedy` asks for memory until it is refused and returns the pages it got.
+(module
+  (import "env" "ws_get_data" (func $get_data (param i32 i32 i32) (result i32)))
+  (import "env" "ws_log" (func $log (param i32 i32 i32) (result i32)))
+  (import "env" "ws_get_db" (func $get_db (param i32 i32 i32 i32) (result i32)))
+  (import "env" "ws_set_db" (func $set_db (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 2)
+  (data (i32.const 64) "count")
+  (data (i32.const 80) "last")
+  (global $heap (mut i32) (i32.const 4096))
+  (func (export "alloc") (param $size i32) (result i32) (local $at i32)
+    (local.set $at (global.get $heap))
+    (global.set $heap (i32.add (local.get $at) (local.get $size)))
+    (block $fits
+      (loop $more
+        (br_if $fits (i32.le_u (global.get $heap) (i32.shl (memory.size) (i32.const 16))))
+        (if (i32.eq (memory.grow (i32.const 16)) (i32.const -1)) (then (unreachable)))
+        (br $more)))
+    (local.get $at))
+  (func $count
+    (i64.store (i32.const 128) (i64.const 0))
+    (if (i32.eqz (call $get_db (i32.const 64) (i32.const 5) (i32.const 0) (i32.const 4)))
+      (then (i64.store (i32.const 128) (i64.load (i32.load (i32.const 0))))))
+    (i64.store (i32.const 128) (i64.add (i64.load (i32.const 128)) (i64.const 1)))
+    (drop (call $set_db (i32.const 64) (i32.const 5) (i32.const 128) (i32.const 8))))
+  (func (export "start") (param $rid i32) (result i32)
+    (call $count)
+    (drop (call $get_data (local.get $rid) (i32.const 0) (i32.const 4)))
+    (drop (call $log (i32.const 4) (i32.load (i32.const 0)) (i32.load (i32.const 4))))
+    (i32.const 0))
+  (func (export "quiet") (param $rid i32) (result i32)
+    (call $count)
+    (i32.const 0))
+  (func (export "echo") (param $rid i32) (result i32)
+    (drop (call $get_data (local.get $rid) (i32.const 0) (i32.const 4)))
+    (call $set_db (i32.const 80) (i32.const 4) (i32.load (i32.const 0)) (i32.load (i32.const 4))))
+  (func (export "seven") (param $rid i32) (result i32) (i32.const 7))
+  (func (export "fail") (param $rid i32) (result i32)
+    (call $count)
+    (unreachable))
+  (func (export "spin") (param $rid i32) (result i32)
+    (call $count)
+    (loop $for_ever (br $for_ever))
+    (i32.const 0))
+  (func (export "greedy") (param $rid i32) (result i32)
+    (loop $more (br_if $more (i32.ne (memory.grow (i32.const 16)) (i32.const -1))))
+    (memory.size)))
+"""
+
+UNLINKABLE = b"""
+(module (import "env" "ws_teleport" (func (param i32) (result i32)))
+  (memory (export "memory") 1)
+  (func (export "start") (param i32) (result i32) (i32.const 0)))
+"""

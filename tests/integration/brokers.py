@@ -1,0 +1,259 @@
+"""Real brokers on free loopback ports, and a device that talks to them byte by byte."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Self
+
+from fieldbrook import broker
+from fieldbrook.gateway.nats_source import NatsSource
+from fieldbrook.gateway.paho_source import PahoSource
+from fieldbrook.gateway.sources import Source
+from fieldbrook.settings import Settings
+
+LOOPBACK = "127.0.0.1"
+REFUSED = 0x80
+_LIMIT_S = 10.0
+_MOSQUITTO = """\
+listener {port} 127.0.0.1
+allow_anonymous true
+set_tcp_nodelay true
+persistence true
+persistence_location {folder}/
+autosave_interval 1
+max_inflight_messages 0
+max_queued_messages 0
+log_type error
+user root
+"""
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+class Broker:
+    """A broker process; it keeps its folder and its port when it is started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it and wait until it takes connections."""
+        self._process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL)
+        self.wait_ready()
+
+    def kill(self) -> None:
+        """SIGKILL: it gets no chance to write anything."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def command(self) -> list[str]:
+        """The arguments of the process."""
+        raise NotImplementedError
+
+    def wait_ready(self) -> None:
+        """Return when devices can connect."""
+        limit = time.monotonic() + _LIMIT_S
+        while True:
+            try:
+                Device(self.port, "probe").close()
+                return
+            except OSError:
+                assert time.monotonic() < limit, f"no broker on port {self.port}"
+                time.sleep(0.005)
+
+    def source(self) -> Source:
+        """The adapter for it; every one it makes has the same identity."""
+        raise NotImplementedError
+
+
+class Embedded(Broker):
+    """The embedded broker as `fieldbrook up` runs it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.settings = Settings(data=folder, bind=LOOPBACK, mqtt_port=self.port)
+
+    def command(self) -> list[str]:
+        return broker.command(self.settings)
+
+    def wait_ready(self) -> None:
+        super().wait_ready()
+        broker.wait_ready(self.folder)
+
+    def source(self) -> Source:
+        return NatsSource(lambda: broker.read_endpoint(self.folder))
+
+
+class Mosquitto(Broker):
+    """mosquitto, persistent, with the limits that the documentation recommends."""
+
+    def command(self) -> list[str]:
+        config = self.folder / "mosquitto.conf"
+        config.write_text(_MOSQUITTO.format(port=self.port, folder=self.folder))
+        program = shutil.which("mosquitto")
+        assert program is not None, "mosquitto is not installed"
+        return [program, "-c", str(config)]
+
+    def source(self) -> Source:
+        return PahoSource(LOOPBACK, self.port, client_id="fieldbrook-test")
+
+
+class Device:
+    """An MQTT 3.1.1 client with a clean session, blocking."""
+
+    def __init__(self, port: int, client_id: str, user: str = "", password: str = "") -> None:
+        self._socket = socket.create_connection((LOOPBACK, port), _LIMIT_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self._connect(client_id, user, password)
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self, client_id: str, user: str, password: str) -> None:
+        flags = 0x02 | (0xC0 if user else 0)
+        fields = [client_id, user, password] if user else [client_id]
+        body = b"\x00\x04MQTT\x04" + bytes([flags, 0, 60]) + b"".join(map(_text, fields))
+        self._send(0x10, body)
+        kind, answer = self.read()
+        if kind != 0x20 or answer[1] != 0:
+            raise ConnectionRefusedError(f"CONNACK {answer.hex()}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the socket without a DISCONNECT."""
+        self._socket.close()
+
+    def publish(self, topic: str, payload: bytes, qos: int = 1) -> None:
+        """Send one message; with QoS 1 return when the broker has it."""
+        self._socket.sendall(publish_packet(topic, payload, qos, packet_id=1))
+        if qos:
+            assert self.read()[0] == 0x40
+
+    def send_raw(self, packets: bytes) -> None:
+        """Send these bytes and read nothing."""
+        self._socket.sendall(packets)
+
+    def publish_all(
+        self, messages: Iterable[tuple[str, bytes]], window: int = 64, acknowledged: int = 0
+    ) -> int:
+        """Publish with QoS 1, `window` at a time unacknowledged, until all are
+        acknowledged or the connection ends; returns how many were."""
+        waiting, rest = 0, b""
+        packets = (
+            publish_packet(topic, payload, 1, packet_id=number % 65_535 + 1)
+            for number, (topic, payload) in enumerate(messages)
+        )
+        try:
+            while True:
+                burst = list(itertools.islice(packets, window - waiting))
+                self._socket.sendall(b"".join(burst))
+                waiting += len(burst)
+                if not waiting:
+                    return acknowledged
+                received = self._socket.recv(65_536)
+                if not received:
+                    return acknowledged
+                done, rest = split_pubacks(rest + received)
+                waiting -= done
+                acknowledged += done
+        except OSError:
+            return acknowledged
+
+    def subscribe(self, topic_filter: str, qos: int = 0) -> int:
+        """The broker's return code: the QoS granted, or REFUSED."""
+        self._send(0x82, b"\x00\x01" + _text(topic_filter) + bytes([qos]))
+        kind, answer = self.read()
+        assert kind == 0x90
+        return answer[2]
+
+    def read(self) -> tuple[int, bytes]:
+        """The next packet: its type and its body.
+
+        Raises:
+            ConnectionError: the broker ended the connection.
+        """
+        kind = self._exactly(1)[0] & 0xF0
+        length, shift = 0, 0
+        while True:
+            byte = self._exactly(1)[0]
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return kind, self._exactly(length)
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            part = self._socket.recv(size - len(data))
+            if not part:
+                raise ConnectionResetError("the broker ended the connection")
+            data += part
+        return data
+
+    def _send(self, kind: int, body: bytes) -> None:
+        self._socket.sendall(bytes([kind]) + _length(len(body)) + body)
+
+
+def publish_packet(topic: str, payload: bytes, qos: int, packet_id: int) -> bytes:
+    """A PUBLISH packet, not retained."""
+    body = _text(topic) + (packet_id.to_bytes(2, "big") if qos else b"") + payload
+    return bytes([0x30 | qos << 1]) + _length(len(body)) + body
+
+
+def numbered(topics: Sequence[str], start: int, end: int, size: int = 0) -> list[tuple[str, bytes]]:
+    """Messages whose payload begins with their number, over the topics in turn."""
+    return [(topics[n % len(topics)], b"%d".ljust(size) % n) for n in range(start, end)]
+
+
+def split_pubacks(received: bytes) -> tuple[int, bytes]:
+    """How many whole PUBACK packets, and what is left."""
+    count = len(received) // 4
+    return count, received[4 * count :]
+
+
+def _text(value: str) -> bytes:
+    encoded = value.encode()
+    return len(encoded).to_bytes(2, "big") + encoded
+
+
+def _length(value: int) -> bytes:
+    out = bytearray()
+    while True:
+        value, low = divmod(value, 128)
+        out.append(low | (0x80 if value else 0))
+        if not value:
+            return bytes(out)

@@ -1,0 +1,271 @@
+"""A real node in processes of its own, for tests that use it as its users do."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from fieldbrook.actors.base import descendants, free_port
+
+PREFIX = "/srv-applet-mgr/v0"
+MODULES = Path(__file__).parent.parent / "modules"
+READY = "listen on :"
+LIMIT_S = 20.0
+_OWN_PAGES = ("/", "/liveness", "/version")
+
+
+class Answer:
+    """One HTTP answer."""
+
+    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.status, self.headers, self.body = status, headers, body
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    def __repr__(self) -> str:
+        return f"<{self.status} {self.body!r}>"
+
+
+def until(condition: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> Any:
+    """Wait for something to become true; a test fails when it never does."""
+    limit = time.monotonic() + limit_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < limit, f"never happened: {what}"
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process exists and is not a corpse."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class RunningNode:
+    """`fieldbrook up` (or `node`) on free ports with a data folder of its own."""
+
+    def __init__(self, data: Path, *flags: str, command: str = "up", ready: bool = True) -> None:
+        self.data = data
+        self.log_path = data.with_suffix(".log")
+        self.http_port, self.mqtt_port, self.dashboard_port = (free_port() for _ in range(3))
+        self.token = ""
+        self._flags = (command, *flags)
+        self.start(ready=ready)
+
+    def start(self, *, ready: bool = True) -> None:
+        """Start it, on the same ports and data as before."""
+        seen = len(self.log)
+        arguments = [
+            *("--data", str(self.data), "--bind", "127.0.0.1"),
+            *("--http-port", str(self.http_port), "--mqtt-port", str(self.mqtt_port)),
+            *("--dashboard-port", str(self.dashboard_port)),
+        ]
+        command, *flags = self._flags
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "fieldbrook", command, *arguments, *flags],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        if ready:
+            until(
+                lambda: READY in self.log[seen:] or self.process.poll() is not None,
+                f"{READY} in {self.log_path}",
+            )
+            assert self.process.poll() is None, self.log
+
+    @property
+    def log(self) -> str:
+        """Everything it has logged."""
+        return self.log_path.read_text() if self.log_path.exists() else ""
+
+    def processes(self) -> list[int]:
+        """Its process ids, its own first."""
+        return [self.process.pid, *descendants(self.process.pid)]
+
+    def stop(self, number: int = signal.SIGINT) -> float:
+        """Stop it and everything below it; returns how many seconds that took."""
+        if self.process.poll() is not None:
+            return 0.0
+        started = time.monotonic()
+        self.process.send_signal(number)
+        self.process.wait(LIMIT_S)
+        return time.monotonic() - started
+
+    def kill(self) -> None:
+        """kill -9, and wait until everything below it is gone too."""
+        pids = self.processes()
+        self.process.kill()
+        self.process.wait()
+        until(lambda: not any(alive(pid) for pid in pids), "the node's processes die with it")
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        token: str | None = None,
+        headers: dict[str, str] | None = None,
+        port: int | None = None,
+    ) -> Answer:
+        """One request; `body` is sent as it is when it is bytes, else as JSON."""
+        sent = dict(headers or {})
+        token = self.token if token is None else token
+        if token:
+            sent["Authorization"] = f"Bearer {token}"
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.http_port, timeout=20)
+        try:
+            url = path if path.startswith("/srv") or path in _OWN_PAGES else PREFIX + path
+            connection.request(method, url, data, sent)
+            reply = connection.getresponse()
+            return Answer(reply.status, dict(reply.getheaders()), reply.read())
+        finally:
+            connection.close()
+
+    # ---------------------------------------------------------------- setting up
+
+    def setup_code(self) -> str:
+        return (self.data / "secrets" / "setup-code").read_text().strip()
+
+    def log_in(self, username: str = "admin", password: str = "correct horse") -> None:
+        """Register the first administrator if need be, and log in."""
+        self.call(
+            "POST",
+            "/register/admin",
+            {"username": username, "password": password},
+            headers={"X-Setup-Code": self.setup_code()},
+        )
+        answer = self.call("PUT", "/login", {"username": username, "password": password})
+        assert answer.status == 200, answer
+        self.token = answer.json["token"]
+
+    def create_project(self, name: str) -> Any:
+        answer = self.call("POST", "/project", {"name": name})
+        assert answer.status == 201, answer
+        return answer.json
+
+    def upload(
+        self, project: str, module: bytes, name: str = "applet", strategies: object = None
+    ) -> Answer:
+        """POST an applet as a multipart form."""
+        info: dict[str, object] = {"appletName": name, "wasmName": f"{name}.wasm"}
+        if strategies is not None:
+            info["strategies"] = strategies
+        mark = "----fieldbrook"
+        parts = (
+            f'--{mark}\r\nContent-Disposition: form-data; name="info"\r\n\r\n'
+            f"{json.dumps(info)}\r\n--{mark}\r\nContent-Disposition: form-data; "
+            f'name="file"; filename="{name}.wasm"\r\n\r\n'
+        )
+        body = parts.encode() + module + f"\r\n--{mark}--\r\n".encode()
+        kind = {"Content-Type": f"multipart/form-data; boundary={mark}"}
+        return self.call("POST", f"/applet/{project}", body, headers=kind)
+
+    def deploy(self, project: str, module: bytes, name: str = "applet", **more: Any) -> Any:
+        answer = self.upload(project, module, name, **more)
+        assert answer.status == 201, answer
+        return answer.json
+
+    def add_publisher(self, project: str, key: str) -> Any:
+        answer = self.call("POST", f"/publisher/{project}", {"name": key, "key": key})
+        assert answer.status == 201, answer
+        return answer.json
+
+    def send(self, project: str, message: object) -> Answer:
+        """POST one event."""
+        return self.call("POST", f"/event/{project}", message, token="")
+
+    def kv(self, project: str, applet_id: str, key: bytes) -> bytes:
+        """A value in the key-value store; empty when it is absent."""
+        name = quote(base64.b64encode(key))
+        path = f"/kv/{project}?appletID={applet_id}&key={name}&encoding=base64"
+        answer = self.call("GET", path)
+        return b"" if answer.status == 404 else base64.b64decode(answer.json["value"])
+
+    def count(self, project: str, applet_id: str) -> int:
+        """How many events the tally applet has counted."""
+        return int.from_bytes(self.kv(project, applet_id, b"count"), "little")
+
+
+def message(publisher: Any, payload: bytes = b"", event_type: str = "DEFAULT") -> dict[str, Any]:
+    """A data message in the single-message form."""
+    return {
+        "header": {
+            "pub_id": publisher["key"],
+            "token": publisher["token"],
+            "event_type": event_type,
+            "pub_time": int(time.time()),
+        },
+        "payload": base64.b64encode(payload).decode(),
+    }
+
+
+def flood(port: int, project: str, body: bytes, count: int, connections: int = 8) -> int:
+    """POST the same event `count` times over pipelined connections; returns how many were
+    answered 201. Stops by itself: each event is sent once."""
+    head = (
+        f"POST {PREFIX}/event/{project} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    one, depth = head.encode() + body, 16
+    accepted = 0
+    share, rest = divmod(count, connections)
+    for number in range(connections):
+        left = share + (1 if number < rest else 0)
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+            while left:
+                burst = min(depth, left)
+                connection.sendall(one * burst)
+                accepted += _read_answers(connection, burst)
+                left -= burst
+    return accepted
+
+
+def _read_answers(connection: socket.socket, count: int) -> int:
+    buffer, accepted = b"", 0
+    while count:
+        end = buffer.find(b"\r\n\r\n")
+        if end >= 0:
+            head = buffer[:end].lower()
+            length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
+            if len(buffer) >= end + 4 + length:
+                accepted += buffer.startswith(b"HTTP/1.1 201 ")
+                buffer = buffer[end + 4 + length :]
+                count -= 1
+                continue
+        data = connection.recv(65536)
+        assert data, "the node closed the connection"
+        buffer += data
+    return accepted
+
+
+def part_of(pid: int) -> str:
+    """What a process calls itself, e.g. `fb-http:0`; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def parts(node: RunningNode) -> dict[str, int]:
+    """The process ids of a node by what they call themselves; one of several projects."""
+    return {part_of(pid): pid for pid in node.processes() if alive(pid)}

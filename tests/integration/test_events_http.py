@@ -1,0 +1,431 @@
+"""Events over the real HTTP port: what is answered, and what bad input gets."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+
+from tests.integration.applets import TALLY, UNLINKABLE
+from tests.integration.nodes import PREFIX, RunningNode, flood, message, parts, until
+
+KEYS = {"key", "code", "msg", "desc", "canBeTalk", "id", "sources", "fields"}
+DEADLINE_MS = 200
+
+
+class World:
+    """A node with a project, an applet whose handlers are strategies, and a publisher."""
+
+    def __init__(self, folder: Path) -> None:
+        flags = ("--deadline-ms", str(DEADLINE_MS), "--memory-limit-bytes", str(4 << 20))
+        self.node = RunningNode(folder / "n", *flags)
+        self.node.log_in()
+        for name in ("NftMinter", "Other"):
+            self.node.create_project(name)
+        handlers = ("start", "echo", "seven", "fail", "spin", "greedy")
+        strategies = [{"eventType": name.upper(), "handler": name} for name in handlers]
+        applet = self.node.deploy("NftMinter", TALLY, "tally", strategies=strategies)
+        self.applet_id: str = applet["appletID"]
+        self.instance_id: str = applet["instance"]["instanceID"]
+        self.publisher = self.node.add_publisher("NftMinter", "device-1")
+        self.stranger = self.node.add_publisher("Other", "device-1")
+
+    def event(self, event_type: str = "START", payload: bytes = b"hi", **header: Any) -> Any:
+        sent = message(self.publisher, payload, event_type)
+        sent["header"] |= header
+        return sent
+
+    def count(self) -> int:
+        """How many events the applet has counted."""
+        return self.node.count("NftMinter", self.applet_id)
+
+    def still_works(self) -> None:
+        """The next good event is handled."""
+        before = self.count()
+        answer = self.node.send("NftMinter", self.event())
+        assert answer.status == 201, answer
+        assert self.count() == before + 1
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    made = World(tmp_path_factory.mktemp("events"))
+    yield made
+    made.node.stop()
+
+
+def result(answer: Any) -> Any:
+    assert answer.status == 201, answer
+    (only,) = answer.json["results"]
+    return only
+
+
+def test_an_event_runs_its_handler_and_is_answered_201_with_the_result(world: World) -> None:
+    before = world.count()
+    answer = world.node.send("NftMinter", world.event())
+    assert result(answer) == {"instanceID": world.instance_id, "code": 0, "errMsg": ""}
+    assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
+    assert answer.headers["X-Event-Id"]
+    assert world.count() == before + 1
+
+
+def test_the_documented_curl_request_works_byte_for_byte(world: World) -> None:
+    header = {
+        "event_type": "ECHO",
+        "pub_id": "device-1",
+        "pub_time": 1666211451,
+        "token": world.publisher["token"],
+    }
+    body = json.dumps(
+        {"header": header, "payload": "VGhpcyBpcyB0aGUgbWVzc2FnZSBwYXlsb2FkCg=="},
+        separators=(",", ":"),
+    ).encode()
+    head = (
+        f"POST {PREFIX}/event/NftMinter HTTP/1.1\r\nHost: 127.0.0.1:{world.node.http_port}\r\n"
+        "User-Agent: curl/7.88.1\r\nAccept: */*\r\nContent-Type: text/plain\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", world.node.http_port), timeout=10) as connection:
+        connection.sendall(head.encode() + body)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 201 Created\r\n")
+    assert world.node.kv("NftMinter", world.applet_id, b"last") == b"This is the message payload\n"
+
+
+def test_the_alias_prefix_and_a_chunked_body_reach_the_same_service(world: World) -> None:
+    body = json.dumps(world.event("SEVEN")).encode()
+    answer = world.node.call("POST", "/srv-applet-mgr/v0/event/NftMinter", body, token="")
+    assert result(answer)["code"] == 7
+    chunked = (
+        "POST /api/w3bapp/event/NftMinter HTTP/1.1\r\nHost: x\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n"
+        f"{len(body):x}\r\n".encode()
+        + body
+        + b"\r\n0\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", world.node.http_port), timeout=10) as connection:
+        connection.sendall(chunked)
+        received = b""
+        while b"results" not in received:
+            data = connection.recv(65536)
+            assert data, received
+            received += data
+        assert b'"code":7' in received
+
+
+def test_a_publisher_may_be_named_by_its_id(world: World) -> None:
+    sent = world.event("SEVEN", pub_id=world.publisher["publisherID"])
+    assert result(world.node.send("NftMinter", sent))["code"] == 7
+
+
+def test_a_devices_own_event_id_is_echoed(world: World) -> None:
+    answer = world.node.send("NftMinter", world.event("SEVEN", event_id="evt-1"))
+    assert answer.headers["X-Event-Id"] == "evt-1"
+
+
+def test_a_nonzero_code_is_the_handlers_answer(world: World) -> None:
+    assert result(world.node.send("NftMinter", world.event("SEVEN"))) == {
+        "instanceID": world.instance_id,
+        "code": 7,
+        "errMsg": "",
+    }
+
+
+def test_a_large_payload_within_the_limit_arrives_whole(world: World) -> None:
+    payload = bytes(range(256)) * 2800
+    assert result(world.node.send("NftMinter", world.event("ECHO", payload)))["code"] == 0
+    assert world.node.kv("NftMinter", world.applet_id, b"last") == payload
+
+
+# ---------------------------------------------------------------- what bad input gets
+
+
+def token_of(world: World, **claims: Any) -> str:
+    """A token signed with the node's own key, as only a mistake or a thief would make it."""
+    key = (world.node.data / "secrets" / "token.key").read_bytes()
+    base = {"Payload": world.publisher["publisherID"], "iss": "fb"}
+    return jwt.encode(base | claims, key, "HS256")
+
+
+def bad_events(world: World) -> dict[str, tuple[str, Any, int, str, str]]:
+    """Case: project, body, status, error key, and what the answer must name."""
+    good = world.event()
+    none = jwt.encode({"Payload": world.publisher["publisherID"], "iss": "fb"}, None, "none")
+    return {
+        "not JSON": ("NftMinter", b"hello", 400, "badRequest", "body is not JSON"),
+        "empty": ("NftMinter", b"", 400, "badRequest", "body is not JSON"),
+        "a list": ("NftMinter", b"[]", 400, "badRequest", "not a JSON object"),
+        "no header": ("NftMinter", {"payload": ""}, 400, "badRequest", "header"),
+        "no publisher": (
+            "NftMinter",
+            {"header": {"token": "t"}, "payload": ""},
+            400,
+            "badRequest",
+            "header.pub_id",
+        ),
+        "no token": (
+            "NftMinter",
+            {"header": {"pub_id": "p"}, "payload": ""},
+            400,
+            "badRequest",
+            "header.token",
+        ),
+        "no payload": ("NftMinter", {"header": good["header"]}, 400, "badRequest", "payload"),
+        "a number as publisher": (
+            "NftMinter",
+            world.event(pub_id=7),
+            400,
+            "badRequest",
+            "header.pub_id",
+        ),
+        "a string as time": (
+            "NftMinter",
+            world.event(pub_time="1666211451"),
+            400,
+            "badRequest",
+            "header.pub_time",
+        ),
+        "bad base64": (
+            "NftMinter",
+            good | {"payload": "***"},
+            400,
+            "badRequest",
+            "illegal base64 data at input byte 0",
+        ),
+        "unknown project": ("Nowhere", good, 404, "ProjectNotFound", "Nowhere"),
+        "unknown publisher": (
+            "NftMinter",
+            world.event(pub_id="device-2"),
+            404,
+            "PublisherNotFound",
+            "device-2",
+        ),
+        "a publisher of another project": (
+            "NftMinter",
+            world.event(pub_id=world.stranger["publisherID"], token=world.stranger["token"]),
+            404,
+            "PublisherNotFound",
+            world.stranger["publisherID"],
+        ),
+        "another publisher's token": (
+            "NftMinter",
+            world.event(token=world.stranger["token"]),
+            401,
+            "InvalidEventToken",
+            "token of another publisher",
+        ),
+        "an expired token": (
+            "NftMinter",
+            world.event(token=token_of(world, exp=1)),
+            401,
+            "InvalidEventToken",
+            "token is expired",
+        ),
+        "a token with alg none": (
+            "NftMinter",
+            world.event(token=none),
+            401,
+            "InvalidEventToken",
+            "not signed with HS256",
+        ),
+        "a token of another key": (
+            "NftMinter",
+            world.event(token=jwt.encode({"Payload": "1", "iss": "fb"}, "x" * 32, "HS256")),
+            401,
+            "InvalidEventToken",
+            "signature is invalid",
+        ),
+        "a genuine token that is not the current one": (
+            "NftMinter",
+            world.event(token=token_of(world)),
+            401,
+            "InvalidEventToken",
+            "token was replaced",
+        ),
+        "not a token": ("NftMinter", world.event(token="x"), 401, "InvalidEventToken", "malformed"),
+        "no strategy": ("NftMinter", world.event("BURN"), 404, "StrategyNotFound", "BURN"),
+        "too large": (
+            "NftMinter",
+            world.event(payload=b"x" * (1 << 20)),
+            413,
+            "RequestEntityTooLarge",
+            "1048576",
+        ),
+    }
+
+
+CASES = [
+    "not JSON",
+    "empty",
+    "a list",
+    "no header",
+    "no publisher",
+    "no token",
+    "no payload",
+    "a number as publisher",
+    "a string as time",
+    "bad base64",
+    "unknown project",
+    "unknown publisher",
+    "a publisher of another project",
+    "another publisher's token",
+    "an expired token",
+    "a token with alg none",
+    "a token of another key",
+    "a genuine token that is not the current one",
+    "not a token",
+    "no strategy",
+    "too large",
+]
+
+
+def test_every_bad_event_is_listed(world: World) -> None:
+    assert list(bad_events(world)) == CASES
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_bad_event_is_answered_with_what_was_wrong_and_harms_nothing(
+    world: World, case: str
+) -> None:
+    project, body, status, key, named = bad_events(world)[case]
+    before = world.count()
+    answer = world.node.send(project, body)
+    assert (answer.status, answer.json["key"]) == (status, key), answer
+    assert set(answer.json) == KEYS
+    assert named in answer.body.decode()
+    assert world.count() == before
+    for secret in (world.publisher["token"], world.stranger["token"]):
+        assert secret not in answer.body.decode()
+    world.still_works()
+
+
+def test_a_module_that_does_not_link_is_refused_at_upload_with_the_reason(world: World) -> None:
+    answer = world.node.upload("NftMinter", UNLINKABLE, "teleporter")
+    assert (answer.status, answer.json["key"]) == (500, "CreateInstanceFailed"), answer
+    assert "ws_teleport" in answer.json["desc"]
+    world.still_works()
+
+
+def test_a_handler_that_traps_is_told_and_leaves_no_effect(world: World) -> None:
+    before = world.count()
+    told = result(world.node.send("NftMinter", world.event("FAIL")))
+    assert told["code"] == -1
+    assert "unreachable" in told["errMsg"]
+    assert world.count() == before
+    world.still_works()
+
+
+def test_a_handler_that_loops_is_stopped_at_its_deadline_and_leaves_no_effect(
+    world: World,
+) -> None:
+    before = world.count()
+    told = result(world.node.send("NftMinter", world.event("SPIN")))
+    assert told["code"] == -1
+    assert f"deadline of {DEADLINE_MS} ms" in told["errMsg"]
+    assert world.count() == before
+    world.still_works()
+
+
+def test_a_handler_cannot_have_more_memory_than_the_limit(world: World) -> None:
+    told = result(world.node.send("NftMinter", world.event("GREEDY")))
+    assert 0 < told["code"] <= (4 << 20) >> 16
+    world.still_works()
+
+
+def test_a_stopped_instance_is_said_to_be_stopped(world: World) -> None:
+    path = f"/deploy/{world.instance_id}"
+    assert world.node.call("PUT", f"{path}/STOP").status == 204
+    told = result(world.node.send("NftMinter", world.event()))
+    assert (told["code"], told["errMsg"]) == (-1, "instance not running")
+    assert world.node.call("PUT", f"{path}/START").status == 204
+    world.still_works()
+
+
+def test_a_removed_publishers_token_stops_working_with_the_answer_to_its_removal(
+    world: World,
+) -> None:
+    gone = world.node.add_publisher("NftMinter", "gone")
+    sent = message(gone, b"", "SEVEN")
+    assert world.node.send("NftMinter", sent).status == 201
+    path = f"/publisher/NftMinter?publisherID={gone['publisherID']}"
+    assert world.node.call("DELETE", path).status == 204
+    answer = world.node.send("NftMinter", sent)
+    assert (answer.status, answer.json["key"]) == (404, "PublisherNotFound")
+
+
+def test_a_new_strategy_counts_from_the_next_event_on(world: World) -> None:
+    body = {"strategies": [{"appletID": world.applet_id, "eventType": "NEW", "handler": "seven"}]}
+    assert world.node.send("NftMinter", world.event("NEW")).status == 404
+    assert world.node.call("POST", "/strategy/NftMinter", body).status == 204
+    assert result(world.node.send("NftMinter", world.event("NEW")))["code"] == 7
+
+
+def test_clients_that_stop_in_the_middle_of_a_request_cost_nothing(world: World) -> None:
+    port = world.node.http_port
+    head = f"POST {PREFIX}/event/NftMinter HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{{"
+    for cut in range(0, len(head), 7):
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            connection.sendall(head[:cut].encode())
+    world.still_works()
+
+
+def test_the_log_of_a_trap_and_of_a_handler_can_be_read(world: World) -> None:
+    world.node.send("NftMinter", world.event("START", b"hello log"))
+    world.node.send("NftMinter", world.event("FAIL"))
+
+    def rows() -> Any:
+        found = world.node.call("GET", "/applet_log/NftMinter?limit=1000").json["data"]
+        texts = [row["msg"] for row in found]
+        return "hello log" in texts and any("unreachable" in text for text in texts)
+
+    until(rows, "both are in the applet log")
+
+
+def test_a_project_that_idles_is_stopped_and_started_by_its_next_event(tmp_path: Path) -> None:
+    node = RunningNode(tmp_path / "n", "--idle-s", "1", command="node")
+    try:
+        node.log_in()
+        node.create_project("p")
+        node.deploy("p", TALLY)
+        publisher = node.add_publisher("p", "d")
+        body = json.dumps(message(publisher)).encode()
+
+        def running() -> bool:
+            return "fb-project" in parts(node)
+
+        assert flood(node.http_port, "p", body, 10) == 10
+        assert running()
+        until(lambda: not running(), "the idle project's process ends")
+        assert flood(node.http_port, "p", body, 10) == 10
+        # Events that keep arriving around the moment of retirement are all handled.
+        accepted, limit = 0, time.monotonic() + 4
+        sent = 0
+        while time.monotonic() < limit:
+            accepted += flood(node.http_port, "p", body, 1, connections=1)
+            sent += 1
+            time.sleep(0.9 + (sent % 10) / 50)
+        assert accepted == sent
+    finally:
+        node.stop()
+
+
+def test_a_removed_project_leaves_nothing_behind(tmp_path: Path) -> None:
+    node = RunningNode(tmp_path / "n", command="node")
+    try:
+        node.log_in()
+        project = node.create_project("p")
+        node.deploy("p", TALLY)
+        publisher = node.add_publisher("p", "d")
+        assert node.send("p", message(publisher)).status == 201
+        store = next((node.data / "projects").iterdir())
+        assert node.call("DELETE", "/project/p").status == 204
+        assert node.send("p", message(publisher)).status == 404
+        until(lambda: not store.exists(), "its store is removed")
+        assert project
+    finally:
+        node.stop()

@@ -1,0 +1,443 @@
+"""Both sources against real brokers: the same promises, kept by different means."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import stat
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import nats.errors
+import pytest
+from nats.aio.client import Client
+
+from fieldbrook import broker
+from fieldbrook.gateway.nats_source import topic_of
+from fieldbrook.gateway.sources import UNACKNOWLEDGED_HIGH, Delivery, Source
+from tests.integration.brokers import (
+    LOOPBACK,
+    REFUSED,
+    Broker,
+    Device,
+    Embedded,
+    Mosquitto,
+    free_port,
+    numbered,
+)
+
+LIMIT_S = 20.0
+PROJECT = frozenset({"p1"})
+
+
+@pytest.fixture(params=[Embedded, Mosquitto], ids=["embedded", "mosquitto"])
+def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
+    with request.param(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Iterator[Embedded]:
+    with Embedded(tmp_path) as started:
+        yield started
+
+
+class Gateway:
+    """What stands behind a source: it keeps what arrives, and acknowledges it if told to."""
+
+    def __init__(self, acknowledge: bool) -> None:
+        self.deliveries: list[Delivery] = []
+        self.acknowledge = acknowledge
+        self._changed = asyncio.Event()
+
+    def __call__(self, delivery: Delivery) -> None:
+        self.deliveries.append(delivery)
+        if self.acknowledge:
+            delivery.ack()
+        self._changed.set()
+
+    @property
+    def payloads(self) -> list[bytes]:
+        return [delivery.payload for delivery in self.deliveries]
+
+    @property
+    def numbers(self) -> list[int]:
+        return [int(payload) for payload in self.payloads]
+
+    async def receives(self, count: int) -> None:
+        """Wait for that many deliveries."""
+        async with asyncio.timeout(LIMIT_S):
+            while len(self.deliveries) < count:
+                self._changed.clear()
+                await self._changed.wait()
+
+
+@asynccontextmanager
+async def serving(
+    running: Broker, projects: frozenset[str] = PROJECT, *, acknowledge: bool = True
+) -> AsyncIterator[tuple[Source, Gateway]]:
+    """A connected source and what it delivers to."""
+    source, gateway = running.source(), Gateway(acknowledge)
+    source.set_topics(projects)
+    await source.start(gateway)
+    try:
+        await connection(source)
+        yield source, gateway
+    finally:
+        await source.stop()
+
+
+async def connection(source: Source, wanted: bool = True) -> None:
+    """Wait until the source is connected, or is not."""
+    async with asyncio.timeout(LIMIT_S):
+        while source.connected != wanted:
+            await asyncio.sleep(0.005)
+
+
+def publish(running: Broker, start: int, end: int) -> None:
+    with Device(running.port, "device") as device:
+        assert device.publish_all(numbered(["p1"], start, end)) == end - start
+
+
+def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Of what the gateway logged."""
+    ours = [record for record in caplog.records if record.name.startswith("fieldbrook")]
+    return [record.levelname for record in ours]
+
+
+def test_messages_arrive_with_their_exact_bytes_topic_and_qos(running: Broker) -> None:
+    payloads = [b"", b"{}", bytes(range(256)), b"\r\nMSG p1 1 2\r\n", b"x" * 300_000]
+    topics = ["p1", "p1/push/token/DEFAULT", "p1/push/a.b/c", "p1/push/e//f/"]
+    sent = [(topic, payload) for topic in topics for payload in payloads]
+
+    async def scenario(qos: int) -> list[Delivery]:
+        async with serving(running) as (_, gateway):
+            with Device(running.port, "device") as device:
+                for topic, payload in sent:
+                    await asyncio.to_thread(device.publish, topic, payload, qos)
+                await gateway.receives(len(sent))
+        return gateway.deliveries
+
+    for qos in (0, 1):
+        got = asyncio.run(scenario(qos))
+        assert sorted((d.topic, d.payload) for d in got) == sorted(sent)
+        assert {d.qos for d in got} == {qos}
+        assert len({d.sequence for d in got}) == (len(sent) if qos else 1)
+        assert all(bool(d.sequence) == bool(qos) for d in got)
+        if qos:
+            assert [(d.topic, d.payload) for d in got] == sent
+
+
+def test_what_was_acknowledged_does_not_come_again(running: Broker) -> None:
+    async def scenario() -> None:
+        async with serving(running) as (_, gateway):
+            await asyncio.to_thread(publish, running, 0, 500)
+            await gateway.receives(500)
+        async with serving(running) as (_, gateway):
+            await asyncio.to_thread(publish, running, 500, 501)
+            await gateway.receives(1)
+            assert gateway.numbers == [500]
+
+    asyncio.run(scenario())
+
+
+def test_unacknowledged_messages_come_again_in_order_before_newer_ones(running: Broker) -> None:
+    async def scenario() -> None:
+        async with serving(running, acknowledge=False) as (_, gateway):
+            await asyncio.to_thread(publish, running, 0, 1500)
+            await gateway.receives(1500)
+            for delivery in gateway.deliveries:
+                if int(delivery.payload) % 3 == 0:
+                    delivery.ack()
+            first = {d.payload: d.sequence for d in gateway.deliveries}
+        await asyncio.to_thread(publish, running, 1500, 2000)
+        async with serving(running) as (_, gateway):
+            await gateway.receives(1500)
+            again = [n for n in range(1500) if n % 3]
+            assert gateway.numbers == [*again, *range(1500, 2000)]
+            for delivery in gateway.deliveries[:1000]:
+                assert delivery.may_repeat
+                assert delivery.sequence == first[delivery.payload]
+
+    asyncio.run(scenario())
+
+
+def test_messages_published_while_no_source_runs_are_kept(running: Broker) -> None:
+    async def scenario() -> None:
+        async with serving(running):
+            pass
+        await asyncio.to_thread(publish, running, 0, 100)
+        async with serving(running) as (_, gateway):
+            await gateway.receives(100)
+            assert gateway.numbers == list(range(100))
+
+    asyncio.run(scenario())
+
+
+def test_a_source_connects_again_after_its_broker_was_killed(
+    running: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "fieldbrook.gateway")
+
+    async def scenario() -> None:
+        async with serving(running) as (source, gateway):
+            await asyncio.to_thread(running.kill)
+            await connection(source, False)
+            await asyncio.to_thread(running.start)
+            await connection(source)
+            await asyncio.to_thread(publish, running, 0, 10)
+            await gateway.receives(10)
+
+    asyncio.run(scenario())
+    assert levels(caplog) == ["INFO", "WARNING", "INFO"]
+
+
+def test_a_source_that_starts_before_its_broker_waits_for_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(stopped: Broker) -> None:
+        source, gateway = stopped.source(), Gateway(acknowledge=True)
+        source.set_topics(PROJECT)
+        await source.start(gateway)
+        await asyncio.sleep(0.05)
+        assert not source.connected
+        try:
+            await asyncio.to_thread(stopped.start)
+            await connection(source)
+            await asyncio.to_thread(publish, stopped, 0, 10)
+            await gateway.receives(10)
+        finally:
+            await source.stop()
+            stopped.kill()
+
+    for kind in (Embedded, Mosquitto):
+        (tmp_path / kind.__name__).mkdir()
+        asyncio.run(scenario(kind(tmp_path / kind.__name__)))
+    assert levels(caplog) == ["WARNING", "WARNING"]
+
+
+def test_the_embedded_broker_loses_nothing_it_acknowledged_when_it_is_killed(
+    embedded: Embedded, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with serving(embedded) as (_, gateway):
+            with Device(embedded.port, "device") as device:
+                sending = asyncio.create_task(
+                    asyncio.to_thread(device.publish_all, numbered(["p1"], 0, 200_000))
+                )
+                await gateway.receives(2_000)
+                await asyncio.to_thread(embedded.kill)
+                acknowledged = await sending
+            assert 1_000 < acknowledged < 200_000
+            await asyncio.to_thread(embedded.start)
+            await asyncio.to_thread(publish, embedded, 999_999, 1_000_000)
+            async with asyncio.timeout(LIMIT_S):
+                while gateway.deliveries[-1].payload != b"999999":
+                    await asyncio.sleep(0.01)
+            assert set(range(acknowledged)) <= set(gateway.numbers)
+        async with serving(embedded) as (_, gateway):
+            await asyncio.to_thread(publish, embedded, 7, 8)
+            await gateway.receives(1)
+            assert gateway.numbers == [7]
+
+    asyncio.run(scenario())
+    assert levels(caplog) == ["WARNING"]
+
+
+def test_a_message_in_work_is_not_handed_over_again_when_the_embedded_broker_comes_back(
+    embedded: Embedded, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with serving(embedded, acknowledge=False) as (source, gateway):
+            await asyncio.to_thread(publish, embedded, 0, 30)
+            await gateway.receives(30)
+            await asyncio.to_thread(embedded.kill)
+            await connection(source, False)
+            for delivery in gateway.deliveries[:10]:
+                delivery.ack()
+            await asyncio.to_thread(embedded.start)
+            await connection(source)
+            for delivery in gateway.deliveries[10:20]:
+                delivery.ack()
+            await asyncio.to_thread(publish, embedded, 30, 31)
+            await gateway.receives(31)
+            assert gateway.numbers == list(range(31))
+        async with serving(embedded) as (_, gateway):
+            await gateway.receives(11)
+            assert gateway.numbers == list(range(20, 31))
+
+    asyncio.run(scenario())
+    assert levels(caplog) == ["WARNING"]
+
+
+def test_acknowledgements_of_an_older_session_are_harmless(running: Broker) -> None:
+    async def scenario() -> None:
+        async with serving(running, acknowledge=False) as (_, gateway):
+            await asyncio.to_thread(publish, running, 0, 10)
+            await gateway.receives(10)
+            old = gateway.deliveries
+        for delivery in old:
+            delivery.ack()
+            delivery.ack()
+        async with serving(running) as (_, gateway):
+            await gateway.receives(10)
+            assert gateway.numbers == list(range(10))
+
+    asyncio.run(scenario())
+
+
+def test_only_topics_of_served_projects_are_delivered(running: Broker) -> None:
+    strange = ["p2", "p2/push/x/y", "p1/pull/x", "p1/x", "p", "p11", "P1"]
+
+    async def scenario() -> None:
+        async with serving(running, frozenset({"p1", "p3"})) as (source, gateway):
+
+            def send(last: str) -> None:
+                for topic in strange:
+                    for qos in (0, 1):
+                        try:
+                            with Device(running.port, "device") as device:
+                                device.publish(topic, b"other", qos)
+                        except ConnectionError:
+                            continue  # the embedded broker refuses some of them
+                with Device(running.port, "device") as device:
+                    device.publish(last, b"mine", 1)
+
+            await asyncio.to_thread(send, "p1")
+            await gateway.receives(1)
+            source.set_topics(frozenset({"p2"}))
+            await connection(source)
+            await asyncio.to_thread(send, "p2/push/last")
+            await gateway.receives(6)
+        topics = [delivery.topic for delivery in gateway.deliveries]
+        assert topics[0] == "p1"
+        assert sorted(topics[1:5]) == ["p2", "p2", "p2/push/x/y", "p2/push/x/y"]
+        assert topics[5:] == ["p2/push/last"]
+
+    asyncio.run(scenario())
+
+
+def test_two_thousand_projects_are_served_by_one_session(running: Broker) -> None:
+    projects = [f"project_{number}" for number in range(2_000)]
+    topics = [*projects, *(f"{project}/push/t/e" for project in projects)]
+
+    async def scenario() -> None:
+        async with serving(running, frozenset(projects)) as (_, gateway):
+            with Device(running.port, "device") as device:
+                messages = [(topic, topic.encode()) for topic in topics]
+                await asyncio.to_thread(device.publish_all, messages)
+            await gateway.receives(len(topics))
+            assert [d.topic for d in gateway.deliveries] == topics
+            assert gateway.payloads == [topic.encode() for topic in topics]
+
+    asyncio.run(scenario())
+
+
+def test_a_gateway_that_acknowledges_nothing_is_not_flooded_and_gets_all_when_it_does(
+    running: Broker,
+) -> None:
+    count = 3 * UNACKNOWLEDGED_HIGH
+
+    async def scenario() -> None:
+        async with serving(running, acknowledge=False) as (_, gateway):
+            sending = asyncio.create_task(asyncio.to_thread(publish, running, 0, count))
+            await gateway.receives(UNACKNOWLEDGED_HIGH)
+            await sending
+            await asyncio.sleep(0.2)
+            assert len(gateway.deliveries) == UNACKNOWLEDGED_HIGH
+            gateway.acknowledge = True
+            for delivery in list(gateway.deliveries):
+                delivery.ack()
+            await gateway.receives(count)
+            assert gateway.numbers == list(range(count))
+
+    asyncio.run(scenario())
+
+
+def test_an_anonymous_device_can_neither_listen_in_nor_publish_elsewhere(
+    embedded: Embedded,
+) -> None:
+    for topic_filter in ("p1", "#", "+", "p1/push/#", "$SYS/#", "$MQTT/#", "/#", "+/x"):
+        for qos in (0, 1):
+            with Device(embedded.port, "device") as device:
+                assert device.subscribe(topic_filter, qos) == REFUSED, topic_filter
+    with Device(embedded.port, "other") as listener:
+        assert listener.subscribe("ack/listener") == 0
+        for topic in ("ack/listener", "a/b", "$SYS/x", "$JS/API/STREAM/LIST", "$MQTT/msgs/p1"):
+            with Device(embedded.port, "device") as device, pytest.raises(ConnectionError):
+                device.publish(topic, b"forged", 0)
+                device.publish(topic, b"forged", 1)
+                device.publish("p1", b"the broker has cut the connection", 1)
+                raise ConnectionError  # it took the message and delivers it to nobody
+        endpoint = broker.read_endpoint(embedded.folder)
+        with Device(embedded.port, "node", endpoint.user, endpoint.password) as node:
+            node.publish("ack/listener", b"genuine", 1)
+        kind, body = listener.read()
+        assert kind == 0x30
+        assert body.endswith(b"genuine")
+
+
+def test_the_nodes_port_of_the_embedded_broker_is_local_and_demands_its_credentials(
+    embedded: Embedded,
+) -> None:
+    endpoint = broker.read_endpoint(embedded.folder)
+    assert endpoint.url.startswith(f"nats://{LOOPBACK}:")
+    refused: list[Exception] = []
+
+    async def keep(error: Exception) -> None:
+        refused.append(error)
+
+    async def scenario(user: str | None, password: str | None) -> None:
+        client = Client()
+        with pytest.raises(nats.errors.Error, match=r"(?i)authorization"):
+            await client.connect(
+                endpoint.url, user=user, password=password, allow_reconnect=False, error_cb=keep
+            )
+        await client.close()
+
+    for user, password in ((None, None), ("node", "wrong"), ("device", "")):
+        asyncio.run(scenario(user, password))
+    for secret in ("secrets/broker.key", "broker/nats.conf"):
+        assert stat.S_IMODE((embedded.folder / secret).stat().st_mode) == 0o600
+
+
+def test_a_wrong_password_over_mqtt_is_refused(embedded: Embedded) -> None:
+    with pytest.raises(ConnectionRefusedError):
+        Device(embedded.port, "thief", "node", "wrong")
+
+
+def test_an_embedded_broker_whose_port_is_taken_says_so_and_ends(tmp_path: Path) -> None:
+    second = Embedded(tmp_path)
+    with socket.create_server((LOOPBACK, second.port)):
+        ended = subprocess.run(second.command(), capture_output=True, timeout=LIMIT_S, check=False)
+    assert ended.returncode == broker.CANNOT_START
+    assert f"port {second.port}" in ended.stderr.decode()
+
+
+def test_the_embedded_broker_keeps_its_password_over_restarts(tmp_path: Path) -> None:
+    port = free_port()
+    first = broker.write_config(tmp_path, LOOPBACK, port).read_text()
+    again = broker.write_config(tmp_path, LOOPBACK, port).read_text()
+    key = (tmp_path / "secrets" / "broker.key").read_bytes().hex()
+    assert key in first
+    assert key in again
+
+
+@pytest.mark.parametrize(
+    ("subject", "topic"),
+    [
+        ("p1", "p1"),
+        ("p1.push.a.b", "p1/push/a/b"),
+        ("p1.push.a//b", "p1/push/a.b"),
+        ("/.a", "/a"),
+        ("a./.b", "a//b"),
+        ("a./", "a/"),
+    ],
+)
+def test_a_subject_of_the_embedded_broker_is_the_topic_it_was_made_from(
+    subject: str, topic: str
+) -> None:
+    assert topic_of(subject) == topic

@@ -1,0 +1,77 @@
+"""From a request's token to an account."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fieldbrook import tokens
+from fieldbrook.clock import now_ms
+from fieldbrook.errors import AccountNotFoundError, InvalidTokenError, NoAdminPermissionError
+from fieldbrook.gateway.auth import account_of, require_admin, require_setup_code, token_of
+from fieldbrook.model import ADMIN, DEVELOPER
+from fieldbrook.storage.registry import RegistryWriter
+
+KEY = b"k" * 32
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[RegistryWriter]:
+    writer = RegistryWriter(tmp_path / "registry", 4 << 20, now_ms, KEY)
+    yield writer
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "header", "token"),
+    [
+        (None, "Bearer X", "X"),
+        (None, "BearerX", "X"),
+        (None, "X", "X"),
+        (None, "  Bearer   X  ", "X"),
+        ("Q", "Bearer X", "Q"),
+        ("Bearer Q", None, "Q"),
+        ("", "X", "X"),
+        (None, "Bearer XBearer", "XBearer"),
+        (None, None, ""),
+        (None, "Bearer", ""),
+    ],
+)
+def test_a_token_is_found_as_clients_send_it(
+    query: str | None, header: str | None, token: str
+) -> None:
+    assert token_of(query, header) == token
+
+
+def test_an_account_is_known_by_its_token(writer: RegistryWriter) -> None:
+    account = writer.create_account("ada", "h", ADMIN)
+    token = tokens.issue_account_token(KEY, account.account_id, now_ms() // 1000 + 60)
+    assert account_of(writer.reader(), KEY, token) == account
+
+
+def test_a_token_of_nobody_is_refused(writer: RegistryWriter) -> None:
+    token = tokens.issue_account_token(KEY, 5, now_ms() // 1000 + 60)
+    with pytest.raises(AccountNotFoundError):
+        account_of(writer.reader(), KEY, token)
+    with pytest.raises(InvalidTokenError):
+        account_of(writer.reader(), b"x" * 32, token)
+
+
+@pytest.mark.parametrize("given", [None, "", "wrong", "code ", "c\xf6de"])
+def test_only_the_setup_code_itself_lets_in(given: str | None) -> None:
+    require_setup_code("code", "code")
+    with pytest.raises(NoAdminPermissionError):
+        require_setup_code(given, "code")
+
+
+def test_without_a_setup_code_nobody_gets_in() -> None:
+    with pytest.raises(NoAdminPermissionError):
+        require_setup_code("", "")
+
+
+def test_a_developer_is_no_administrator(writer: RegistryWriter) -> None:
+    require_admin(writer.create_account("root", "h", ADMIN))
+    with pytest.raises(NoAdminPermissionError):
+        require_admin(writer.create_account("dev", "h", DEVELOPER))

@@ -1,0 +1,302 @@
+"""The fast front and Tornado on one port, over real connections."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tornado import httpserver, iostream, web
+
+from fieldbrook.gateway.events import Answer, EventReply
+from fieldbrook.gateway.front import FrontTable, header_value, read_head
+
+PATH = "/srv-applet-mgr/v0/event/NftMinter"
+
+
+class Taker:
+    """Answers every event with its own body, when told to."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, bytes]] = []
+        self.held: list[Callable[[], None]] = []
+        self.hold = False
+
+    def submit(self, project_name: str, body: bytes, answer: Answer) -> None:
+        self.taken.append((project_name, body))
+        reply = EventReply(201, body, f"id-{len(self.taken)}")
+        if self.hold:
+            self.held.append(lambda: answer(reply))
+        else:
+            answer(reply)
+
+
+class Elsewhere(web.RequestHandler):
+    """What Tornado answers to whatever the front leaves to it."""
+
+    def _echo(self) -> None:
+        self.finish(b"tornado:" + self.request.body)
+
+    get = post = put = _echo
+
+
+class Port:
+    """A listening front with Tornado behind it."""
+
+    def __init__(self) -> None:
+        self.taker = Taker()
+
+    async def __aenter__(self) -> Port:
+        self.tornado = httpserver.HTTPServer(web.Application([(".*", Elsewhere)]))
+        self.table = FrontTable(self.taker, 1000, self._hand_over)
+        self.server = await asyncio.get_running_loop().create_server(
+            self.table.connection, "127.0.0.1", 0
+        )
+        self.port: int = self.server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.server.close()
+        await self.tornado.close_all_connections()
+        for connection in list(self.table.connections):
+            connection.close_if_late(float("inf"))
+
+    def _hand_over(self, connection: socket.socket, address: tuple[Any, ...], read: bytes) -> None:
+        stream = iostream.IOStream(connection)
+        stream._read_buffer += read
+        stream._read_buffer_size += len(read)
+        self.tornado.handle_stream(stream, address)
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+
+def request(body: bytes = b"{}", extra: str = "", path: str = PATH, method: str = "POST") -> bytes:
+    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\n{extra}Content-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+async def response(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
+    async with asyncio.timeout(10):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        lines = head.split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in lines[1:] if line)
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        return int(lines[0].split()[1]), headers, body
+
+
+def play(scenario: Callable[[Port], Awaitable[Any]]) -> None:
+    async def main() -> None:
+        async with Port() as port:
+            await scenario(port)
+
+    asyncio.run(main())
+
+
+def test_an_event_is_taken_and_answered_with_its_id() -> None:
+    async def scenario(port: Port) -> None:
+        reader, writer = await port.connect()
+        writer.write(request(b'{"a":1}', "Content-Type: text/plain\r\nAccept: */*\r\n"))
+        status, headers, body = await response(reader)
+        assert (status, body, headers["x-event-id"]) == (201, b'{"a":1}', "id-1")
+        assert port.taker.taken == [("NftMinter", b'{"a":1}')]
+        writer.close()
+
+    play(scenario)
+
+
+def test_pipelined_events_cut_anywhere_are_answered_in_order() -> None:
+    async def scenario(port: Port) -> None:
+        reader, writer = await port.connect()
+        bodies = [b"%d" % n * (n + 1) for n in range(40)]
+        stream = b"".join(request(body) for body in bodies)
+        for start in range(0, len(stream), 77):
+            writer.write(stream[start : start + 77])
+            await writer.drain()
+            await asyncio.sleep(0)
+        assert [(await response(reader))[2] for _ in bodies] == bodies
+        writer.close()
+
+    play(scenario)
+
+
+def test_answers_that_come_late_and_out_of_order_leave_in_order() -> None:
+    async def scenario(port: Port) -> None:
+        port.taker.hold = True
+        reader, writer = await port.connect()
+        bodies = [b"%d" % n for n in range(10)]
+        writer.write(b"".join(request(body) for body in bodies))
+        async with asyncio.timeout(10):
+            while len(port.taker.held) < 10:
+                await asyncio.sleep(0.001)
+        for answer in reversed(port.taker.held):
+            answer()
+        assert [(await response(reader))[2] for _ in bodies] == bodies
+        writer.close()
+
+    play(scenario)
+
+
+def test_a_client_that_pipelines_too_much_is_read_only_as_fast_as_it_is_answered() -> None:
+    async def scenario(port: Port) -> None:
+        port.taker.hold = True
+        reader, writer = await port.connect()
+        bodies = [b"%d" % n for n in range(100)]
+        writer.write(b"".join(request(body) for body in bodies))
+        answered = 0
+        while answered < 100:
+            async with asyncio.timeout(10):
+                while not port.taker.held:
+                    await asyncio.sleep(0.001)
+            assert len(port.taker.held) <= 16
+            port.taker.held.pop(0)()
+            assert (await response(reader))[2] == bodies[answered]
+            answered += 1
+        writer.close()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        request(method="PUT"),
+        request(path="/srv-applet-mgr/v0/login"),
+        request(path=PATH + "?eventType=X"),
+        request(path=PATH + "/more"),
+        request(path="/srv-applet-mgr/v0/event/a%20b"),
+        request(extra="Origin: http://page\r\n"),
+        request(extra="X-Odd: \x7f\r\n"),
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"POST " + PATH.encode() + b" HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"2\r\n{}\r\n0\r\n\r\n",
+        request(b"x" * 1001),
+    ],
+)
+def test_any_other_request_is_tornados_with_the_events_before_it_answered_first(
+    other: bytes,
+) -> None:
+    async def scenario(port: Port) -> None:
+        port.taker.hold = True
+        reader, writer = await port.connect()
+        writer.write(request(b"one") + other)
+        async with asyncio.timeout(10):
+            while not port.taker.held:
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
+        port.taker.held.pop()()
+        assert (await response(reader))[2] == b"one"
+        status, _, body = await response(reader)
+        assert status == 400 or body.startswith(b"tornado:")
+        assert [body for _, body in port.taker.taken] == [b"one"]
+        writer.close()
+
+    play(scenario)
+
+
+SMUGGLING = [
+    "Content-Length: 2\r\nContent-Length: 2\r\n",
+    "Content-Length: 2\r\nContent-Length: 3\r\n",
+    "Content-Length: 2, 2\r\n",
+    "Content-Length: +2\r\n",
+    "Content-Length: 0x2\r\n",
+    "Content-Length: -2\r\n",
+    "Content-Length : 2\r\n",
+    "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n",
+    "Content-Length: 2\r\nTransfer-Encoding : chunked\r\n",
+    "content-length: 2\r\ntransfer-encoding: identity\r\n",
+    "Content-Length: 2\r\nX: a\nTransfer-Encoding: chunked\r\n",
+    "Content-Length: 2\r\n folded: 1\r\n",
+    "Content-Length: 2\r\nX: a\rY: b\r\n",
+    "Content-Length: 2\r\nX: a\0b\r\n",
+    "Content-Length: 2\r\nExpect: 100-continue\r\n",
+    "Content-Length: 2\r\nConnection: close\r\n",
+    "Content-Length: 2\r\nConnection: upgrade\r\nUpgrade: websocket\r\n",
+    "Content-Length: 2\r\nContent-Encoding: gzip\r\n",
+    "Content-Length: 2\r\nHost: y\r\n",
+    "Content-Length: 2000000000000\r\n",
+]
+
+
+@pytest.mark.parametrize("headers", SMUGGLING)
+def test_a_head_whose_body_could_be_read_in_two_ways_is_never_the_fronts(headers: str) -> None:
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode("latin-1")
+    assert read_head(head) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"POST {PATH} HTTP/1.0",
+        f"POST {PATH} HTTP/1.1 ",
+        f"POST  {PATH} HTTP/1.1",
+        f"post {PATH} HTTP/1.1",
+        f"POST http://x{PATH} HTTP/1.1",
+        f"POST {PATH}#x HTTP/1.1",
+    ],
+)
+def test_an_odd_request_line_is_never_the_fronts(line: str) -> None:
+    assert read_head(f"{line}\r\nHost: x\r\nContent-Length: 2\r\n\r\n".encode()) is None
+
+
+def test_a_request_without_host_or_length_is_never_the_fronts() -> None:
+    assert read_head(f"POST {PATH} HTTP/1.1\r\nContent-Length: 2\r\n\r\n".encode()) is None
+    assert read_head(f"POST {PATH} HTTP/1.1\r\nHost: x\r\n\r\n".encode()) is None
+
+
+def test_keep_alive_and_authorization_stay_on_the_fast_path() -> None:
+    head = (
+        f"POST {PATH} HTTP/1.1\r\nhost: x\r\nConnection: Keep-Alive\r\n"
+        "Authorization: Bearer x\r\ncontent-length:\t17 \r\n\r\n"
+    )
+    found = read_head(head.encode())
+    assert found is not None
+    assert (found.project_name, found.body_length) == ("NftMinter", 17)
+
+
+def test_a_client_that_stops_sending_gets_the_answers_it_is_owed() -> None:
+    async def scenario(port: Port) -> None:
+        port.taker.hold = True
+        reader, writer = await port.connect()
+        writer.write(request(b"last"))
+        writer.write_eof()
+        async with asyncio.timeout(10):
+            while not port.taker.held:
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
+        port.taker.held.pop()()
+        assert (await response(reader))[2] == b"last"
+        assert await reader.read() == b""
+        writer.close()
+
+    play(scenario)
+
+
+def test_a_request_that_never_ends_is_closed_with_408_and_an_idle_connection_quietly() -> None:
+    async def scenario(port: Port) -> None:
+        loop = asyncio.get_running_loop()
+        slow_reader, slow = await port.connect()
+        idle_reader, idle = await port.connect()
+        slow.write(request(b"12345")[:-1])
+        async with asyncio.timeout(10):
+            while not any(front._buffer for front in port.table.connections):
+                await asyncio.sleep(0.001)
+        port.table.close_late(loop.time() + 10)
+        assert len(port.table.connections) == 2
+        port.table.close_late(loop.time() + 31)
+        assert (await response(slow_reader))[0] == 408
+        port.table.close_late(loop.time() + 121)
+        assert await idle_reader.read() == b""
+        slow.close()
+        idle.close()
+
+    play(scenario)
+
+
+@given(st.text(max_size=50))
+def test_no_text_from_outside_can_end_a_header(text: str) -> None:
+    assert all(0x21 <= byte <= 0x7E for byte in header_value(text))

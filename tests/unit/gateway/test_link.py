@@ -1,0 +1,282 @@
+"""A link against a real frame server in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fieldbrook.actors.frames import FRAME_EVENTS, FrameServer, Round, unpack
+from fieldbrook.errors import (
+    EventParkedError,
+    NodeError,
+    OutcomeUnknownError,
+    TooManyRequestsError,
+    UnavailableError,
+)
+from fieldbrook.gateway import link as link_module
+from fieldbrook.gateway.link import Link, Outcome
+
+
+class Project:
+    """A project's side of the data plane: answers each event with its own number."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.frames: list[int] = []
+        self.seen: list[int] = []
+        self.deaf = False
+        self.parts = 0
+        self.server = FrameServer(path, self._on_round, tick_s=0.05)
+        self.thread = threading.Thread(target=self.server.serve)
+        self.thread.start()
+
+    def _on_round(self, round_: Round) -> None:
+        for peer, data in round_:
+            events = unpack(data)
+            self.frames.append(len(events))
+            self.seen += [int(event[2]) for event in events]
+            if self.deaf:
+                continue
+            results = [((int(event[2]), 0, ""),) for event in events]
+            step = self.parts or len(results)
+            for start in range(0, len(results), step):
+                peer.answer(results[start : start + step])
+
+    def has_events(self) -> bool:
+        return bool(self.seen)
+
+    def stop(self) -> None:
+        self.server.stop()
+        self.thread.join(5)
+
+
+class Board:
+    """Stands for the gateway: counts how often a route was asked for."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def activate(self, project_id: int) -> None:
+        self.asked += 1
+
+
+def event(number: int, size: int = 1) -> tuple[str, int, str, bytes, int]:
+    return "T", 1, str(number), b"x" * size, 0
+
+
+Scenario = Callable[[Link, Board, Path], Awaitable[None]]
+
+
+def play(tmp_path: Path, scenario: Scenario) -> None:
+    async def main() -> None:
+        board = Board()
+        link = Link(7, board, asyncio.get_running_loop())
+        await scenario(link, board, tmp_path)
+        if link._transport is not None:
+            link._transport.abort()
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def numbers(outcomes: list[Outcome]) -> list[int]:
+    return [outcome[0][0] for outcome in outcomes if not isinstance(outcome, NodeError)]
+
+
+def test_events_before_a_route_ask_for_it_once_and_leave_in_order(tmp_path: Path) -> None:
+    async def scenario(link: Link, board: Board, folder: Path) -> None:
+        outcomes: list[Outcome] = []
+        for number in range(1000):
+            link.submit(event(number), outcomes.append)
+        assert board.asked == 1
+        project = Project(folder / "p")
+        link.route(str(project.path))
+        await until(lambda: len(outcomes) == 1000)
+        assert numbers(outcomes) == project.seen == list(range(1000))
+        assert max(project.frames) == FRAME_EVENTS
+        assert link.idle
+        await asyncio.to_thread(project.stop)
+
+    play(tmp_path, scenario)
+
+
+def test_answers_in_parts_settle_the_events_in_order(tmp_path: Path) -> None:
+    async def scenario(link: Link, board: Board, folder: Path) -> None:
+        project = Project(folder / "p")
+        project.parts = 7
+        outcomes: list[Outcome] = []
+        for number in range(600):
+            link.submit(event(number), outcomes.append)
+        link.route(str(project.path))
+        await until(lambda: len(outcomes) == 600)
+        assert numbers(outcomes) == list(range(600))
+        await asyncio.to_thread(project.stop)
+
+    play(tmp_path, scenario)
+
+
+def test_big_payloads_make_small_frames(tmp_path: Path) -> None:
+    async def scenario(link: Link, board: Board, folder: Path) -> None:
+        project = Project(folder / "p")
+        outcomes: list[Outcome] = []
+        for number in range(6):
+            link.submit(event(number, 400_000), outcomes.append)
+        link.route(str(project.path))
+        await until(lambda: len(outcomes) == 6)
+        assert project.frames == [2, 2, 2]
+        await asyncio.to_thread(project.stop)
+
+    play(tmp_path, scenario)
+
+
+def test_what_a_dying_project_had_is_of_unknown_outcome(tmp_path: Path) -> None:
+    async def scenario(link: Link, board: Board, folder: Path) -> None:
+        project = Project(folder / "p")
+        project.deaf = True
+        outcomes: list[Outcome] = []
+        link.submit(event(1), outcomes.append)
+        link.route(str(project.path))
+        await until(lambda: project.seen)
+        await asyncio.to_thread(project.stop)
+        await until(lambda: outcomes)
+        assert isinstance(outcomes[0], OutcomeUnknownError)
+
+    play(tmp_path, scenario)
+
+
+def test_events_to_be_resent_reach_the_next_incarnation_alone_and_in_order(tmp_path: Path) -> None:
+    async def scenario(link: Link, board: Board, folder: Path) -> None:
+        first = Project(folder / "p1")
+        first.deaf = True
+        outcomes: list[Outcome] = []
+        for number in range(5):
+            link.submit(event(number), outcomes.append, resend=True)
+        link.route(str(first.path))
+        await until(lambda: len(first.seen) == 5)
+        await asyncio.to_thread(first.stop)
+        await until(lambda: board.asked >= 1)
+        second = Project(folder / "p2")
+        link.route(str(second.path))
+        await until(lambda: len(outcomes) == 5)
+        assert numbers(outcomes) == second.seen == list(range(5))
+        assert second.frames == [1] * 5
+        await asyncio.to_thread(second.stop)
+
+    play(tmp_path, scenario)
+
+
+def test_an_event_that_a_project_dies_on_twice_is_parked_and_the_others_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(link: Link, board: Board, folder: Path) -> None:
+        outcomes: list[Outcome] = []
+        for number in range(3):
+            link.submit(event(number), outcomes.append, resend=True)
+        for name in ("p1", "p2"):
+            deaf = Project(folder / name)
+            deaf.deaf = True
+            link.route(str(deaf.path))
+            await until(deaf.has_events)
+            await asyncio.to_thread(deaf.stop)
+        await until(lambda: outcomes)
+        assert isinstance(outcomes[0], EventParkedError)
+        good = Project(folder / "p3")
+        link.route(str(good.path))
+        await until(lambda: len(outcomes) == 3)
+        assert good.seen == [1, 2]
+        await asyncio.to_thread(good.stop)
+
+    play(tmp_path, scenario)
+    assert "event 0 parked" in caplog.text
+
+
+def test_a_full_link_takes_nothing_more(tmp_path: Path) -> None:
+    async def scenario(link: Link, board: Board, folder: Path) -> None:
+        outcomes: list[Outcome] = []
+        for number in range(link_module.WAITING_EVENTS_LIMIT):
+            link.submit(event(number), outcomes.append)
+        with pytest.raises(TooManyRequestsError):
+            link.submit(event(0), outcomes.append)
+        assert outcomes == []
+
+    play(tmp_path, scenario)
+
+
+def test_waiting_bytes_are_bounded_too(tmp_path: Path) -> None:
+    async def scenario(link: Link, board: Board, folder: Path) -> None:
+        big = link_module.WAITING_BYTES_LIMIT // 4
+        for number in range(4):
+            link.submit(event(number, big), lambda outcome: None)
+        with pytest.raises(TooManyRequestsError):
+            link.submit(event(5), lambda outcome: None)
+
+    play(tmp_path, scenario)
+
+
+def test_what_waits_too_long_is_told_apart_by_whether_it_was_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(link: Link, board: Board, folder: Path) -> None:
+        monkeypatch.setattr(link_module, "ANSWER_LIMIT_S", -1.0)
+        unsent: list[Outcome] = []
+        link.submit(event(1), unsent.append)
+        link.expire()
+        assert type(unsent[0]) is UnavailableError
+        project = Project(folder / "p")
+        project.deaf = True
+        sent: list[Outcome] = []
+        link.submit(event(2), sent.append)
+        link.route(str(project.path))
+        await until(lambda: project.seen)
+        link.expire()
+        assert isinstance(sent[0], OutcomeUnknownError)
+        await asyncio.to_thread(project.stop)
+        assert len(sent) == 1
+
+    play(tmp_path, scenario)
+
+
+def test_a_retiring_project_gets_nothing_new_and_its_successor_gets_the_rest(
+    tmp_path: Path,
+) -> None:
+    async def scenario(link: Link, board: Board, folder: Path) -> None:
+        first = Project(folder / "p1")
+        outcomes: list[Outcome] = []
+        link.submit(event(0), outcomes.append)
+        link.route(str(first.path))
+        await until(lambda: len(outcomes) == 1)
+        link.route(None)
+        first.server.retire()
+        link.submit(event(1), outcomes.append)
+        await until(lambda: not first.thread.is_alive())
+        await until(lambda: board.asked == 2)
+        second = Project(folder / "p2")
+        link.route(str(second.path))
+        await until(lambda: len(outcomes) == 2)
+        assert (first.seen, second.seen) == ([0], [1])
+        await asyncio.to_thread(second.stop)
+
+    play(tmp_path, scenario)
+
+
+def test_a_project_that_keeps_dying_refuses_what_waits_for_it(tmp_path: Path) -> None:
+    async def scenario(link: Link, board: Board, folder: Path) -> None:
+        outcomes: list[Outcome] = []
+        link.submit(event(1), outcomes.append)
+        link.submit(event(2), outcomes.append, resend=True)
+        link.refuse_waiting(UnavailableError(what="it keeps dying"))
+        assert len(outcomes) == 1
+        assert not link.idle
+
+    play(tmp_path, scenario)

@@ -1,0 +1,124 @@
+"""Decoding of data messages."""
+
+import base64
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fieldbrook.errors import MalformedMessageError
+from fieldbrook.gateway.message import decode_message
+
+HEADER = {"pub_id": "p", "token": "t", "event_type": "MINT", "pub_time": 1666211451}
+
+
+def body(header: object = HEADER, **rest: object) -> bytes:
+    return json.dumps({"header": header, "payload": "aGk=", **rest}).encode()
+
+
+def refused(data: bytes) -> dict[str, str]:
+    with pytest.raises(MalformedMessageError) as caught:
+        decode_message(data)
+    fields = {field.field: field.msg for field in caught.value.fields() or []}
+    return fields or {"": caught.value.desc}
+
+
+def test_the_documented_sample_decodes() -> None:
+    sample = (
+        b'{"header":{"event_type":"MINT","pub_id":"my_publisher_id","pub_time":1666211451,'
+        b'"token":"eyJ.e"},"payload":"VGhpcyBpcyB0aGUgbWVzc2FnZSBwYXlsb2FkCg=="}'
+    )
+    message = decode_message(sample)
+    assert message.payload == b"This is the message payload\n"
+    assert message.event_type == "MINT"
+    assert message.header.pub_id == "my_publisher_id"
+
+
+@pytest.mark.parametrize(
+    ("sent", "ms"), [(1666211451, 1666211451000), (1667343986249, 1667343986249), (0, 0)]
+)
+def test_a_publication_time_may_be_in_seconds_or_milliseconds(sent: int, ms: int) -> None:
+    assert decode_message(body(HEADER | {"pub_time": sent})).published_ms == ms
+
+
+@pytest.mark.parametrize("event_type", [{}, {"event_type": ""}, {"event_type": None}])
+def test_an_absent_or_empty_type_is_default(event_type: dict[str, object]) -> None:
+    header = {"pub_id": "p", "token": "t", **event_type}
+    assert decode_message(body(header)).event_type == "DEFAULT"
+
+
+def test_keys_in_another_case_and_unknown_keys_are_accepted() -> None:
+    data = b'{"Header":{"PUB_ID":"p","Token":"t","x":1},"PAYLOAD":"aGk=","more":[]}'
+    assert decode_message(data).payload == b"hi"
+
+
+def test_base64_with_line_breaks_is_accepted() -> None:
+    assert decode_message(body(payload="aG\r\nk=")).payload == b"hi"
+
+
+@pytest.mark.parametrize(
+    ("data", "field", "reason"),
+    [
+        (b"", "", "not JSON"),
+        (b"hello", "", "not JSON"),
+        (b'{"header":', "", "not JSON"),
+        (b"\xff\xfe", "", "not JSON"),
+        (b"[]", "", "not a JSON object"),
+        (b'"x"', "", "not a JSON object"),
+        (b'{"payload":"aGk="}', "header", "missing required field"),
+        (b'{"header":7,"payload":"aGk="}', "header", "not a JSON object"),
+        (body({"token": "t"}), "header.pub_id", "missing required field"),
+        (body({"pub_id": "p"}), "header.token", "missing required field"),
+        (body({"pub_id": "", "token": "t"}), "header.pub_id", "missing required field"),
+        (body({"pub_id": 7, "token": "t"}), "header.pub_id", "not a string"),
+        (body(HEADER | {"event_type": []}), "header.event_type", "not a string"),
+        (body(HEADER | {"pub_time": "1666211451"}), "header.pub_time", "not an integer"),
+        (body(HEADER | {"pub_time": 1.5}), "header.pub_time", "not an integer"),
+        (body(HEADER | {"pub_time": 1 << 63}), "header.pub_time", "not a 64-bit integer"),
+        (body(HEADER | {"event_id": "x" * 129}), "header.event_id", "longer than 128"),
+        (json.dumps({"header": HEADER}).encode(), "payload", "missing required field"),
+        (body(payload=7), "payload", "not a base64 string"),
+        (body(payload="a*b="), "payload", "illegal base64 data at input byte 1"),
+        (body(payload="aGk"), "payload", "illegal base64 data at input byte 3"),
+        (body(payload="aGk=aGk="), "payload", "illegal base64 data at input byte 4"),
+    ],
+)
+def test_what_is_wrong_is_named(data: bytes, field: str, reason: str) -> None:
+    fields = refused(data)
+    assert list(fields) == [field]
+    assert reason in fields[field]
+
+
+def test_every_wrong_field_is_named_at_once() -> None:
+    assert set(refused(body({"pub_time": "x"}, payload="*"))) == {
+        "header.pub_id",
+        "header.token",
+        "header.pub_time",
+        "payload",
+    }
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_decode_or_are_refused(data: bytes) -> None:
+    with suppress(MalformedMessageError):
+        assert decode_message(data).header.token
+
+
+@given(st.binary(max_size=100), st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=20))
+def test_what_a_device_sends_is_what_the_handler_gets(
+    payload: bytes, pub_id: str, token: str
+) -> None:
+    data = json.dumps(
+        {
+            "header": {"pub_id": pub_id, "token": token},
+            "payload": base64.b64encode(payload).decode(),
+        }
+    ).encode("utf-8", "surrogatepass")
+    message = decode_message(data)
+    assert (message.payload, message.header.pub_id, message.header.token) == (
+        payload,
+        pub_id,
+        token,
+    )

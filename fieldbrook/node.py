@@ -1,0 +1,134 @@
+"""The node's process: settings, the actor system, and a watch over both.
+
+It has no threads and no sockets but those of the actor system. When the root or the admin
+process of the system dies it kills the rest and exits, so that whoever supervises it
+(supervisord, `fieldbrook up`, a container) starts a whole node again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import logging
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from fieldbrook import __version__, keys, logs
+from fieldbrook.errors import SettingsError
+from fieldbrook.process import name_process
+from fieldbrook.settings import Settings
+
+log = logging.getLogger(__name__)
+
+BOOT_LIMIT_S = 20.0
+DRAIN_LIMIT_S = 2.0
+FOLDERS = ("registry", "projects", "modules", "uploads", "secrets", "run")
+
+
+def run(settings: Settings) -> int:
+    """Run a node until SIGTERM or SIGINT.
+
+    Returns:
+        The exit code: 0 after a drain, 1 when a part was lost, 2 when it cannot start.
+    """
+    name_process("fb-node")
+    settings = settings.model_copy(update={"data": settings.data.absolute()})
+    stop = _StopFlag()
+    logs.configure(settings.log_level, settings.log_format)
+    try:
+        lock = _prepare_data(settings.data)
+    except SettingsError as error:
+        log.critical("%s", error)
+        return 2
+    run_dir = settings.data / "run"
+
+    from fieldbrook.actors import base
+    from fieldbrook.actors import messages as m
+
+    base.harden(run_dir)
+    _preload()
+    tree = base.ActorTree("fieldbrook.actors.supervisor.Supervisor")
+    booted = tree.ask(m.Boot(settings, run_dir), BOOT_LIMIT_S, (m.Booted, m.BootFailed))
+    if not isinstance(booted, m.Booted):
+        reason = f"{booted.part}: {booted.reason}" if booted else "time ran out"
+        log.critical("the node cannot start: %s", reason)
+        base.kill_descendants()
+        return 2
+    log.info("fieldbrook@%s listen on :%d", __version__, settings.http_port)
+    watch = base.DeathWatch(_vital(booted.pids["supervisor"]))
+    lost: list[str] = []
+    while not stop.set and not lost:
+        lost = watch.wait(0.2)
+        base.reap()
+    if lost:
+        log.critical("lost %s: the node ends so that it can be started whole", ", ".join(lost))
+        base.kill_descendants()
+        return 1
+    started = time.monotonic()
+    tree.ask(m.Drain(), DRAIN_LIMIT_S, m.Drained)
+    tree.shutdown()
+    killed = base.kill_descendants()
+    seconds = time.monotonic() - started
+    log.info("stopped in %.1f s, %d processes did not end by themselves", seconds, killed)
+    os.close(lock)
+    return 0
+
+
+class _StopFlag:
+    """Set by the first SIGTERM, SIGINT or SIGQUIT."""
+
+    def __init__(self) -> None:
+        self.set = False
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        self.set = True
+
+
+def _prepare_data(data: Path) -> int:
+    """Make the data folder and lock it for this node; returns the lock's descriptor."""
+    try:
+        for name in FOLDERS:
+            (data / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(data / "run" / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SettingsError(reason=f"another node runs on the data folder {data}") from None
+    except OSError as error:
+        raise SettingsError(reason=f"data folder {data}: {error.strerror}") from error
+    longest = data / "run" / ("p" + "f" * 16 + ".9999")
+    if len(str(longest.resolve())) > 107:
+        raise SettingsError(
+            reason=f"data folder {data.resolve()}: its path is too long for Unix sockets"
+        )
+    for stale in (data / "run").iterdir():
+        if stale.name != "lock":
+            with suppress(OSError):
+                stale.unlink()
+    keys.load_or_create_key(data / "secrets", "token.key")
+    keys.setup_code(data / "secrets")
+    return lock
+
+
+def _preload() -> None:
+    """Import once what actors need: they are forks and share these pages."""
+    import fieldbrook.actors.project
+    import fieldbrook.actors.registry
+    import fieldbrook.actors.supervisor
+    import fieldbrook.gateway.http
+    import fieldbrook.gateway.mqtt  # noqa: F401
+
+    gc.collect()
+    gc.freeze()
+
+
+def _vital(supervisor_pid: int) -> dict[int, str]:
+    """The processes without which there is no node: the supervisor and its parent, the
+    actor system's admin."""
+    status = Path(f"/proc/{supervisor_pid}/stat").read_text()
+    admin_pid = int(status.rpartition(")")[2].split()[1])
+    return {supervisor_pid: "the supervisor", admin_pid: "the actor system"}

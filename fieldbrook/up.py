@@ -1,0 +1,126 @@
+"""`fieldbrook up`: a whole node in the foreground, one command, no other supervisor.
+
+It runs the embedded broker (unless the settings name another) and the node, starts again
+what dies, and stops both, the node first, at SIGINT or SIGTERM.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from fieldbrook import broker, logs
+from fieldbrook.actors.restarts import Restarts
+from fieldbrook.errors import NodeError
+from fieldbrook.process import die_with_parent
+from fieldbrook.settings import Settings, as_environment
+
+log = logging.getLogger(__name__)
+
+_NODE_STOP_S = 4.0
+_BROKER_STOP_S = 0.8
+_TICK_S = 0.05
+CANNOT_START = 2  # the node's exit code for settings that cannot work
+
+
+@dataclass(slots=True)
+class Program:
+    """A child process that is to run for as long as this one."""
+
+    name: str
+    command: list[str]
+    environment: dict[str, str]
+    stop_s: float
+    process: subprocess.Popen[bytes] | None = None
+    restarts: Restarts = field(default_factory=Restarts)
+    started: float = 0.0
+    start_at: float = 0.0
+
+    def start(self) -> None:
+        """Start it in a session of its own, so that a Ctrl-C reaches only this process."""
+        self.started = time.monotonic()
+        self.process = subprocess.Popen(
+            self.command,
+            env={**os.environ, **self.environment},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has no threads
+        )
+
+    def watch(self) -> int | None:
+        """Start it again when it died and its time has come; its exit code when it has just
+        died."""
+        now = time.monotonic()
+        if self.process is None:
+            if now >= self.start_at:
+                self.start()
+            return None
+        code = self.process.poll()
+        if code is None:
+            return None
+        self.process = None
+        self.restarts = self.restarts.after_exit(now - self.started)
+        self.start_at = now + self.restarts.delay_s
+        log.error(
+            "%s ended with %d; starting again in %.1f s", self.name, code, self.start_at - now
+        )
+        return code
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL when it does not end in time."""
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(self.stop_s)
+        except subprocess.TimeoutExpired:
+            log.error("%s did not stop within %.1f s: killed", self.name, self.stop_s)
+            with suppress(ProcessLookupError):
+                self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+
+
+def run(settings: Settings) -> int:
+    """Run until SIGINT or SIGTERM; returns the exit code, 0 after a clean stop."""
+    stopping = False
+
+    def stop(number: int, frame: object) -> None:
+        nonlocal stopping
+        stopping = True
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, stop)
+    logs.configure(settings.log_level, settings.log_format)
+    try:
+        programs = _programs(settings)
+    except NodeError as error:
+        log.critical("%s", error)
+        return CANNOT_START
+    code = 0
+    for program in programs:
+        program.start()
+    while not stopping:
+        for program in programs:
+            if program.watch() == CANNOT_START and program.restarts.failures == 1:
+                stopping, code = True, CANNOT_START  # it said why; trying again cannot help
+        time.sleep(_TICK_S)
+    for program in reversed(programs):
+        program.stop()
+    return code
+
+
+def _programs(settings: Settings) -> list[Program]:
+    environment = as_environment(settings)
+    node = Program(
+        "the node", [sys.executable, "-m", "fieldbrook", "node"], environment, _NODE_STOP_S
+    )
+    if settings.mqtt_broker is not None:
+        return [node]
+    embedded = Program("the broker", broker.command(settings), {}, _BROKER_STOP_S)
+    return [embedded, node]

@@ -1,0 +1,178 @@
+"""The main job at length: every acknowledged event is in the store, once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import paho.mqtt.client as mqtt
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+
+from tests.integration.applets import TALLY
+from tests.integration.nodes import RunningNode, flood, message, parts, until
+
+HTTP_EVENTS = 100_000
+MQTT_EVENTS = 20_000
+
+
+def publish(port: int, topic: str, body: bytes, events: int) -> int:
+    """Publish at QoS 1, wait for every PUBACK; returns how many came."""
+    client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=f"load-{os.getpid()}")
+    client.max_inflight_messages_set(200)
+    client.max_queued_messages_set(0)
+    acknowledged = threading.Semaphore(0)
+    client.on_publish = lambda *_: acknowledged.release()
+    client.connect("127.0.0.1", port)
+    client.loop_start()
+    try:
+        for _ in range(events):
+            client.publish(topic, body, qos=1)
+        got = 0
+        while got < events and acknowledged.acquire(timeout=30):
+            got += 1
+        return got
+    finally:
+        client.loop_stop()
+        client.disconnect()
+
+
+@pytest.mark.timeout(300)
+def test_100000_events_over_http_and_20000_over_mqtt_are_counted_exactly(tmp_path: Path) -> None:
+    node = RunningNode(tmp_path / "n")
+    try:
+        node.log_in()
+        node.create_project("load")
+        strategies = [{"eventType": "DEFAULT", "handler": "quiet"}]
+        applet_id = node.deploy("load", TALLY, strategies=strategies)["appletID"]
+        publisher = node.add_publisher("load", "d")
+        body = json.dumps(message(publisher, b"x" * 100)).encode()
+        assert flood(node.http_port, "load", body, HTTP_EVENTS) == HTTP_EVENTS
+        assert node.count("load", applet_id) == HTTP_EVENTS
+        assert publish(node.mqtt_port, "load", body, MQTT_EVENTS) == MQTT_EVENTS
+        expected = HTTP_EVENTS + MQTT_EVENTS
+        until(lambda: node.count("load", applet_id) >= expected, "all are handled", limit_s=60)
+        time.sleep(1.0)  # one too many would come now
+        assert node.count("load", applet_id) == expected
+    finally:
+        node.stop()
+
+
+class Ledger:
+    """A client that sends numbered events without end and writes down what was acknowledged."""
+
+    def __init__(self, node: RunningNode, publisher: object) -> None:
+        self.node, self.publisher = node, publisher
+        self.acknowledged = 0
+        self.unknown = 0
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        body = json.dumps(message(self.publisher)).encode()
+        while not self.stopping.is_set():
+            try:
+                status = self.node.call("POST", "/event/load", body, token="").status
+            except OSError:
+                self.unknown += 1
+                time.sleep(0.01)
+                continue
+            if status == 201:
+                self.acknowledged += 1
+            else:
+                assert status == 503, status
+                self.unknown += 1
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self.thread.join(30)
+
+
+def after_more(ledgers: list[Ledger]) -> None:
+    """Wait until the node has acknowledged some more."""
+    before = sum(ledger.acknowledged for ledger in ledgers)
+    until(lambda: sum(ledger.acknowledged for ledger in ledgers) > before + 50, "it serves")
+
+
+def running(node: RunningNode, kind: str) -> int:
+    """The process id of a part, which may be starting just now."""
+    return int(until(lambda: parts(node).get(kind), kind))
+
+
+@pytest.mark.timeout(300)
+def test_no_acknowledged_event_is_lost_when_processes_are_killed_under_load(
+    tmp_path: Path,
+) -> None:
+    node = RunningNode(tmp_path / "n")
+    try:
+        node.log_in()
+        node.create_project("load")
+        strategies = [{"eventType": "DEFAULT", "handler": "quiet"}]
+        applet_id = node.deploy("load", TALLY, strategies=strategies)["appletID"]
+        ledgers = [Ledger(node, node.add_publisher("load", f"d{n}")) for n in range(4)]
+        kinds = ["fb-project", "fb-http:0", "fb-project", "fb-registry", "fb-project", "fb-root"]
+        for kind in kinds:
+            after_more(ledgers)
+            os.kill(running(node, kind), signal.SIGKILL)
+        after_more(ledgers)
+        for ledger in ledgers:
+            ledger.stop()
+        acknowledged = sum(ledger.acknowledged for ledger in ledgers)
+        unknown = sum(ledger.unknown for ledger in ledgers)
+        assert acknowledged <= node.count("load", applet_id) <= acknowledged + unknown
+    finally:
+        node.stop()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", ["fb-project", "fb-mqtt:0", "nats-server"])
+def test_no_acknowledged_mqtt_message_is_lost_when_a_process_is_killed(
+    tmp_path: Path, kind: str
+) -> None:
+    node = RunningNode(tmp_path / "n")
+    try:
+        node.log_in()
+        node.create_project("load")
+        strategies = [{"eventType": "DEFAULT", "handler": "quiet"}]
+        applet_id = node.deploy("load", TALLY, strategies=strategies)["appletID"]
+        body = json.dumps(message(node.add_publisher("load", "d"))).encode()
+        assert node.send("load", json.loads(body)).status == 201
+        sent = 3000
+        got: list[int] = []
+        sender = threading.Thread(
+            target=lambda: got.append(publish(node.mqtt_port, "load", body, sent))
+        )
+        sender.start()
+        until(lambda: node.count("load", applet_id) > 200, "messages are handled")
+        os.kill(parts(node)[kind], signal.SIGKILL)
+        sender.join(90)
+        assert got == [sent]  # a client that lost its broker sends again what had no PUBACK
+        until(lambda: node.count("load", applet_id) >= sent + 1, "every message is handled", 60)
+    finally:
+        node.stop()
+
+
+def test_ctrl_c_stops_everything_and_the_node_starts_again_with_what_it_knew(
+    tmp_path: Path,
+) -> None:
+    node = RunningNode(tmp_path / "n")
+    node.log_in()
+    node.create_project("load")
+    applet_id = node.deploy("load", TALLY)["appletID"]
+    publisher = node.add_publisher("load", "d")
+    assert node.send("load", message(publisher)).status == 201
+    pids = node.processes()
+    node.stop(signal.SIGINT)
+    assert node.process.returncode == 0
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "no process is left", 1)
+    node.start()
+    try:
+        assert node.send("load", message(publisher)).status == 201
+        assert node.count("load", applet_id) == 2
+    finally:
+        node.stop()

@@ -1,0 +1,245 @@
+"""The command line: `fieldbrook`.
+
+Exit codes: 0 done; 1 the node refused, or a handler failed; 2 wrong usage or settings;
+3 the node cannot be reached; 4 not logged in, or not allowed; 130 ended by Ctrl-C.
+
+The node itself and its libraries are imported by the commands that run one, nothing else
+needs them: `fieldbrook --help` is to answer at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from fieldbrook import __version__
+from fieldbrook.client import EXIT_REFUSED, EXIT_USAGE, ClientError
+from fieldbrook.commands_account import admin, login, logout, whoami
+from fieldbrook.commands_events import kv, logs, send
+from fieldbrook.commands_objects import applet, project, publisher, resource, strategy
+from fieldbrook.console import Console, current, note, shared_options, show_json, show_rows
+
+PROGRAM = "fieldbrook"
+EXIT_INTERRUPTED = 130
+
+# Every setting but secrets, which belong in a file or in the environment: other users can
+# read the command lines of processes. Values are checked in one place, `settings.load`.
+NODE_OPTIONS = {
+    "data": "Folder of everything the node keeps [default: ./data].",
+    "bind": "Address for events and MQTT [default: 0.0.0.0].",
+    "http_port": "Port for events and management [default: 8888].",
+    "mqtt_port": "Port of the embedded broker [default: 1883].",
+    "dashboard_bind": "Address of the dashboard [default: 127.0.0.1].",
+    "dashboard_port": "Port of the dashboard [default: 3000].",
+    "http_gateways": "Processes that serve the HTTP port [default: 1].",
+    "mqtt_broker": "HOST:PORT of an external broker instead of the embedded one.",
+    "mqtt_username": "User at the external broker.",
+    "token_lifetime_s": "Seconds a login lasts [default: 3600].",
+    "body_limit_bytes": "Largest event [default: 1048576].",
+    "upload_limit_bytes": "Largest module [default: 10485760].",
+    "deadline_ms": "Longest run of a handler [default: 5000].",
+    "memory_limit_bytes": "Most memory of a handler [default: 67108864].",
+    "idle_s": "Seconds after which an idle project's process stops [default: 300].",
+    "project_map_bytes": "Largest store of one project [default: 1 GiB].",
+    "registry_map_bytes": "Largest registry [default: 4 GiB].",
+    "log_level": "DEBUG, INFO, WARNING, ERROR or CRITICAL [default: INFO].",
+    "log_format": "text or json [default: text].",
+}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_COMPLETION_PLACES = {
+    "bash": "~/.local/share/bash-completion/completions/fieldbrook",
+    "zsh": "a folder of your $fpath, as _fieldbrook",
+    "fish": "~/.config/fish/completions/fieldbrook.fish",
+}
+
+
+class _Program(click.Group):
+    """Ends as other programs do when the reader of its output goes away (`| head`)."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            value = super().invoke(context)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # The interpreter must not flush into it again at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            context.exit(128 + signal.SIGPIPE)
+        return value
+
+
+@click.group(
+    cls=_Program,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done; 1 the node refused, or a handler failed; 2 wrong usage or "
+    "settings; 3 the node cannot be reached; 4 not logged in, or not allowed.",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="FIELDBROOK_DATA",
+    help="The node's data folder [env: FIELDBROOK_DATA; default: ./data].",
+)
+@shared_options
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def cli(data: Path | None) -> None:
+    r"""An event node for devices: run one, and talk to one.
+
+    \b
+    fieldbrook up                             run a node here
+    fieldbrook admin create                   make yourself its administrator
+    fieldbrook project create room
+    fieldbrook applet deploy room counter.wat
+    fieldbrook publisher add room sensor-1
+    fieldbrook send room --publisher sensor-1 --data 21.5
+    fieldbrook logs room --follow
+    """
+    if data is not None:
+        current().data = data
+
+
+def node_options(command: F) -> F:
+    """Adds `--config` and one option per setting."""
+    for name, text in reversed(NODE_OPTIONS.items()):
+        flag = "--" + name.replace("_", "-")
+        command = click.option(flag, name, metavar="VALUE", help=text)(command)
+    config = click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        help="Settings in a TOML file [env: FIELDBROOK_CONFIG].",
+    )
+    return config(command)
+
+
+@cli.command()
+@node_options
+@click.pass_context
+def up(context: click.Context, /, config: Path | None, **given: str | None) -> None:
+    """Run a whole node in the foreground, its MQTT broker included.
+
+    Every option can also be a variable (FIELDBROOK_HTTP_PORT) or a line of the settings
+    file (http_port = 8888); options win over variables, variables over the file.
+    """
+    settings = _settings(context, config, given)
+    from fieldbrook.up import run
+
+    context.exit(run(settings))
+
+
+@cli.command()
+@node_options
+@click.pass_context
+def node(context: click.Context, /, config: Path | None, **given: str | None) -> None:
+    """Run a node without a broker, for a process supervisor. Options are those of `up`."""
+    settings = _settings(context, config, given)
+    from fieldbrook.node import run
+
+    context.exit(run(settings))
+
+
+@cli.command()
+@shared_options
+@click.pass_context
+def status(context: click.Context) -> None:
+    """Show whether the node and its parts are alive; exit code 1 when one is not."""
+    parts = current().anonymous_client().liveness() or {}
+    rows = [{"part": name, "state": state} for name, state in sorted(parts.items())]
+    if current().json:
+        show_json(parts)
+    else:
+        show_rows(rows, {"part": "PART", "state": "STATE"}, "the node says nothing of its parts")
+    if any(row["state"] != "ok" for row in rows):
+        context.exit(EXIT_REFUSED)
+
+
+@cli.command()
+@shared_options
+def version() -> None:
+    """Print the version."""
+    if current().json:
+        show_json({"version": __version__})
+    else:
+        click.echo(f"{PROGRAM} {__version__}")
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(sorted(_COMPLETION_PLACES)))
+def completion(shell: str) -> None:
+    """Print the completion script of a shell, and say on standard error where to put it."""
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None  # the choices are those that click knows
+    click.echo(kind(cli, {}, PROGRAM, "_FIELDBROOK_COMPLETE").source())
+    note(f"put this into {_COMPLETION_PLACES[shell]} and open a new shell")
+
+
+COMMANDS: tuple[click.Command, ...] = (
+    admin,
+    login,
+    logout,
+    whoami,
+    project,
+    applet,
+    publisher,
+    strategy,
+    resource,
+    send,
+    logs,
+    kv,
+)
+for _command in COMMANDS:
+    cli.add_command(_command)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; returns the exit code and never raises what was foreseen."""
+    console = Console()
+    try:
+        code = cli.main(arguments, PROGRAM, standalone_mode=False, obj=console)
+        return code if isinstance(code, int) else 0
+    except ClientError as error:
+        _complain(str(error), console.explain(error))
+        return error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return EXIT_USAGE
+    except click.ClickException as error:
+        error.show()
+        return EXIT_USAGE
+    except (click.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    finally:
+        console.close()
+
+
+def main() -> None:
+    """The program."""
+    sys.exit(run())
+
+
+def _settings(context: click.Context, config: Path | None, given: dict[str, str | None]) -> Any:
+    from fieldbrook.errors import SettingsError
+    from fieldbrook.settings import load
+
+    root_data = context.find_root().params.get("data")
+    given["data"] = given["data"] or (None if root_data is None else str(root_data))
+    try:
+        return load(config=config, **given)
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _complain(message: str, hint: str) -> None:
+    # Lines are the program's own; what came from elsewhere is made printable line by line.
+    for line in f"{PROGRAM}: {message}".split("\n"):
+        note(line)
+    if hint:
+        note(f"  {hint}")

@@ -1,0 +1,244 @@
+"""Commands about who you are: `admin`, `login`, `logout`, `whoami`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from fieldbrook.client import (
+    Client,
+    ClientError,
+    NotLoggedInError,
+    RefusedError,
+    Session,
+    WrongUsageError,
+    save_session,
+    session_path,
+)
+from fieldbrook.console import current, note, shared_options, show_done, show_fields
+
+PASSWORD_SOURCES = ("-", "prompt", "generated")
+
+
+@click.group()
+def admin() -> None:
+    """Administrators of the node."""
+
+
+@admin.command("create")
+@click.option("--username", default="admin", show_default=True)
+@click.option(
+    "--password",
+    "source",
+    metavar="-|prompt|generated",
+    help="Where the password comes from: standard input, a question, or the node, which then "
+    "shows it once. Default: prompt on a terminal, else generated.",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The node's data folder, to read the setup code from [default: as for `fieldbrook`].",
+)
+@click.option(
+    "--setup-code",
+    envvar="FIELDBROOK_SETUP_CODE",
+    metavar="CODE",
+    help="The code that the node printed at its first start [env: FIELDBROOK_SETUP_CODE].",
+)
+@click.option("--login/--no-login", default=True, help="Log in as the new one, if nobody is.")
+@shared_options
+def admin_create(
+    username: str, source: str | None, data: Path | None, setup_code: str | None, login: bool
+) -> None:
+    """Create an administrator and log in.
+
+    The first one needs the node's setup code. It lies in the node's data folder
+    (secrets/setup-code), where this command reads it when it runs on the node's machine.
+    Others need the login of an administrator.
+    """
+    console = current()
+    session = console.session
+    try:
+        code = setup_code or read_setup_code(data or console.data)
+    except NotLoggedInError:
+        if session is None:
+            raise
+        code = ""  # not needed: an administrator makes another one
+    password = _new_password(source)
+    body = {"username": username, "role": "ADMIN"}
+    if password is not None:
+        body["password"] = password
+    client = console.client() if session else console.anonymous_client()
+    headers = {"X-Setup-Code": code} if code else {}
+    account = client.call("POST", ["register", "admin"], body=body, headers=headers)
+    known = password if password is not None else str(account["password"])
+    if login and session is None:
+        _log_in(client.server, username, known)
+    if password is not None:
+        account.pop("password", None)
+    show_fields(
+        {"username": username, **account},
+        {"username": "username", "accountID": "id", "role": "role"}
+        | ({"password": "password"} if password is None else {}),
+    )
+    if not console.json:
+        if password is None:
+            note("the password is shown only now")
+        if login and session is None:
+            note(f"logged in to {client.server}")
+
+
+@admin.command("password")
+@click.option("--password-stdin", is_flag=True, help="Read the old and the new one, a line each.")
+@shared_options
+def admin_password(password_stdin: bool) -> None:
+    """Change your own password."""
+    if password_stdin:
+        old, new = _line_of_input("old password"), _line_of_input("new password")
+    else:
+        _need_terminal("--password-stdin")
+        old = click.prompt("Old password", hide_input=True, err=True)
+        new = click.prompt("New password", hide_input=True, confirmation_prompt=True, err=True)
+    client = current().client()
+    client.call("PUT", ["account"], body={"oldPassword": old, "password": new})
+    show_done("password changed", changed=True)
+
+
+@click.command()
+@click.option("--username", help="[default: admin, or asked for on a terminal]")
+@click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
+@shared_options
+def login(username: str | None, password_stdin: bool) -> None:
+    """Log in to a node and remember it.
+
+    The login is kept in $XDG_CONFIG_HOME/fieldbrook/session.json (by default
+    ~/.config/fieldbrook), readable by you alone. FIELDBROOK_SERVER and FIELDBROOK_TOKEN
+    override it.
+    """
+    server = current().server
+    if password_stdin:
+        username = username or "admin"
+        password = _line_of_input("password")
+    else:
+        _need_terminal("--password-stdin")
+        username = username or click.prompt("Username", default="admin", err=True)
+        password = click.prompt("Password", hide_input=True, err=True)
+    session = _log_in(server, username, password)
+    show_done(
+        f"logged in to {server} as {username}",
+        server=server,
+        username=username,
+        role=session.role,
+        expiresAt=session.expires_at,
+    )
+
+
+@click.command()
+@shared_options
+def logout() -> None:
+    """Forget the saved login."""
+    path = session_path()
+    try:
+        path.unlink()
+        was = True
+    except FileNotFoundError:
+        was = False
+    except OSError as error:
+        raise ClientError(f"{path}: {error.strerror}") from None
+    show_done("logged out" if was else "there was no login", loggedOut=was)
+
+
+@click.command()
+@shared_options
+def whoami() -> None:
+    """Show the login, and whether the node still accepts it."""
+    console = current()
+    client = console.client()
+    session = console.session
+    assert session is not None  # console.client() raised otherwise
+    client.call("GET", ["project"], query={"size": 1})
+    show_fields(
+        {
+            "server": session.server,
+            "username": session.username or "(token from FIELDBROOK_TOKEN)",
+            "role": session.role,
+            "expiresAt": session.expires_at,
+        },
+        {"server": "server", "username": "username", "role": "role", "expiresAt": "valid until"},
+    )
+
+
+def read_setup_code(data: Path) -> str:
+    """The setup code in a node's data folder.
+
+    Raises:
+        NotLoggedInError: the folder is not there or not readable.
+    """
+    path = data / "secrets" / "setup-code"
+    try:
+        return path.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a setup code"
+        raise NotLoggedInError(
+            f"no setup code: {path}: {reason}",
+            "name the node's data folder with --data, or give the code that the node printed "
+            "at its first start with --setup-code",
+        ) from None
+
+
+def _new_password(source: str | None) -> str | None:
+    """The password, or None when the node is to make one."""
+    source = source or ("prompt" if sys.stdin.isatty() else "generated")
+    if source not in PASSWORD_SOURCES:
+        raise WrongUsageError(
+            "--password takes -, prompt or generated, never the password itself: "
+            "other users of this machine could see it",
+            "pipe it: `... | fieldbrook admin create --password -`",
+        )
+    if source == "generated":
+        return None
+    if source == "-":
+        return _line_of_input("password")
+    _need_terminal("--password -")
+    answer: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    return answer
+
+
+def _log_in(server: str, username: str, password: str) -> Session:
+    client = Client(server)
+    try:
+        answer = client.call("PUT", ["login"], body={"username": username, "password": password})
+    except RefusedError as error:
+        if error.status in (401, 404):
+            error.hint = "check the username and the password"
+        raise
+    finally:
+        client.close()
+    session = Session(
+        client.server,
+        str(answer["token"]),
+        username,
+        str(answer.get("accountRole", "")),
+        str(answer.get("expireAt", "")),
+    )
+    save_session(session_path(), session)
+    if os.environ.get("FIELDBROOK_TOKEN"):
+        note("FIELDBROOK_TOKEN is set: it is used instead of this login")
+    return session
+
+
+def _line_of_input(what: str) -> str:
+    line = sys.stdin.readline().rstrip("\r\n")
+    if not line:
+        raise WrongUsageError(f"no {what} on standard input")
+    return line
+
+
+def _need_terminal(instead: str) -> None:
+    if not sys.stdin.isatty():
+        raise WrongUsageError(
+            "standard input is not a terminal, nobody can be asked", f"use {instead}"
+        )

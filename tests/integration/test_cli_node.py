@@ -1,0 +1,359 @@
+"""The command line as its users run it: its own process against a real node."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.applets import TALLY
+from tests.integration.nodes import RunningNode, until
+
+ROOT = Path(__file__).parents[2]
+COUNTER = ROOT / "examples" / "counter" / "counter.wat"
+
+
+class Shell:
+    """Runs `fieldbrook` with a home and a login of its own."""
+
+    def __init__(self, home: Path, server: str) -> None:
+        self.environment = {
+            **{key: text for key, text in os.environ.items() if not key.startswith("FIELDBROOK_")},
+            "PYTHONPATH": str(ROOT),
+            "XDG_CONFIG_HOME": str(home),
+            "FIELDBROOK_SERVER": server,
+        }
+
+    def start(self, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "fieldbrook", *arguments], env=self.environment, **more
+        )
+
+    def __call__(
+        self, *arguments: str, stdin: bytes = b"", code: int = 0
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a command to its end; it must end with `code`."""
+        done = subprocess.run(
+            [sys.executable, "-m", "fieldbrook", *arguments],
+            env=self.environment,
+            input=stdin,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == code, (arguments, done)
+        return done
+
+    def text(self, *arguments: str) -> str:
+        return self(*arguments).stdout.decode()
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self("--json", *arguments).stdout)
+
+    def fails(self, *arguments: str, code: int = 1, stdin: bytes = b"") -> str:
+        """Run a command that must fail; returns what it says. It prints no traceback."""
+        done = self(*arguments, code=code, stdin=stdin)
+        said = done.stderr.decode()
+        assert said
+        assert "Traceback" not in said
+        return said
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    running = RunningNode(tmp_path_factory.mktemp("node") / "data")
+    running.log_in()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def shell(node: RunningNode, tmp_path: Path) -> Shell:
+    """A shell that is logged in."""
+    made = Shell(tmp_path / "config", f"http://127.0.0.1:{node.http_port}")
+    made("login", "--password-stdin", stdin=b"correct horse\n")
+    return made
+
+
+@pytest.fixture
+def project(shell: Shell, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A project with the counter and the publisher `sensor`."""
+    name = f"p{abs(hash(request.node.name))}"[:32]
+    shell("project", "create", name)
+    shell("applet", "deploy", name, str(COUNTER))
+    shell("publisher", "add", name, "sensor")
+    yield name
+    shell("project", "delete", name, "--yes")
+
+
+def send(shell: Shell, project: str, payload: str, *more: str) -> Any:
+    return shell.json("send", project, "--publisher", "sensor", "--data", payload, *more)
+
+
+# ---------------------------------------------------------------- the first minutes
+
+
+def test_from_nothing_to_a_counted_event_with_six_commands(tmp_path: Path) -> None:
+    running = RunningNode(tmp_path / "data")
+    try:
+        shell = Shell(tmp_path / "config", f"http://127.0.0.1:{running.http_port}")
+        created = shell.json("admin", "create", "--data", str(running.data))
+        assert len(created["password"]) >= 8
+        assert shell.json("whoami")["username"] == "admin"
+        shell("project", "create", "room")
+        assert shell.json("applet", "deploy", "room", str(COUNTER))["state"] == "STARTED"
+        assert shell.json("publisher", "add", "room", "sensor-1")["key"] == "sensor-1"
+        shell("send", "room", "--publisher", "sensor-1", "--data", "21.5")
+        assert shell.text("kv", "get", "room", "count") == "1\n"
+        said = shell.fails("admin", "create", "--username", "admin", "--data", str(running.data))
+        assert "AccountIdentityConflict" in said
+    finally:
+        running.stop()
+
+
+def test_a_login_ends_with_a_logout_and_a_wrong_password_saves_none(shell: Shell) -> None:
+    assert shell.json("whoami")["role"] == "ADMIN"
+    shell("logout")
+    assert "fieldbrook login" in shell.fails("whoami", code=4)
+    said = shell.fails("login", "--password-stdin", code=4, stdin=b"wrong password\n")
+    assert "check the username and the password" in said
+    shell.fails("whoami", code=4)
+
+
+def test_a_token_the_node_does_not_accept_is_answered_with_how_to_get_one(shell: Shell) -> None:
+    shell.environment["FIELDBROOK_TOKEN"] = "a.b.c"
+    assert "FIELDBROOK_TOKEN" in shell.fails("project", "list", code=4)
+
+
+def test_a_password_can_be_changed_and_the_new_one_holds(node: RunningNode, shell: Shell) -> None:
+    old, new = b"correct horse", b"battery staple"
+    shell("admin", "password", "--password-stdin", stdin=old + b"\n" + new + b"\n")
+    shell("login", "--password-stdin", stdin=new + b"\n")
+    shell("admin", "password", "--password-stdin", stdin=new + b"\n" + old + b"\n")
+
+
+def test_a_node_that_is_not_there_is_exit_code_3_and_says_where_it_was_looked_for(
+    shell: Shell,
+) -> None:
+    shell.environment["FIELDBROOK_SERVER"] = "http://127.0.0.1:1"
+    said = shell.fails("status", code=3)
+    assert "http://127.0.0.1:1" in said
+    assert "fieldbrook up" in said
+
+
+def test_status_says_that_the_parts_are_well(shell: Shell) -> None:
+    parts = shell.json("status")
+    assert parts
+    assert set(parts.values()) == {"ok"}
+
+
+# ---------------------------------------------------------------- objects
+
+
+def test_a_project_shows_its_environment_and_is_gone_after_its_deletion(shell: Shell) -> None:
+    made = shell.json("project", "create", "shown", "--env", "A=1", "--env", "B=x=y")
+    assert "A=1, B=x=y" in shell.text("project", "show", made["projectID"])
+    assert "shown" in [row["projectName"] for row in shell.json("project", "list")]
+    shell("project", "delete", "shown", "--yes")
+    assert "ProjectNotFound" in shell.fails("project", "show", "shown")
+
+
+def test_a_project_is_not_deleted_without_a_yes(shell: Shell, project: str) -> None:
+    shell("project", "delete", project, stdin=b"n\n", code=130)
+    shell("project", "show", project)
+
+
+def test_a_project_that_does_not_exist_is_answered_with_those_that_do(
+    shell: Shell, project: str
+) -> None:
+    assert project in shell.fails("applet", "list", "nowhere")
+
+
+def test_a_bad_name_is_refused_with_the_field_that_is_wrong(shell: Shell) -> None:
+    said = shell.fails("project", "create", "bad name")
+    assert "\n  name: must be 1 to 32 letters" in said
+
+
+def test_deploying_again_updates_the_applet_and_keeps_what_it_knows(
+    shell: Shell, project: str
+) -> None:
+    send(shell, project, "one")
+    first = shell.json("applet", "show", project, "counter")
+    again = shell.json("applet", "deploy", project, str(COUNTER), "--strategy", "ONLY=start")
+    assert again["updated"] is True
+    assert again["appletID"] == first["appletID"]
+    rules = [(row["eventType"], row["handler"]) for row in shell.json("strategy", "list", project)]
+    assert rules == [("ONLY", "start")]
+    send(shell, project, "two", "--type", "ONLY")
+    assert shell.text("kv", "get", project, "count") == "2\n"
+
+
+def test_what_is_no_module_is_refused_with_the_reason(
+    shell: Shell, project: str, tmp_path: Path
+) -> None:
+    text = tmp_path / "broken.wat"
+    text.write_text("(module (func $f (call $nobody)))")
+    assert "nobody" in shell.fails("applet", "deploy", project, str(text))
+    assert [row["name"] for row in shell.json("applet", "list", project)] == ["counter"]
+
+
+def test_a_stopped_applet_answers_minus_1_until_it_is_started(shell: Shell, project: str) -> None:
+    shell("applet", "stop", project, "counter")
+    assert shell.json("applet", "list", project)[0]["state"] == "STOPPED"
+    until(
+        lambda: b"not running" in shell_send(shell, project).stdout,
+        "the stopped applet answers -1",
+    )
+    shell("applet", "start", project, "counter")
+    until(lambda: shell_send(shell, project).returncode == 0, "the started applet answers")
+
+
+def shell_send(shell: Shell, project: str) -> subprocess.CompletedProcess[bytes]:
+    """Send an event; the command may succeed or fail."""
+    arguments = ("send", project, "--publisher", "sensor", "--data", "x")
+    process = shell.start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+
+def test_strategies_are_added_changed_and_deleted(shell: Shell, project: str) -> None:
+    (made,) = shell.json("strategy", "add", project, "--applet", "counter", "--type", "HEAT")
+    assert (made["eventType"], made["handler"]) == ("HEAT", "start")
+    shell("strategy", "update", project, made["strategyID"], "--type", "COLD")
+    types = {row["eventType"] for row in shell.json("strategy", "list", project)}
+    assert types == {"DEFAULT", "COLD"}
+    shell("strategy", "delete", project, made["strategyID"])
+    assert len(shell.json("strategy", "list", project)) == 1
+    assert "there is no strategy 1" in shell.fails("strategy", "delete", project, "1")
+    said = shell.fails("strategy", "add", project, "--applet", "counter", "--handler", "stop")
+    assert "its handlers: start" in said
+
+
+def test_a_publisher_that_is_deleted_can_send_no_more(shell: Shell, project: str) -> None:
+    token = shell.text("publisher", "token", project, "sensor").strip()
+    shell("publisher", "delete", project, "sensor")
+    arguments = ("send", project, "--publisher", "sensor", "--token", token, "--data", "x")
+    assert "PublisherNotFound" in shell.fails(*arguments)
+    assert shell.json("publisher", "list", project) == []
+
+
+def test_a_resource_that_an_applet_runs_is_not_deleted(shell: Shell, project: str) -> None:
+    resource = shell.json("applet", "show", project, "counter")["resourceID"]
+    assert resource in [row["resourceID"] for row in shell.json("resource", "list")]
+    assert "ResourceConflict" in shell.fails("resource", "delete", resource)
+
+
+# ---------------------------------------------------------------- events
+
+
+def test_an_event_is_sent_from_text_a_file_or_standard_input(
+    shell: Shell, project: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "payload"
+    file.write_bytes(b"from a file")
+    head = ("send", project, "--publisher", "sensor")
+    shell(*head, "--data", "from text")
+    shell(*head, "--file", str(file))
+    shell(*head, "-", stdin=b"from input")
+    until(lambda: len(log_rows(shell, project)) == 3, "the log has three rows")
+    assert [row["msg"] for row in log_rows(shell, project)] == [
+        "count=1 payload=from text",
+        "count=2 payload=from a file",
+        "count=3 payload=from input",
+    ]
+
+
+def test_a_handler_that_traps_is_exit_code_1_and_one_that_answers_7_is_a_success(
+    shell: Shell, project: str, tmp_path: Path
+) -> None:
+    module = tmp_path / "tally.wat"
+    module.write_bytes(TALLY)
+    rules = ("--strategy", "SEVEN=seven", "--strategy", "FAIL=fail")
+    shell("applet", "deploy", project, str(module), *rules)
+    assert send(shell, project, "x", "--type", "SEVEN")["results"][0]["code"] == 7
+    head = ("send", project, "--publisher", "sensor", "--data", "x")
+    assert b"unreachable" in shell(*head, "--type", "FAIL", code=1).stdout
+
+
+def test_an_event_of_a_type_without_a_strategy_is_refused(shell: Shell, project: str) -> None:
+    shell("applet", "deploy", project, str(COUNTER), "--strategy", "ONLY=start")
+    head = ("send", project, "--publisher", "sensor", "--data", "x")
+    assert "StrategyNotFound" in shell.fails(*head, "--type", "OTHER")
+
+
+def log_rows(shell: Shell, project: str, *options: str) -> list[Any]:
+    out = shell.text("--json", "logs", project, *options)
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_logs_give_the_last_rows_or_those_after_a_number(shell: Shell, project: str) -> None:
+    assert log_rows(shell, project) == []
+    for number in range(5):
+        send(shell, project, str(number))
+    until(lambda: len(log_rows(shell, project)) == 5, "the log has five rows")
+    last = log_rows(shell, project, "--tail", "2")
+    assert [row["msg"] for row in last] == ["count=4 payload=3", "count=5 payload=4"]
+    assert log_rows(shell, project, "--after", last[0]["sequence"]) == last[1:]
+    assert log_rows(shell, project, "--after", last[1]["sequence"]) == []
+    assert "info  counter: count=5 payload=4" in shell.text("logs", project, "--tail", "1")
+
+
+def test_following_a_log_prints_new_rows_and_ends_quietly_with_ctrl_c(
+    shell: Shell, project: str
+) -> None:
+    following = shell.start(
+        "logs", project, "--follow", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        assert following.stdout is not None
+        for number in (1, 2):
+            send(shell, project, "seen")
+            assert f"count={number} payload=seen" in following.stdout.readline().decode()
+        following.send_signal(signal.SIGINT)
+        _, said = following.communicate(timeout=20)
+    finally:
+        following.kill()
+    assert following.returncode == 130
+    assert said.strip() == b""
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly(shell: Shell, project: str) -> None:
+    following = shell.start(
+        "logs", project, "--follow", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        assert following.stdout is not None
+        send(shell, project, "one")
+        following.stdout.readline()
+        following.stdout.close()
+        send(shell, project, "two")
+        assert following.wait(20) == 128 + signal.SIGPIPE
+        assert following.stderr is not None
+        assert following.stderr.read() == b""
+        following.stderr.close()
+    finally:
+        following.kill()
+
+
+def test_values_are_printed_byte_for_byte_and_keys_are_listed(
+    shell: Shell, project: str, tmp_path: Path
+) -> None:
+    module = tmp_path / "tally.wat"
+    module.write_bytes(TALLY)
+    shell("applet", "deploy", project, str(module), "--strategy", "ECHO=echo")
+    payload = bytes(range(256))
+    shell("send", project, "--publisher", "sensor", "--type", "ECHO", "-", stdin=payload)
+    tally = ("--applet", "tally")
+    assert shell("kv", "get", project, "last", *tally).stdout == payload + b"\n"
+    assert shell.json("kv", "get", project, "last", *tally)["encoding"] == "base64"
+    assert "last" in [row["key"] for row in shell.json("kv", "list", project, *tally)]
+    assert shell.json("kv", "list", project, "--applet", "counter") == []
+    assert "tally, counter" in shell.fails("kv", "get", project, "last")
+    assert "there is no key nothing" in shell.fails("kv", "get", project, "nothing", *tally)

@@ -10,6 +10,7 @@ import time
 import weakref
 from functools import cache
 from importlib.metadata import version
+from typing import Any
 
 import wasmtime
 
@@ -30,9 +31,25 @@ class Engine(wasmtime.Engine):
     """A wasmtime engine that knows its tick and which process runs its ticker."""
 
     def __init__(self, config: wasmtime.Config) -> None:
-        super().__init__(config)
+        self._closing = threading.Lock()
+        self._closed = False
         self.tick_ms = TICK_MS
         self.ticker_pid = 0
+        super().__init__(config)
+
+    def tick(self) -> bool:
+        """Advance the epoch; False when the engine is gone."""
+        with self._closing:
+            if not self._closed:
+                self.increment_epoch()
+            return not self._closed
+
+    def _delete(self, ptr: Any) -> None:
+        # A weak reference still gives the object while its finalizer runs, and the library
+        # frees the engine without the interpreter's lock: the ticker must not come between.
+        with self._closing:
+            self._closed = True
+            super()._delete(ptr)
 
 
 def raw_available() -> bool:
@@ -104,9 +121,8 @@ def _tick(engine: weakref.ref[Engine], tick_s: float) -> None:
     while True:
         time.sleep(tick_s)
         alive = engine()
-        if alive is None:
+        if alive is None or not alive.tick():
             return
-        alive.increment_epoch()
         del alive
 
 

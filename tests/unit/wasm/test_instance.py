@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -130,6 +132,20 @@ def test_more_runs_than_slots_need_no_more_slots(wasm: Path) -> None:
     for host in hosts * 20:
         assert host.run("fresh", Run(b"")) == (1, "")
         assert host.run("trap", Run(b""))[0] == -1
+
+
+def test_an_engine_can_go_at_any_moment_of_its_tickers_life() -> None:
+    script = (
+        "from fieldbrook.wasm.engine import make_compiler, start_ticker\n"
+        "import time\n"
+        "for _ in range(1500):\n"
+        "    engine = make_compiler()\n"
+        "    start_ticker(engine, 1)\n"
+        "    time.sleep(0.001)\n"
+        "    del engine\n"
+    )
+    # A race here is a segmentation fault: it must not be this process's.
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
 def test_an_engine_has_one_ticker_which_ends_with_it() -> None:

@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from fieldbrook import clock
@@ -36,7 +37,7 @@ from fieldbrook.storage.project_store import LogRow, ProjectStore, store_path
 from fieldbrook.storage.registry import RegistryReader
 from fieldbrook.wasm.abi import LOG_ERROR, SOURCE_TASK
 from fieldbrook.wasm.limits import Limits
-from fieldbrook.wasm.run import Run
+from fieldbrook.wasm.run import Host, Run
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,8 @@ class ProjectWorker:
         self._routes: Routes = {}
         self._modules: dict[int, str] = {}
         self._scopes: dict[int, bytes] = {}
+        self._reads: dict[int, Callable[[bytes], bytes | None]] = {}
+        self._hosts: dict[int, Host] = {}
         self._env: dict[str, str] = {}
         self.busy_since = 0.0
         self.last_event = time.monotonic()
@@ -77,29 +80,40 @@ class ProjectWorker:
             self._routes = build_routes(registry.strategies(self._project_id), applets)
         self._modules = {applet.applet_id: applet.sha256 for applet in applets}
         self._scopes = {applet_id: kv.scope(applet_id) for applet_id in self._modules}
+        self._reads = {applet_id: self._reader_of(s) for applet_id, s in self._scopes.items()}
+        self._hosts = {}
         self._env = dict(project.env) if project else {}
         self._pool.keep_only(applets)
         self._version = version
+
+    def _reader_of(self, scope: bytes) -> Callable[[bytes], bytes | None]:
+        store = self._store
+        return lambda key: store.read(kv.stored_key(scope, key))
 
     def on_round(self, round_: Round) -> None:
         """Run the events of some frames in order, in batches, and answer each batch."""
         self.refresh()
         batch: list[tuple[Peer, list[EventResult]]] = []
-        size, limit = 0, time.monotonic() + BATCH_S
+        now = time.monotonic()
+        size, limit = 0, now + BATCH_S
         for peer, data in round_:
             part: list[EventResult] = []
             batch.append((peer, part))
             for event in unpack(data):
+                self.busy_since = now
                 part.append(self._handle(event))
                 size += 1
-                if size >= BATCH_EVENTS or time.monotonic() >= limit:
+                now = time.monotonic()
+                if size >= BATCH_EVENTS or now >= limit:
                     self._finish(batch)
                     self.refresh()  # a new module takes over between two batches
                     part = []
                     batch = [(peer, part)]
-                    size, limit = 0, time.monotonic() + BATCH_S
+                    now = time.monotonic()
+                    size, limit = 0, now + BATCH_S
+        self.busy_since = 0.0
         self._finish(batch)
-        self.last_event = time.monotonic()
+        self.last_event = now
 
     def on_quiet(self) -> None:
         """Nothing arrived for a moment: write waiting log rows."""
@@ -112,45 +126,41 @@ class ProjectWorker:
         targets = match(self._routes, event[0])
         if len(targets) == 1:
             return (self._run(targets[0], event),)
-        return tuple(self._run(target, event) for target in targets)
+        results = []
+        for target in targets:
+            self.busy_since = time.monotonic()  # each handler has a deadline of its own
+            results.append(self._run(target, event))
+        return tuple(results)
 
     def _run(self, target: Target, event: WireEvent) -> HandlerResult:
         if not target.started:
             return target.instance_id, FAILED, NOT_RUNNING
-        event_type, _, event_id, payload, _ = event
-        scope, store = self._scopes[target.applet_id], self._store
-        run = Run(
-            payload=payload,
-            event_type=event_type,
-            env=self._env,
-            read=lambda key: store.read(kv.stored_key(scope, key)),
-        )
-        self.busy_since = time.monotonic()
+        applet_id = target.applet_id
+        run = Run(event[3], event[0], self._env, self._reads[applet_id])
         try:
-            host = self._pool.host(target.applet_id, self._modules[target.applet_id])
+            host = self._hosts.get(applet_id)
+            if host is None:
+                host = self._pool.host(applet_id, self._modules[applet_id])
+                self._hosts[applet_id] = host
             code, error = host.run(target.handler, run)
         except NodeError as refused:
             code, error = FAILED, str(refused)
-        finally:
-            self.busy_since = 0.0
         if error:
             run.logs.append((LOG_ERROR, SOURCE_TASK, f"{target.handler}: {error}"))
-        else:
+        elif run.writes:
+            scope, overlay = self._scopes[applet_id], self._store.overlay
             for key, value in run.writes.items():
-                store.overlay[kv.stored_key(scope, key)] = value
-        for level, source, text in run.logs:
-            store.log(
-                LogRow(
-                    clock.now_ms(),
-                    level,
-                    source,
-                    target.instance_id,
-                    target.applet_name,
-                    event_id,
-                    text,
-                )
-            )
+                overlay[kv.stored_key(scope, key)] = value
+        if run.logs:
+            self._log(target, event[2], run.logs)
         return target.instance_id, code, error
+
+    def _log(self, target: Target, event_id: str, rows: list[tuple[int, str, str]]) -> None:
+        now = clock.now_ms()
+        for level, source, text in rows:
+            self._store.log(
+                LogRow(now, level, source, target.instance_id, target.applet_name, event_id, text)
+            )
 
     def _finish(self, batch: list[tuple[Peer, list[EventResult]]]) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 
 from fieldbrook import tokens
@@ -28,6 +29,7 @@ class Admission:
         self._reader = reader
         self._token_key = token_key
         self._version = -1
+        self._current = False
         self._projects: dict[str, Project] = {}
         self._admitted: dict[tuple[str, str, str], tuple[int, int]] = {}
 
@@ -43,11 +45,8 @@ class Admission:
             PublisherTokenError: the token is not the publisher's current one; the
                 description says why (expired, another key, another publisher's, replaced).
         """
-        version = self._reader.version()
-        if version != self._version:
-            self._projects.clear()
-            self._admitted.clear()
-            self._version = version
+        if not self._current:
+            self._look_for_changes()
         key = (project_name, pub_id, token)
         ids = self._admitted.get(key)
         if ids is None:
@@ -61,6 +60,20 @@ class Admission:
                 self._admitted.clear()
             self._admitted[key] = ids
         return ids
+
+    def _look_for_changes(self) -> None:
+        version = self._reader.version()
+        if version != self._version:
+            self._projects.clear()
+            self._admitted.clear()
+            self._version = version
+        # Once per turn of the loop, not per event: the answer to a management call leaves in
+        # a later turn than this one, and so does whatever is sent after it.
+        self._current = True
+        asyncio.get_running_loop().call_soon(self._turn_ended)
+
+    def _turn_ended(self) -> None:
+        self._current = False
 
     def project(self, name: str) -> Project:
         """The project of a name.

@@ -16,7 +16,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from fieldbrook.gateway.events import Answer, EventReply
 
@@ -25,6 +25,7 @@ PIPELINED_LIMIT = 16
 IDLE_LIMIT_S = 120.0
 REQUEST_LIMIT_S = 30.0
 _HEADS_REMEMBERED = 4_096
+_ENDS_REMEMBERED = 1_024
 _HEAD_REMEMBERED_LIMIT = 1_024
 
 _START = b"POST /"
@@ -84,21 +85,29 @@ def read_head(head: bytes) -> Head | None:
 
 def render(reply: EventReply) -> bytes:
     """An event's answer as an HTTP/1.1 response."""
-    status = reply.status
-    reason = HTTPStatus(status).phrase.encode()
-    retry_after_s = reply.error.retry_after_s if reply.error is not None else None
+    if reply.error is None:
+        # All but the event's id is the same for answers with the same body.
+        ends = _ends.get(reply.body)
+        if ends is None:
+            if len(_ends) >= _ENDS_REMEMBERED:
+                _ends.clear()
+            ends = _ends[reply.body] = _around_the_id(reply)
+    else:
+        ends = _around_the_id(reply)
+    return ends[0] + header_value(reply.event_id) + ends[1]
+
+
+_ends: dict[bytes, tuple[bytes, bytes]] = {}
+
+
+def _around_the_id(reply: EventReply) -> tuple[bytes, bytes]:
+    reason = HTTPStatus(reply.status).phrase.encode()
+    retry_after_s = None if reply.error is None else reply.error.retry_after_s
     retry = b"" if retry_after_s is None else b"Retry-After: %d\r\n" % retry_after_s
     return (
-        b"HTTP/1.1 %d %b\r\nContent-Type: application/json; charset=utf-8\r\n"
-        b"X-Event-Id: %b\r\n%bContent-Length: %d\r\n\r\n%b"
-        % (
-            status,
-            reason,
-            header_value(reply.event_id),
-            retry,
-            len(reply.body),
-            reply.body,
-        )
+        b"HTTP/1.1 %d %b\r\nContent-Type: application/json; charset=utf-8\r\nX-Event-Id: "
+        % (reply.status, reason),
+        b"\r\n%bContent-Length: %d\r\n\r\n%b" % (retry, len(reply.body), reply.body),
     )
 
 
@@ -107,7 +116,9 @@ _UNSAFE = re.compile(r"[^\x21-\x7e]")
 
 def header_value(text: str) -> bytes:
     """Text from outside as a header's value: what could end the header becomes `_`."""
-    return _UNSAFE.sub("_", text).encode()
+    if not (text.isascii() and text.isprintable()):
+        text = _UNSAFE.sub("_", text)
+    return text.encode()
 
 
 class FrontTable:
@@ -171,8 +182,7 @@ class EventFront(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client connected."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
         self._heard = asyncio.get_running_loop().time()
         self._table.connections.add(self)
 

@@ -11,7 +11,7 @@ import asyncio
 import collections
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 from fieldbrook.actors.frames import (
     CREDIT,
@@ -232,8 +232,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected: send what waits."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
         self._reader = FrameReader()
         self._flush()
         if self._path is None and self.idle:

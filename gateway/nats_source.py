@@ -53,7 +53,6 @@ _REQUEST_ENDED_STATUS = "409"
 
 _CONNECT_LIMIT_S = 2
 _PING_S = 5
-_RETRY_S = 0.05
 _STOP_LIMIT_S = 2.0
 _PULL_LIFETIME_NS = 600 * 10**9
 # Acknowledgements cannot get lost on a living connection, and a new one resets the
@@ -116,10 +115,10 @@ class NatsSource:
             except Exception as error:
                 log.exception("the connection to the embedded broker failed")
                 reason = type(error).__name__
-            self._connected = False
-            await session.close()
-            self._session = None
+            # Before it is closed: what the gateway finishes from here on is for the next one.
+            self._connected, self._session = False, None
             self._in_flight.disconnected()
+            await session.close()
             if was_connected and not self._stopping.is_set():
                 log.warning("no connection to the embedded broker: %s", reason)
             was_connected = False
@@ -294,7 +293,7 @@ class _Session:
             name="fieldbrook mqtt gateway",
             allow_reconnect=False,  # a new session must reset the consumer; see `_run`
             max_reconnect_attempts=1,  # it counts the first connection's attempts too
-            reconnect_time_wait=_RETRY_S,
+            reconnect_time_wait=0,
             connect_timeout=_CONNECT_LIMIT_S,
             ping_interval=_PING_S,
             max_outstanding_pings=2,
@@ -319,6 +318,8 @@ class _Session:
     # Stored messages.
 
     async def _on_stored(self, message: Msg) -> None:
+        if self.lost.done():
+            return  # it comes again
         if not message.reply:
             self._on_status(message)
             return
@@ -378,6 +379,8 @@ class _Session:
 
     async def _on_core(self, message: Msg) -> None:
         headers = message.headers
+        if self.lost.done():
+            return
         if headers is not None and headers.get(_QOS_HEADER, "0") != "0":
             return  # the copy of a stored one
         if self._in_flight.unstored >= UNACKNOWLEDGED_HIGH:
@@ -395,7 +398,7 @@ async def _attempt(work: Coroutine[None, None, None]) -> None:
     """Do this if it can be done: the connection that it is for is given up anyway."""
     try:
         await asyncio.wait_for(work, _STOP_LIMIT_S)
-    except Exception as error:
+    except (OSError, TimeoutError, nats.errors.Error, RuntimeError, AssertionError) as error:
         log.debug("closing a connection to the embedded broker: %r", error)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fieldbrook.actors.frames import FrameReader, frame, pack, unpack
 from fieldbrook.errors import OutcomeUnknownError, UnavailableError, from_wire
@@ -49,8 +49,7 @@ class RegistryConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         """Answers, in order."""

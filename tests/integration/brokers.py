@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
 import shutil
 import socket
 import subprocess
@@ -20,6 +22,7 @@ from fieldbrook.settings import Settings
 LOOPBACK = "127.0.0.1"
 REFUSED = 0x80
 _LIMIT_S = 10.0
+_numbers = itertools.count()
 _MOSQUITTO = """\
 listener {port} 127.0.0.1
 allow_anonymous true
@@ -127,9 +130,11 @@ class Mosquitto(Broker):
 
 
 class Device:
-    """An MQTT 3.1.1 client with a clean session, blocking."""
+    """An MQTT 3.1.1 client with a clean session, blocking; its client id is its own."""
 
     def __init__(self, port: int, client_id: str, user: str = "", password: str = "") -> None:
+        # A broker may delay or refuse a client id that came back at once.
+        client_id = f"{client_id}-{os.getpid()}-{next(_numbers)}"
         self._socket = socket.create_connection((LOOPBACK, port), _LIMIT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
@@ -154,7 +159,9 @@ class Device:
         self.close()
 
     def close(self) -> None:
-        """Close the socket without a DISCONNECT."""
+        """Disconnect."""
+        with contextlib.suppress(OSError):
+            self._socket.sendall(b"\xe0\x00")
         self._socket.close()
 
     def publish(self, topic: str, payload: bytes, qos: int = 1) -> None:

@@ -1,8 +1,8 @@
 """The actor of one project: it owns the strategies, the instance pool and the store.
 
 Its main thread is Thespian's and idles; one data thread serves the gateways' frames:
-route, run, commit, answer. A batch ends after `BATCH_EVENTS` events or `BATCH_S` of work,
-is committed in one synced transaction, and only then are its events answered.
+route, run, commit, answer. A batch ends after `BATCH_EVENTS` events, `BATCH_S` of work or
+`BATCH_BYTES` of writes, is committed in one synced transaction, and only then are its events answered.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fieldbrook.actors.frames import (
 )
 from fieldbrook.actors.pool import InstancePool
 from fieldbrook.actors.routing import Routes, Target, build_routes, match
-from fieldbrook.errors import NodeError, StoreError, to_wire
+from fieldbrook.errors import ModuleRefusedError, NodeError, StoreError, to_wire
 from fieldbrook.process import name_process
 from fieldbrook.settings import Settings
 from fieldbrook.storage import kv
@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 BATCH_EVENTS = FRAME_EVENTS
 BATCH_S = 0.020
+BATCH_BYTES = 16 << 20  # of key-value writes that wait in memory for their commit
 _TICK_S = 0.25
 
 FAILED = -1
@@ -66,6 +67,7 @@ class ProjectWorker:
         self._reads: dict[int, Callable[[bytes], bytes | None]] = {}
         self._hosts: dict[int, Host] = {}
         self._env: dict[str, str] = {}
+        self._written = 0
         self.busy_since = 0.0
         self.last_event = time.monotonic()
 
@@ -104,7 +106,7 @@ class ProjectWorker:
                 part.append(self._handle(event))
                 size += 1
                 now = time.monotonic()
-                if size >= BATCH_EVENTS or now >= limit:
+                if size >= BATCH_EVENTS or now >= limit or self._written >= BATCH_BYTES:
                     self._finish(batch)
                     self.refresh()  # a new module takes over between two batches
                     part = []
@@ -124,13 +126,16 @@ class ProjectWorker:
 
     def _handle(self, event: WireEvent) -> EventResult:
         targets = match(self._routes, event[0])
-        if len(targets) == 1:
-            return (self._run(targets[0], event),)
-        results = []
-        for target in targets:
-            self.busy_since = time.monotonic()  # each handler has a deadline of its own
-            results.append(self._run(target, event))
-        return tuple(results)
+        try:
+            if len(targets) == 1:
+                return (self._run(targets[0], event),)
+            results = []
+            for target in targets:
+                self.busy_since = time.monotonic()  # each handler has a deadline of its own
+                results.append(self._run(target, event))
+            return tuple(results)
+        except StoreError as error:  # what the node cannot do is not the handler's failure
+            return to_wire(error)
 
     def _run(self, target: Target, event: WireEvent) -> HandlerResult:
         if not target.started:
@@ -143,7 +148,7 @@ class ProjectWorker:
                 host = self._pool.host(applet_id, self._modules[applet_id])
                 self._hosts[applet_id] = host
             code, error = host.run(target.handler, run)
-        except NodeError as refused:
+        except ModuleRefusedError as refused:
             code, error = FAILED, str(refused)
         if error:
             run.logs.append((LOG_ERROR, SOURCE_TASK, f"{target.handler}: {error}"))
@@ -151,6 +156,7 @@ class ProjectWorker:
             scope, overlay = self._scopes[applet_id], self._store.overlay
             for key, value in run.writes.items():
                 overlay[kv.stored_key(scope, key)] = value
+                self._written += len(value)
         if run.logs:
             self._log(target, event[2], run.logs)
         return target.instance_id, code, error
@@ -163,6 +169,7 @@ class ProjectWorker:
             )
 
     def _finish(self, batch: list[tuple[Peer, list[EventResult]]]) -> None:
+        self._written = 0
         try:
             self._store.commit()
         except StoreError as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -427,5 +429,56 @@ def test_a_removed_project_leaves_nothing_behind(tmp_path: Path) -> None:
         assert node.send("p", message(publisher)).status == 404
         until(lambda: not store.exists(), "its store is removed")
         assert project
+    finally:
+        node.stop()
+
+
+def test_a_full_store_refuses_the_event_and_takes_the_next_that_fits(tmp_path: Path) -> None:
+    node = RunningNode(tmp_path / "n", "--project-map-bytes", str(1 << 20), command="node")
+    try:
+        node.log_in()
+        node.create_project("p")
+        strategies = [{"eventType": "DEFAULT", "handler": "echo"}]
+        applet_id = node.deploy("p", TALLY, strategies=strategies)["appletID"]
+        publisher = node.add_publisher("p", "d")
+        kept = b"1" * 700_000  # while it is kept, another of its size does not fit
+        assert node.send("p", message(publisher, kept)).status == 201
+        answer = node.send("p", message(publisher, bytes(700_000)))
+        assert (answer.status, answer.json["key"]) == (500, "DatabaseError"), answer
+        assert "size limit" in answer.json["desc"]
+        assert node.kv("p", applet_id, b"last") == kept
+        assert node.send("p", message(publisher, b"next")).status == 201
+        assert node.kv("p", applet_id, b"last") == b"next"
+    finally:
+        node.stop()
+
+
+def test_two_gateways_share_the_port_and_one_goes_on_when_the_other_dies(tmp_path: Path) -> None:
+    node = RunningNode(tmp_path / "n", "--http-gateways", "2", command="node")
+    try:
+        node.log_in()
+        node.create_project("p")
+        applet_id = node.deploy("p", TALLY)["appletID"]
+        publisher = node.add_publisher("p", "d")
+        body = json.dumps(message(publisher)).encode()
+        assert flood(node.http_port, "p", body, 640, connections=32) == 640
+        assert node.count("p", applet_id) == 640
+        os.kill(parts(node)["fb-http:1"], signal.SIGKILL)
+        until(lambda: "fb-http:1" in parts(node), "the gateway comes back")
+
+        def all_served() -> bool:
+            try:
+                return flood(node.http_port, "p", body, 64, connections=32) == 64
+            except (OSError, AssertionError):
+                return False  # a connection that the dead gateway had not yet accepted
+
+        until(all_served, "both serve")
+        path = f"/publisher/p?publisherID={publisher['publisherID']}"
+        assert node.call("DELETE", path).status == 204
+
+        def refused_everywhere() -> bool:
+            return all(node.send("p", json.loads(body)).status == 404 for _ in range(16))
+
+        until(refused_everywhere, "no gateway admits the removed publisher", limit_s=1.0)
     finally:
         node.stop()

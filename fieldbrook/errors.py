@@ -63,6 +63,13 @@ class NodeError(Exception):
         """The offending parameters, for validation failures only."""
         return None
 
+    def text(self) -> str:
+        """One line, as it stands inside an event's result (interface document, 1.3)."""
+        talk = "!" if self.can_be_talk else ""
+        fields = "".join(f"<{f.field}:{f.msg}>" for f in self.fields() or ())
+        desc = f" {self.desc}" if self.desc else ""
+        return f"[]@StatusErr[{self.key}][{self.code}][{self.msg}]{talk}{fields}{desc}"
+
     def body(self, version: str) -> dict[str, Any]:
         """The 8-key error body of the interface."""
         fields = self.fields()

@@ -46,7 +46,7 @@ class Admission:
                 description says why (expired, another key, another publisher's, replaced).
         """
         if not self._current:
-            self._look_for_changes()
+            self.refresh()
         key = (project_name, pub_id, token)
         ids = self._admitted.get(key)
         if ids is None:
@@ -61,7 +61,8 @@ class Admission:
             self._admitted[key] = ids
         return ids
 
-    def _look_for_changes(self) -> None:
+    def refresh(self) -> None:
+        """Forget what the registry has changed since the last look."""
         version = self._reader.version()
         if version != self._version:
             self._projects.clear()

@@ -6,14 +6,17 @@ import itertools
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from fieldbrook import clock
 from fieldbrook.actors.frames import HandlerResult
 from fieldbrook.errors import NodeError, PayloadTooLargeError, StrategyNotFoundError
 from fieldbrook.gateway.admission import Admission
-from fieldbrook.gateway.link import LinkTable, Outcome
-from fieldbrook.gateway.message import decode_message
+from fieldbrook.gateway.link import LinkTable, Outcome, Settle
+from fieldbrook.gateway.message import DataMessage, decode_message, is_single, split_batch
 from fieldbrook.gateway.replies import error_json, to_json
 
 _REMEMBERED_REPLIES = 4_096
@@ -61,6 +64,18 @@ class EventService:
         self._new_id = EventIds()
         self._replies: dict[tuple[HandlerResult, ...], bytes] = {}
 
+    def take(self, project_name: str, body: bytes, answer: Answer) -> None:
+        """Take what an HTTP client sent: one event, or a batch of them.
+
+        `answer` is called once. Never raises, like `submit`.
+        """
+        if not is_single(body) and len(body) <= self._limit:
+            messages = split_batch(body)
+            if messages is not None:
+                self._take_batch(project_name, messages, answer)
+                return
+        self.submit(project_name, body, answer)
+
     def submit(
         self, project_name: str, body: bytes, answer: Answer, *, resend: bool = False
     ) -> None:
@@ -73,23 +88,50 @@ class EventService:
             if len(body) > self._limit:
                 raise PayloadTooLargeError(size=len(body), limit_bytes=self._limit)
             message = decode_message(body)
-            header = message.header
-            event_id = header.event_id or self._new_id()
-            project_id, publisher_id = self._admission.admit(
-                project_name, header.pub_id, header.token
-            )
+            event_id = message.header.event_id or self._new_id()
             event_type = message.event_type
 
             def settle(outcome: Outcome) -> None:
                 answer(self._reply(outcome, event_id, event_type))
 
-            self._links[project_id].submit(
-                (event_type, publisher_id, event_id, message.payload, clock.now_ms()),
-                settle,
-                resend=resend,
-            )
+            self._hand_over(project_name, message, event_id, settle, resend=resend)
         except NodeError as error:
             answer(self.refusal(error, event_id or self._new_id()))
+
+    def _hand_over(
+        self,
+        project_name: str,
+        message: DataMessage,
+        event_id: str,
+        settle: Settle,
+        *,
+        resend: bool = False,
+    ) -> None:
+        header = message.header
+        project_id, publisher_id = self._admission.admit(project_name, header.pub_id, header.token)
+        self._links[project_id].submit(
+            (message.event_type, publisher_id, event_id, message.payload, clock.now_ms()),
+            settle,
+            resend=resend,
+        )
+
+    def _take_batch(self, project_name: str, messages: list[msgspec.Raw], answer: Answer) -> None:
+        batch_id = self._new_id()
+        try:
+            self._admission.refresh()
+            self._admission.project(project_name)
+        except NodeError as error:
+            answer(self.refusal(error, batch_id))
+            return
+        batch = _Batch(project_name, len(messages), lambda b: answer(EventReply(201, b, batch_id)))
+        for index, raw in enumerate(messages):
+            try:
+                message = decode_message(raw)
+                event_id = message.header.event_id or self._new_id()
+                batch.name(index, message, event_id)
+                self._hand_over(project_name, message, event_id, partial(batch.settle, index))
+            except NodeError as error:
+                batch.settle(index, error)
 
     def refusal(self, error: NodeError, event_id: str) -> EventReply:
         """The 8-key error as the answer to an event."""
@@ -109,6 +151,39 @@ class EventService:
                 self._replies.clear()
             self._replies[outcome] = body
         return EventReply(201, body, event_id)
+
+
+class _Batch:
+    """The answers of a batch, one per message in its order, sent when the last is there.
+
+    Source: interface document, 3.1: what is wrong with a message is in its own answer.
+    """
+
+    def __init__(self, project_name: str, size: int, done: Callable[[bytes], None]) -> None:
+        self._answers: list[dict[str, Any]] = [
+            {"projectName": project_name, "eventID": "", "wasmResults": None} for _ in range(size)
+        ]
+        self._left = size
+        self._done = done
+        if not size:
+            done(to_json([]))
+
+    def name(self, index: int, message: DataMessage, event_id: str) -> None:
+        """Say which publisher and event an answer is for."""
+        self._answers[index] |= {"pubID": message.header.pub_id, "eventID": event_id}
+
+    def settle(self, index: int, outcome: Outcome) -> None:
+        """One message is done."""
+        answer = self._answers[index]
+        if isinstance(outcome, NodeError):
+            answer["errMsg"] = outcome.text()
+        elif outcome:
+            answer["wasmResults"] = [_result(result) for result in outcome]
+        else:
+            answer["errMsg"] = StrategyNotFoundError(what="not found strategy").text()
+        self._left -= 1
+        if not self._left:
+            self._done(to_json(self._answers))
 
 
 def _result(result: HandlerResult) -> dict[str, Any]:

@@ -45,8 +45,8 @@ _LENGTH = re.compile(rb"[0-9]{1,9}")
 class EventTaker(Protocol):
     """What the front needs of `events.EventService`."""
 
-    def submit(self, project_name: str, body: bytes, answer: Answer) -> None:
-        """Take one event; `answer` is called once."""
+    def take(self, project_name: str, body: bytes, answer: Answer) -> None:
+        """Take an event or a batch; `answer` is called once."""
 
 
 class Head:
@@ -243,7 +243,7 @@ class EventFront(asyncio.Protocol):
             slot: list[bytes | None] = [None]
             self._answers.append(slot)
             body = buffer[body_end - head.body_length : body_end]
-            table.events.submit(head.project_name, body, partial(self._answer, slot))
+            table.events.take(head.project_name, body, partial(self._answer, slot))
         self._buffer = buffer[start:] if start else buffer
 
     def _answer(self, slot: list[bytes | None], reply: EventReply) -> None:

@@ -72,7 +72,7 @@ class EventHandler(web.RequestHandler):
             self._reply(self._too_large(self._size))
             return
         answer: asyncio.Future[EventReply] = asyncio.get_running_loop().create_future()
-        self._events.submit(project_name, bytes(self._body), answer.set_result)
+        self._events.take(project_name, bytes(self._body), answer.set_result)
         self._reply(await answer)
 
     def options(self, project_name: str) -> None:

@@ -45,10 +45,30 @@ class DataMessage(msgspec.Struct):
         return time * 1000 if 0 < time < _SECONDS_LIMIT else time
 
 
+class _Batch(msgspec.Struct):
+    events: list[msgspec.Raw]
+
+
 _decode = msgspec.json.Decoder(DataMessage).decode
+_decode_batch = msgspec.json.Decoder(_Batch).decode
 
 
-def decode_message(body: bytes) -> DataMessage:
+def split_batch(body: bytes) -> list[msgspec.Raw] | None:
+    """The messages of `{"events": [message, ...]}`, each for `decode_message`; None when the
+    body is not of that form. Source: interface document, 3.1 and 3.6."""
+    try:
+        return _decode_batch(body).events
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def is_single(body: bytes) -> bool:
+    """Whether a body is surely not a batch, decided from its first bytes: cheap, because
+    every event asks."""
+    return body.startswith((b'{"header"', b'{"payload"'))
+
+
+def decode_message(body: bytes | msgspec.Raw) -> DataMessage:
     """Decode one data message.
 
     Shape: `{"header": {"pub_id": str, "token": str, "event_type"?: str, "pub_time"?: int,
@@ -83,7 +103,7 @@ def decode_message(body: bytes) -> DataMessage:
     return message
 
 
-def _decode_leniently(body: bytes) -> DataMessage:
+def _decode_leniently(body: bytes | msgspec.Raw) -> DataMessage:
     """What the fast decoder refuses: keys in another case and base64 with line breaks are
     accepted as Go's decoder accepts them; for the rest, say what is wrong."""
     try:

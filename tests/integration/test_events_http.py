@@ -144,6 +144,69 @@ def test_a_large_payload_within_the_limit_arrives_whole(world: World) -> None:
     assert world.node.kv("NftMinter", world.applet_id, b"last") == payload
 
 
+# ---------------------------------------------------------------- batches
+
+
+def test_a_batch_is_answered_with_one_result_per_message_in_order(world: World) -> None:
+    before = world.count()
+    events = [
+        world.event("START", event_id="e1"),
+        world.event("SEVEN", event_id="e2"),
+        world.event("FAIL", event_id="e3"),
+    ]
+    answer = world.node.send("NftMinter", {"events": events})
+    assert answer.status == 201, answer
+    assert [item["eventID"] for item in answer.json] == ["e1", "e2", "e3"]
+    assert {(item["projectName"], item["pubID"]) for item in answer.json} == {
+        ("NftMinter", "device-1")
+    }
+    codes = [item["wasmResults"][0]["code"] for item in answer.json]
+    assert codes == [0, 7, -1]
+    assert world.count() == before + 1
+
+
+def test_a_bad_message_of_a_batch_costs_only_itself(world: World) -> None:
+    before = world.count()
+    events = [
+        world.event(),
+        world.event(token="x"),
+        world.event("BURN"),
+        {"header": {"pub_id": "device-1"}, "payload": "*"},
+        7,
+        world.event(),
+    ]
+    answer = world.node.send("NftMinter", {"events": events})
+    assert answer.status == 201, answer
+    errors = [item.get("errMsg", "") for item in answer.json]
+    assert errors[0] == errors[5] == ""
+    assert "[InvalidEventToken][401999015]" in errors[1]
+    assert "[404999007]" in errors[2]
+    assert "not found strategy" in errors[2]
+    assert "<header.token:missing required field>" in errors[3]
+    assert "[badRequest][400000000]" in errors[4]
+    assert [item["wasmResults"] for item in answer.json[1:5]] == [None] * 4
+    assert world.count() == before + 2
+
+
+def test_a_batch_for_an_unknown_project_is_refused_whole(world: World) -> None:
+    answer = world.node.send("Nowhere", {"events": [world.event()]})
+    assert (answer.status, answer.json["key"]) == (404, "ProjectNotFound")
+
+
+def test_an_empty_batch_is_answered_with_an_empty_list(world: World) -> None:
+    answer = world.node.send("NftMinter", {"events": []})
+    assert (answer.status, answer.json) == (201, [])
+
+
+def test_a_large_batch_is_counted_exactly(world: World) -> None:
+    before = world.count()
+    events = [world.event(payload=b"%d" % n) for n in range(1000)]
+    answer = world.node.send("NftMinter", {"events": events})
+    assert answer.status == 201
+    assert [item["wasmResults"][0]["code"] for item in answer.json] == [0] * 1000
+    assert world.count() == before + 1000
+
+
 # ---------------------------------------------------------------- what bad input gets
 
 
@@ -381,7 +444,7 @@ def test_the_log_of_a_trap_and_of_a_handler_can_be_read(world: World) -> None:
     world.node.send("NftMinter", world.event("FAIL"))
 
     def rows() -> Any:
-        found = world.node.call("GET", "/applet_log/NftMinter?limit=1000").json["data"]
+        found = world.node.call("GET", "/applet_log/NftMinter?after=-100").json["data"]
         texts = [row["msg"] for row in found]
         return "hello log" in texts and any("unreachable" in text for text in texts)
 

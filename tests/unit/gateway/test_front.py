@@ -26,7 +26,7 @@ class Taker:
         self.held: list[Callable[[], None]] = []
         self.hold = False
 
-    def submit(self, project_name: str, body: bytes, answer: Answer) -> None:
+    def take(self, project_name: str, body: bytes, answer: Answer) -> None:
         self.taken.append((project_name, body))
         reply = EventReply(201, body, f"id-{len(self.taken)}")
         if self.hold:

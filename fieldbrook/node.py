@@ -49,7 +49,7 @@ def run(settings: Settings) -> int:
     from fieldbrook.actors import messages as m
 
     base.harden(run_dir)
-    _preload()
+    _preload(settings)
     tree = base.ActorTree("fieldbrook.actors.supervisor.Supervisor")
     booted = tree.ask(m.Boot(settings, run_dir), BOOT_LIMIT_S, (m.Booted, m.BootFailed))
     if not isinstance(booted, m.Booted):
@@ -114,13 +114,19 @@ def _prepare_data(data: Path) -> int:
     return lock
 
 
-def _preload() -> None:
+def _preload(settings: Settings) -> None:
     """Import once what actors need: they are forks and share these pages."""
     import fieldbrook.actors.project
     import fieldbrook.actors.registry
     import fieldbrook.actors.supervisor
     import fieldbrook.gateway.http
-    import fieldbrook.gateway.mqtt  # noqa: F401
+    import fieldbrook.gateway.mqtt
+
+    # A node uses one of the two client libraries: 10 MiB that a gateway would import alone.
+    if settings.mqtt_broker is None:
+        import fieldbrook.gateway.nats_source
+    else:
+        import fieldbrook.gateway.paho_source  # noqa: F401
 
     gc.collect()
     gc.freeze()

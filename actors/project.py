@@ -2,7 +2,8 @@
 
 Its main thread is Thespian's and idles; one data thread serves the gateways' frames:
 route, run, commit, answer. A batch ends after `BATCH_EVENTS` events, `BATCH_S` of work or
-`BATCH_BYTES` of writes, is committed in one synced transaction, and only then are its events answered.
+`BATCH_BYTES` of writes, is committed in one synced transaction, and only then are its
+events answered.
 """
 
 from __future__ import annotations

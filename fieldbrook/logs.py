@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 
 from fieldbrook.clock import rfc3339
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def one_line(text: str) -> str:
+    """Text without what could end the line or drive a terminal: a topic or an error may carry
+    whatever a device sent."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 class TextFormatter(logging.Formatter):
@@ -16,7 +25,7 @@ class TextFormatter(logging.Formatter):
         """One line; a traceback follows on lines of its own."""
         line = (
             f"{rfc3339(int(record.created * 1000))} {record.levelname:<7} "
-            f"{record.name}: {record.getMessage()}"
+            f"{record.name}: {one_line(record.getMessage())}"
         )
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 

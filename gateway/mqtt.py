@@ -61,10 +61,14 @@ class MqttGateway(GatewayActor):
         known = -1
         ticks = 0
         while True:
-            version = self._reader.version()
-            if version != known:
-                self._source.set_topics(self._projects())
-                known = version
+            try:
+                version = self._reader.version()
+                if version != known:
+                    self._source.set_topics(self._projects())
+                    known = version
+            except StoreError as error:  # topics stay as they are until it can be read again
+                log.error("the registry cannot be read: %s", error)
+                await asyncio.sleep(_RETRY_S)
             ticks += 1
             if ticks % int(1 / _REGISTRY_POLL_S) == 0:
                 self._report_refusals()

@@ -1,0 +1,42 @@
+"""The node's own log."""
+
+import json
+import logging
+import sys
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fieldbrook.logs import JsonFormatter, TextFormatter
+
+
+def record(text: str, *, failed: bool = False) -> logging.LogRecord:
+    made = logging.LogRecord("a.b", logging.ERROR, "f", 1, "said %s", (text,), None)
+    if failed:
+        try:
+            raise ValueError("cause")
+        except ValueError:
+            made.exc_info = sys.exc_info()
+    return made
+
+
+@given(st.text())
+def test_whatever_a_device_sent_stays_on_one_line(text: str) -> None:
+    line = TextFormatter().format(record(text))
+    assert len(line.splitlines()) == 1
+    assert "\x1b" not in line
+    assert json.loads(JsonFormatter().format(record(text)))["message"] == f"said {text}"
+
+
+def test_a_line_tells_when_how_grave_and_where() -> None:
+    line = TextFormatter().format(record("hello"))
+    time, level, name, message = line.split(maxsplit=3)
+    assert time.endswith("Z")
+    assert (level, name, message) == ("ERROR", "a.b:", "said hello")
+
+
+def test_a_failure_keeps_its_traceback() -> None:
+    assert "ValueError: cause" in TextFormatter().format(record("x", failed=True))
+    assert (
+        "ValueError: cause" in json.loads(JsonFormatter().format(record("x", failed=True)))["error"]
+    )

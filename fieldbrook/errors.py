@@ -215,6 +215,8 @@ class NoAdminPermissionError(NodeError):
 
 
 class InvalidOldPasswordError(NodeError):
+    """The old password is not the account's."""
+
     key = "InvalidOldPassword"
     status = 401
     number = 7
@@ -231,6 +233,8 @@ class InvalidNewPasswordError(NodeError):
 
 
 class InvalidPasswordError(NodeError):
+    """The password is not the account's."""
+
     key = "InvalidPassword"
     status = 401
     number = 9

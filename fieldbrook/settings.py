@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     )
 
     data: Path = Field(Path("data"), description="folder of everything the node keeps")
-    bind: str = Field("0.0.0.0", min_length=1, description="of events and MQTT")  # noqa: S104
+    bind: str = Field("0.0.0.0", min_length=1, description="address of events and MQTT")  # noqa: S104
     http_port: Port = Field(8888, description="events and management")
     mqtt_port: Port = Field(1883, description="the embedded broker")
     dashboard_bind: str = Field("127.0.0.1", min_length=1, description="address of the dashboard")

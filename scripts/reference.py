@@ -1,0 +1,261 @@
+"""Write the tables of docs/reference from the code: scripts/reference.py [--check].
+
+With --check nothing is written, and the exit code is 1 when a page differs from the code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from fieldbrook import cli, errors
+from fieldbrook.gateway.management.application import ROUTES
+from fieldbrook.settings import ENVIRONMENT_PREFIX, Settings, allowed
+from fieldbrook.wasm import abi
+
+FOLDER = Path(__file__).parent.parent / "docs" / "reference"
+_NOTE = "<!-- made by scripts/reference.py; change the code, not this page -->"
+
+_HOST_FUNCTIONS = {
+    "ws_log": "(level, ptr, len): a line in the applet log",
+    "ws_get_data": "(rid, &ptr, &len): the event's payload",
+    "ws_set_data": "(rid, ptr, len): replaces or makes a resource",
+    "ws_get_event_type": "(rid, &ptr, &len): the event's type",
+    "ws_get_db": "(key, key len, &ptr, &len): a value of the applet's key-value store",
+    "ws_set_db": "(key, key len, value, value len): stores a value, committed with the event",
+    "ws_get_env": "(key, key len, &ptr, &len): a variable of the project",
+    "abort": "(message, file, line, column): AssemblyScript's; logged, the module traps next",
+    "trace": "(message, n, five numbers): AssemblyScript's; logged",
+    "seed": "(): a number for AssemblyScript's Math.random",
+    "poll_oneoff": "WASI's sleep, ended by the run's deadline",
+}
+
+
+def settings_page() -> str:
+    """Every setting."""
+    rows = [
+        (
+            f"`--{name.replace('_', '-')}`" if _has_flag(name) else "",
+            f"`{ENVIRONMENT_PREFIX}{name.upper()}`",
+            f"`{name}`",
+            f"`{field.default}`",
+            f"{field.description}{_range(name)}",
+        )
+        for name, field in Settings.model_fields.items()
+    ]
+    text = (
+        "A flag wins over a variable, a variable over the settings file (`--config FILE`, TOML, or "
+        "`FIELDBROOK_CONFIG`), the file over the default. A value that is not allowed, or a key the "
+        "file should not have, is named with where it came from, and nothing starts."
+    )
+    return page(
+        "Settings", text, table(("flag", "variable", "in the file", "default", "what"), rows)
+    )
+
+
+def cli_page() -> str:
+    """Every command with its options."""
+    parts = [
+        (
+            "Results go to standard output, everything else to standard error. `--json` and `--server` "
+            "work before or after a command's name. Exit codes: 0 done, 1 the node refused, 2 wrong "
+            "usage, 3 the node cannot be reached, 4 not logged in or not allowed, 130 Ctrl-C."
+        )
+    ]
+    for path, command in commands(cli.cli, "fieldbrook"):
+        rows = [
+            (f"`{', '.join(option.opts)}`", (option.help or "").replace("\n", " "))
+            for option in command.params
+            if isinstance(option, click.Option) and not option.hidden
+        ]
+        arguments = " ".join(
+            str(argument.make_metavar(click.Context(command)))
+            for argument in command.params
+            if isinstance(argument, click.Argument)
+        )
+        parts.append(f"## {path} {arguments}".rstrip())
+        parts.append(inspect.cleandoc(command.help or "").split("\f")[0])
+        if rows:
+            parts.append(table(("option", "what"), rows))
+    return page("Command line", *parts)
+
+
+def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    """Every command below one, with the words that call it."""
+    if isinstance(command, click.Group):
+        for name, sub in sorted(command.commands.items()):
+            yield from commands(sub, f"{path} {name}")
+    else:
+        yield path, command
+
+
+def http_page() -> str:
+    """Every route."""
+    rows = [("POST", "/event/{projectName}", "HandleEvent", "in the message", "see below")]
+    rows += [
+        (
+            route.method,
+            route.pattern,
+            route.operation,
+            route.auth.name.lower().replace("_", " "),
+            "; ".join(filter(None, (_first_line(route.handler), _fields(route)))),
+        )
+        for route in ROUTES
+    ]
+    return page(
+        "HTTP",
+        "Paths are below `/srv-applet-mgr/v0`, and below `/api/w3bapp` too. Success is 201 for a "
+        "POST, 200 with a body and 204 without; a failure is the 8-key error of "
+        "[errors](errors.md). The account's token travels as `Authorization: Bearer TOKEN`. A `*` "
+        "marks what is required. Beside these: `GET /` (204), `GET /liveness`, `GET /version`.",
+        table(("method", "path", "operation", "authority", "what"), rows),
+        "## Events",
+        'One message: `{"header": {"pub_id", "token", "event_type"?, "pub_time"?, '
+        '"event_id"?}, "payload": base64}`, whatever the Content-Type says. It is answered 201 '
+        'with `{"results": [{"instanceID", "code", "errMsg"}]}`, one result per handler, when '
+        "its effects are on disk. A handler that traps, runs out of a budget or is stopped gives "
+        "code -1 and the reason. Every answer carries `X-Event-Id`.",
+        'A batch: `{"events": [message, ...]}`. It is answered 201 with a list, one item per '
+        'message in order: `{"projectName", "pubID", "eventID", "errMsg"?, "wasmResults"}`; what '
+        "is wrong with a message is in its item.",
+        "429 and 503 carry `Retry-After`: nothing was taken. 503 `OutcomeUnknown`: the project died "
+        "on the event, which may or may not have been committed.",
+    )
+
+
+def errors_page() -> str:
+    """Every error class."""
+    found = sorted(
+        {error for error in _tree(errors.NodeError) if error is not errors.NodeError},
+        key=lambda error: (error.status, error.number, error.__name__),
+    )
+    rows = [
+        (str(error.status), f"`{error.key}`", str(_code(error)), error.msg, _when(error))
+        for error in found
+    ]
+    return page(
+        "Errors",
+        "The body: `key`, `code`, `msg`, `desc` (what was wrong, with its names), `canBeTalk`, `id`, "
+        "`sources`, `fields` (for `badRequest`: `field`, `msg` and `in` of each parameter, else "
+        "null). Programs compare keys.",
+        table(("status", "key", "code", "msg", "when"), rows),
+    )
+
+
+def abi_page() -> str:
+    """Every host function."""
+    letters = {"i": "i32", "d": "f64"}
+    rows = [
+        (
+            f"`{s.module}.{s.name}`",
+            f"({', '.join(letters[p] for p in s.params)})"
+            + (f" -> {letters[s.result]}" if s.result else ""),
+            str(s.failure) if s.result == "i" else "",
+            _HOST_FUNCTIONS[s.name],
+        )
+        for s in abi.SIGNATURES
+    ]
+    return page(
+        "Applets: what a module may import",
+        "A handler is an exported function `(i32) -> i32`; its argument is the resource id of the "
+        "event. A module exports `memory`, and `alloc` `(i32) -> i32` for functions that hand data "
+        "back: those write pointer and length to the two addresses given last. `_initialize` is "
+        "called once when exported, `_start` never. WASI preview 1 is there and empty: no files, "
+        "arguments or variables. Another import is refused at upload with its name.",
+        "Every event gets a fresh instance. What it stores is committed when the handler returns, "
+        "whatever the code, and dropped when it traps. Budgets per run: deadline, memory, host "
+        "calls, log bytes and key-value bytes; one exceeded ends the run with a trap that names it.",
+        table(("import", "signature", "bad pointer gives", "what"), rows),
+    )
+
+
+PAGES = {
+    "settings.md": settings_page,
+    "cli.md": cli_page,
+    "http.md": http_page,
+    "errors.md": errors_page,
+    "abi.md": abi_page,
+}
+
+
+def page(title: str, *parts: str) -> str:
+    """A Markdown page."""
+    return "\n\n".join((f"# {title}", _NOTE, *(part for part in parts if part))) + "\n"
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """A Markdown table."""
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(
+        "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines
+    )
+
+
+def _has_flag(name: str) -> bool:
+    flag = f"--{name.replace('_', '-')}"
+    return any(flag in option.opts for option in cli.cli.commands["up"].params)
+
+
+def _range(name: str) -> str:
+    words = allowed(name)
+    return f" ({words.removeprefix('must be ')})" if words else ""
+
+
+def _first_line(thing: Any) -> str:
+    return (inspect.getdoc(thing) or "").split("\n\n")[0].replace("\n", " ").rstrip(".")
+
+
+def _fields(route: Any) -> str:
+    parts = []
+    for where, struct in (("body", route.body), ("query", route.query)):
+        if struct is not None:
+            names = [
+                f"`{field.encode_name}`{'*' if field.required else ''}"
+                for field in msgspec.structs.fields(struct)
+            ]
+            parts.append(f"{where}: {', '.join(names)}")
+    if route.upload:
+        parts.insert(0, "multipart with `file` and `info`")
+    return "; ".join(parts)
+
+
+def _tree(error: type[errors.NodeError]) -> Iterator[type[errors.NodeError]]:
+    yield error
+    for sub in error.__subclasses__():
+        yield from _tree(sub)
+
+
+def _when(error: type[errors.NodeError]) -> str:
+    own = error.__dict__.get("__doc__")
+    return inspect.cleandoc(own).split("\n\n")[0].replace("\n", " ") if own else error.template
+
+
+def _code(error: type[errors.NodeError]) -> int:
+    if error.key == errors.BadRequestError.key:
+        return 400_000_000
+    return error.status * 1_000_000 + 999_000 + error.number
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or compare them."""
+    stale = []
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, make in PAGES.items():
+        path, text = FOLDER / name, make()
+        if "--check" not in arguments:
+            path.write_text(text)
+        elif not path.exists() or path.read_text() != text:
+            stale.append(name)
+    if stale:
+        print(f"docs/reference: {', '.join(stale)} differ from the code; run scripts/reference.py")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -65,6 +65,8 @@ class Program:
         if code is None:
             return None
         self.process = None
+        if code == CANNOT_START and not self.restarts.failures:
+            return code  # it said why; trying again cannot help
         self.restarts = self.restarts.after_exit(now - self.started)
         self.start_at = now + self.restarts.delay_s
         log.error(
@@ -107,8 +109,8 @@ def run(settings: Settings) -> int:
         program.start()
     while not stopping:
         for program in programs:
-            if program.watch() == CANNOT_START and program.restarts.failures == 1:
-                stopping, code = True, CANNOT_START  # it said why; trying again cannot help
+            if program.watch() == CANNOT_START and not program.restarts.failures:
+                stopping, code = True, CANNOT_START
         time.sleep(_TICK_S)
     for program in reversed(programs):
         program.stop()

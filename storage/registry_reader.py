@@ -5,6 +5,7 @@ Every read is a snapshot of its own; `snapshot()` gives several reads the same o
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
 
 
-class RegistryReads:
+class RegistryReads(abc.ABC):
     """The questions the registry answers, over whatever transaction `_reading` gives.
 
     Every method raises `StoreError` when the store cannot be read.
@@ -30,8 +31,8 @@ class RegistryReads:
 
     _tables: RegistryTables
 
-    def _reading(self) -> AbstractContextManager[Transaction]:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _reading(self) -> AbstractContextManager[Transaction]: ...
 
     def account(self, account_id: int) -> Account | None:
         """The account with this id."""

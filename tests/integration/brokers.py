@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import itertools
 import os
@@ -44,7 +45,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class Broker:
+class Broker(abc.ABC):
     """A broker process; it keeps its folder and its port when it is started again."""
 
     def __init__(self, folder: Path) -> None:
@@ -77,9 +78,9 @@ class Broker:
             self._process.wait()
             self._process = None
 
+    @abc.abstractmethod
     def command(self) -> list[str]:
         """The arguments of the process."""
-        raise NotImplementedError
 
     def wait_ready(self) -> None:
         """Return when devices can connect."""
@@ -92,9 +93,9 @@ class Broker:
                 assert time.monotonic() < limit, f"no broker on port {self.port}"
                 time.sleep(0.005)
 
+    @abc.abstractmethod
     def source(self) -> Source:
         """The adapter for it; every one it makes has the same identity."""
-        raise NotImplementedError
 
 
 class Embedded(Broker):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from thespian.system.transport.streamBuffer import ReceiveBuffer, toSendBuffer
 
-from fieldbrook.actors.base import SignedPickle, UnauthenticatedFrameError
+from fieldbrook.actors.base import SignedPickle, UnauthenticatedFrameError, free_port
 from tests.integration.nodes import RunningNode, alive, parts, until
 
 
@@ -181,13 +181,15 @@ def test_a_second_node_on_the_same_data_is_refused(node: RunningNode) -> None:
     assert node.call("GET", "/").status == 204
 
 
+@pytest.mark.parametrize("command", ["node", "up"])
 def test_a_taken_port_is_named_and_nothing_is_left_running(
-    node: RunningNode, tmp_path: Path
+    node: RunningNode, tmp_path: Path, command: str
 ) -> None:
     other = subprocess.run(
         [
-            *(sys.executable, "-m", "fieldbrook", "node", "--data", str(tmp_path / "m")),
+            *(sys.executable, "-m", "fieldbrook", command, "--data", str(tmp_path / "m")),
             *("--http-port", str(node.http_port), "--bind", "127.0.0.1"),
+            *("--mqtt-port", str(free_port()), "--dashboard-port", str(free_port())),
         ],
         check=False,
         capture_output=True,
@@ -196,3 +198,13 @@ def test_a_taken_port_is_named_and_nothing_is_left_running(
     )
     assert other.returncode == 2
     assert f"port {node.http_port} on 127.0.0.1: Address already in use" in other.stderr
+    assert "starting again" not in other.stderr
+    left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path / "m") in _text(p)]
+    assert left == []
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # the process has just ended
+        return ""

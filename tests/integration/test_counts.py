@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import paho.mqtt.client as mqtt
@@ -18,6 +19,17 @@ from tests.integration.nodes import RunningNode, flood, message, parts, until
 
 HTTP_EVENTS = 100_000
 MQTT_EVENTS = 20_000
+
+
+@pytest.fixture
+def counting(tmp_path: Path) -> Iterator[tuple[RunningNode, str]]:
+    """A node whose project `load` counts events, and the id of the applet that counts."""
+    node = RunningNode(tmp_path / "n")
+    node.log_in()
+    node.create_project("load")
+    strategies = [{"eventType": "DEFAULT", "handler": "quiet"}]
+    yield node, node.deploy("load", TALLY, strategies=strategies)["appletID"]
+    node.stop()
 
 
 def publish(port: int, topic: str, body: bytes, events: int) -> int:
@@ -42,24 +54,19 @@ def publish(port: int, topic: str, body: bytes, events: int) -> int:
 
 
 @pytest.mark.timeout(300)
-def test_100000_events_over_http_and_20000_over_mqtt_are_counted_exactly(tmp_path: Path) -> None:
-    node = RunningNode(tmp_path / "n")
-    try:
-        node.log_in()
-        node.create_project("load")
-        strategies = [{"eventType": "DEFAULT", "handler": "quiet"}]
-        applet_id = node.deploy("load", TALLY, strategies=strategies)["appletID"]
-        publisher = node.add_publisher("load", "d")
-        body = json.dumps(message(publisher, b"x" * 100)).encode()
-        assert flood(node.http_port, "load", body, HTTP_EVENTS) == HTTP_EVENTS
-        assert node.count("load", applet_id) == HTTP_EVENTS
-        assert publish(node.mqtt_port, "load", body, MQTT_EVENTS) == MQTT_EVENTS
-        expected = HTTP_EVENTS + MQTT_EVENTS
-        until(lambda: node.count("load", applet_id) >= expected, "all are handled", limit_s=60)
-        time.sleep(1.0)  # one too many would come now
-        assert node.count("load", applet_id) == expected
-    finally:
-        node.stop()
+def test_100000_events_over_http_and_20000_over_mqtt_are_counted_exactly(
+    counting: tuple[RunningNode, str],
+) -> None:
+    node, applet_id = counting
+    publisher = node.add_publisher("load", "d")
+    body = json.dumps(message(publisher, b"x" * 100)).encode()
+    assert flood(node.http_port, "load", body, HTTP_EVENTS) == HTTP_EVENTS
+    assert node.count("load", applet_id) == HTTP_EVENTS
+    assert publish(node.mqtt_port, "load", body, MQTT_EVENTS) == MQTT_EVENTS
+    expected = HTTP_EVENTS + MQTT_EVENTS
+    until(lambda: node.count("load", applet_id) >= expected, "all are handled", limit_s=60)
+    time.sleep(1.0)  # one too many would come now
+    assert node.count("load", applet_id) == expected
 
 
 class Ledger:
@@ -106,55 +113,41 @@ def running(node: RunningNode, kind: str) -> int:
 
 @pytest.mark.timeout(300)
 def test_no_acknowledged_event_is_lost_when_processes_are_killed_under_load(
-    tmp_path: Path,
+    counting: tuple[RunningNode, str],
 ) -> None:
-    node = RunningNode(tmp_path / "n")
-    try:
-        node.log_in()
-        node.create_project("load")
-        strategies = [{"eventType": "DEFAULT", "handler": "quiet"}]
-        applet_id = node.deploy("load", TALLY, strategies=strategies)["appletID"]
-        ledgers = [Ledger(node, node.add_publisher("load", f"d{n}")) for n in range(4)]
-        kinds = ["fb-project", "fb-http:0", "fb-project", "fb-registry", "fb-project", "fb-root"]
-        for kind in kinds:
-            after_more(ledgers)
-            os.kill(running(node, kind), signal.SIGKILL)
+    node, applet_id = counting
+    ledgers = [Ledger(node, node.add_publisher("load", f"d{n}")) for n in range(4)]
+    kinds = ["fb-project", "fb-http:0", "fb-project", "fb-registry", "fb-project", "fb-root"]
+    for kind in kinds:
         after_more(ledgers)
-        for ledger in ledgers:
-            ledger.stop()
-        acknowledged = sum(ledger.acknowledged for ledger in ledgers)
-        unknown = sum(ledger.unknown for ledger in ledgers)
-        assert acknowledged <= node.count("load", applet_id) <= acknowledged + unknown
-    finally:
-        node.stop()
+        os.kill(running(node, kind), signal.SIGKILL)
+    after_more(ledgers)
+    for ledger in ledgers:
+        ledger.stop()
+    acknowledged = sum(ledger.acknowledged for ledger in ledgers)
+    unknown = sum(ledger.unknown for ledger in ledgers)
+    assert acknowledged <= node.count("load", applet_id) <= acknowledged + unknown
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", ["fb-project", "fb-mqtt:0", "nats-server"])
 def test_no_acknowledged_mqtt_message_is_lost_when_a_process_is_killed(
-    tmp_path: Path, kind: str
+    counting: tuple[RunningNode, str], kind: str
 ) -> None:
-    node = RunningNode(tmp_path / "n")
-    try:
-        node.log_in()
-        node.create_project("load")
-        strategies = [{"eventType": "DEFAULT", "handler": "quiet"}]
-        applet_id = node.deploy("load", TALLY, strategies=strategies)["appletID"]
-        body = json.dumps(message(node.add_publisher("load", "d"))).encode()
-        assert node.send("load", json.loads(body)).status == 201
-        sent = 3000
-        got: list[int] = []
-        sender = threading.Thread(
-            target=lambda: got.append(publish(node.mqtt_port, "load", body, sent))
-        )
-        sender.start()
-        until(lambda: node.count("load", applet_id) > 200, "messages are handled")
-        os.kill(parts(node)[kind], signal.SIGKILL)
-        sender.join(90)
-        assert got == [sent]  # a client that lost its broker sends again what had no PUBACK
-        until(lambda: node.count("load", applet_id) >= sent + 1, "every message is handled", 60)
-    finally:
-        node.stop()
+    node, applet_id = counting
+    body = json.dumps(message(node.add_publisher("load", "d"))).encode()
+    assert node.send("load", json.loads(body)).status == 201
+    sent = 3000
+    got: list[int] = []
+    sender = threading.Thread(
+        target=lambda: got.append(publish(node.mqtt_port, "load", body, sent))
+    )
+    sender.start()
+    until(lambda: node.count("load", applet_id) > 200, "messages are handled")
+    os.kill(parts(node)[kind], signal.SIGKILL)
+    sender.join(90)
+    assert got == [sent]  # a client that lost its broker sends again what had no PUBACK
+    until(lambda: node.count("load", applet_id) >= sent + 1, "every message is handled", 60)
 
 
 def test_ctrl_c_stops_everything_and_the_node_starts_again_with_what_it_knew(

@@ -81,6 +81,13 @@ class EventHandler(web.RequestHandler):
             self.set_header(name, value)
         self.set_status(204)
 
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """What is no event at all: another method, or a request Tornado cannot read."""
+        if status_code == 405:
+            self.set_header("Allow", "POST, OPTIONS")
+        self.set_header("Content-Type", replies.TEXT_TYPE)
+        self.finish(f"{self._reason}\n")
+
     def set_default_headers(self) -> None:
         """A page of another origin may send events: authority is in the message itself."""
         self.clear_header("Server")

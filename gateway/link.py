@@ -66,7 +66,11 @@ class Waiting:
         """Settle, unless time has already settled it."""
         settle, self.settle = self.settle, None
         if settle is not None:
-            settle(outcome)
+            try:
+                settle(outcome)
+            except Exception:
+                # One answer that cannot be given must not keep the others from theirs.
+                log.exception("event %s: its outcome could not be told", self.event[2])
 
 
 class Switchboard(Protocol):

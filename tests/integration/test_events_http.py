@@ -430,6 +430,14 @@ def test_a_new_strategy_counts_from_the_next_event_on(world: World) -> None:
     assert result(world.node.send("NftMinter", world.event("NEW")))["code"] == 7
 
 
+def test_another_method_on_an_events_path_is_405_and_names_what_is_allowed(world: World) -> None:
+    for method in ("GET", "PUT", "DELETE"):
+        answer = world.node.call(method, "/event/NftMinter")
+        assert (answer.status, answer.body) == (405, b"Method Not Allowed\n")
+        assert answer.headers["Allow"] == "POST, OPTIONS"
+    world.still_works()
+
+
 def test_clients_that_stop_in_the_middle_of_a_request_cost_nothing(world: World) -> None:
     port = world.node.http_port
     head = f"POST {PREFIX}/event/NftMinter HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{{"

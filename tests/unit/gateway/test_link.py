@@ -280,3 +280,23 @@ def test_a_project_that_keeps_dying_refuses_what_waits_for_it(tmp_path: Path) ->
         assert not link.idle
 
     play(tmp_path, scenario)
+
+
+def test_an_answer_that_cannot_be_given_keeps_no_other_from_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(link: Link, board: Board, folder: Path) -> None:
+        def fail(outcome: Outcome) -> None:
+            raise RuntimeError("the client is gone")
+
+        outcomes: list[Outcome] = []
+        project = Project(folder / "p")
+        link.submit(event(0), fail)
+        link.submit(event(1), outcomes.append)
+        link.route(str(project.path))
+        await until(lambda: outcomes)
+        assert link.idle
+        await asyncio.to_thread(project.stop)
+
+    play(tmp_path, scenario)
+    assert "event 0: its outcome could not be told" in caplog.text

@@ -1,6 +1,6 @@
 """The registry as a service: who may be asked what, and how it travels between processes.
 
-Commands are the writer's methods on the list below. Arguments and results travel as
+Commands are the writer's methods marked as such. Arguments and results travel as
 msgpack; their types are those of the methods' signatures, so both sides agree.
 """
 
@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from fieldbrook.errors import StoreError
+from fieldbrook.storage.commands.change import COMMANDS
 from fieldbrook.storage.registry_reader import RegistryReader, RegistrySnapshot
 from fieldbrook.storage.registry_writer import Deployed, Module, RegistryWriter
 
@@ -29,25 +30,6 @@ __all__ = [
     "encode_result",
     "execute",
 ]
-
-COMMANDS = (
-    "create_account",
-    "update_password",
-    "create_project",
-    "remove_project",
-    "create_applet",
-    "update_applet",
-    "remove_applet",
-    "set_instance_state",
-    "restart_instance",
-    "create_strategies",
-    "update_strategy",
-    "remove_strategies",
-    "create_publisher",
-    "update_publisher",
-    "remove_publishers",
-    "remove_resource",
-)
 
 _encode = msgspec.msgpack.Encoder().encode
 

@@ -1,0 +1,1 @@
+"""The registry's commands, a file for each noun."""

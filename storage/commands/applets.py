@@ -1,0 +1,312 @@
+"""Applets, their instances and strategies: commands that change them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from fieldbrook.errors import (
+    AccountNotFoundError,
+    AppletNameConflictError,
+    HandlerNotExportedError,
+    StrategyConflictError,
+    StrategyNotFoundError,
+)
+from fieldbrook.model import STARTED, Applet, Resource, Strategy
+from fieldbrook.storage.commands.change import Change, Commands, command
+from fieldbrook.storage.ids import to_key
+from fieldbrook.storage.table import text_key
+
+
+class Module(msgspec.Struct, array_like=True, frozen=True):
+    """A compiled upload: `size` in bytes, `handlers` its exports `(i32) -> i32`."""
+
+    filename: str
+    sha256: str
+    md5: str
+    size: int
+    handlers: list[str]
+
+
+class Deployed(msgspec.Struct, array_like=True, frozen=True):
+    """What uploading an applet made."""
+
+    applet: Applet
+    resource: Resource
+    strategies: list[Strategy]
+
+
+class AppletCommands(Commands):
+    """Commands on applets, instances and strategies."""
+
+    @command
+    def create_applet(
+        self,
+        project_id: int,
+        account_id: int,
+        name: str,
+        wasm_name: str,
+        filename: str,
+        sha256: str,
+        md5: str,
+        size: int,
+        handlers: list[str],
+        strategies: Sequence[tuple[str, str]],
+    ) -> Deployed:
+        """Create an applet, its started instance and its strategies in one.
+
+        Args:
+            account_id: who owns the resource; the same content is stored once per account.
+            strategies: pairs of event type and handler.
+
+        Raises:
+            ProjectNotFoundError, AccountNotFoundError: no such project or account.
+            AppletNameConflictError: the project has an applet of that name.
+            StrategyConflictError: a pair occurs twice.
+            HandlerNotExportedError: a handler is not among `handlers`.
+        """
+        module = Module(filename, sha256, md5, size, handlers)
+        with self.change() as change:
+            change.project(project_id)
+            if change.now.account(account_id) is None:
+                raise AccountNotFoundError(account=account_id)
+            self._refuse_taken_applet_name(change, project_id, name)
+            resource = self._resource(change, account_id, module)
+            applet = change.put(
+                self.tables.applets,
+                Applet(
+                    applet_id=change.new_id(),
+                    project_id=project_id,
+                    resource_id=resource.resource_id,
+                    name=name,
+                    wasm_name=wasm_name,
+                    instance_id=change.new_id(),
+                    sha256=resource.sha256,
+                    created_at=change.time_ms,
+                    updated_at=change.time_ms,
+                ),
+            )
+            rules = [
+                self._add_strategy(change, applet, resource, rule, f"strategies[{n}].handler")
+                for n, rule in enumerate(strategies)
+            ]
+            return Deployed(applet, resource, rules)
+
+    @command
+    def update_applet(
+        self,
+        applet_id: int,
+        name: str | None = None,
+        wasm_name: str | None = None,
+        module: Module | None = None,
+        strategies: Sequence[tuple[str, str]] | None = None,
+    ) -> Deployed:
+        """Change what is given of an applet; `strategies` replaces all it had.
+
+        A new module is owned by the project's account and starts the instance.
+
+        Raises:
+            AppletNotFoundError: no such applet.
+            AppletNameConflictError: another applet of the project has the name.
+            StrategyConflictError: a pair occurs twice.
+            HandlerNotExportedError: a strategy, given or kept, names a handler the module
+                does not export.
+        """
+        with self.change() as change:
+            applet = change.applet(applet_id)
+            changed: dict[str, Any] = {}
+            if name is not None and name != applet.name:
+                self._refuse_taken_applet_name(change, applet.project_id, name)
+                changed["name"] = name
+            if wasm_name is not None:
+                changed["wasm_name"] = wasm_name
+            if module is None:
+                resource = change.resource(applet.resource_id)
+            else:
+                owner = change.project(applet.project_id).account_id
+                resource = self._resource(change, owner, module)
+                changed |= {
+                    "resource_id": resource.resource_id,
+                    "sha256": resource.sha256,
+                    "state": STARTED,
+                }
+            applet = change.update(self.tables.applets, applet, **changed)
+            rules = self._keep_or_replace(change, applet, resource, strategies)
+            return Deployed(applet, resource, rules)
+
+    @command
+    def remove_applet(self, applet_id: int) -> Applet:
+        """Remove an applet, its instance and its strategies; the resource remains.
+
+        Raises:
+            AppletNotFoundError: no such applet.
+        """
+        with self.change() as change:
+            applet = change.applet(applet_id)
+            for strategy in change.now.strategies_of_applet(applet_id):
+                change.remove(self.tables.strategies, strategy)
+            change.remove(self.tables.applets, applet)
+            return applet
+
+    @command
+    def set_instance_state(self, instance_id: int, state: str) -> Applet:
+        """Start or stop an instance; one that is in that state already is left alone.
+
+        Raises:
+            InstanceNotFoundError: no such instance.
+        """
+        with self.change() as change:
+            applet = change.instance(instance_id)
+            return change.update(self.tables.applets, applet, state=state)
+
+    @command
+    def restart_instance(self, instance_id: int) -> Applet:
+        """Start an instance anew: a change in any case, so that its project takes notice.
+
+        Raises:
+            InstanceNotFoundError: no such instance.
+        """
+        with self.change() as change:
+            applet = change.instance(instance_id)
+            return change.touch(self.tables.applets, applet, state=STARTED)
+
+    @command
+    def create_strategies(
+        self, project_id: int, strategies: Sequence[tuple[int, str, str]]
+    ) -> list[Strategy]:
+        """Create strategies, all or none: applet id, event type and handler of each.
+
+        Raises:
+            ProjectNotFoundError: no such project.
+            AppletNotFoundError: the project has no such applet.
+            StrategyConflictError: one exists already, or is given twice.
+            HandlerNotExportedError: a module does not export the handler.
+        """
+        with self.change() as change:
+            change.project(project_id)
+            created = []
+            for n, (applet_id, event_type, handler) in enumerate(strategies):
+                applet = change.applet_in(project_id, applet_id)
+                resource = change.resource(applet.resource_id)
+                field = f"strategies[{n}].handler"
+                rule = event_type, handler
+                created.append(self._add_strategy(change, applet, resource, rule, field))
+            return created
+
+    @command
+    def update_strategy(
+        self, strategy_id: int, applet_id: int, event_type: str, handler: str
+    ) -> Strategy:
+        """Change a strategy; its applet may be another one of the same project.
+
+        Raises:
+            StrategyNotFoundError: no such strategy.
+            AppletNotFoundError, StrategyConflictError, HandlerNotExportedError: as when
+                it is created.
+        """
+        with self.change() as change:
+            strategy = change.now.strategy(strategy_id)
+            if strategy is None:
+                raise StrategyNotFoundError(what=f"strategy {strategy_id}")
+            applet = change.applet_in(strategy.project_id, applet_id)
+            _refuse_unexported(change.resource(applet.resource_id), handler, "handler")
+            same = change.rule(applet_id, event_type, handler)
+            if same is not None and same.strategy_id != strategy_id:
+                raise _conflict(applet, event_type, handler)
+            return change.update(
+                self.tables.strategies,
+                strategy,
+                applet_id=applet_id,
+                event_type=event_type,
+                handler=handler,
+            )
+
+    @command
+    def remove_strategies(self, project_id: int, strategy_ids: Sequence[int]) -> int:
+        """Remove those of the ids that are strategies of this project; how many were."""
+        with self.change() as change:
+            found = {n: change.now.strategy(n) for n in strategy_ids}
+            own = [s for s in found.values() if s and s.project_id == project_id]
+            for strategy in own:
+                change.remove(self.tables.strategies, strategy)
+            return len(own)
+
+    def _resource(self, change: Change, account_id: int, module: Module) -> Resource:
+        key = to_key(account_id) + bytes.fromhex(module.sha256)
+        found = self.tables.resources.find(change.txn, "resource_contents", key)
+        return found or change.put(
+            self.tables.resources,
+            Resource(
+                resource_id=change.new_id(),
+                account_id=account_id,
+                sha256=module.sha256,
+                md5=module.md5,
+                size=module.size,
+                filename=module.filename,
+                handlers=module.handlers,
+                created_at=change.time_ms,
+                updated_at=change.time_ms,
+            ),
+        )
+
+    def _add_strategy(
+        self,
+        change: Change,
+        applet: Applet,
+        resource: Resource,
+        rule: tuple[str, str],
+        field: str,
+    ) -> Strategy:
+        event_type, handler = rule
+        _refuse_unexported(resource, handler, field)
+        if change.rule(applet.applet_id, event_type, handler) is not None:
+            raise _conflict(applet, event_type, handler)
+        return change.put(
+            self.tables.strategies,
+            Strategy(
+                strategy_id=change.new_id(),
+                project_id=applet.project_id,
+                applet_id=applet.applet_id,
+                event_type=event_type,
+                handler=handler,
+                created_at=change.time_ms,
+                updated_at=change.time_ms,
+            ),
+        )
+
+    def _keep_or_replace(
+        self,
+        change: Change,
+        applet: Applet,
+        resource: Resource,
+        strategies: Sequence[tuple[str, str]] | None,
+    ) -> list[Strategy]:
+        kept = change.now.strategies_of_applet(applet.applet_id)
+        if strategies is None:
+            for strategy in kept:
+                _refuse_unexported(resource, strategy.handler, "file")
+            return kept
+        for strategy in kept:
+            change.remove(self.tables.strategies, strategy)
+        return [
+            self._add_strategy(change, applet, resource, rule, f"strategies[{n}].handler")
+            for n, rule in enumerate(strategies)
+        ]
+
+    def _refuse_taken_applet_name(self, change: Change, project_id: int, name: str) -> None:
+        key = to_key(project_id) + text_key(name)
+        if self.tables.applets.find(change.txn, "applet_names", key):
+            raise AppletNameConflictError(what=f"applet {name}")
+
+
+def _refuse_unexported(resource: Resource, handler: str, field: str) -> None:
+    if handler not in resource.handlers:
+        raise HandlerNotExportedError(
+            field=field, handler=handler, available=", ".join(resource.handlers) or "none"
+        )
+
+
+def _conflict(applet: Applet, event_type: str, handler: str) -> StrategyConflictError:
+    return StrategyConflictError(applet=applet.name, event_type=event_type, handler=handler)

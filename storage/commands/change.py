@@ -1,0 +1,146 @@
+"""What every registry command is made of: one transaction, and the base of the groups.
+
+A command that changes something moves the change counter with it; one that is refused,
+or finds everything as it should be, leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import lmdb
+import msgspec
+
+from fieldbrook.clock import Clock
+from fieldbrook.errors import (
+    AppletNotFoundError,
+    InstanceNotFoundError,
+    ProjectNotFoundError,
+    ResourceNotFoundError,
+)
+from fieldbrook.model import Applet, Project, Record, Resource, Strategy
+from fieldbrook.storage.environment import store_errors
+from fieldbrook.storage.ids import from_key, next_id, to_key
+from fieldbrook.storage.registry_reader import RegistrySnapshot
+from fieldbrook.storage.registry_tables import CHANGES_CELL, LAST_ID_CELL, RegistryTables
+from fieldbrook.storage.table import OpenTable, text_key
+
+if TYPE_CHECKING:
+    Transaction = lmdb.Transaction[bytes]
+
+R = TypeVar("R", bound=Record)
+F = TypeVar("F", bound=Callable[..., Any])
+
+COMMANDS: set[str] = set()
+
+
+def command(method: F) -> F:
+    """Marks a method that clients of the registry may call by its name."""
+    COMMANDS.add(method.__name__)
+    return method
+
+
+class Commands:
+    """A group of commands over one open registry.
+
+    Every command raises `StoreError` when the store refuses the write; nothing of it has
+    happened then. Ownership is not checked here: the gateway decides who may ask.
+    """
+
+    def __init__(
+        self,
+        environment: lmdb.Environment,
+        tables: RegistryTables,
+        clock: Clock,
+        token_key: bytes,
+    ) -> None:
+        self.tables = tables
+        self.token_key = token_key
+        self._environment = environment
+        self._clock = clock
+
+    @contextmanager
+    def change(self) -> Iterator[Change]:
+        """The transaction of one command; it commits when the block ends without an error."""
+        with store_errors(), self._environment.begin(write=True) as txn:
+            change = Change(txn, self.tables, self._clock())
+            yield change
+            change.seal()
+
+
+class Change:
+    """One command in the making: its transaction, what it sees, and whether it did anything."""
+
+    def __init__(self, txn: Transaction, tables: RegistryTables, time_ms: int) -> None:
+        self.txn = txn
+        self.now = RegistrySnapshot(tables, txn)
+        self._tables = tables
+        self.time_ms = time_ms
+        self._changed = False
+
+    def new_id(self) -> int:
+        last = from_key(self.txn.get(LAST_ID_CELL, b"", db=self._tables.meta))
+        given = next_id(last, self.time_ms)
+        self.txn.put(LAST_ID_CELL, to_key(given), db=self._tables.meta)
+        return given
+
+    def put(self, table: OpenTable[R], record: R) -> R:
+        table.put(self.txn, record)
+        self._changed = True
+        return record
+
+    def update(self, table: OpenTable[R], record: R, **fields: Any) -> R:
+        """`record` with other fields; stored only if that makes it another."""
+        if msgspec.structs.replace(record, **fields) == record:
+            return record
+        return self.touch(table, record, **fields)
+
+    def touch(self, table: OpenTable[R], record: R, **fields: Any) -> R:
+        """`record` with other fields and a later `updated_at`, stored in any case."""
+        later = max(self.time_ms, record.updated_at + 1)
+        return self.put(table, msgspec.structs.replace(record, updated_at=later, **fields))
+
+    def remove(self, table: OpenTable[R], record: R) -> None:
+        table.remove(self.txn, record)
+        self._changed = True
+
+    def seal(self) -> None:
+        if self._changed:
+            version = self.now.version() + 1
+            self.txn.put(CHANGES_CELL, to_key(version), db=self._tables.meta)
+
+    def project(self, project_id: int) -> Project:
+        project = self.now.project(project_id)
+        if project is None:
+            raise ProjectNotFoundError(project=project_id)
+        return project
+
+    def applet(self, applet_id: int) -> Applet:
+        applet = self.now.applet(applet_id)
+        if applet is None:
+            raise AppletNotFoundError(applet=applet_id)
+        return applet
+
+    def applet_in(self, project_id: int, applet_id: int) -> Applet:
+        applet = self.applet(applet_id)
+        if applet.project_id != project_id:
+            raise AppletNotFoundError(applet=applet_id)
+        return applet
+
+    def instance(self, instance_id: int) -> Applet:
+        applet = self.now.applet_of_instance(instance_id)
+        if applet is None:
+            raise InstanceNotFoundError(instance=instance_id)
+        return applet
+
+    def resource(self, resource_id: int) -> Resource:
+        resource = self.now.resource(resource_id)
+        if resource is None:
+            raise ResourceNotFoundError(resource=resource_id)
+        return resource
+
+    def rule(self, applet_id: int, event_type: str, handler: str) -> Strategy | None:
+        key = to_key(applet_id) + text_key(event_type, handler)
+        return self._tables.strategies.find(self.txn, "strategy_rules", key)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fieldbrook.errors import ModuleRefusedError
 from fieldbrook.model import Applet
+from fieldbrook.wasm.applet import Host, load_host
 from fieldbrook.wasm.engine import engine_tag, make_engine, start_ticker
-from fieldbrook.wasm.instance import Host, load_host
 from fieldbrook.wasm.limits import Limits
 
 

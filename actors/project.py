@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fieldbrook import clock
@@ -31,6 +31,7 @@ from fieldbrook.actors.frames import (
 from fieldbrook.actors.pool import InstancePool
 from fieldbrook.actors.routing import Routes, Target, build_routes, match
 from fieldbrook.errors import ModuleRefusedError, NodeError, StoreError, to_wire
+from fieldbrook.model import PER_BATCH
 from fieldbrook.process import name_process
 from fieldbrook.settings import Settings
 from fieldbrook.storage import kv
@@ -45,6 +46,7 @@ log = logging.getLogger(__name__)
 BATCH_EVENTS = FRAME_EVENTS
 BATCH_S = 0.020
 BATCH_BYTES = 16 << 20  # of key-value writes that wait in memory for their commit
+TOGETHER_EVENTS = 6  # fewer are as fast in instances of their own (benchmarks/README.md)
 _TICK_S = 0.25
 
 FAILED = -1
@@ -67,6 +69,7 @@ class ProjectWorker:
         self._scopes: dict[int, bytes] = {}
         self._reads: dict[int, Callable[[bytes], bytes | None]] = {}
         self._hosts: dict[int, Host] = {}
+        self._per_batch: frozenset[int] = frozenset()
         self._env: dict[str, str] = {}
         self._written = 0
         self.busy_since = 0.0
@@ -82,6 +85,9 @@ class ProjectWorker:
             project = registry.project(self._project_id)
             self._routes = build_routes(registry.strategies(self._project_id), applets)
         self._modules = {applet.applet_id: applet.sha256 for applet in applets}
+        self._per_batch = frozenset(
+            applet.applet_id for applet in applets if applet.isolation == PER_BATCH
+        )
         self._scopes = {applet_id: kv.scope(applet_id) for applet_id in self._modules}
         self._reads = {applet_id: self._reader_of(s) for applet_id, s in self._scopes.items()}
         self._hosts = {}
@@ -102,10 +108,14 @@ class ProjectWorker:
         for peer, data in round_:
             part: list[EventResult] = []
             batch.append((peer, part))
-            for event in unpack(data):
+            events = unpack(data)
+            at = 0
+            while at < len(events):
                 self.busy_since = now
-                part.append(self._handle(event))
-                size += 1
+                results = self._handle_together(events, at, BATCH_EVENTS - size)
+                part += results or (self._handle(events[at]),)
+                at += len(results) or 1
+                size += len(results) or 1
                 now = time.monotonic()
                 if size >= BATCH_EVENTS or now >= limit or self._written >= BATCH_BYTES:
                     self._finish(batch)
@@ -124,6 +134,35 @@ class ProjectWorker:
             self._store.flush_logs()
         except StoreError as error:
             log.error("project %d: applet log not written: %s", self._project_id, error)
+
+    def _handle_together(
+        self, events: Sequence[WireEvent], at: int, room: int
+    ) -> Sequence[EventResult]:
+        """Results of the events from `at` on that could share an instance, often none."""
+        if not self._per_batch:
+            return ()
+        event_type = events[at][0]
+        targets = match(self._routes, event_type)
+        if len(targets) != 1 or targets[0].applet_id not in self._per_batch:
+            return ()
+        target = targets[0]
+        end = at + 1
+        limit = min(len(events), at + room)
+        while end < limit and events[end][0] == event_type:
+            end += 1
+        if end - at < TOGETHER_EVENTS or not target.started:
+            return ()
+        together = events[at:end]
+        read = self._reads[target.applet_id]
+        runs = [Run(event[3], event_type, self._env, read) for event in together]
+        try:
+            outcomes = self._host(target.applet_id).run_batch(target.handler, runs)
+        except ModuleRefusedError:
+            return ()
+        return [
+            (self._settle(target, event, run, code, error),)
+            for event, run, (code, error) in zip(together, runs, outcomes, strict=False)
+        ]
 
     def _handle(self, event: WireEvent) -> EventResult:
         targets = match(self._routes, event[0])
@@ -144,17 +183,25 @@ class ProjectWorker:
         applet_id = target.applet_id
         run = Run(event[3], event[0], self._env, self._reads[applet_id])
         try:
-            host = self._hosts.get(applet_id)
-            if host is None:
-                host = self._pool.host(applet_id, self._modules[applet_id])
-                self._hosts[applet_id] = host
-            code, error = host.run(target.handler, run)
+            code, error = self._host(applet_id).run(target.handler, run)
         except ModuleRefusedError as refused:
             code, error = FAILED, str(refused)
+        return self._settle(target, event, run, code, error)
+
+    def _host(self, applet_id: int) -> Host:
+        host = self._hosts.get(applet_id)
+        if host is None:
+            host = self._pool.host(applet_id, self._modules[applet_id])
+            self._hosts[applet_id] = host
+        return host
+
+    def _settle(
+        self, target: Target, event: WireEvent, run: Run, code: int, error: str
+    ) -> HandlerResult:
         if error:
             run.logs.append((LOG_ERROR, SOURCE_TASK, f"{target.handler}: {error}"))
         elif run.writes:
-            scope, overlay = self._scopes[applet_id], self._store.overlay
+            scope, overlay = self._scopes[target.applet_id], self._store.overlay
             for key, value in run.writes.items():
                 overlay[kv.stored_key(scope, key)] = value
                 self._written += len(value)

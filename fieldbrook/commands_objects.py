@@ -118,8 +118,20 @@ def applet() -> None:
     help="Run HANDLER for events of TYPE; may be repeated. A new applet without any gets "
     "DEFAULT=start.",
 )
+@click.option(
+    "--isolation",
+    type=click.Choice(["event", "batch"]),
+    help="A fresh instance for every event, or one for events that arrive together, which is "
+    "faster but lets an event find in memory what others left there.  [default: event]",
+)
 @shared_options
-def applet_deploy(project_: str, file: Path, name: str | None, strategies: tuple[str, ...]) -> None:
+def applet_deploy(
+    project_: str,
+    file: Path,
+    name: str | None,
+    strategies: tuple[str, ...],
+    isolation: str | None,
+) -> None:
     """Deploy a module (.wasm, or .wat text).
 
     An applet of that name is updated: its data stays, and its strategies stay too unless
@@ -131,6 +143,8 @@ def applet_deploy(project_: str, file: Path, name: str | None, strategies: tuple
     info: dict[str, Any] = {"appletName": name, "wasmName": file.name}
     if strategies:
         info["strategies"] = [_strategy(text) for text in strategies]
+    if isolation:
+        info["isolation"] = isolation.upper()
     try:
         upload = Upload(file.name, file.read_bytes())
     except OSError as error:

@@ -15,6 +15,9 @@ DEFAULT_HANDLER = "start"
 ADMIN, DEVELOPER = "ADMIN", "DEVELOPER"
 ENABLED, DISABLED = "ENABLED", "DISABLED"
 STARTED, STOPPED = "STARTED", "STOPPED"
+# An instance per event, or one for as many events as arrive together: faster, but an event
+# may find in memory what others left there.
+PER_EVENT, PER_BATCH = "EVENT", "BATCH"
 
 
 class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -60,7 +63,10 @@ class Resource(Record, frozen=True, kw_only=True):
 
 
 class Applet(Record, frozen=True, kw_only=True):
-    """A module in a project, with its one instance (the state events meet)."""
+    """A module in a project, with its one instance (the state events meet).
+
+    `isolation` is PER_EVENT or PER_BATCH.
+    """
 
     applet_id: int
     project_id: int
@@ -70,6 +76,7 @@ class Applet(Record, frozen=True, kw_only=True):
     instance_id: int
     sha256: str
     state: str = STARTED
+    isolation: str = PER_EVENT
 
 
 class Strategy(Record, frozen=True, kw_only=True):

@@ -22,9 +22,9 @@ from pathlib import Path
 
 from fieldbrook.errors import ModuleRefusedError
 from fieldbrook.process import die_with_parent
+from fieldbrook.wasm.applet import AppletHost
 from fieldbrook.wasm.engine import engine_tag, make_compiler, make_engine, raw_available
 from fieldbrook.wasm.files import remove_temporary, write_atomically
-from fieldbrook.wasm.instance import AppletHost
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import ModuleReport, compile_module, to_binary
 

@@ -63,8 +63,8 @@ def make_config() -> wasmtime.Config:
     config.epoch_interruption = True
     # A compile in a forked process hangs if its parent compiled in parallel before.
     config.parallel_compilation = False
-    # Nothing that `Limits` cannot bound: one memory, 32 bits, of one thread, no collector.
-    config.wasm_multi_memory = False
+    # Nothing that `Limits` cannot bound: 32 bits, of one thread, no collector. Several
+    # memories are for the glue of `batch`; `module` refuses applets that have them.
     config.wasm_memory64 = False
     config.wasm_threads = False
     config.wasm_gc = False
@@ -138,4 +138,4 @@ def engine_tag() -> str:
     A processor with other features is not in it: wasmtime itself refuses such code, and
     then it is compiled again.
     """
-    return f"wasmtime-{version('wasmtime')}-{platform.machine()}-1"
+    return f"wasmtime-{version('wasmtime')}-{platform.machine()}-2"

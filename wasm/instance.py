@@ -10,10 +10,8 @@ store is never used again after its run.
 from __future__ import annotations
 
 import ctypes
-import logging
 import struct
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import wasmtime
@@ -21,26 +19,12 @@ from wasmtime import _ffi
 
 from fieldbrook.errors import ModuleRefusedError
 from fieldbrook.wasm import abi, raw
-from fieldbrook.wasm.engine import Engine, deadline_ticks, raw_available, start_ticker
-from fieldbrook.wasm.files import write_atomically
+from fieldbrook.wasm.engine import Engine, deadline_ticks, start_ticker
 from fieldbrook.wasm.host import bind
 from fieldbrook.wasm.host.guest import Guest, exit_text, trap_reason
 from fieldbrook.wasm.limits import PAGE_BYTES, Limits
-from fieldbrook.wasm.module import (
-    ModuleReport,
-    compile_module,
-    examine,
-    func_type,
-    imported,
-    load_compiled,
-    to_binary,
-)
-from fieldbrook.wasm.reference import ReferenceHost
-from fieldbrook.wasm.run import Host, Run
-
-__all__ = ["AppletHost", "Host", "load_host"]
-
-log = logging.getLogger(__name__)
+from fieldbrook.wasm.module import ModuleReport, func_type, imported
+from fieldbrook.wasm.run import Run
 
 _NEGATIVE, _MODULUS = 1 << 31, 1 << 32
 _VIEWS_LIMIT = 64
@@ -50,9 +34,12 @@ _store_u32 = struct.Struct("<I").pack_into
 _NO_MEMORY = memoryview(bytearray())
 
 
-class _RawGuest(Guest):
-    """The instance under way. A memory never moves and never shrinks, so its size when it
-    was last asked is a safe lower bound, and a view of a pool slot can be kept."""
+class RawGuest(Guest):
+    """The instance under way, one for each run.
+
+    A memory never moves and never shrinks, so its size when it was last asked is a safe
+    lower bound, and a view of a pool slot can be kept.
+    """
 
     # More attributes than a plain object keeps inline; slots are 5 % of a run.
     __slots__ = (
@@ -244,15 +231,18 @@ class _RawGuest(Guest):
             raw.caller_export_get(caller, b"alloc", 5, self._alloc_at)
         self._bound_to(self._context)
 
-    def _bound_to(self, context: int) -> None:
-        base: int = raw.memory_data(context, self._memory_export)
+    def _view(self, base: int) -> memoryview:
+        """The whole of a memory of the pool, for good: only its size is to be checked."""
         view = self._views.get(base)
         if view is None:
             if len(self._views) >= _VIEWS_LIMIT:
                 self._views.clear()
             view = memoryview(self._view_type.from_address(base)).cast("B")
             self._views[base] = view
-        self._memory = view
+        return view
+
+    def _bound_to(self, context: int) -> None:
+        self._memory = self._view(raw.memory_data(context, self._memory_export))
         self._can_alloc = self._exports_alloc
         self._size = self._minimum
         self._bound = True
@@ -285,23 +275,34 @@ class _RawGuest(Guest):
         return abi.FAILED, self.ended or reason
 
     def _link(self, module: wasmtime.Module) -> wasmtime.InstancePre:
+        linker = self._linker()
+        functions = bind(self)
+        for signature in imported(module):
+            self._define(linker, signature, functions[signature])
+        return self._prepare(linker, module)
+
+    def _linker(self) -> wasmtime.Linker:
         linker = wasmtime.Linker(self._engine)
         linker.allow_shadowing = True
         if self._wasi:
             linker.define_wasi()
-        linker_at = raw.address(linker.ptr())
-        functions = bind(self)
-        for signature in imported(module):
-            callback = raw.CALLBACK(self._callback(signature, functions[signature]))
-            kind = func_type(signature)
-            self._callbacks.append(callback)
-            space, name = signature.module.encode(), signature.name.encode()
-            error = raw.linker_define(
-                *(linker_at, space, len(space), name, len(name)),
-                *(raw.address(kind.ptr()), raw.address(callback), None, None),
-            )
-            if error:
-                raise ModuleRefusedError(reason=trap_reason(raw.take_error(error)[1]))
+        return linker
+
+    def _define(
+        self, linker: wasmtime.Linker, signature: abi.Signature, function: Callable[..., Any]
+    ) -> None:
+        callback = raw.CALLBACK(self._callback(signature, function))
+        kind = func_type(signature)
+        self._callbacks.append(callback)
+        space, name = signature.module.encode(), signature.name.encode()
+        error = raw.linker_define(
+            *(raw.address(linker.ptr()), space, len(space), name, len(name)),
+            *(raw.address(kind.ptr()), raw.address(callback), None, None),
+        )
+        if error:
+            raise ModuleRefusedError(reason=trap_reason(raw.take_error(error)[1]))
+
+    def _prepare(self, linker: wasmtime.Linker, module: wasmtime.Module) -> wasmtime.InstancePre:
         try:
             return linker.instantiate_pre(module)
         except wasmtime.WasmtimeError as error:
@@ -393,73 +394,3 @@ class _RawGuest(Guest):
             # Nothing may leave a callback: ctypes would print it and let the guest go on.
             self.pending = self.pending or second
             return raw.trap_new(b"host error", 10)  # type: ignore[no-any-return]
-
-
-class AppletHost:
-    """One applet, linked to its host functions; an instance of its own for every run."""
-
-    def __init__(self, engine: Engine, compiled: Path | wasmtime.Module, limits: Limits) -> None:
-        """Load a compiled module and link it.
-
-        Args:
-            engine: from `make_engine` with the same limits; its ticker is started.
-            compiled: a module of that engine, or a file that `compile` wrote. The file is
-                native code: whoever can write it can do anything.
-            limits: budgets of each run.
-
-        Raises:
-            ModuleRefusedError: the code is of another wasmtime, or does not link.
-            OSError: the file cannot be read.
-        """
-        module = load_compiled(engine, compiled) if isinstance(compiled, Path) else compiled
-        report = examine(module, engine, limits)
-        self._handlers = report.handlers
-        self._names = {name: (name.encode(), len(name.encode())) for name in self._handlers}
-        self._guest = _RawGuest(engine, module, report, limits)
-
-    @property
-    def handlers(self) -> tuple[str, ...]:
-        """The names `run` accepts."""
-        return self._handlers
-
-    def run(self, handler: str, run: Run) -> tuple[int, str]:
-        """See `Host.run`."""
-        name = self._names.get(handler)
-        if name is None:
-            return abi.FAILED, abi.NOT_EXPORTED
-        return self._guest.execute(*name, run)
-
-    def close(self) -> None:
-        """Release the module."""
-        self._guest.close()
-
-
-def load_host(engine: Engine, cwasm: Path, wasm: Path, limits: Limits) -> Host:
-    """The host of a module that `compile` wrote.
-
-    Code that this wasmtime refuses, or that is not there, is made again from the module
-    and put in its place. Without the raw functions it is the reference host, ten times
-    slower.
-
-    Raises:
-        ModuleRefusedError: the module cannot run here.
-        OSError: neither of both files can be read.
-    """
-    try:
-        module = load_compiled(engine, cwasm)
-    except (ModuleRefusedError, FileNotFoundError) as error:
-        log.info("module %s is compiled again: %s", wasm.name, error)
-        module = _compile_again(engine, cwasm, wasm, limits)
-    if raw_available():
-        return AppletHost(engine, module, limits)
-    log.warning("applets run slowly: wasmtime's library lacks %s", ", ".join(raw.missing))
-    return ReferenceHost(engine, module, limits)
-
-
-def _compile_again(engine: Engine, cwasm: Path, wasm: Path, limits: Limits) -> wasmtime.Module:
-    module, _ = compile_module(engine, to_binary(wasm.read_bytes()), limits)
-    try:
-        write_atomically(cwasm, bytes(module.serialize()))
-    except OSError as error:
-        log.warning("%s is not kept: %s", cwasm.name, error.strerror)
-    return module

@@ -15,6 +15,7 @@ from fieldbrook.wasm.limits import PAGE_BYTES, Limits
 
 _MAGIC = b"\0asm"
 _CORE_VERSION = b"\x01\0\0\0"
+_MEMORY_SECTION = 5
 _LETTERS = {"i32": "i", "i64": "l", "f32": "f", "f64": "d"}
 _TYPES = {letter: name for name, letter in _LETTERS.items()}
 _LISTED_LIMIT = 20
@@ -84,9 +85,34 @@ def compile_module(
         module = wasmtime.Module(engine, wasm)
     except wasmtime.WasmtimeError as error:
         raise ModuleRefusedError(reason=f"not a valid module: {_brief(error)}") from error
+    if _memories(wasm) > 1:
+        raise ModuleRefusedError(reason="it has more than one memory")
     report = examine(module, engine, limits)
     _link(module, engine)
     return module, report
+
+
+def _memories(wasm: bytes) -> int:
+    """How many memories a valid module defines; those it keeps to itself are in no list."""
+    at = len(_MAGIC) + len(_CORE_VERSION)
+    while at < len(wasm):
+        section = wasm[at]
+        size, at = _leb128(wasm, at + 1)
+        if section == _MEMORY_SECTION:
+            return _leb128(wasm, at)[0]
+        at += size
+    return 0
+
+
+def _leb128(data: bytes, at: int) -> tuple[int, int]:
+    """An unsigned number of a module, and the place behind it."""
+    number = shift = 0
+    while True:
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return number, at
 
 
 def load_compiled(engine: Engine, cwasm: Path) -> wasmtime.Module:

@@ -7,7 +7,7 @@ lacks what the fast path needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -204,6 +204,10 @@ class ReferenceHost:
         if handler not in self._handlers:
             return abi.FAILED, abi.NOT_EXPORTED
         return self._guest.execute(handler, run)
+
+    def run_batch(self, handler: str, runs: Sequence[Run]) -> list[tuple[int, str]]:
+        """See `Host.run_batch`: here every run has an instance of its own."""
+        return []
 
     def close(self) -> None:
         """Release the module."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 
@@ -53,6 +53,19 @@ class Host(Protocol):
 
         Raises:
             NodeError: what `run.read` raised; nothing of the run may be kept but its logs.
+        """
+        ...
+
+    def run_batch(self, handler: str, runs: Sequence[Run]) -> list[tuple[int, str]]:
+        """Run one handler over several events in one instance, as many as go well.
+
+        For applets that allow it: an event may find what earlier ones left in the
+        instance. Each has budgets of its own and sees what earlier ones wrote.
+
+        Returns:
+            Codes and empty texts of the first runs. The next one, if any, left no trace
+            and is to be given to `run`: it failed here, did not fit or came too late, and
+            only an instance of its own tells what is its own fault.
         """
         ...
 

@@ -11,7 +11,7 @@ import os
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -63,6 +63,7 @@ class AppletInfo(msgspec.Struct, frozen=True, kw_only=True):
     wasm_name: Text = msgspec.field(name="wasmName", default="")
     wasm_md5: Text = msgspec.field(name="wasmMd5", default="")
     strategies: list[RuleDraft] = msgspec.field(default_factory=list)
+    isolation: Literal["EVENT", "BATCH"] = "EVENT"
 
 
 class AppletChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +73,7 @@ class AppletChange(msgspec.Struct, frozen=True, kw_only=True):
     wasm_name: Text = msgspec.field(name="wasmName", default="")
     wasm_md5: Text = msgspec.field(name="wasmMd5", default="")
     strategies: list[RuleDraft] = msgspec.field(default_factory=list)
+    isolation: Literal["EVENT", "BATCH"] | None = None
 
 
 class ListApplets(Paging, frozen=True, kw_only=True):
@@ -101,6 +103,7 @@ async def create_applet(call: Call[AppletInfo, None]) -> Json:
         size=module.size,
         handlers=module.handlers,
         strategies=_pairs(info.strategies) or [_default_rule(module.handlers)],
+        isolation=info.isolation,
     )
     return deployed_json(deployed.applet, deployed.resource, deployed.strategies)
 
@@ -118,6 +121,7 @@ async def update_applet(call: Call[AppletChange, None]) -> Json:
         wasm_name=change.wasm_name or None,
         module=None if module is None else msgspec.to_builtins(module),
         strategies=_pairs(change.strategies) or None,
+        isolation=change.isolation,
     )
     return deployed_json(deployed.applet, deployed.resource, deployed.strategies)
 

@@ -90,6 +90,7 @@ def applet_json(applet: Applet) -> Json:
         "resourceID": str(applet.resource_id),
         "name": applet.name,
         "wasmName": applet.wasm_name,
+        "isolation": applet.isolation,
         **_times(applet),
     }
 

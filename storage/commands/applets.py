@@ -14,7 +14,7 @@ from fieldbrook.errors import (
     StrategyConflictError,
     StrategyNotFoundError,
 )
-from fieldbrook.model import STARTED, Applet, Resource, Strategy
+from fieldbrook.model import PER_EVENT, STARTED, Applet, Resource, Strategy
 from fieldbrook.storage.commands.change import Change, Commands, command
 from fieldbrook.storage.ids import to_key
 from fieldbrook.storage.table import text_key
@@ -54,6 +54,7 @@ class AppletCommands(Commands):
         size: int,
         handlers: list[str],
         strategies: Sequence[tuple[str, str]],
+        isolation: str = PER_EVENT,
     ) -> Deployed:
         """Create an applet, its started instance and its strategies in one.
 
@@ -84,6 +85,7 @@ class AppletCommands(Commands):
                     wasm_name=wasm_name,
                     instance_id=change.new_id(),
                     sha256=resource.sha256,
+                    isolation=isolation,
                     created_at=change.time_ms,
                     updated_at=change.time_ms,
                 ),
@@ -102,6 +104,7 @@ class AppletCommands(Commands):
         wasm_name: str | None = None,
         module: Module | None = None,
         strategies: Sequence[tuple[str, str]] | None = None,
+        isolation: str | None = None,
     ) -> Deployed:
         """Change what is given of an applet; `strategies` replaces all it had.
 
@@ -122,6 +125,8 @@ class AppletCommands(Commands):
                 changed["name"] = name
             if wasm_name is not None:
                 changed["wasm_name"] = wasm_name
+            if isolation is not None:
+                changed["isolation"] = isolation
             if module is None:
                 resource = change.resource(applet.resource_id)
             else:

@@ -165,10 +165,15 @@ class RunningNode:
         return answer.json
 
     def upload(
-        self, project: str, module: bytes, name: str = "applet", strategies: object = None
+        self,
+        project: str,
+        module: bytes,
+        name: str = "applet",
+        strategies: object = None,
+        **more: object,
     ) -> Answer:
         """POST an applet as a multipart form."""
-        info: dict[str, object] = {"appletName": name, "wasmName": f"{name}.wasm"}
+        info: dict[str, object] = {"appletName": name, "wasmName": f"{name}.wasm", **more}
         if strategies is not None:
             info["strategies"] = strategies
         mark = "----fieldbrook"

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from fieldbrook.wasm import abi
+from fieldbrook.wasm.applet import AppletHost, load_host
 from fieldbrook.wasm.compile import compile_in_child
 from fieldbrook.wasm.engine import engine_tag, make_engine
-from fieldbrook.wasm.instance import load_host
 from fieldbrook.wasm.limits import Limits
-from fieldbrook.wasm.module import check
+from fieldbrook.wasm.module import check, compile_module, to_binary
+from fieldbrook.wasm.reference import ReferenceHost
 from fieldbrook.wasm.run import Host, Run
 from tests.integration.nodes import RunningNode
 from tests.tools import require_tool
@@ -124,6 +125,47 @@ def test_the_lock_file_names_no_place_to_download_from() -> None:
     packages = {name: package for name, package in lock["packages"].items() if name}
     assert all("resolved" not in package for package in packages.values())
     assert all(package["integrity"] for package in packages.values())
+
+
+_PAYLOADS = (b"", b"21.5", b'{"device": "d1", "celsius": 31.5}', b"\xff\x00\xfe", b"x" * 5_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "handler"),
+    [
+        ("counter", "start"),
+        ("checksum", "start"),
+        ("checksum", "fail"),
+        ("thermostat", "start"),
+        ("thermostat", "reset"),
+    ],
+)
+def test_every_example_does_the_same_on_every_host(
+    name: str, handler: str, module_of: Callable[[str], Path]
+) -> None:
+    engine = make_engine(LIMITS)
+    module, _ = compile_module(engine, to_binary(module_of(name).read_bytes()), LIMITS)
+    reference, raw = ReferenceHost(engine, module, LIMITS), AppletHost(engine, module, LIMITS)
+
+    def perform(run_all: Callable[[list[Run]], list[tuple[int, str]]]) -> object:
+        store: dict[bytes, bytes] = {}
+        runs = [Run(payload, read=store.get) for payload in _PAYLOADS * 3]
+        left = []
+        while runs:
+            outcomes = run_all(runs)
+            for outcome, run in zip(outcomes, runs, strict=False):
+                left.append((outcome, run.writes, run.logs))
+                if not outcome[1]:
+                    store.update(run.writes)
+            runs = runs[len(outcomes) :]
+        return left, store
+
+    expected = perform(lambda runs: [reference.run(handler, runs[0])])
+    assert perform(lambda runs: [raw.run(handler, runs[0])]) == expected
+    together = perform(lambda runs: raw.run_batch(handler, runs) or [raw.run(handler, runs[0])])
+    assert together == expected
+    raw.close()
+    reference.close()
 
 
 # ---------------------------------------------------------------- counter

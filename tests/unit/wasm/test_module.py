@@ -156,7 +156,6 @@ def test_a_memory_that_starts_over_the_limit_is_refused() -> None:
     [
         '(memory (export "memory") i64 1)',
         '(memory (export "memory") 1 2 shared)',
-        '(memory (export "memory") 1) (memory 1)',
     ],
 )
 def test_a_memory_that_the_host_cannot_bound_is_refused(memory: str) -> None:
@@ -178,3 +177,9 @@ def test_no_damaged_module_raises_anything_but_a_refusal(data: st.DataObject) ->
         binary[at] = data.draw(st.integers(0, 255))
     with suppress(ModuleRefusedError):
         assert check(bytes(binary), LIMITS).handlers
+
+
+@pytest.mark.parametrize("before", ["", "(table 200 funcref)", "(type (func)) (table 1 funcref)"])
+def test_a_second_memory_is_refused_although_nobody_sees_it(before: str) -> None:
+    memories = '(memory (export "memory") 1) (memory 1)'
+    assert refusal(f"(module {before} {memories} {START})") == "it has more than one memory"

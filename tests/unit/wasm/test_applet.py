@@ -14,6 +14,7 @@ import wasmtime
 
 from fieldbrook.errors import ModuleRefusedError
 from fieldbrook.wasm import raw
+from fieldbrook.wasm.applet import AppletHost, load_host
 from fieldbrook.wasm.engine import (
     Engine,
     engine_tag,
@@ -22,7 +23,6 @@ from fieldbrook.wasm.engine import (
     raw_available,
     start_ticker,
 )
-from fieldbrook.wasm.instance import AppletHost, load_host
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import compile_module, to_binary
 from fieldbrook.wasm.reference import ReferenceHost

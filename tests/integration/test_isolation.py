@@ -1,0 +1,63 @@
+"""Applets that let events share an instance, behind the real port."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.integration.applets import TALLY
+from tests.integration.nodes import RunningNode, flood, message
+
+STRATEGIES = [{"eventType": name.upper(), "handler": name} for name in ("start", "echo", "fail")]
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    running = RunningNode(tmp_path_factory.mktemp("isolation") / "n")
+    running.log_in()
+    yield running
+    running.stop()
+
+
+def batch(publisher: Any, types: list[str]) -> dict[str, Any]:
+    return {"events": [message(publisher, b"%d" % n, name) for n, name in enumerate(types)]}
+
+
+def test_events_of_a_batch_in_one_instance_are_each_counted_and_answered(
+    node: RunningNode,
+) -> None:
+    node.create_project("shared")
+    applet = node.deploy("shared", TALLY, strategies=STRATEGIES, isolation="BATCH")
+    assert applet["isolation"] == "BATCH"
+    publisher = node.add_publisher("shared", "d")
+    types = [*["START"] * 60, *["FAIL"] * 3, *["ECHO"] * 9, *["START"] * 28]
+    answer = node.send("shared", batch(publisher, types))
+    assert answer.status == 201
+    codes = [item["wasmResults"][0]["code"] for item in answer.json]
+    assert codes == [-1 if name == "FAIL" else 0 for name in types]
+    assert node.count("shared", applet["appletID"]) == 88
+    assert node.kv("shared", applet["appletID"], b"last") == b"71"
+
+
+def test_a_flood_of_single_events_in_shared_instances_is_counted_exactly(
+    node: RunningNode,
+) -> None:
+    node.create_project("flood")
+    applet = node.deploy("flood", TALLY, strategies=STRATEGIES, isolation="BATCH")
+    publisher = node.add_publisher("flood", "d")
+    body = json.dumps(message(publisher, b"x", "START")).encode()
+    assert flood(node.http_port, "flood", body, 5_000, connections=32) == 5_000
+    assert node.count("flood", applet["appletID"]) == 5_000
+
+
+def test_isolation_is_what_was_said_last_and_one_of_two_words(node: RunningNode) -> None:
+    node.create_project("words")
+    applet = node.deploy("words", TALLY)
+    assert applet["isolation"] == "EVENT"
+    answer = node.upload("words", TALLY, "other", isolation="PLANET")
+    assert answer.status == 400
+    assert "info.isolation" in str(answer.json["fields"]) or "isolation" in str(
+        answer.json["fields"]
+    )

@@ -153,7 +153,7 @@ class Supervisor(NodeActor):
         self._settings: Settings = boot.settings
         self._run_dir: Path = boot.run_dir
         self._waiting_for_boot = sender
-        parts = [REGISTRY, *(f"http:{n}" for n in range(boot.settings.http_gateways)), "mqtt:0"]
+        parts = [REGISTRY, *(f"http:{n}" for n in range(boot.settings.http_processes)), "mqtt:0"]
         for part in parts:
             self._children[part] = Child(part)
         self._start(self._children[REGISTRY])

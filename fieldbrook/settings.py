@@ -57,7 +57,9 @@ class Settings(BaseSettings):
     mqtt_port: Port = Field(1883, description="the embedded broker")
     dashboard_bind: str = Field("127.0.0.1", min_length=1, description="address of the dashboard")
     dashboard_port: Port = Field(3000, description="the dashboard")
-    http_gateways: int = Field(1, ge=1, le=64, description="processes that serve http_port")
+    http_gateways: int = Field(
+        0, ge=0, le=64, description="processes that serve http_port; 0 = one for every two cores"
+    )
     mqtt_broker: Text = Field(None, description="host:port of an external broker")
     mqtt_username: Text = Field(None, description="at the external broker")
     mqtt_password: Text = Field(None, repr=False, description="at the external broker")
@@ -80,6 +82,18 @@ class Settings(BaseSettings):
     )
     log_level: LogLevel = Field("INFO", description="least important records that are logged")
     log_format: Literal["text", "json"] = Field("text", description="of the node's own log")
+
+    @property
+    def http_processes(self) -> int:
+        """How many processes serve `http_port`: as set, else one for every two cores this
+        process may use. The other cores are for the projects."""
+        if self.http_gateways:
+            return self.http_gateways
+        if hasattr(os, "sched_getaffinity"):
+            cores = len(os.sched_getaffinity(0))
+        else:
+            cores = os.cpu_count() or 1
+        return max(1, cores // 2)
 
     @field_validator("mqtt_broker")
     @classmethod

@@ -122,7 +122,7 @@ class HttpGateway(GatewayActor):
         application = self._application(events, token_key)
         self._server = self._tornado(application)
         self._front = FrontTable(events, settings.body_limit_bytes, self._hand_over)
-        listening = bind(settings.bind, settings.http_port, shared=settings.http_gateways > 1)
+        listening = bind(settings.bind, settings.http_port, shared=settings.http_processes > 1)
         self._listener = await self.loop.create_server(
             self._front.connection, sock=listening, backlog=_BACKLOG
         )

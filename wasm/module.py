@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -239,14 +239,14 @@ def _import_problems(module: wasmtime.Module, engine: Engine) -> Iterator[str]:
     known: dict[tuple[str, str], list[_Type]] = {}
     for signature in abi.SIGNATURES:
         known.setdefault((signature.module, signature.name), []).append(_type_of(signature))
-    linker = wasmtime.Linker(engine)
-    linker.define_wasi()
-    store = wasmtime.Store(engine)
+    library_types = _library_types(engine) if _imports_wasi(module) else None
     unknown: list[str] = []
     for item in module.imports:
         name = item.name or ""
         label = f"{item.module}.{name}"
-        types = known.get((item.module, name)) or _library_types(linker, store, item.module, name)
+        types = known.get((item.module, name))
+        if not types and item.module == abi.WASI_MODULE and library_types:
+            types = library_types(name)
         if not types:
             unknown.append(label)
         elif not isinstance(item.type, wasmtime.FuncType):
@@ -260,16 +260,20 @@ def _import_problems(module: wasmtime.Module, engine: Engine) -> Iterator[str]:
         yield f"unknown imports: {', '.join(listed)}"
 
 
-def _library_types(
-    linker: wasmtime.Linker, store: wasmtime.Store, module: str, name: str
-) -> list[_Type]:
-    if module != abi.WASI_MODULE:
-        return []
-    try:
-        found = linker.get(store, module, name)
-    except wasmtime.WasmtimeError:
-        return []
-    return [_letters(found.type(store))] if isinstance(found, wasmtime.Func) else []
+def _library_types(engine: Engine) -> Callable[[str], list[_Type]]:
+    """The types of WASI functions by name. Linking WASI costs a process 2 MiB."""
+    linker = wasmtime.Linker(engine)
+    linker.define_wasi()
+    store = wasmtime.Store(engine)
+
+    def types(name: str) -> list[_Type]:
+        try:
+            found = linker.get(store, abi.WASI_MODULE, name)
+        except wasmtime.WasmtimeError:
+            return []
+        return [_letters(found.type(store))] if isinstance(found, wasmtime.Func) else []
+
+    return types
 
 
 def _link(module: wasmtime.Module, engine: Engine) -> None:

@@ -37,7 +37,7 @@ NODE_OPTIONS = {
     "mqtt_port": "Port of the embedded broker [default: 1883].",
     "dashboard_bind": "Address of the dashboard [default: 127.0.0.1].",
     "dashboard_port": "Port of the dashboard [default: 3000].",
-    "http_gateways": "Processes that serve the HTTP port; 0 = one for every two cores [default: 0].",
+    "http_gateways": "Processes that serve the HTTP port; 0 = one per two cores [default: 0].",
     "mqtt_broker": "HOST:PORT of an external broker instead of the embedded one.",
     "mqtt_username": "User at the external broker.",
     "token_lifetime_s": "Seconds a login lasts [default: 3600].",

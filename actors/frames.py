@@ -3,7 +3,8 @@
 A frame is a little-endian u32 length and that many bytes of msgpack. A gateway sends
 frames of events, at most `CREDIT` unanswered ones; the server answers each in order, and
 may answer one in parts: an answer is a list of results for the next events of the oldest
-unanswered frame. The registry's commands travel the same way.
+unanswered frame. The registry's commands travel the same way, and so does what a project's
+handlers have sent: a frame that is a map asks for it (see `TAKE`).
 """
 
 from __future__ import annotations
@@ -39,6 +40,13 @@ HandlerResult = tuple[int, int, str]
 EventResult = tuple[HandlerResult, ...] | tuple[str, dict[str, str | int]]
 """One result per handler that ran (none matched: empty), or an error as `errors.to_wire`
 gives it when the node could not do its part."""
+
+TAKE, AFTER, DONE = "take", "after", "done"
+"""Keys of a request for outbox entries: how many, above which number, and the numbers of those
+that have been delivered.
+The answer is a list of `(number, kind, target, body, event id)`, oldest first."""
+
+WireEntry = tuple[int, str, str, bytes, str]
 
 WireEvent = tuple[str, int, str, bytes, int]
 """Event type, publisher id, event id, payload, received at (Unix ms)."""

@@ -92,6 +92,14 @@ class RouteTo:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeOutbox:
+    """The project at this socket has sent something: take it and deliver it."""
+
+    project_id: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unreachable:
     """A project does not come up: refuse what waits for it."""
 
@@ -141,6 +149,14 @@ class Activate:
 @dataclass(frozen=True, slots=True)
 class Idle:
     """A project has had no event for the idle time."""
+
+    project_id: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A project's handlers have sent something that waits in its outbox."""
 
     project_id: int
     generation: int

@@ -14,12 +14,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from fieldbrook import clock
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address, NodeActor
 from fieldbrook.actors.frames import (
+    AFTER,
+    DONE,
     FRAME_EVENTS,
+    TAKE,
     EventResult,
     FrameServer,
     HandlerResult,
@@ -30,16 +34,18 @@ from fieldbrook.actors.frames import (
 )
 from fieldbrook.actors.pool import InstancePool
 from fieldbrook.actors.routing import Routes, Target, build_routes, match
+from fieldbrook.actors.surroundings import ProjectSurroundings
 from fieldbrook.errors import ModuleRefusedError, NodeError, StoreError, to_wire
 from fieldbrook.model import PER_BATCH
 from fieldbrook.process import name_process
 from fieldbrook.settings import Settings
 from fieldbrook.storage import kv
-from fieldbrook.storage.project_store import LogRow, ProjectStore, store_path
+from fieldbrook.storage.outbox import API, MQTT, OutboxEntry
+from fieldbrook.storage.project_store import LogRow, MetricRow, ProjectStore, store_path
 from fieldbrook.storage.registry import RegistryReader
 from fieldbrook.wasm.abi import LOG_ERROR, SOURCE_TASK
 from fieldbrook.wasm.limits import Limits
-from fieldbrook.wasm.run import Host, Run
+from fieldbrook.wasm.run import ApiCall, Effect, Host, Message, Metric, Run
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +53,7 @@ BATCH_EVENTS = FRAME_EVENTS
 BATCH_S = 0.020
 BATCH_BYTES = 16 << 20  # of key-value writes that wait in memory for their commit
 TOGETHER_EVENTS = 6  # fewer are as fast in instances of their own (benchmarks/README.md)
+TAKE_LIMIT = 256  # outbox entries in one answer
 _TICK_S = 0.25
 
 FAILED = -1
@@ -57,12 +64,19 @@ class ProjectWorker:
     """What the data thread does, free of actors and threads."""
 
     def __init__(
-        self, project_id: int, reader: RegistryReader, store: ProjectStore, pool: InstancePool
+        self,
+        project_id: int,
+        reader: RegistryReader,
+        store: ProjectStore,
+        pool: InstancePool,
+        api_hosts: Sequence[str] = (),
+        tell: Callable[[], None] = lambda: None,
     ) -> None:
         self._project_id = project_id
         self._reader = reader
         self._store = store
         self._pool = pool
+        self._tell = tell
         self._version = -1
         self._routes: Routes = {}
         self._modules: dict[int, str] = {}
@@ -72,6 +86,8 @@ class ProjectWorker:
         self._per_batch: frozenset[int] = frozenset()
         self._env: dict[str, str] = {}
         self._written = 0
+        self._surroundings = ProjectSurroundings(reader, store.outbox, api_hosts)
+        self.told = False  # the supervisor knows of entries in the outbox
         self.busy_since = 0.0
         self.last_event = time.monotonic()
 
@@ -91,6 +107,7 @@ class ProjectWorker:
         self._scopes = {applet_id: kv.scope(applet_id) for applet_id in self._modules}
         self._reads = {applet_id: self._reader_of(s) for applet_id, s in self._scopes.items()}
         self._hosts = {}
+        self._surroundings.forget()
         self._env = dict(project.env) if project else {}
         self._pool.keep_only(applets)
         self._version = version
@@ -106,9 +123,12 @@ class ProjectWorker:
         now = time.monotonic()
         size, limit = 0, now + BATCH_S
         for peer, data in round_:
+            events = unpack(data)
+            if isinstance(events, dict):
+                self._give_outbox(peer, events)
+                continue
             part: list[EventResult] = []
             batch.append((peer, part))
-            events = unpack(data)
             at = 0
             while at < len(events):
                 self.busy_since = now
@@ -154,7 +174,8 @@ class ProjectWorker:
             return ()
         together = events[at:end]
         read = self._reads[target.applet_id]
-        runs = [Run(event[3], event_type, self._env, read) for event in together]
+        around = self._surroundings
+        runs = [Run(event[3], event_type, self._env, read, around) for event in together]
         try:
             outcomes = self._host(target.applet_id).run_batch(target.handler, runs)
         except ModuleRefusedError:
@@ -181,7 +202,7 @@ class ProjectWorker:
         if not target.started:
             return target.instance_id, FAILED, NOT_RUNNING
         applet_id = target.applet_id
-        run = Run(event[3], event[0], self._env, self._reads[applet_id])
+        run = Run(event[3], event[0], self._env, self._reads[applet_id], self._surroundings)
         try:
             code, error = self._host(applet_id).run(target.handler, run)
         except ModuleRefusedError as refused:
@@ -200,14 +221,38 @@ class ProjectWorker:
     ) -> HandlerResult:
         if error:
             run.logs.append((LOG_ERROR, SOURCE_TASK, f"{target.handler}: {error}"))
-        elif run.writes:
+        else:
+            self._keep(target, event[2], run)
+        if run.logs:
+            self._log(target, event[2], run.logs)
+        return target.instance_id, code, error
+
+    def _keep(self, target: Target, event_id: str, run: Run) -> None:
+        """Take what a run that went well leaves behind into the batch."""
+        if run.writes:
             scope, overlay = self._scopes[target.applet_id], self._store.overlay
             for key, value in run.writes.items():
                 overlay[kv.stored_key(scope, key)] = value
                 self._written += len(value)
-        if run.logs:
-            self._log(target, event[2], run.logs)
-        return target.instance_id, code, error
+        for effect in run.effects:
+            self._take(effect, target, event_id)
+
+    def _take(self, effect: Effect, target: Target, event_id: str) -> None:
+        now, store = clock.now_ms(), self._store
+        applet, instance_id = target.applet_name, target.instance_id
+        match effect:
+            case Message(topic=topic, payload=payload):
+                self._written += len(payload)
+                store.sent.append(
+                    OutboxEntry(MQTT, topic, payload, event_id, applet, instance_id, now)
+                )
+            case ApiCall(event_type=event_type, request=request):
+                self._written += len(request)
+                store.sent.append(
+                    OutboxEntry(API, event_type, request, event_id, applet, instance_id, now)
+                )
+            case Metric(value=value):
+                store.measured.append(MetricRow(now, instance_id, applet, event_id, value))
 
     def _log(self, target: Target, event_id: str, rows: list[tuple[int, str, str]]) -> None:
         now = clock.now_ms()
@@ -230,6 +275,33 @@ class ProjectWorker:
         for peer, part in batch:
             if part:
                 peer.answer(part)
+        self.tell_of_outbox()
+
+    def tell_of_outbox(self) -> None:
+        """Let the supervisor know, once, that the outbox is to be taken."""
+        if not self.told and len(self._store.outbox):
+            self.told = True
+            self._tell()
+
+    def _give_outbox(self, peer: Peer, request: dict[str, Any]) -> None:
+        """Answer somebody who delivers what was sent; `told` ends when nothing is left."""
+        outbox = self._store.outbox
+        try:
+            outbox.remove(request.get(DONE, ()))
+            entries = outbox.first(min(request[TAKE], TAKE_LIMIT), request[AFTER])
+        except StoreError as error:
+            log.error("project %d: outbox: %s", self._project_id, error)
+            entries = []
+        if not len(outbox):
+            self.told = False
+        peer.answer(
+            [(n, entry.kind, entry.target, entry.body, entry.event_id) for n, entry in entries]
+        )
+
+    @property
+    def has_outbox(self) -> bool:
+        """Whether something waits to be taken."""
+        return len(self._store.outbox) > 0
 
 
 class ProjectActor(NodeActor):
@@ -286,6 +358,8 @@ class ProjectActor(NodeActor):
         self._thread.start()
         ready = m.Ready(start.part, start.generation, os.getpid(), str(self._path))
         self.send(sender, ready)
+        assert self._worker is not None
+        self._worker.tell_of_outbox()
 
     def _open(self, settings: Settings, run_dir: Path) -> None:
         data = settings.data
@@ -295,7 +369,14 @@ class ProjectActor(NodeActor):
         )
         self._pool = InstancePool(data / "modules", limits)
         reader = RegistryReader(data / "registry")
-        self._worker = ProjectWorker(self._project_id, reader, self._store, self._pool)
+        self._worker = ProjectWorker(
+            self._project_id,
+            reader,
+            self._store,
+            self._pool,
+            settings.api_host_list,
+            lambda: self.post(m.Sent(self._project_id, self._generation)),
+        )
         self._worker.refresh()
         # A Unix socket's path ends at 108 bytes: short names.
         self._path = run_dir / f"p{self._project_id:x}.{self._generation}"
@@ -317,6 +398,8 @@ class ProjectActor(NodeActor):
     def _on_quiet(self) -> None:
         assert self._worker is not None
         self._worker.on_quiet()
+        if self._worker.has_outbox:
+            return
         if time.monotonic() - self._worker.last_event >= self._idle_s:
             self._worker.last_event = time.monotonic()
             self.post(m.Idle(self._project_id, self._generation))

@@ -21,6 +21,7 @@ from fieldbrook.actors.registry import PART as REGISTRY
 from fieldbrook.actors.restarts import Restarts
 from fieldbrook.process import name_process
 from fieldbrook.settings import Settings
+from fieldbrook.storage.outbox import waiting_projects
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,8 @@ _CLASSES = {
     "http": "fieldbrook.gateway.http.HttpGateway",
     "mqtt": "fieldbrook.gateway.mqtt.MqttGateway",
 }
+
+TAKER = "mqtt:0"  # delivers what handlers send
 
 DOWN, STARTING, UP, RETIRING, BACKOFF = "down", "starting", "up", "retiring", "backoff"
 
@@ -54,6 +57,7 @@ class Child:
     since: float = 0.0
     heard: float = 0.0
     wanted: bool = False  # somebody asked for it while it was going away
+    has_sent: bool = False  # in this incarnation; what it sent may have been taken since
     removed: bool = False
 
     @property
@@ -115,6 +119,8 @@ class Supervisor(NodeActor):
                 self._activate(project_id, sender)
             case m.Idle(project_id=project_id, generation=generation):
                 self._idle(project_id, generation)
+            case m.Sent(project_id=project_id, generation=generation):
+                self._sent(project_id, generation)
             case m.ProjectRemoved(project_id=project_id):
                 self._remove(project_id)
             case m.Ponged():
@@ -153,7 +159,7 @@ class Supervisor(NodeActor):
         self._settings: Settings = boot.settings
         self._run_dir: Path = boot.run_dir
         self._waiting_for_boot = sender
-        parts = [REGISTRY, *(f"http:{n}" for n in range(boot.settings.http_processes)), "mqtt:0"]
+        parts = [REGISTRY, *(f"http:{n}" for n in range(boot.settings.http_processes)), TAKER]
         for part in parts:
             self._children[part] = Child(part)
         self._start(self._children[REGISTRY])
@@ -165,6 +171,11 @@ class Supervisor(NodeActor):
             pids = {child.part: child.pid for child in fixed if child.pid is not None}
             self.send(self._waiting_for_boot, m.Booted({"supervisor": os.getpid(), **pids}))
             self._waiting_for_boot = None
+            for project_id in waiting_projects(self._settings.data / "projects"):
+                part = f"project:{project_id}"
+                child = self._children.setdefault(part, Child(part))
+                if child.state == DOWN:
+                    self._start(child)
 
     def _drain(self, sender: Address) -> None:
         self._exiting = True
@@ -205,7 +216,7 @@ class Supervisor(NodeActor):
         if self._exiting:
             return
         child.generation += 1
-        child.wanted = False
+        child.wanted = child.has_sent = False
         child.enter(STARTING)
         child.heard = child.since
         child.address = self.createActor(_CLASSES[child.kind])
@@ -228,6 +239,7 @@ class Supervisor(NodeActor):
             for other in self._children.values():
                 if other.kind == "project" and other.state == UP:
                     self._tell(child, m.RouteTo(other.project_id, other.path))
+                    self._tell_taker(other)
         elif child.removed:
             self._retire(child)
         else:
@@ -323,6 +335,17 @@ class Supervisor(NodeActor):
         child = self._children.get(f"project:{project_id}")
         if child is not None and child.state == UP and child.generation == generation:
             self._retire(child)
+
+    def _sent(self, project_id: int, generation: int) -> None:
+        child = self._children.get(f"project:{project_id}")
+        if child is not None and child.generation == generation:
+            child.has_sent = True
+            self._tell_taker(child)
+
+    def _tell_taker(self, project: Child) -> None:
+        taker = self._children[TAKER]
+        if project.has_sent and project.path is not None and taker.state == UP:
+            self._tell(taker, m.TakeOutbox(project.project_id, project.path))
 
     def _remove(self, project_id: int) -> None:
         part = f"project:{project_id}"

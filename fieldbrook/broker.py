@@ -2,8 +2,9 @@
 
 `main` writes the configuration, makes the credentials at first start and then becomes
 the server. Devices speak MQTT 3.1.1 without credentials and may only publish to ingress
-topics and subscribe below `ack/`; the node speaks the server's own protocol, on a
-loopback port that the server chooses, with credentials that only its user can read.
+topics and subscribe below `ack/` and to what a setting names; the node speaks the server's
+own protocol, on a loopback port that the server chooses, with credentials that only its
+user can read.
 
 Files, all below the node's data folder: `secrets/broker.key` (the node's password),
 `broker/nats.conf`, `broker/nats.log`, `broker/store/` (messages), `broker/nats.pid` and
@@ -70,7 +71,10 @@ authorization {{
       user: device
       password: {device_password}
       allowed_connection_types: ["MQTT"]
-      permissions {{ publish: ["*", "*.push.>"], subscribe: ["ack.>"] }}
+      permissions {{
+        publish: ["*", "*.push.>"]
+        subscribe: {{ allow: {subscribe}, deny: ["*", "*.push.>"] }}
+      }}
     }}
   ]
 }}
@@ -92,18 +96,21 @@ def command(settings: Settings) -> list[str]:
     It ends with `CANNOT_START` and a line on stderr when its address is taken.
     """
     data, limit = settings.data.absolute(), settings.body_limit_bytes
-    arguments = [str(data), settings.bind, str(settings.mqtt_port), str(limit)]
+    topics = settings.mqtt_device_topics
+    arguments = [str(data), settings.bind, str(settings.mqtt_port), str(limit), topics]
     return [sys.executable, "-m", "fieldbrook.broker", *arguments]
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """Become the broker: `<data folder> <address> <port> <message limit in bytes>`."""
+    """Become the broker: `<data folder> <address> <port> <message limit in bytes> <topics>`."""
     die_with_parent()  # survives the exec
     data, host = Path(arguments[0]), arguments[1]
     port, limit_bytes = int(arguments[2]), int(arguments[3])
     try:
         _check_address(host, port)
-        config = write_config(data, host, port, message_limit_bytes=limit_bytes)
+        config = write_config(
+            data, host, port, message_limit_bytes=limit_bytes, device_topics=arguments[4]
+        )
         program = find_program()
     except NodeError as error:
         sys.stderr.write(f"the broker cannot start: {error}\n")
@@ -118,6 +125,7 @@ def write_config(
     *,
     message_limit_bytes: int = 1 << 20,
     sync_interval: str = SYNC_INTERVAL,
+    device_topics: str = "",
 ) -> Path:
     """Write the server's configuration, and the credentials when there are none.
 
@@ -126,6 +134,8 @@ def write_config(
         mqtt_host: address on which devices are served.
         mqtt_port: port on which devices are served.
         message_limit_bytes: of one message; the server cuts a device that sends a larger one.
+        device_topics: MQTT topic filters, separated by commas, that devices may subscribe to
+            besides their acknowledgements; where events enter stays closed to them.
         sync_interval: how often stored messages are forced to the disk; `always` forces each.
 
     Raises:
@@ -145,7 +155,8 @@ def write_config(
         port=mqtt_port,
         session_limit=json.dumps(_SESSION_LIMIT),
         user=json.dumps(NODE_USER),
-        password=json.dumps(_password(data)),
+        password=json.dumps(password(data)),
+        subscribe=json.dumps(["ack.>", *map(_subject, _split(device_topics))]),
         device_password=json.dumps(secrets.token_urlsafe(24)),
     )
     path = folder / "nats.conf"
@@ -194,7 +205,7 @@ def read_endpoint(data: Path) -> Endpoint:
         url = str(ports["nats"][0])
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise UnavailableError(what="the embedded broker is not listening yet") from error
-    return Endpoint(url, NODE_USER, _password(data))
+    return Endpoint(url, NODE_USER, password(data))
 
 
 def wait_ready(data: Path, limit_s: float = 5.0) -> Endpoint:
@@ -216,7 +227,17 @@ def wait_ready(data: Path, limit_s: float = 5.0) -> Endpoint:
         time.sleep(_POLL_S)
 
 
-def _password(data: Path) -> str:
+def _split(topics: str) -> list[str]:
+    return [part.strip() for part in topics.split(",") if part.strip()]
+
+
+def _subject(topic_filter: str) -> str:
+    """An MQTT topic filter in the server's own form."""
+    return topic_filter.replace("/", ".").replace("+", "*").replace("#", ">")
+
+
+def password(data: Path) -> str:
+    """The node's own at the embedded broker, made at first need."""
     return keys.load_or_create_key(data / "secrets", "broker.key").hex()
 
 

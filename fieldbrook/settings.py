@@ -66,6 +66,10 @@ class Settings(BaseSettings):
     token_lifetime_s: int = Field(3_600, ge=1, le=31_536_000, description="of a login")
     body_limit_bytes: int = Field(_MIB, ge=_KIB, le=16 * _MIB, description="of one event")
     upload_limit_bytes: int = Field(10 * _MIB, ge=_KIB, le=256 * _MIB, description="of a module")
+    api_hosts: str = Field("", description="hosts that applets may call, separated by commas")
+    mqtt_device_topics: str = Field(
+        "", description="MQTT topic filters that devices may subscribe to, separated by commas"
+    )
     # Gateways give a project 15 s to answer: a handler's deadline must end well before.
     deadline_ms: int = Field(5_000, ge=10, le=10_000, description="of one handler run")
     memory_limit_bytes: int = Field(
@@ -84,6 +88,11 @@ class Settings(BaseSettings):
     log_format: Literal["text", "json"] = Field("text", description="of the node's own log")
 
     @property
+    def api_host_list(self) -> tuple[str, ...]:
+        """`api_hosts` in lower case."""
+        return tuple(part.strip().lower() for part in self.api_hosts.split(",") if part.strip())
+
+    @property
     def http_processes(self) -> int:
         """How many processes serve `http_port`: as set, else one for every two cores this
         process may use. The other cores are for the projects."""
@@ -94,6 +103,14 @@ class Settings(BaseSettings):
         else:
             cores = os.cpu_count() or 1
         return max(1, cores // 2)
+
+    @field_validator("mqtt_device_topics")
+    @classmethod
+    def _are_topic_filters(cls, value: str) -> str:
+        for part in value.split(","):
+            if any(letter in part for letter in '."*>\\'):
+                raise ValueError(f"{part.strip()!r}: a topic filter here has no dot, quote, * or >")
+        return value
 
     @field_validator("mqtt_broker")
     @classmethod

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
 
 from fieldbrook import __version__, keys
+from fieldbrook.actors import messages as m
+from fieldbrook.actors.base import Address
+from fieldbrook.actors.frames import WireEvent
 from fieldbrook.errors import StoreError, TooManyRequestsError, UnavailableError
 from fieldbrook.gateway.admission import Admission
+from fieldbrook.gateway.api_calls import ApiCaller
 from fieldbrook.gateway.base import GatewayActor
 from fieldbrook.gateway.events import EventReply, EventService
-from fieldbrook.gateway.sources import Delivery, Source, make_source
+from fieldbrook.gateway.link import Settle
+from fieldbrook.gateway.outbox import OutboxTaker
+from fieldbrook.gateway.sources import Delivery, Source, make_publisher, make_source
 from fieldbrook.storage.registry import RegistryReader
+
+if TYPE_CHECKING:
+    from fieldbrook.gateway.publisher import Publisher
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +51,29 @@ class MqttGateway(GatewayActor):
         )
         self._refusals = 0
         self._closing = False
+        self._publisher: Publisher | None = None
+        api = ApiCaller(self._submit_result, settings.api_host_list)
+        self._outbox = OutboxTaker(self._publish, api)
         self._source = make_source(settings)
         self._source.set_topics(self._projects())
         await self._source.start(self._on_delivery)
         self._registry_watch = self.loop.create_task(self._watch_registry())
+
+    def receive(self, message: object, sender: Address) -> None:
+        """See `GatewayActor`; this one also delivers what handlers send."""
+        match message:
+            case m.TakeOutbox(project_id=project_id, path=path):
+                self._in_loop(lambda: self._outbox.take(project_id, path))
+            case _:
+                super().receive(message, sender)
+
+    def _publish(self, topic: str, payload: bytes) -> Awaitable[None]:
+        if self._publisher is None:
+            self._publisher = make_publisher(self.settings)
+        return self._publisher.publish(topic, payload)
+
+    def _submit_result(self, project_id: int, event: WireEvent, settle: Settle) -> None:
+        self.links[project_id].submit(event, settle, resend=True)
 
     async def refuse_more(self) -> None:
         """Take no more messages: they stay the broker's and come again."""
@@ -52,6 +82,9 @@ class MqttGateway(GatewayActor):
 
     async def close(self) -> None:
         """Send the last acknowledgements and leave the broker."""
+        self._outbox.stop()
+        if self._publisher is not None:
+            await asyncio.to_thread(self._publisher.close)
         await self._source.stop()
 
     def _projects(self) -> frozenset[str]:

@@ -8,11 +8,16 @@ when the gateway says so. What was not acknowledged comes again after a restart.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fieldbrook import broker, keys
 from fieldbrook.settings import Settings, split_address
 
+if TYPE_CHECKING:
+    from fieldbrook.gateway.publisher import Publisher
+
+LOOPBACK = "127.0.0.1"
+ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104
 UNACKNOWLEDGED_HIGH = 2_000
 UNACKNOWLEDGED_LOW = 1_000
 UNACKNOWLEDGED_HIGH_BYTES = 64 << 20
@@ -85,6 +90,21 @@ def make_source(settings: Settings) -> Source:
         username=settings.mqtt_username,
         password=settings.mqtt_password,
     )
+
+
+def make_publisher(settings: Settings) -> Publisher:
+    """A connection for what handlers publish, to the same broker. Call it in the loop."""
+    # Imported here: a node whose handlers publish nothing does without the library.
+    from fieldbrook.gateway.publisher import Publisher
+
+    identity = keys.load_or_create_key(settings.data / "secrets", "mqtt-client.key").hex()[:12]
+    client_id = f"fieldbrook-{identity}-out"
+    if settings.mqtt_broker is not None:
+        host, port = split_address(settings.mqtt_broker)
+        return Publisher(host, port, client_id, settings.mqtt_username, settings.mqtt_password)
+    password = broker.password(settings.data)
+    host = LOOPBACK if settings.bind in ANY_ADDRESS else settings.bind
+    return Publisher(host, settings.mqtt_port, client_id, broker.NODE_USER, password)
 
 
 def is_ingress(topic: str, projects: frozenset[str]) -> bool:

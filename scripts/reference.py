@@ -30,6 +30,21 @@ _HOST_FUNCTIONS = {
     "ws_get_db": "(key, key len, &ptr, &len): a value of the applet's key-value store",
     "ws_set_db": "(key, key len, value, value len): stores a value, committed with the event",
     "ws_get_env": "(key, key len, &ptr, &len): a variable of the project",
+    "ws_send_mqtt_msg": "(topic, topic len, ptr, len): publishes after the commit, QoS 1; not to "
+    "a topic where a project takes events",
+    "ws_send_mqtt": "the same under its older name",
+    "ws_get_mqtt_msg": "(rid, &topic, &len, &ptr, &len): the event's type and payload",
+    "ws_api_call": "(request, len, &ptr, &len): a call carried out after the commit; the response "
+    "comes as an event",
+    "ws_send_tx": "(chain id, request, len, &ptr, &len): sends a transaction, gives its hash; "
+    "-1 without that chain",
+    "ws_send_tx_with_operator": "the same by the operator the request names",
+    "ws_call_contract": "(chain id, request, len, &ptr, &len): what a contract returns; -1 without "
+    "that chain",
+    "ws_submit_metrics": "(ptr, len): keeps JSON with the time",
+    "ws_counter_inc": "(name, len): keeps a count of one",
+    "ws_counter_add": "(name, len, number): keeps a count",
+    "ws_gauge_set": "(name, len, number): keeps a level",
     "abort": "(message, file, line, column): AssemblyScript's; logged, the module traps next",
     "trace": "(message, n, five numbers): AssemblyScript's; logged",
     "seed": "(): a number for AssemblyScript's Math.random",

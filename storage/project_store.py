@@ -9,9 +9,8 @@ them in a power cut breaks no promise, syncing for each would cost every event.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import lmdb
 import msgspec
@@ -19,17 +18,18 @@ import msgspec
 from fieldbrook.errors import StoreError
 from fieldbrook.storage import kv
 from fieldbrook.storage.environment import open_environment, reader_check, store_errors
+from fieldbrook.storage.outbox import Outbox, OutboxEntry
+from fieldbrook.storage.rows import Numbered, RowTable
 
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
-    Database = lmdb._Database
 
 LOG_ROWS_LIMIT = 100_000
-_LOG_SLACK = 1_000  # rows over the limit are dropped a thousand at a time
+METRIC_ROWS_LIMIT = 100_000
 _LOG_FLUSH_S = 0.2
 _LOG_PENDING_LIMIT = 4_096
 
-_KV, _LOGS = b"kv", b"applet_log"
+_KV, _LOGS, _METRICS = b"kv", b"applet_log", b"metrics"
 
 
 class LogRow(msgspec.Struct, array_like=True, frozen=True):
@@ -44,15 +44,17 @@ class LogRow(msgspec.Struct, array_like=True, frozen=True):
     text: str
 
 
-class NumberedRow(NamedTuple):
-    """A row with its place in the log; numbers grow and are never used twice."""
+class MetricRow(msgspec.Struct, array_like=True, frozen=True):
+    """JSON that an applet submitted. `time_ms` is Unix milliseconds."""
 
-    sequence: int
-    row: LogRow
+    time_ms: int
+    instance_id: int
+    applet_name: str
+    event_id: str
+    value: str
 
 
-_encode_row = msgspec.msgpack.Encoder().encode
-_decode_row = msgspec.msgpack.Decoder(LogRow).decode
+NumberedRow = Numbered[LogRow]
 
 
 def store_path(projects_dir: Path, project_id: int) -> Path:
@@ -63,8 +65,8 @@ def store_path(projects_dir: Path, project_id: int) -> Path:
 class ProjectStore:
     """The writing side, owned by the project's actor. Open it after the fork, never before.
 
-    Writes collect in `overlay` until `commit`. Reads see the overlay first, then the last
-    commit.
+    Writes collect in `overlay`, outbox entries in `sent` and metrics in `measured` until
+    `commit`. Reads see the overlay first, then the last commit.
     """
 
     def __init__(self, path: Path, map_size: int) -> None:
@@ -72,11 +74,15 @@ class ProjectStore:
         reader_check(self._environment)  # an earlier writer or a gateway may have been killed
         with store_errors():
             self._kv = self._environment.open_db(_KV)
-            self._logs = self._environment.open_db(_LOGS)
-            with self._environment.begin(db=self._logs) as txn:
-                self._next_row = _last_sequence(txn) + 1
+            self._logs = RowTable(self._environment, _LOGS, LogRow, LOG_ROWS_LIMIT, create=True)
+            self._metrics = RowTable(
+                self._environment, _METRICS, MetricRow, METRIC_ROWS_LIMIT, create=True
+            )
+        self.outbox = Outbox(self._environment, path)
         self._reading: Transaction | None = None  # the batch's snapshot, once it has read
         self.overlay: dict[bytes, bytes] = {}
+        self.sent: list[OutboxEntry] = []
+        self.measured: list[MetricRow] = []
         self._rows: list[LogRow] = []
         self._rows_since = 0.0
 
@@ -97,26 +103,23 @@ class ProjectStore:
         self._rows.append(row)
 
     def commit(self) -> None:
-        """Put the overlay and the waiting log rows on disk, all or nothing.
+        """Put all that the batch left and the waiting log rows on disk, all or nothing.
 
-        Without key-value writes nothing needs to be durable: log rows then wait until
-        enough of them, or enough time, has gathered.
+        Without effects nothing needs to be durable: log rows then wait until enough of
+        them, or enough time, has gathered.
 
         Raises:
-            StoreError: the map or the disk is full, or the disk failed. The overlay is
+            StoreError: the map or the disk is full, or the disk failed. The effects are
                 dropped: none of the batch happened.
         """
         self._end_snapshot()
-        if self.overlay or self._rows_due():
-            overlay, self.overlay = self.overlay, {}
-            rows, self._rows = self._rows, []
-            self._write(overlay, rows)
+        if self.overlay or self.sent or self.measured or self._rows_due():
+            self._write()
 
     def flush_logs(self) -> None:
         """Write waiting log rows if their time has come; a full store only costs the rows."""
         if self._rows_due():
-            rows, self._rows = self._rows, []
-            self._write({}, rows)
+            self._write()
 
     def _rows_due(self) -> bool:
         return bool(self._rows) and (
@@ -124,20 +127,29 @@ class ProjectStore:
             or time.monotonic() - self._rows_since >= _LOG_FLUSH_S
         )
 
-    def _write(self, overlay: dict[bytes, bytes], rows: list[LogRow]) -> None:
+    def _write(self) -> None:
+        overlay, self.overlay = self.overlay, {}
+        sent, self.sent = self.sent, []
+        measured, self.measured = self.measured, []
+        rows, self._rows = self._rows, []
+        sizes: dict[int, int] = {}
+        if sent:
+            self.outbox.announce()
         with store_errors(), self._environment.begin(write=True) as txn:
             for key, value in overlay.items():
                 txn.put(key, value, db=self._kv)
-            first = self._next_row
-            for number, row in enumerate(rows, first):
-                key = number.to_bytes(8, "big")
-                txn.put(key, _encode_row(row), db=self._logs, append=True)
-            _drop_old_rows(txn, self._logs)
-        self._next_row = first + len(rows)
+            if sent:
+                sizes = self.outbox.add(txn, sent)
+            if measured:
+                self._metrics.append(txn, measured)
+            self._logs.append(txn, rows)
+        self._logs.written(len(rows))
+        self._metrics.written(len(measured))
+        self.outbox.added(sizes)
 
     def close(self) -> None:
-        """Write what waits and close. The overlay of an unfinished batch is dropped."""
-        self.overlay = {}
+        """Write what waits and close. The effects of an unfinished batch are dropped."""
+        self.overlay, self.sent, self.measured = {}, [], []
         self._rows_since = 0.0
         try:
             self.flush_logs()
@@ -158,7 +170,7 @@ class ProjectStoreReader:
         self._environment = open_environment(path, map_size=0, readonly=True)
         with store_errors():
             self._kv = self._environment.open_db(_KV, create=False)
-            self._logs = self._environment.open_db(_LOGS, create=False)
+            self._logs = RowTable(self._environment, _LOGS, LogRow, LOG_ROWS_LIMIT, create=False)
 
     @classmethod
     def open_if_exists(cls, path: Path) -> ProjectStoreReader | None:
@@ -172,19 +184,22 @@ class ProjectStoreReader:
                 return None  # its actor is opening it for the first time right now
             raise
 
-    def logs(self, after: int, limit: int) -> list[NumberedRow]:
-        """Rows with a sequence above `after`, oldest first; a negative `after` counts from
-        the end: -20 gives the last 20."""
-        with store_errors(), self._environment.begin(db=self._logs) as txn:
-            if after < 0:
-                after = max(0, _last_sequence(txn) + after)
-            cursor = txn.cursor()
-            found = cursor.set_range((after + 1).to_bytes(8, "big"))
-            rows: Iterable[tuple[bytes, bytes]] = cursor.iternext() if found else ()
-            return [
-                NumberedRow(int.from_bytes(key, "big"), _decode_row(value))
-                for key, value in _first(rows, limit)
-            ]
+    def logs(self, after: int, limit: int) -> list[Numbered[LogRow]]:
+        """See `RowTable.after`."""
+        with store_errors(), self._environment.begin() as txn:
+            return self._logs.after(txn, after, limit)
+
+    def metrics(self, after: int, limit: int) -> list[Numbered[MetricRow]]:
+        """See `RowTable.after`; nothing where the store is older than metrics."""
+        with store_errors():
+            try:
+                table = RowTable(
+                    self._environment, _METRICS, MetricRow, METRIC_ROWS_LIMIT, create=False
+                )
+            except lmdb.NotFoundError:
+                return []
+            with self._environment.begin() as txn:
+                return table.after(txn, after, limit)
 
     def kv_get(self, applet_id: int, key: bytes) -> bytes | None:
         """The committed value of an applet's key."""
@@ -206,24 +221,3 @@ class ProjectStoreReader:
     def close(self) -> None:
         """Close the environment."""
         self._environment.close()
-
-
-def _first(rows: Iterable[tuple[bytes, bytes]], limit: int) -> Iterable[tuple[bytes, bytes]]:
-    for _, row in zip(range(limit), rows, strict=False):
-        yield row
-
-
-def _last_sequence(txn: Transaction) -> int:
-    cursor = txn.cursor()
-    return int.from_bytes(cursor.key(), "big") if cursor.last() else 0
-
-
-def _drop_old_rows(txn: Transaction, logs: Database) -> None:
-    excess = int(txn.stat(logs)["entries"]) - LOG_ROWS_LIMIT
-    if excess < _LOG_SLACK:
-        return
-    cursor = txn.cursor(db=logs)
-    more = cursor.first()
-    while more and excess > 0:
-        more = cursor.delete()
-        excess -= 1

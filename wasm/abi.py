@@ -71,6 +71,20 @@ WS_GET_EVENT_TYPE = Signature("env", "ws_get_event_type", "iii", "i", COPY_TO_GU
 WS_GET_DB = Signature("env", "ws_get_db", "iiii", "i", RESOURCE_NOT_FOUND)
 WS_SET_DB = Signature("env", "ws_set_db", "iiii", "i", RESOURCE_NOT_FOUND)
 WS_GET_ENV = Signature("env", "ws_get_env", "iiii", "i", COPY_TO_GUEST_FAILED)
+WS_SEND_MQTT_MSG = Signature("env", "ws_send_mqtt_msg", "iiii", "i", FAILED)
+WS_SEND_MQTT = Signature("env", "ws_send_mqtt", "iiii", "i", FAILED)  # its older name
+WS_GET_MQTT_MSG = Signature("env", "ws_get_mqtt_msg", "iiiii", "i", COPY_TO_GUEST_FAILED)
+WS_API_CALL = Signature("env", "ws_api_call", "iiii", "i", COPY_FROM_GUEST_FAILED)
+WS_SEND_TX = Signature("env", "ws_send_tx", "iiiii", "i", FAILED)
+WS_SEND_TX_WITH_OPERATOR = Signature("env", "ws_send_tx_with_operator", "iiiii", "i", FAILED)
+WS_CALL_CONTRACT = Signature("env", "ws_call_contract", "iiiii", "i", FAILED)
+# Before 2023 there was one chain, and a transaction had no hash.
+WS_SEND_TX_ONE_CHAIN = Signature("env", "ws_send_tx", "ii", "i", FAILED)
+WS_CALL_CONTRACT_ONE_CHAIN = Signature("env", "ws_call_contract", "iiii", "i", FAILED)
+WS_SUBMIT_METRICS = Signature("stat", "ws_submit_metrics", "ii", "i", FAILED)
+WS_COUNTER_INC = Signature("stat", "ws_counter_inc", "ii", "i", FAILED)
+WS_COUNTER_ADD = Signature("stat", "ws_counter_add", "iid", "i", FAILED)
+WS_GAUGE_SET = Signature("stat", "ws_gauge_set", "iid", "i", FAILED)
 ABORT = Signature("env", "abort", "iiii", "")
 TRACE = Signature("env", "trace", "iiddddd", "")
 SEED = Signature("env", "seed", "", "d")
@@ -86,6 +100,19 @@ SIGNATURES: tuple[Signature, ...] = (
     WS_GET_DB,
     WS_SET_DB,
     WS_GET_ENV,
+    WS_SEND_MQTT_MSG,
+    WS_SEND_MQTT,
+    WS_GET_MQTT_MSG,
+    WS_API_CALL,
+    WS_SEND_TX,
+    WS_SEND_TX_WITH_OPERATOR,
+    WS_CALL_CONTRACT,
+    WS_SEND_TX_ONE_CHAIN,
+    WS_CALL_CONTRACT_ONE_CHAIN,
+    WS_SUBMIT_METRICS,
+    WS_COUNTER_INC,
+    WS_COUNTER_ADD,
+    WS_GAUGE_SET,
     ABORT,
     TRACE,
     SEED,

@@ -14,7 +14,8 @@ class Limits:
     The exception is memory: `memory.grow` beyond it answers -1, as the guest expects.
     `deadline_ms` covers instantiation, `_initialize` and the handler together.
     `log_bytes` is counted as UTF-8 bytes of text plus 32 per record, `kv_bytes` as the
-    keys and values that wait to be committed, `data_bytes` as what `ws_set_data` keeps.
+    keys and values that wait to be committed, `data_bytes` as what `ws_set_data` keeps,
+    `effect_bytes` as the contents of messages, calls and metrics that leave with the commit.
     """
 
     deadline_ms: int = 5000
@@ -23,6 +24,8 @@ class Limits:
     log_bytes: int = 256 << 10
     kv_bytes: int = 8 << 20
     data_bytes: int = 8 << 20
+    effects: int = 256
+    effect_bytes: int = 4 << 20
 
     @property
     def memory_pages(self) -> int:

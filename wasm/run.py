@@ -3,11 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 def _nothing(_key: bytes) -> bytes | None:
     return None
+
+
+class Message(NamedTuple):
+    """An MQTT message that leaves with the commit."""
+
+    topic: str
+    payload: bytes
+
+
+class ApiCall(NamedTuple):
+    """A request to be carried out after the commit; its response comes as an event of
+    type `event_type`. `request` is JSON as the guest gave it."""
+
+    event_type: str
+    request: bytes
+
+
+class Metric(NamedTuple):
+    """JSON that the applet wants kept with the time."""
+
+    value: str
+
+
+Effect = Message | ApiCall | Metric
+
+
+class Surroundings:
+    """What a project lets its applets reach; the default is nothing.
+
+    Methods raise `EffectRefusedError` with the reason when something cannot be done.
+    """
+
+    def check_topic(self, topic: str) -> None:
+        """Raise unless a message may be published to `topic`."""
+        raise EffectRefusedError("there is no MQTT broker")
+
+    def api_refusal(self, method: str, url: str) -> tuple[int, str] | None:
+        """The HTTP status and the reason for a request that cannot be carried out."""
+        return 404, f"{method} {url}: there is no such route"
+
+    def send_transaction(self, chain_id: int | None, operator: str | None, request: bytes) -> str:
+        """Prepare a transaction that leaves with the commit; its hash. `chain_id` None is
+        the project's only chain."""
+        raise EffectRefusedError(_no_chain(chain_id))
+
+    def call_contract(self, chain_id: int | None, request: bytes) -> bytes:
+        """What a contract returns."""
+        raise EffectRefusedError(_no_chain(chain_id))
+
+
+def _no_chain(chain_id: int | None) -> str:
+    return "no chain is configured" if chain_id is None else f"chain {chain_id} is not configured"
+
+
+class EffectRefusedError(Exception):
+    """Something outside the applet cannot be reached, or not in this way; the text says why."""
+
+
+_NOWHERE = Surroundings()
 
 
 class Run:
@@ -15,11 +74,21 @@ class Run:
 
     `read` looks a key up below the overlay; it may raise a NodeError, which ends the run
     and comes out of `Host.run`. `writes` is the overlay: the handler sees its own writes
-    first. `logs` holds (level, source, text); it stays whatever becomes of the run, while
-    `writes` counts only when the run did not fail.
+    first. `effects` leave the node once the writes are on disk. `logs` holds (level,
+    source, text); it stays whatever becomes of the run, while `writes` and `effects` count
+    only when the run did not fail.
     """
 
-    __slots__ = ("env", "event_type", "logs", "payload", "read", "writes")
+    __slots__ = (
+        "effects",
+        "env",
+        "event_type",
+        "logs",
+        "payload",
+        "read",
+        "surroundings",
+        "writes",
+    )
 
     def __init__(
         self,
@@ -27,13 +96,22 @@ class Run:
         event_type: str = "DEFAULT",
         env: Mapping[str, str] | None = None,
         read: Callable[[bytes], bytes | None] = _nothing,
+        surroundings: Surroundings = _NOWHERE,
     ) -> None:
         self.payload = payload
         self.event_type = event_type
         self.env: Mapping[str, str] = {} if env is None else env
         self.read = read
+        self.surroundings = surroundings
         self.writes: dict[bytes, bytes] = {}
+        self.effects: list[Effect] = []
         self.logs: list[tuple[int, str, str]] = []
+
+    def forget(self) -> None:
+        """As if it had not run yet."""
+        self.writes.clear()
+        self.effects.clear()
+        self.logs.clear()
 
 
 class Host(Protocol):

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from fieldbrook.storage.project_store import NumberedRow
+from fieldbrook.storage.project_store import MetricRow, NumberedRow
 from fieldbrook.storage.registry import RegistryClient, RegistryReader
+from fieldbrook.storage.rows import Numbered
 from fieldbrook.wasm.limits import Limits
 
 
@@ -17,6 +18,9 @@ class ProjectStoreReader(Protocol):
 
     def logs(self, after: int, limit: int) -> Sequence[NumberedRow]:
         """Rows of the applet log with a sequence above `after`, oldest first; -n is the last n."""
+
+    def metrics(self, after: int, limit: int) -> Sequence[Numbered[MetricRow]]:
+        """What applets submitted, likewise."""
 
     def kv_get(self, applet_id: int, key: bytes) -> bytes | None:
         """The value an applet has stored under a key."""

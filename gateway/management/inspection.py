@@ -14,7 +14,8 @@ from fieldbrook.gateway.management.binding import Sfid
 from fieldbrook.gateway.management.ownership import own_applet_in, own_project
 from fieldbrook.gateway.management.route import Auth, Call, Route
 from fieldbrook.gateway.management.views import Json
-from fieldbrook.storage.project_store import NumberedRow
+from fieldbrook.storage.project_store import MetricRow, NumberedRow
+from fieldbrook.storage.rows import Numbered
 
 _LEVELS = ("panic", "fatal", "error", "warn", "info", "debug", "trace")
 _SEQUENCE_LIMIT = (1 << 63) - 1
@@ -51,6 +52,14 @@ async def read_log(call: Call[None, ReadLog]) -> Json:
     return {"data": [_row_json(row) for row in rows], "next": str(following)}
 
 
+async def read_metrics(call: Call[None, ReadLog]) -> Json:
+    """A part of what applets submitted as metrics; paged as the applet log is."""
+    store = call.context.store_reader(own_project(call).project_id)
+    rows = store.metrics(call.query.after, call.query.limit) if store else ()
+    following = rows[-1].sequence if rows else max(call.query.after, 0)
+    return {"data": [_metric_json(row) for row in rows], "next": str(following)}
+
+
 async def read_pairs(call: Call[None, ReadPairs]) -> Json:
     """The value of a key, or the keys an applet has."""
     query = call.query
@@ -84,6 +93,18 @@ def _row_json(numbered: NumberedRow) -> Json:
     }
 
 
+def _metric_json(numbered: Numbered[MetricRow]) -> Json:
+    row = numbered.row
+    return {
+        "sequence": str(numbered.sequence),
+        "time": rfc3339(row.time_ms),
+        "appletName": row.applet_name,
+        "instanceID": str(row.instance_id),
+        "eventID": row.event_id,
+        "value": msgspec.Raw(row.value.encode()),
+    }
+
+
 def _decode(text: str, encoding: Encoding, field: str) -> bytes:
     if encoding == "text":
         return text.encode()
@@ -106,6 +127,14 @@ def _encode(data: bytes, encoding: Encoding) -> str:
 ROUTES: tuple[Route[Any, Any], ...] = (
     Route(
         "GET", "/applet_log/{projectName}", "ListAppletLog", Auth.ACCOUNT, read_log, query=ReadLog
+    ),
+    Route(
+        "GET",
+        "/applet_metrics/{projectName}",
+        "ListAppletMetrics",
+        Auth.ACCOUNT,
+        read_metrics,
+        query=ReadLog,
     ),
     Route("GET", "/kv/{projectName}", "GetKeyValue", Auth.ACCOUNT, read_pairs, query=ReadPairs),
 )

@@ -1,5 +1,56 @@
 """Small applets that tests deploy."""
 
+SENDER = b"""
+;; Handlers: `publish` sends its payload to the topic "out/readings"; `loopback` to the topic
+;; "sender", where a project takes events; `twice` publishes and then traps; `submit` gives its
+;; payload as metrics; `call` as a request to the API, whose answer it stores under "answer";
+;; `result` stores its payload under "result"; `transact` returns the code of a transaction.
+(module
+  (import "env" "ws_get_data" (func $get_data (param i32 i32 i32) (result i32)))
+  (import "env" "ws_set_db" (func $set_db (param i32 i32 i32 i32) (result i32)))
+  (import "env" "ws_send_mqtt_msg" (func $send (param i32 i32 i32 i32) (result i32)))
+  (import "env" "ws_api_call" (func $api (param i32 i32 i32 i32) (result i32)))
+  (import "env" "ws_send_tx" (func $tx (param i32 i32 i32 i32 i32) (result i32)))
+  (import "stat" "ws_submit_metrics" (func $metrics (param i32 i32) (result i32)))
+  (memory (export "memory") 2)
+  (data (i32.const 64) "out/readings")
+  (data (i32.const 80) "sender")
+  (data (i32.const 96) "answer")
+  (data (i32.const 112) "result")
+  (global $heap (mut i32) (i32.const 4096))
+  (func (export "alloc") (param $size i32) (result i32) (local $at i32)
+    (local.set $at (global.get $heap))
+    (global.set $heap (i32.add (local.get $at) (local.get $size)))
+    (local.get $at))
+  (func $payload (param $rid i32)
+    (drop (call $get_data (local.get $rid) (i32.const 0) (i32.const 4))))
+  (func $publish (export "publish") (param $rid i32) (result i32)
+    (call $payload (local.get $rid))
+    (call $send (i32.const 64) (i32.const 12) (i32.load (i32.const 0)) (i32.load (i32.const 4))))
+  (func (export "loopback") (param $rid i32) (result i32)
+    (call $payload (local.get $rid))
+    (call $send (i32.const 80) (i32.const 6) (i32.load (i32.const 0)) (i32.load (i32.const 4))))
+  (func (export "twice") (param $rid i32) (result i32)
+    (drop (call $publish (local.get $rid))) unreachable)
+  (func (export "submit") (param $rid i32) (result i32)
+    (call $payload (local.get $rid))
+    (call $metrics (i32.load (i32.const 0)) (i32.load (i32.const 4))))
+  (func (export "call") (param $rid i32) (result i32)
+    (call $payload (local.get $rid))
+    (drop (call $api
+      (i32.load (i32.const 0)) (i32.load (i32.const 4)) (i32.const 8) (i32.const 12)))
+    (call $set_db
+      (i32.const 96) (i32.const 6) (i32.load (i32.const 8)) (i32.load (i32.const 12))))
+  (func (export "result") (param $rid i32) (result i32)
+    (call $payload (local.get $rid))
+    (call $set_db
+      (i32.const 112) (i32.const 6) (i32.load (i32.const 0)) (i32.load (i32.const 4))))
+  (func (export "transact") (param $rid i32) (result i32)
+    (call $payload (local.get $rid))
+    (call $tx (i32.const 4690)
+      (i32.load (i32.const 0)) (i32.load (i32.const 4)) (i32.const 8) (i32.const 12))))
+"""
+
 TALLY = b"""
 ;; Handlers: `start` counts events under "count" (u64, little-endian) and logs its payload;
 ;; `echo` keeps the payload under "last"; `seven` returns 7; `fail` writes and then traps;

@@ -33,8 +33,9 @@ from fieldbrook.gateway.management.application import (
 from fieldbrook.gateway.management.route import Auth
 from fieldbrook.gateway.management.workers import Workers
 from fieldbrook.model import ADMIN, DEVELOPER, DISABLED, Account
-from fieldbrook.storage.project_store import LogRow, NumberedRow
+from fieldbrook.storage.project_store import LogRow, MetricRow, NumberedRow
 from fieldbrook.storage.registry import RegistryWriter, decode_result, encode_result, execute
+from fieldbrook.storage.rows import Numbered
 from fieldbrook.wasm.limits import Limits
 
 KEY = b"k" * 32
@@ -99,6 +100,9 @@ class MemoryStore:
         if after < 0:
             return self.rows[after:][:limit]
         return [row for row in self.rows if row.sequence > after][:limit]
+
+    def metrics(self, after: int, limit: int) -> list[Numbered[MetricRow]]:
+        return []
 
     def kv_get(self, applet_id: int, key: bytes) -> bytes | None:
         return self.pairs.get((applet_id, key))

@@ -317,7 +317,7 @@ def test_the_commands_that_run_a_node_have_an_option_for_every_setting_but_secre
 
 
 def test_an_options_help_states_the_default_that_holds() -> None:
-    words = {"1 GiB": str(1 << 30), "4 GiB": str(4 << 30), "./data": "data"}
+    words = {"none": "", "1 GiB": str(1 << 30), "4 GiB": str(4 << 30), "./data": "data"}
     defaults = settings.load().model_dump()
     for name, text in cli.NODE_OPTIONS.items():
         if "[default: " in text:

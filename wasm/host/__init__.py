@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fieldbrook.wasm.abi import Signature
-from fieldbrook.wasm.host import assemblyscript, data, env, kv, log, wasi
+from fieldbrook.wasm.host import api, assemblyscript, chain, data, env, kv, log, metrics, mqtt, wasi
 from fieldbrook.wasm.host.guest import Functions, Guest
 
 GROUPS: tuple[Callable[[Guest], Functions], ...] = (
@@ -19,6 +19,10 @@ GROUPS: tuple[Callable[[Guest], Functions], ...] = (
     kv.functions,
     env.functions,
     log.functions,
+    mqtt.functions,
+    api.functions,
+    chain.functions,
+    metrics.functions,
     assemblyscript.functions,
     wasi.functions,
 )

@@ -13,13 +13,14 @@ from typing import NoReturn
 from fieldbrook.errors import NodeError
 from fieldbrook.wasm.abi import (
     COPY_TO_GUEST_FAILED,
+    FAILED,
     LOG_ERROR,
     MESSAGE_LIMIT,
     SOURCE_HOST,
     Signature,
 )
 from fieldbrook.wasm.limits import Limits
-from fieldbrook.wasm.run import Run
+from fieldbrook.wasm.run import Effect, EffectRefusedError, Run
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class Guest(ABC):
     __slots__ = (
         "calls_left",
         "data_left",
+        "effect_bytes_left",
+        "effects_left",
         "ended",
         "ends_at",
         "kv_left",
@@ -79,6 +82,8 @@ class Guest(ABC):
         self.log_left = 0
         self.kv_left = 0
         self.data_left = 0
+        self.effects_left = 0
+        self.effect_bytes_left = 0
         self.ends_at = 0.0
 
     @abstractmethod
@@ -116,6 +121,8 @@ class Guest(ABC):
         self.log_left = limits.log_bytes
         self.kv_left = limits.kv_bytes
         self.data_left = limits.data_bytes
+        self.effects_left = limits.effects
+        self.effect_bytes_left = limits.effect_bytes
         self.ends_at = time.monotonic() + limits.deadline_ms / 1000
         return rid
 
@@ -138,6 +145,16 @@ class Guest(ABC):
         if left < 0:
             self.end_budget("log", self.limits.log_bytes, "bytes")
         self.log_left = left
+
+    def leave(self, effect: Effect, size: int) -> None:
+        """Add an effect of `size` bytes that leaves with the commit, within the budgets."""
+        self.effects_left -= 1
+        self.effect_bytes_left -= size
+        if self.effects_left < 0:
+            self.end_budget("effects", self.limits.effects, "per event")
+        if self.effect_bytes_left < 0:
+            self.end_budget("effects", self.limits.effect_bytes, "bytes")
+        self.run.effects.append(effect)
 
     def end_budget(self, budget: str, value: int, unit: str) -> NoReturn:
         """End the run because a budget is used up."""
@@ -183,6 +200,8 @@ class Guest(ABC):
             The code with which the guest goes on, or None when it is to be trapped, and
             `ended` says why.
         """
+        if isinstance(error, EffectRefusedError):
+            error = GuestError(str(error), FAILED)
         if isinstance(error, GuestError):
             try:
                 self.log(LOG_ERROR, SOURCE_HOST, f"{signature.name}: {error}")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldbrook.errors import StoreError
-from fieldbrook.storage import kv, project_store
+from fieldbrook.storage import kv, project_store, rows
 from fieldbrook.storage.project_store import LogRow, ProjectStore, ProjectStoreReader
 
 APPLET, OTHER = 7, 8
@@ -114,10 +114,11 @@ def test_a_part_of_the_log_can_be_read_from_either_end(store: ProjectStore) -> N
 
 
 def test_the_log_keeps_the_newest_rows_within_its_limit(
-    store: ProjectStore, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(project_store, "LOG_ROWS_LIMIT", 50)
-    monkeypatch.setattr(project_store, "_LOG_SLACK", 5)
+    monkeypatch.setattr(rows, "_SLACK", 5)
+    store = ProjectStore(tmp_path / "p", 1 << 20)
     for number in range(200):
         store.log(row(str(number)))
         store.overlay[KEY] = b"1"
@@ -125,6 +126,7 @@ def test_the_log_keeps_the_newest_rows_within_its_limit(
     kept = texts(store)
     assert 50 <= len(kept) < 56
     assert kept == [str(n) for n in range(200 - len(kept), 200)]
+    store.close()
 
 
 def test_applets_do_not_see_each_others_keys(store: ProjectStore) -> None:

@@ -1,0 +1,30 @@
+"""Which hosts applets may call, as the setting `api_hosts` says.
+
+An entry is a host name or an address, or `*.example.org` for every host below a domain.
+A private or loopback address is reached only where an entry names the host itself.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+
+def is_allowed(host: str, entries: Sequence[str]) -> bool:
+    """Whether an entry covers the host."""
+    host = host.lower().rstrip(".")
+    return is_named(host, entries) or any(
+        entry.startswith("*.") and host.endswith(entry[1:]) for entry in entries
+    )
+
+
+def is_named(host: str, entries: Sequence[str]) -> bool:
+    """Whether an entry is exactly the host."""
+    return host.lower().rstrip(".") in entries
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address is one of the public Internet."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return (mapped or parsed).is_global and not parsed.is_multicast

@@ -1,0 +1,148 @@
+"""Delivering what handlers have sent: taken from the projects, in order, until it is done.
+
+A project says once that its outbox has entries; from then on they are asked for until it
+is empty. An entry is reported as done after its delivery and only then removed, so a crash
+in between delivers it again, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from fieldbrook.actors.frames import AFTER, DONE, TAKE, WireEntry, frame, pack, unpack
+from fieldbrook.storage.outbox import API, MQTT
+
+log = logging.getLogger(__name__)
+
+_LENGTH = struct.Struct("<I")
+_TAKE_ENTRIES = 256
+_UNDELIVERED_LIMIT = 1_024  # of one project; the rest waits in its outbox
+_POLL_S = 0.02
+_RETRY_S = 1.0
+_IDLE_POLLS = 50  # empty answers after which the connection is given up
+
+
+class Publish(Protocol):
+    """Publishes an MQTT message with QoS 1."""
+
+    def __call__(self, topic: str, payload: bytes) -> Awaitable[None]:
+        """Ends when the broker has the message, however long that takes."""
+
+
+class CallApi(Protocol):
+    """Carries out an API call of an applet."""
+
+    async def __call__(self, project_id: int, entry: WireEntry) -> None:
+        """Ends when the event with the result has been handled."""
+
+
+class OutboxTaker:
+    """Takes from every project that has something, in the gateway's loop."""
+
+    def __init__(self, publish: Publish, call_api: CallApi) -> None:
+        self._deliver: dict[str, Callable[[int, WireEntry], Awaitable[None]]] = {
+            MQTT: lambda _project_id, entry: publish(entry[2], entry[3]),
+            API: call_api,
+        }
+        self._projects: dict[int, _Taking] = {}
+
+    def take(self, project_id: int, path: str) -> None:
+        """The project at this socket has something."""
+        taking = self._projects.setdefault(project_id, _Taking(project_id, self._deliver))
+        taking.wake(path, lambda: self._projects.pop(project_id, None))
+
+    def stop(self) -> None:
+        """Take no more; what is under way is taken again after a restart."""
+        for taking in self._projects.values():
+            taking.stop()
+
+
+class _Taking:
+    """What is under way for one project. It outlives a connection: what was delivered when
+    one broke is reported over the next."""
+
+    def __init__(
+        self, project_id: int, deliver: dict[str, Callable[[int, WireEntry], Awaitable[None]]]
+    ) -> None:
+        self._project_id = project_id
+        self._deliver = deliver
+        self._path: str | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._under_way: dict[int, asyncio.Task[None]] = {}
+        self._done: list[int] = []
+
+    def wake(self, path: str, forget: Callable[[], object]) -> None:
+        self._path = path
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(forget))
+
+    def stop(self) -> None:
+        for task in [*self._under_way.values(), *([self._task] if self._task else [])]:
+            task.cancel()
+
+    async def _run(self, forget: Callable[[], object]) -> None:
+        while self._path is not None:
+            path, self._path = self._path, None
+            try:
+                await self._take_all(path)
+            except (OSError, EOFError, ValueError) as error:
+                # Its next incarnation says again that it has something.
+                log.info("outbox of project %d: %s", self._project_id, str(error) or "closed")
+        self._task = None
+        if not self._under_way:
+            forget()
+
+    async def _take_all(self, path: str) -> None:
+        reader, writer = await asyncio.open_unix_connection(path)
+        after, idle = 0, 0
+        try:
+            while idle < _IDLE_POLLS:
+                self._path = None
+                done, self._done = self._done, []
+                room = min(_TAKE_ENTRIES, _UNDELIVERED_LIMIT - len(self._under_way))
+                try:
+                    writer.write(frame(pack({TAKE: room, AFTER: after, DONE: done})))
+                    entries = await _read(reader)
+                except BaseException:
+                    self._done += done
+                    raise
+                for entry in entries:
+                    after = entry[0]
+                    if after not in self._under_way and after not in self._done:
+                        self._begin(entry)
+                idle = idle + 1 if not (entries or done or self._under_way) else 0
+                if len(entries) < _TAKE_ENTRIES:
+                    await asyncio.sleep(_POLL_S)
+        finally:
+            writer.close()
+
+    def _begin(self, entry: WireEntry) -> None:
+        task = asyncio.get_running_loop().create_task(self._finish(entry))
+        self._under_way[entry[0]] = task
+
+    async def _finish(self, entry: WireEntry) -> None:
+        sequence, kind = entry[0], entry[1]
+        try:
+            while not await self._delivered(kind, entry):
+                await asyncio.sleep(_RETRY_S)
+            self._done.append(sequence)
+        finally:
+            self._under_way.pop(sequence, None)
+
+    async def _delivered(self, kind: str, entry: WireEntry) -> bool:
+        try:
+            await self._deliver[kind](self._project_id, entry)
+        except Exception:
+            log.exception("outbox of project %d: entry %d", self._project_id, entry[0])
+            return False
+        return True
+
+
+async def _read(reader: asyncio.StreamReader) -> tuple[WireEntry, ...]:
+    (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+    entries: tuple[WireEntry, ...] = unpack(await reader.readexactly(length))
+    return entries

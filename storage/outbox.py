@@ -1,0 +1,140 @@
+"""What a project's handlers have sent and nobody has delivered yet; part of its store.
+
+Entries are written in the transaction of their event's batch, so they exist exactly when
+the event's other effects do, and removed when they have been delivered. They keep the
+order in which they were sent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import lmdb
+import msgspec
+
+from fieldbrook.storage.environment import store_errors
+
+if TYPE_CHECKING:
+    Transaction = lmdb.Transaction[bytes]
+
+ENTRIES_LIMIT = 100_000
+BYTES_LIMIT = 256 << 20
+MARKER = "outbox.waiting"  # beside the store while it has entries: start this project
+
+MQTT, API = "mqtt", "api"
+
+_DATABASE = b"outbox"
+
+
+class OutboxEntry(msgspec.Struct, array_like=True, frozen=True):
+    """One effect that leaves the node.
+
+    `target` is the topic of an MQTT message, or the type of the event that brings an API
+    call's result. `time_ms` is Unix milliseconds of its event's commit.
+    """
+
+    kind: str
+    target: str
+    body: bytes
+    event_id: str
+    applet_name: str
+    instance_id: int
+    time_ms: int
+
+
+class NumberedEntry(NamedTuple):
+    """An entry and its place; numbers grow and are never used twice."""
+
+    sequence: int
+    entry: OutboxEntry
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(OutboxEntry).decode
+
+
+class Outbox:
+    """The outbox of one open project store; its owner is the only writer."""
+
+    def __init__(self, environment: lmdb.Environment, folder: Path) -> None:
+        self._environment = environment
+        self._marker = folder / MARKER
+        with store_errors():
+            self._database = environment.open_db(_DATABASE)
+            with environment.begin(db=self._database) as txn:
+                cursor = txn.cursor()
+                last = int.from_bytes(cursor.key(), "big") if cursor.last() else 0
+                self._sizes = {int.from_bytes(k, "big"): len(v) for k, v in cursor.iterprev()}
+        # A number may be on its way to a taker while its entry is gone: none comes again.
+        self._next = max(last + 1, time.time_ns() // 1000)
+        self._bytes = sum(self._sizes.values())
+        self._mark()
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more may be sent until something was delivered."""
+        return len(self._sizes) >= ENTRIES_LIMIT or self._bytes >= BYTES_LIMIT
+
+    def add(self, txn: Transaction, entries: Iterable[OutboxEntry]) -> dict[int, int]:
+        """Write entries in a batch's transaction; `added` takes the result after it."""
+        sizes = {}
+        for sequence, entry in enumerate(entries, self._next):
+            data = _encode(entry)
+            txn.put(sequence.to_bytes(8, "big"), data, db=self._database, append=True)
+            sizes[sequence] = len(data)
+        return sizes
+
+    def announce(self) -> None:
+        """Set the marker; before the commit, so that no entry is ever without one."""
+        if not self._sizes:
+            with store_errors(self._marker):
+                self._marker.touch()
+
+    def added(self, sizes: dict[int, int]) -> None:
+        """The transaction of these entries is on disk."""
+        self._sizes |= sizes
+        self._next += len(sizes)
+        self._bytes += sum(sizes.values())
+
+    def first(self, limit: int, after: int = 0) -> list[NumberedEntry]:
+        """The oldest entries with numbers above `after`, at most `limit`."""
+        found: list[NumberedEntry] = []
+        with store_errors(), self._environment.begin(db=self._database) as txn:
+            cursor = txn.cursor()
+            more = cursor.set_range((after + 1).to_bytes(8, "big"))
+            while more and len(found) < limit:
+                sequence = int.from_bytes(cursor.key(), "big")
+                found.append(NumberedEntry(sequence, _decode(cursor.value())))
+                more = cursor.next()
+        return found
+
+    def remove(self, sequences: Sequence[int]) -> None:
+        """These were delivered; numbers that are gone already are passed over."""
+        known = [sequence for sequence in sequences if sequence in self._sizes]
+        if not known:
+            return
+        with store_errors(), self._environment.begin(write=True) as txn:
+            for sequence in known:
+                txn.delete(sequence.to_bytes(8, "big"), db=self._database)
+        for sequence in known:
+            self._bytes -= self._sizes.pop(sequence)
+        self._mark()
+
+    def _mark(self) -> None:
+        with store_errors(self._marker):
+            if self._sizes:
+                self._marker.touch()
+            else:
+                self._marker.unlink(missing_ok=True)
+
+
+def waiting_projects(projects_dir: Path) -> list[int]:
+    """The projects with undelivered entries."""
+    markers = projects_dir.glob(f"*/{MARKER}")
+    return sorted(int(path.parent.name) for path in markers if path.parent.name.isdecimal())

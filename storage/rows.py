@@ -1,0 +1,77 @@
+"""Tables of numbered rows of which only the last are kept: logs, metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+import lmdb
+import msgspec
+
+if TYPE_CHECKING:
+    Transaction = lmdb.Transaction[bytes]
+    Database = lmdb._Database
+
+_SLACK = 1_000  # rows over the limit are dropped a thousand at a time
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Numbered(NamedTuple, Generic[R]):
+    """A row with its place in its table; numbers grow and are never used twice."""
+
+    sequence: int
+    row: R
+
+
+class RowTable(Generic[R]):
+    """One table of rows of one kind. The writer keeps the next number in memory."""
+
+    def __init__(
+        self, environment: lmdb.Environment, name: bytes, kind: type[R], limit: int, *, create: bool
+    ) -> None:
+        self._database: Database = environment.open_db(name, create=create)
+        self._decode = msgspec.msgpack.Decoder(kind).decode
+        self._limit = limit
+        with environment.begin(db=self._database) as txn:
+            self._next = self._last(txn) + 1
+
+    def append(self, txn: Transaction, rows: Sequence[R]) -> None:
+        """Write rows and drop the oldest beyond the limit; `written` takes their number
+        once the transaction is on disk."""
+        for number, row in enumerate(rows, self._next):
+            txn.put(number.to_bytes(8, "big"), _encode(row), db=self._database, append=True)
+        self._drop_old(txn)
+
+    def written(self, count: int) -> None:
+        """The transaction of so many rows is on disk."""
+        self._next += count
+
+    def after(self, txn: Transaction, after: int, limit: int) -> list[Numbered[R]]:
+        """Rows with a number above `after`, oldest first; a negative `after` counts from
+        the end: -20 gives the last 20."""
+        if after < 0:
+            after = max(0, self._last(txn) + after)
+        cursor = txn.cursor(db=self._database)
+        found = cursor.set_range((after + 1).to_bytes(8, "big"))
+        items: Iterable[tuple[bytes, bytes]] = cursor.iternext() if found else ()
+        return [
+            Numbered(int.from_bytes(key, "big"), self._decode(value))
+            for (key, value), _ in zip(items, range(limit), strict=False)
+        ]
+
+    def _last(self, txn: Transaction) -> int:
+        cursor = txn.cursor(db=self._database)
+        return int.from_bytes(cursor.key(), "big") if cursor.last() else 0
+
+    def _drop_old(self, txn: Transaction) -> None:
+        excess = int(txn.stat(self._database)["entries"]) - self._limit
+        if excess < _SLACK:
+            return
+        cursor = txn.cursor(db=self._database)
+        more = cursor.first()
+        while more and excess > 0:
+            more = cursor.delete()
+            excess -= 1

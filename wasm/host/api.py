@@ -1,0 +1,83 @@
+"""Requests of an applet to the node or the world outside, answered at once with "accepted"
+and later, by an event, with the result.
+
+Source: ABI document, 3.1 (`ws_api_call`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+from fieldbrook.wasm import abi
+from fieldbrook.wasm.host.guest import Functions, Guest
+from fieldbrook.wasm.run import ApiCall
+
+EVENT_TYPE_HEADER = "Eventtype"
+_REQUEST_BYTES = 1 << 20
+_UNDECODABLE = b'{"Status":"","StatusCode":400,"Proto":"","Header":null,"Body":null}'
+
+
+def functions(guest: Guest) -> Functions:
+    """`ws_api_call`."""
+
+    def ws_api_call(pointer: int, size: int, at: int, size_at: int) -> int:
+        guest.give(answer(guest.read_head(pointer, size, _REQUEST_BYTES + 1)), at, size_at)
+        return abi.OK
+
+    def answer(raw: bytes) -> bytes:
+        request = decode(raw)
+        if request is None:
+            return _UNDECODABLE
+        header = request["Header"]
+        event_type = next(iter(header.get(EVENT_TYPE_HEADER) or ()), "")
+        if not event_type:
+            return response(HTTPStatus.OK, header)
+        refusal = guest.run.surroundings.api_refusal(request["Method"], request["Url"])
+        if refusal is not None:
+            status, reason = refusal
+            return response(status, header, json.dumps({"error": reason}).encode())
+        guest.leave(ApiCall(event_type, raw), len(raw))
+        return response(HTTPStatus.OK, header)
+
+    return {abi.WS_API_CALL: ws_api_call}
+
+
+def decode(raw: bytes) -> dict[str, Any] | None:
+    """A request as the SDKs send it, or None: `{"Method", "Url", "Header": {name: [text]},
+    "Body": base64}`."""
+    if len(raw) > _REQUEST_BYTES:
+        return None
+    try:
+        value = json.loads(raw)
+        method, url = value.get("Method") or "GET", value["Url"]
+        header = value.get("Header") or {}
+        body = base64.b64decode(value.get("Body") or "", validate=True)
+        urlsplit(url)
+        good = isinstance(method, str) and all(
+            isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+            for texts in header.values()
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    return {"Method": method.upper(), "Url": url, "Header": header, "Body": body} if good else None
+
+
+def response(status: int, header: dict[str, list[str]], body: bytes = b"") -> bytes:
+    """A response as the SDKs read it; headers of the request but its content type come back."""
+    kept = {name: texts for name, texts in header.items() if name.lower() != "content-type"}
+    if body:
+        kept["Content-Type"] = ["application/json; charset=utf-8"]
+    return json.dumps(
+        {
+            "Status": f"{int(status)} {HTTPStatus(status).phrase}",
+            "StatusCode": int(status),
+            "Proto": "HTTP/1.1",
+            "Header": kept,
+            "Body": base64.b64encode(body).decode(),
+        },
+        separators=(",", ":"),
+    ).encode()

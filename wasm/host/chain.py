@@ -1,0 +1,64 @@
+"""Transactions and contract calls; a chain that is not configured is code -1 and a record."""
+
+from __future__ import annotations
+
+import json
+
+from fieldbrook.wasm import abi
+from fieldbrook.wasm.host.guest import Functions, Guest, GuestError
+
+_REQUEST_BYTES = 1 << 20
+
+
+def functions(guest: Guest) -> Functions:
+    """`ws_send_tx`, `ws_send_tx_with_operator` and `ws_call_contract`, old and new."""
+
+    def request_at(pointer: int, size: int) -> bytes:
+        if size > _REQUEST_BYTES:
+            raise GuestError(f"a request of more than {_REQUEST_BYTES} bytes")
+        return guest.read(pointer, size)
+
+    def ws_send_tx(chain: int, pointer: int, size: int, hash_at: int, size_at: int) -> int:
+        sent = guest.run.surroundings.send_transaction(chain, None, request_at(pointer, size))
+        guest.give(sent.encode(), hash_at, size_at)
+        return abi.OK
+
+    def ws_send_tx_with_operator(
+        chain: int, pointer: int, size: int, hash_at: int, size_at: int
+    ) -> int:
+        request = request_at(pointer, size)
+        operator = _operator(request)
+        sent = guest.run.surroundings.send_transaction(chain, operator, request)
+        guest.give(sent.encode(), hash_at, size_at)
+        return abi.OK
+
+    def ws_send_tx_one_chain(pointer: int, size: int) -> int:
+        guest.run.surroundings.send_transaction(None, None, request_at(pointer, size))
+        return abi.OK
+
+    def ws_call_contract(chain: int, pointer: int, size: int, at: int, size_at: int) -> int:
+        result = guest.run.surroundings.call_contract(chain, request_at(pointer, size))
+        guest.give(result, at, size_at)
+        return abi.OK
+
+    def ws_call_contract_one_chain(pointer: int, size: int, at: int, size_at: int) -> int:
+        result = guest.run.surroundings.call_contract(None, request_at(pointer, size))
+        guest.give(result, at, size_at)
+        return abi.OK
+
+    return {
+        abi.WS_SEND_TX: ws_send_tx,
+        abi.WS_SEND_TX_WITH_OPERATOR: ws_send_tx_with_operator,
+        abi.WS_SEND_TX_ONE_CHAIN: ws_send_tx_one_chain,
+        abi.WS_CALL_CONTRACT: ws_call_contract,
+        abi.WS_CALL_CONTRACT_ONE_CHAIN: ws_call_contract_one_chain,
+    }
+
+
+def _operator(request: bytes) -> str | None:
+    try:
+        value = json.loads(request)
+    except (ValueError, RecursionError) as error:
+        raise GuestError(f"the request is not JSON: {error}") from None
+    name = value.get("operatorName") if isinstance(value, dict) else None
+    return name if isinstance(name, str) and name else None

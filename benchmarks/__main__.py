@@ -1,0 +1,144 @@
+"""`python -m benchmarks SCENARIO...`: measure a node beside its baselines."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import http_load, http_peers, life, many, mqtt_load, peers, plot
+from benchmarks.context import Context, Scenario
+from benchmarks.measure import BenchmarkError
+from benchmarks.report import Table
+
+SCENARIOS: dict[str, Scenario] = {
+    "http-single": http_load.http_single,
+    "http-batch": http_load.http_batch,
+    "open-loop": http_load.open_loop,
+    "handlers": http_load.handler_kinds,
+    "mqtt": mqtt_load.mqtt,
+    "projects": many.projects_at_once,
+    "publishers": many.publishers,
+    "registered": many.registered_projects,
+    "cold": life.cold,
+    "start-up": life.start_up,
+    "memory": life.memory_held,
+    "smallest": http_load.smallest,
+}
+ALL_PEERS = (*http_peers.PEER_NAMES, *mqtt_load.PEER_NAMES)
+_RESULTS = Path(__file__).parent / "results"
+
+
+def _peers(text: str) -> list[str]:
+    chosen = {"all": list(ALL_PEERS), "none": []}.get(text, text.split(","))
+    unknown = sorted(set(chosen) - set(ALL_PEERS))
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no such baseline: {', '.join(unknown)}")
+    return chosen
+
+
+def _arguments(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measure a fresh node beside baselines that do the same work.",
+        epilog="Baselines that are not there yet are got first, into benchmarks/.peers.",
+    )
+    parser.add_argument("scenarios", nargs="*", metavar="scenario", help="see --list; or all")
+    parser.add_argument("--list", action="store_true", help="name the scenarios, and end")
+    parser.add_argument("--install", action="store_true", help="get the baselines, and end")
+    parser.add_argument("--rounds", type=int, help="of each server (3; 1 if quick)")
+    parser.add_argument("--seconds", type=float, help="of each round (3; 0.5 if quick)")
+    parser.add_argument("--quick", action="store_true", help="fewer of everything")
+    parser.add_argument(
+        "--peers", type=_peers, default="all", help=f"of {','.join(ALL_PEERS)}; or all, or none"
+    )
+    parser.add_argument("--out", type=Path, help="folder of results (benchmarks/results/TIME)")
+    given = parser.parse_args(words)
+    given.rounds = (1 if given.quick else 3) if given.rounds is None else given.rounds
+    given.seconds = (0.5 if given.quick else 3.0) if given.seconds is None else given.seconds
+    if given.rounds < 1 or not 0 < given.seconds <= 60:
+        parser.error("--rounds must be at least 1, --seconds above 0 and at most 60")
+    unknown = sorted(set(given.scenarios) - {*SCENARIOS, "all"})
+    if unknown:
+        parser.error(f"no such scenario: {', '.join(unknown)}; see --list")
+    if not (given.scenarios or given.list or given.install):
+        parser.error("which scenario? see --list")
+    return given
+
+
+def _write(out: Path, name: str, tables: Sequence[Table], command: str) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    content = {
+        "command": command,
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "scenario": name,
+        "tables": [table.as_json() for table in tables],
+    }
+    (out / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
+    (out / f"{name}.svg").write_text(plot.svg(name, tables))
+
+
+def _run(name: str, context: Context, out: Path, command: str) -> None:
+    """Run a scenario and write what it found, also what it found before it failed."""
+    tables: list[Table] = []
+
+    def emit(table: Table) -> None:
+        tables.append(table)
+        print(table.text(), end="\n\n", flush=True)
+
+    started = time.monotonic()
+    print(f"== {name}", flush=True)
+    try:
+        SCENARIOS[name](context, emit)
+    finally:
+        if tables:
+            _write(out, name, tables, command)
+    print(f"{name} took {time.monotonic() - started:.0f} s\n", flush=True)
+
+
+def _install() -> None:
+    for problem in peers.install():
+        print(f"not installed: {problem}", flush=True)
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the scenarios until one fails; returns 1 when one did."""
+    given = _arguments(words)
+    if given.list:
+        for name, scenario in SCENARIOS.items():
+            print(f"{name:12} {(scenario.__doc__ or '').splitlines()[0]}")
+        return 0
+    if given.install or set(given.peers) & {"nginx", "nodered", "workerd", "mosquitto-nodered"}:
+        _install()
+    if not given.scenarios:
+        return 0
+    names = list(dict.fromkeys(given.scenarios))
+    if "all" in names:
+        names = [name for name in SCENARIOS if name != "smallest"]
+    out = given.out or _RESULTS / time.strftime("%Y%m%d-%H%M%S")
+    context = Context(given.rounds, given.seconds, given.peers, given.quick)
+    command = shlex.join(["python", "-m", "benchmarks", *words])
+    try:
+        for name in names:
+            _run(name, context, out, command)
+    except BenchmarkError as error:
+        print(f"FAILED: {error}", flush=True)
+        return 1
+    finally:
+        print(f"results in {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    # A run that is ended from outside ends what it started, as an interrupted one does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    sys.exit(main(sys.argv[1:]))

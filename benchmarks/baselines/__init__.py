@@ -1,0 +1,1 @@
+"""What the node is compared with: the same work, with nothing kept and nothing promised."""

@@ -1,0 +1,47 @@
+"""What every scenario gets: how long to measure, beside which baselines, and where to write."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.report import Table
+
+
+@dataclass(frozen=True)
+class Context:
+    """Of one call of the suite.
+
+    Args:
+        rounds: how often each server is measured.
+        seconds: how long each time.
+        peers: names of the baselines to measure beside the node.
+        quick: also make fewer projects, publishers and events.
+    """
+
+    rounds: int
+    seconds: float
+    peers: Sequence[str]
+    quick: bool
+
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """A folder for what the servers keep; TMPDIR chooses the disk that is measured."""
+        with tempfile.TemporaryDirectory(prefix="fieldbrook-bench-") as name:
+            yield Path(name)
+
+    def size(self, full: int, quick: int) -> int:
+        """How many of something to make."""
+        return quick if self.quick else full
+
+    def title(self, what: str, *, timed: bool = True) -> str:
+        """A table's title, with how it was measured; `timed` rounds take `seconds` each."""
+        rounds = "one round" if self.rounds == 1 else f"medians of {self.rounds} rounds"
+        return f"{what}; {rounds} of {self.seconds:g} s" if timed else f"{what}; {rounds}"
+
+
+Emit = Callable[[Table], None]  # takes each table when it is whole
+Scenario = Callable[[Context, Emit], None]

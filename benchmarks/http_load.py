@@ -1,0 +1,205 @@
+"""Scenarios of events over HTTP: single, in batches, at fixed rates, by what handlers do."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import report
+from benchmarks.context import Context, Emit
+from benchmarks.http_peers import PEER_NAMES, running_peers
+from benchmarks.measure import BenchmarkError, Watch, memory
+from benchmarks.node import deploy, node_server, running_node
+from benchmarks.report import Figures, Table
+from benchmarks.servers import (
+    PROJECT,
+    Device,
+    Server,
+    check,
+    event_path,
+    event_requests,
+    write_requests,
+)
+from benchmarks.tools import run_tool
+
+DEVICES = 50
+SINGLE_CONNECTIONS = (1, 16, 64, 256)
+CONNECTIONS = 64
+BATCH = 100
+BATCH_CONNECTIONS = 8
+RATES = (2_000, 5_000, 10_000)
+KINDS = {
+    "sum": "payload read",
+    "kv": "one key written",
+    "tally": "one key read and written",
+    "spin": "half a million steps of computing",
+}
+NOT_SENT = "not sent %"
+_WARM_S = 0.7
+_LIMIT = 5_000_000  # requests of one measurement
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is sent to whom. `events` is how many one request carries."""
+
+    server: Server
+    requests: Path
+    events: int = 1
+
+
+def measure(load: Load, connections: int, seconds: float, rate: float = 0) -> Figures:
+    """Send to one server for some seconds; `rate` 0 is as fast as it answers.
+
+    Raises:
+        BenchmarkError: an answer was not 201, had not a good result for each event, or
+            never came.
+    """
+    words: list[object] = ["-p", load.server.port, "-f", load.requests, "-c", connections]
+    words += ["-d", seconds, "-w", min(_WARM_S, seconds), "-r", rate, "-n", _LIMIT]
+    words += ["-e", load.events if load.server.works else 0]
+    with Watch(load.server.roots) as watch:
+        found = run_tool("httpload", *words, seconds=seconds + _WARM_S)
+    require_good(load.server.name, found)
+    held = memory(load.server.roots)
+    figures = {
+        report.RATE: found["timed"] * load.events / found["seconds"],
+        report.P50: found["p50"] / 1e3,
+        report.P99: found["p99"] / 1e3,
+        report.CPU: watch.used_s / (found["answered"] * load.events) * 10_000,
+        report.PSS: held.pss_mib,
+        report.RSS: held.rss_mib,
+        report.OTHERS: watch.other_cores,
+    }
+    return figures | ({NOT_SENT: found["unsent"] / found["due"] * 100} if rate else {})
+
+
+def require_good(server: str, found: dict[str, float]) -> None:
+    """What `httpload` found must be answers, all of them good.
+
+    Raises:
+        BenchmarkError: otherwise.
+    """
+    if found["bad"] or found["unanswered"] or not found["timed"]:
+        raise BenchmarkError(
+            f"{server}: {found['bad']:.0f} of {found['answered']:.0f} answers were not 201 with "
+            f"good results (the first was {found['bad_status']:.0f}); {found['unanswered']:.0f} "
+            "never came"
+        )
+
+
+def compare(
+    table: Table, loads: Sequence[Load], context: Context, connections: int, rate: float = 0
+) -> Table:
+    """Measure servers in turn, so that what else the machine does meets all of them."""
+    for _ in range(context.rounds):
+        for load in loads:
+            table.add(load.server.name, measure(load, connections, context.seconds, rate))
+    return table
+
+
+def renamed(server: Server, name: str) -> Server:
+    """The same server under the name of what it does."""
+    return dataclasses.replace(server, name=name)
+
+
+def _reading_and_writing(folder: Path, server: Server, devices: Sequence[Device]) -> list[Load]:
+    """The node with the payload read, and with one key written and synced."""
+    return [
+        Load(
+            renamed(server, f"{server.name}, {KINDS[handler]}"),
+            event_requests(folder / f"{handler}.requests", devices, handler),
+        )
+        for handler in ("sum", "kv")
+    ]
+
+
+def http_single(context: Context, emit: Emit) -> None:
+    """One event per request at 1, 16, 64 and 256 connections, as fast as they are answered."""
+    with context.folder() as folder, running_node(folder) as node:
+        _, devices = deploy(node, devices=DEVICES)
+        server = node_server(node)
+        check(server, devices[0])
+        with running_peers(context.peers, folder, devices) as (peers, missing):
+            loads = _reading_and_writing(folder, server, devices)
+            loads += [Load(peer, loads[0].requests) for peer in peers]
+            for connections in SINGLE_CONNECTIONS:
+                title = context.title(f"one event per request, {connections} connections")
+                table = Table(title, baselines=PEER_NAMES, missing=missing)
+                emit(compare(table, loads, context, connections))
+
+
+def smallest(context: Context, emit: Emit) -> None:
+    """One event per request on one connection: whether everything is there, in seconds."""
+    with context.folder() as folder, running_node(folder) as node:
+        _, devices = deploy(node)
+        server = node_server(node)
+        check(server, devices[0])
+        with running_peers(context.peers, folder, devices) as (peers, missing):
+            loads = _reading_and_writing(folder, server, devices)
+            loads += [Load(peer, loads[0].requests) for peer in peers]
+            title = context.title("one event per request, 1 connection")
+            emit(compare(Table(title, baselines=PEER_NAMES, missing=missing), loads, context, 1))
+
+
+def http_batch(context: Context, emit: Emit) -> None:
+    """A hundred events per request, beside baselines that take one per request."""
+    with context.folder() as folder, running_node(folder) as node:
+        _, devices = deploy(node, devices=DEVICES)
+        server = node_server(node)
+        check(server, devices[0])
+        loads = []
+        for handler in ("sum", "kv"):
+            events = [device.message(handler) for device in devices] * (BATCH // DEVICES)
+            batch = (event_path(PROJECT), {"events": events})
+            requests = write_requests(folder / f"{handler}.batch", [batch])
+            loads.append(Load(renamed(server, f"node, {KINDS[handler]}"), requests, BATCH))
+        with running_peers(context.peers, folder, devices) as (peers, missing):
+            single = event_requests(folder / "single", devices)
+            loads += [Load(peer, single) for peer in peers]
+            title = context.title(
+                f"node with {BATCH} events per request, {BATCH_CONNECTIONS} connections"
+            )
+            table = Table(title, baselines=PEER_NAMES, missing=missing)
+            emit(compare(table, loads, context, BATCH_CONNECTIONS))
+
+
+def open_loop(context: Context, emit: Emit) -> None:
+    """Latency at 2,000, 5,000 and 10,000 events/s, counted from when an event was due.
+
+    Whoever cannot keep up shows it in its latency: 2 s after the end nothing more is sent,
+    and what was due by then counts with the time it has waited.
+    """
+    with context.folder() as folder, running_node(folder) as node:
+        _, devices = deploy(node, devices=DEVICES)
+        server = node_server(node)
+        check(server, devices[0])
+        with running_peers(context.peers, folder, devices) as (peers, missing):
+            loads = _reading_and_writing(folder, server, devices)
+            loads += [Load(peer, loads[0].requests) for peer in peers]
+            for rate in RATES:
+                title = context.title(f"{rate:,} events/s due, {CONNECTIONS} connections")
+                table = Table(title, report.P99, PEER_NAMES, missing, (report.P50, report.P99))
+                emit(compare(table, loads, context, CONNECTIONS, rate))
+
+
+def handler_kinds(context: Context, emit: Emit) -> None:
+    """Payload read, key-value written, read and written, and half a million steps of computing.
+
+    Baselines do the same: they keep keys in memory, unsynced, and compute in WebAssembly.
+    """
+    with context.folder() as folder, running_node(folder) as node:
+        _, devices = deploy(node, devices=DEVICES)
+        server = node_server(node)
+        with running_peers(context.peers, folder, devices) as (peers, missing):
+            for handler, what in KINDS.items():
+                requests = event_requests(folder / handler, devices, handler)
+                servers = (server, *peers)
+                for one in servers:
+                    check(one, devices[0], handler)
+                title = context.title(f"{what}, {CONNECTIONS} connections")
+                table = Table(title, baselines=PEER_NAMES, missing=missing)
+                loads = [Load(one, requests) for one in servers]
+                emit(compare(table, loads, context, CONNECTIONS))

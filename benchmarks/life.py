@@ -1,0 +1,188 @@
+"""Scenarios of a node's life: the first event of a project, starting, and memory."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from benchmarks import report
+from benchmarks.context import Context, Emit
+from benchmarks.http_load import require_good
+from benchmarks.http_peers import HTTP_PEERS, PEER_NAMES, Peer, running_peers
+from benchmarks.measure import BenchmarkError, memory, quantile, tree, wait_for
+from benchmarks.node import deploy, node_server, running_node, wait_until_live
+from benchmarks.report import Figures, Table
+from benchmarks.servers import Device, answers_201, event_path, event_requests
+from benchmarks.tools import run_tool
+from tests.integration.nodes import RunningNode, part_of
+
+COLD_PROJECTS = 100
+FURTHER_PROJECTS = 8
+FEW_EVENTS = 2_000
+MANY_EVENTS = 1_000_000
+PEER_EVENTS = 100_000
+LIMIT_S = 300.0
+FIRST, SECOND = "node, first event", "node, second event"
+PROCESS = "tornado, a process of its own"
+START_MS = "start ms"
+
+
+def _round_trips(port: int, devices: Iterable[Device]) -> list[float]:
+    """One event of each device over one connection, one after the other; milliseconds each."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.connect()
+    times = []
+    for device in devices:
+        body = json.dumps(device.message())
+        started = time.perf_counter()
+        connection.request("POST", event_path(device.project), body)
+        answer = connection.getresponse()
+        answer.read()
+        times.append((time.perf_counter() - started) * 1e3)
+        if answer.status != 201:
+            raise BenchmarkError(f"{device.project} answered {answer.status}")
+    connection.close()
+    return times
+
+
+def cold(context: Context, emit: Emit) -> None:
+    """What the first event of a project that does not run waits for, and the one after it.
+
+    The baseline is what a process for it would cost without a node: a bare Tornado handler,
+    from its start to its first answer.
+    """
+    count = context.size(COLD_PROJECTS, quick=10)
+    title = context.title(f"{count} projects that do not run", timed=False)
+    table = Table(title, report.P50, (SECOND, PROCESS), plots=(report.P50, report.P99))
+    if "tornado" not in context.peers:
+        table.missing[PROCESS] = "not asked for"
+    with context.folder() as folder, running_node(folder) as node:
+        devices = [deploy(node, f"cold{n}")[1][0] for n in range(count)]
+        for number in range(context.rounds):
+            node.stop()
+            node.start(ready=False)
+            wait_until_live(node)
+            for name in (FIRST, SECOND):
+                table.add(name, _quantiles(_round_trips(node.http_port, devices)))
+            if "tornado" in context.peers:
+                own = folder / f"round{number}"
+                own.mkdir()
+                starts = range(context.size(10, quick=2))
+                times = [_peer_start_ms(HTTP_PEERS[0], own / f"{n}", devices) for n in starts]
+                table.add(PROCESS, _quantiles(times))
+    emit(table)
+
+
+def _quantiles(times: list[float]) -> Figures:
+    return {
+        report.P50: quantile(times, 0.5),
+        report.P99: quantile(times, 0.99),
+        "max ms": max(times),
+    }
+
+
+def start_up(context: Context, emit: Emit) -> None:
+    """From the command to the first event answered 201; the node's project starts with it."""
+    missing = {
+        peer.name: peer.missing() if peer.name in context.peers else "not asked for"
+        for peer in HTTP_PEERS
+    }
+    table = Table(
+        context.title("from the command to the first event answered", timed=False),
+        START_MS,
+        PEER_NAMES,
+        {name: reason for name, reason in missing.items() if reason},
+    )
+    with context.folder() as folder, running_node(folder) as node:
+        _, devices = deploy(node)
+        for number in range(context.rounds):
+            table.add("node", {START_MS: _node_start_ms(node, devices[0])})
+            for peer in HTTP_PEERS:
+                if not missing[peer.name]:
+                    own = folder / f"{peer.name}-{number}"
+                    table.add(peer.name, {START_MS: _peer_start_ms(peer, own, devices)})
+    emit(table)
+
+
+def _node_start_ms(node: RunningNode, device: Device) -> float:
+    node.stop()
+    started = time.perf_counter()
+    node.start(ready=False)
+    wait_for(lambda: answers_201(node.http_port, device), "the node answers an event")
+    return (time.perf_counter() - started) * 1e3
+
+
+def _peer_start_ms(peer: Peer, folder: Path, devices: list[Device]) -> float:
+    folder.mkdir()
+    started = time.perf_counter()
+    with peer.running(folder, devices):
+        return (time.perf_counter() - started) * 1e3
+
+
+def memory_held(context: Context, emit: Emit) -> None:
+    """What node and baselines hold after a few events, after a million, and per project."""
+    few, many = context.size(FEW_EVENTS, quick=500), context.size(MANY_EVENTS, quick=20_000)
+    theirs = context.size(PEER_EVENTS, quick=2_000)
+    columns = (report.PSS, report.RSS)
+    title = f"memory held; baselines after {theirs:,} events"
+    table = Table(title, report.PSS, PEER_NAMES, plots=columns)
+    with context.folder() as folder, running_node(folder) as node:
+        _, devices = deploy(node)
+        server = node_server(node)
+        _send(folder, server.port, devices, few)
+        one = _held(server.roots)
+        table.add(f"node, {few:,} events", one)
+        for handler, share in (("sum", many // 2), ("kv", many - many // 2)):
+            _send(folder, server.port, devices, share, handler)
+        table.add(f"node, {many:,} events later", _held(server.roots))
+        for name, figures in _parts(server.roots).items():
+            table.add(f"  of it {name}", figures)
+        before = _held(server.roots)
+        further = [deploy(node, f"more{n}")[1][0] for n in range(FURTHER_PROJECTS)]
+        _send(folder, server.port, further, few * FURTHER_PROJECTS)
+        together = _held(server.roots)
+        added = {name: (together[name] - before[name]) / FURTHER_PROJECTS for name in before}
+        table.add("each further project", added)
+        with running_peers(context.peers, folder, devices) as (peers, missing):
+            table.missing |= missing
+            for peer in peers:
+                _send(folder, peer.port, devices, theirs, works=peer.works)
+                table.add(peer.name, _held(peer.roots))
+    emit(table)
+
+
+def _send(
+    folder: Path,
+    port: int,
+    devices: list[Device],
+    count: int,
+    handler: str = "sum",
+    *,
+    works: bool = True,
+) -> None:
+    requests = event_requests(folder / "requests", devices, handler)
+    words = ["-p", port, "-f", requests, "-c", 64, "-d", LIMIT_S, "-w", 0, "-n", count]
+    found = run_tool("httpload", *words, "-e", int(works), seconds=LIMIT_S)
+    require_good(f"port {port}", found)
+    if found["answered"] < count:
+        raise BenchmarkError(
+            f"only {found['answered']:.0f} of {count} events were answered in time"
+        )
+
+
+def _held(roots: tuple[int, ...], *, below: bool = True) -> Figures:
+    held = memory(roots, below=below)
+    return {report.PSS: held.pss_mib, report.RSS: held.rss_mib}
+
+
+def _parts(roots: tuple[int, ...]) -> dict[str, Figures]:
+    """The processes of a node by what they call themselves."""
+    parts: dict[str, Figures] = {}
+    for pid in tree(roots):
+        alone = _held((pid,), below=False)
+        before = parts.get(part_of(pid), dict.fromkeys(alone, 0.0))
+        parts[part_of(pid)] = {column: before[column] + value for column, value in alone.items()}
+    return parts

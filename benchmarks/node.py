@@ -1,0 +1,66 @@
+"""The node under measurement."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.applets import APPLET
+from benchmarks.measure import BenchmarkError, wait_for
+from benchmarks.servers import PROJECT, Device, Server
+from tests.integration.nodes import RunningNode
+
+HANDLERS = ("sum", "kv", "tally", "spin")
+
+
+@contextmanager
+def running_node(folder: Path, *flags: str) -> Iterator[RunningNode]:
+    """A fresh node below `folder`, stopped at the end."""
+    node = RunningNode(folder / "node", "--log-level", "WARNING", *flags, ready=False)
+    try:
+        wait_until_live(node)
+        yield node
+    finally:
+        end(node)
+
+
+def end(node: RunningNode) -> None:
+    """Stop a node; one that does not stop in time is killed with all below it."""
+    try:
+        node.stop()
+    except subprocess.TimeoutExpired:
+        node.kill()
+
+
+def wait_until_live(node: RunningNode) -> None:
+    """Wait until a node answers."""
+
+    def live() -> bool:
+        if node.process.poll() is not None:
+            raise BenchmarkError(f"the node ended: {node.log}")
+        try:
+            return node.call("GET", "/liveness").status == 200
+        except OSError:
+            return False
+
+    wait_for(live, "the node answers")
+
+
+def deploy(node: RunningNode, project: str = PROJECT, devices: int = 1) -> tuple[str, list[Device]]:
+    """A project with the applet; returns the applet's id and that many publishers."""
+    if not node.token:
+        node.log_in()
+    node.create_project(project)
+    strategies = [{"eventType": name.upper(), "handler": name} for name in HANDLERS]
+    applet = node.deploy(project, APPLET, strategies=strategies)["appletID"]
+    # Baselines know no projects, so no two publishers may have the same key.
+    keys = [f"{project}-{number}" for number in range(devices)]
+    publishers = [node.add_publisher(project, key) for key in keys]
+    return applet, [Device(project, p["key"], p["token"]) for p in publishers]
+
+
+def node_server(node: RunningNode, name: str = "node") -> Server:
+    """A running node as something to measure."""
+    return Server(name, node.http_port, (node.process.pid,))

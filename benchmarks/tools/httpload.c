@@ -8,12 +8,12 @@
  * With -r requests are due on a fixed schedule, whatever was answered (open loop): a latency
  * counts from the due time, so waiting for a free connection counts too. What is still
  * waiting DRAIN_S after the end is not sent any more; it counts with the time it has waited.
- * What is due in the first WARM seconds is answered and checked but not timed. Ends after
- * LIMIT requests at the latest.
+ * The first WARM seconds are checked but not timed. Ends after LIMIT requests at the latest.
  *
- * Prints key=value pairs: answered (all), timed (answers), bad (a status other than 201, or
- * another number of results with code 0 than EVENTS), bad_status (of the first of them),
- * unanswered, due and unsent (open loop), seconds, then latencies in microseconds.
+ * Prints key=value pairs: answered (all), timed (answers after WARM), bad (a status other than
+ * 201, or another number of results with code 0 than EVENTS), bad_status (of the first of
+ * them), unanswered, due and unsent (open loop), seconds (from WARM to the last answer), then
+ * latencies of what was due after WARM, in microseconds.
  * Ends with 3 when a server closes a connection.
  */
 #define _GNU_SOURCE
@@ -236,10 +236,8 @@ static void take_answers(void) {
     connection *c = &all[number];
     if (!receive(c)) continue;
     last = now();
-    if (c->due >= timed_from) {
-      keep_latency(last - c->due);
-      timed++;
-    }
+    timed += last >= timed_from;
+    if (c->due >= timed_from) keep_latency(last - c->due);
     if (rate <= 0 && last < until && sent < limit)
       send_next(c, last); /* at once, before the other answers are read */
     else

@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from benchmarks.__main__ import SCENARIOS, main
+from benchmarks.http_load import NOT_SENT, Load, measure
+from benchmarks.http_peers import HTTP_PEERS
+from benchmarks.measure import BenchmarkError
+from benchmarks.registry import fill_projects, fill_publishers
 from benchmarks.report import P99, RATE, Table
+from benchmarks.servers import Device, Server, event_requests
 from benchmarks.tools import compiler
+from fieldbrook import keys
+from fieldbrook.clock import now_ms
+from fieldbrook.storage.registry import RegistryReader, RegistryWriter
 from tests.tools import require_tool
+
+DEVICE = Device("load", "d0", "the token")
+
+
+@pytest.fixture
+def peer(tmp_path: Path) -> Iterator[Server]:
+    if compiler() is None:
+        require_tool("cc")
+    with HTTP_PEERS[0].running(tmp_path, [DEVICE]) as server:
+        yield server
 
 
 def test_the_smallest_scenario_measures_a_node_and_writes_a_table_json_and_a_picture(
@@ -54,3 +73,44 @@ def test_a_table_gives_medians_their_range_and_ratios_and_names_a_missing_baseli
     assert ranges.split() == ["min-max", "100.0-400.0"]
     assert peer.split() == ["peer", "50.00", "1.00"]
     assert missing == "other: missing, not installed"
+
+
+def test_an_answer_that_is_not_201_ends_a_measurement_with_an_error(
+    peer: Server, tmp_path: Path
+) -> None:
+    refused = event_requests(tmp_path / "refused", [DEVICE, Device("load", "d0", "another")])
+    with pytest.raises(BenchmarkError, match="the first was 401"):
+        measure(Load(peer, refused), connections=1, seconds=0.05)
+
+
+def test_an_answer_without_a_good_result_for_each_event_ends_a_measurement_with_an_error(
+    peer: Server, tmp_path: Path
+) -> None:
+    requests = event_requests(tmp_path / "requests", [DEVICE])
+    with pytest.raises(BenchmarkError, match="good results"):
+        measure(Load(peer, requests, events=2), connections=1, seconds=0.05)
+
+
+def test_an_event_that_waits_for_a_connection_counts_from_when_it_was_due(
+    peer: Server, tmp_path: Path
+) -> None:
+    requests = event_requests(tmp_path / "requests", [DEVICE])
+    found = measure(Load(peer, requests), connections=1, seconds=0.1, rate=1_000_000)
+    assert found[NOT_SENT] > 0  # no server answers so many on one connection
+    assert found[P99] > 1_900  # and those not sent have waited 2 s
+
+
+def test_a_registry_is_filled_with_publishers_and_projects_a_node_can_read(tmp_path: Path) -> None:
+    token_key = keys.load_or_create_key(tmp_path / "secrets", "token.key")
+    writer = RegistryWriter(tmp_path / "registry", 4 << 20, now_ms, token_key)
+    project = writer.create_project(writer.create_account("a", "", "admin").account_id, "load")
+    first = writer.create_publisher(project.project_id, "d0", "d0")
+    writer.close()
+    senders = fill_publishers(tmp_path, Device("load", "d0", first.token), 5)
+    assert fill_projects(tmp_path, senders[0], 4) == senders[:1]
+    reader = RegistryReader(tmp_path / "registry")
+    publishers = reader.publishers(project.project_id)
+    assert {(p.key, p.token) for p in publishers} == {(d.key, d.token) for d in senders}
+    assert len(senders) == 5
+    assert len(reader.projects()) == 4
+    reader.close()

@@ -54,7 +54,7 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="name the scenarios, and end")
     parser.add_argument("--install", action="store_true", help="get the baselines, and end")
     parser.add_argument("--rounds", type=int, help="of each server (3; 1 if quick)")
-    parser.add_argument("--seconds", type=float, help="of each round (3; 0.5 if quick)")
+    parser.add_argument("--seconds", type=float, help="of each round (2.5; 0.5 if quick)")
     parser.add_argument("--quick", action="store_true", help="fewer of everything")
     parser.add_argument(
         "--peers", type=_peers, default="all", help=f"of {','.join(ALL_PEERS)}; or all, or none"
@@ -62,7 +62,7 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="folder of results (benchmarks/results/TIME)")
     given = parser.parse_args(words)
     given.rounds = (1 if given.quick else 3) if given.rounds is None else given.rounds
-    given.seconds = (0.5 if given.quick else 3.0) if given.seconds is None else given.seconds
+    given.seconds = (0.5 if given.quick else 2.5) if given.seconds is None else given.seconds
     if given.rounds < 1 or not 0 < given.seconds <= 60:
         parser.error("--rounds must be at least 1, --seconds above 0 and at most 60")
     unknown = sorted(set(given.scenarios) - {*SCENARIOS, "all"})
@@ -139,6 +139,6 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    # A run that is ended from outside ends what it started, as an interrupted one does.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    for number in (signal.SIGINT, signal.SIGTERM):  # a run that is ended ends what it started
+        signal.signal(number, lambda *_: sys.exit(1))
     sys.exit(main(sys.argv[1:]))

@@ -146,11 +146,12 @@ def memory_held(context: Context, emit: Emit) -> None:
         together = _held(server.roots)
         added = {name: (together[name] - before[name]) / FURTHER_PROJECTS for name in before}
         table.add("each further project", added)
-        with running_peers(context.peers, folder, devices) as (peers, missing):
-            table.missing |= missing
-            for peer in peers:
-                _send(folder, peer.port, devices, theirs, works=peer.works)
-                table.add(peer.name, _held(peer.roots))
+    # Without the node: pages that a baseline in Python shares with it would count half.
+    with context.folder() as folder, running_peers(context.peers, folder, devices) as found:
+        peers, table.missing = found
+        for peer in peers:
+            _send(folder, peer.port, devices, theirs, works=peer.works)
+            table.add(peer.name, _held(peer.roots))
     emit(table)
 
 

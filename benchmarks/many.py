@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.context import Context, Emit
@@ -13,7 +14,7 @@ from benchmarks.http_peers import PEER_NAMES, running_peers
 from benchmarks.measure import wait_for
 from benchmarks.node import deploy, node_server, running_node
 from benchmarks.registry import fill_projects, fill_publishers
-from benchmarks.report import RATE, Table
+from benchmarks.report import RATE, Figures, Table
 from benchmarks.servers import Device, Server, answers_201, check, event_requests
 
 PROJECT_COUNTS = (1, 8, 64)
@@ -61,41 +62,42 @@ def registered_projects(context: Context, emit: Emit) -> None:
 def _filled(context: Context, emit: Emit, what: str, fill: Fill, counts: Sequence[int]) -> None:
     """Measure a node for each count, beside a Tornado handler that has the same tokens."""
     title = context.title(f"{what}: payload read, one project used, {CONNECTIONS} connections")
-    plots = (RATE, START)
-    table = Table(title, baselines=[f"tornado, {n:,}" for n in counts], plots=plots)
-    for count in counts:
-        _measure_filled(context, table, fill, count)
+    baselines = [f"tornado, {count:,}" for count in counts]
+    table = Table(title, baselines=baselines, plots=(RATE, START))
+    times: dict[str, Figures] = {}
+    with ExitStack() as stack:
+        loads = []
+        for count in counts:
+            folder = stack.enter_context(context.folder())
+            node, senders = _fill_node(stack, times, folder, fill, count)
+            loads.append(Load(node, event_requests(folder / "requests", senders)))
+            wanted = [name for name in context.peers if name == "tornado"]
+            peers, missing = stack.enter_context(running_peers(wanted, folder, senders))
+            table.missing |= {name: why for name, why in missing.items() if name == "tornado"}
+            for peer in peers:
+                name = f"{peer.name}, {count:,}"
+                loads.append(Load(renamed(peer, name), loads[-1].requests))
+        compare(table, loads, context, CONNECTIONS)
+    for name, figures in times.items():
+        table.add(name, figures)
     emit(table)
 
 
-def _measure_filled(context: Context, table: Table, fill: Fill, count: int) -> None:
-    with context.folder() as folder, running_node(folder) as node:
-        _, devices = deploy(node)
-        node.stop()
-        started = time.monotonic()
-        senders = fill(node.data, devices[0], count)
-        filled = time.monotonic()
-        random.Random(1).shuffle(senders)
-        node.start(ready=False)
-        restarted = time.monotonic()
-        wait_for(lambda: answers_201(node.http_port, senders[0]), "the node takes events")
-        times = {FILL: filled - started, START: time.monotonic() - restarted}
-        server = node_server(node, f"node, {count:,}")
-        check(server, senders[0])
-        _beside_tornado(table, server, folder, senders, context)
-        table.add(server.name, times)
-
-
-def _beside_tornado(
-    table: Table, server: Server, folder: Path, senders: Sequence[Device], context: Context
-) -> None:
-    requests = event_requests(folder / "requests", senders)
-    wanted = [name for name in context.peers if name == "tornado"]
-    with running_peers(wanted, folder, senders) as (peers, missing):
-        if "tornado" in missing:
-            table.missing["tornado"] = missing["tornado"]
-        loads = [Load(server, requests)]
-        for peer in peers:
-            name = server.name.replace("node", peer.name)
-            loads.append(Load(renamed(peer, name), requests))
-        compare(table, loads, context, CONNECTIONS)
+def _fill_node(
+    stack: ExitStack, times: dict[str, Figures], folder: Path, fill: Fill, count: int
+) -> tuple[Server, list[Device]]:
+    """A node whose registry was filled, and who sends to it in which order; adds to `times`."""
+    node = stack.enter_context(running_node(folder))
+    _, devices = deploy(node)
+    node.stop()
+    started = time.monotonic()
+    senders = fill(node.data, devices[0], count)
+    filled = time.monotonic()
+    random.Random(1).shuffle(senders)
+    node.start(ready=False)
+    restarted = time.monotonic()
+    wait_for(lambda: answers_201(node.http_port, senders[0]), "the node takes events")
+    server = node_server(node, f"node, {count:,}")
+    times[server.name] = {FILL: filled - started, START: time.monotonic() - restarted}
+    check(server, senders[0])
+    return server, senders

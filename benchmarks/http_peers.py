@@ -83,12 +83,7 @@ def _nodered_command(folder: Path, port: int) -> Sequence[object]:
     takes |= {"url": f"{PREFIX}/event/:project", "upload": False, "wires": [["work"]]}
     works: dict[str, object] = {"id": "work", "type": "function", "z": "t", "outputs": 1}
     works["wires"] = [["out"]]
-    works["func"] = (
-        "const result = global.get('work')(msg.payload);"
-        "msg.statusCode = result === undefined ? 401 : 201;"
-        "msg.payload = { results: [{ instanceID: 'node-red', code: 0, errMsg: '' }], result };"
-        "return msg;"
-    )
+    works["func"] = "[msg.statusCode, msg.payload] = global.get('answer')(msg.payload); return msg;"
     flow: list[dict[str, object]] = [
         {"id": "t", "type": "tab", "label": "events"},
         takes,

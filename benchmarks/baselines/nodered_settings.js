@@ -1,4 +1,5 @@
-// Node-RED without editor and admin. The work of an event is a function flows find as `work`.
+// Node-RED without editor and admin. The work of an event is a function flows find as `answer` or
+// `counted`.
 const fs = require('fs');
 const path = require('path');
 const tokens = new Map(Object.entries(
@@ -14,9 +15,7 @@ function spin(payload) {
 }
 
 // Returns the result, or undefined when the token is not the publisher's.
-function work(message) {
-  const event = typeof message === 'object' && message.header
-    ? message : JSON.parse(message.toString());
+function work(event) {
   const { pub_id: publisher, token, event_type: kind } = event.header;
   if (!token || tokens.get(publisher) !== token) return undefined;
   const payload = Buffer.from(event.payload, 'base64');
@@ -29,11 +28,24 @@ function work(message) {
   return kept.get('count');
 }
 
+// What to answer over HTTP to an event, or to a batch: a status and a body.
+const good = { instanceID: 'node-red', code: 0, errMsg: '' };
+function answer(body) {
+  const message = JSON.parse(body);
+  if (!message.events) {
+    const result = work(message);
+    return result === undefined ? [401, 'token'] : [201, { results: [good], result }];
+  }
+  const results = message.events.map(work);
+  if (results.includes(undefined)) return [401, 'token'];
+  return [201, results.map((result) => ({ wasmResults: [good], result }))];
+}
+
 // Over MQTT nobody is answered: the count of handled events is kept in a file of 8 bytes.
 const count = Buffer.alloc(8);
 const tally = process.env.TALLY ? fs.openSync(process.env.TALLY, 'r+') : -1;
 function counted(message) {
-  const handled = work(message);
+  const handled = work(JSON.parse(message));
   if (handled === undefined) return;
   count.writeBigUInt64LE(BigInt(handled));
   fs.writeSync(tally, count, 0, 8, 0);
@@ -41,7 +53,7 @@ function counted(message) {
 
 module.exports = {
   uiPort: Number(process.env.PORT), uiHost: '127.0.0.1', flowFile: 'flows.json', userDir: __dirname,
-  httpAdminRoot: false, disableEditor: true, functionGlobalContext: { work, counted },
+  httpAdminRoot: false, disableEditor: true, functionGlobalContext: { answer, counted },
   logging: { console: { level: 'warn', metrics: false, audit: false } },
   externalModules: { autoInstall: false },
 };

@@ -1,4 +1,4 @@
-"""A bare Tornado RequestHandler that does the work of an event and answers a small JSON.
+"""A bare Tornado RequestHandler that does the work of an event, or of a batch of them.
 
 python -m benchmarks.baselines.tornado_server PORT FOLDER
 """
@@ -6,6 +6,7 @@ python -m benchmarks.baselines.tornado_server PORT FOLDER
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 
@@ -15,20 +16,20 @@ from benchmarks.baselines.work import TokenError, Work
 
 
 class Event(web.RequestHandler):
-    """One event."""
+    """What is posted to a project."""
 
     work: Work
 
     def post(self, project: str) -> None:
         """Answer 201, or 401 when the token is not the publisher's."""
         try:
-            result = self.work.handle(self.request.body)
+            answer = self.work.answer(self.request.body)
         except TokenError:
             self.set_status(401)
             return
         self.set_status(201)
-        answer = {"instanceID": project, "code": 0, "errMsg": ""}
-        self.finish({"results": [answer], "result": result})
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps(answer))
 
 
 def _quiet(handler: web.RequestHandler) -> None:

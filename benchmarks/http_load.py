@@ -14,7 +14,6 @@ from benchmarks.measure import BenchmarkError, Watch, memory
 from benchmarks.node import deploy, node_server, running_node
 from benchmarks.report import Figures, Table
 from benchmarks.servers import (
-    PROJECT,
     Device,
     Server,
     check,
@@ -23,6 +22,7 @@ from benchmarks.servers import (
     write_requests,
 )
 from benchmarks.tools import run_tool
+from tests.integration.nodes import RunningNode
 
 DEVICES = 50
 SINGLE_CONNECTIONS = (1, 16, 64, 256)
@@ -36,6 +36,7 @@ KINDS = {
     "tally": "one key read and written",
     "spin": "half a million steps of computing",
 }
+SHARED_PROJECT, SHARED = "shared", "shared instance"
 NOT_SENT = "not sent %"
 ONE_EACH = "tornado, one each"  # event per request, not a batch
 _WARM_S = 0.7
@@ -106,25 +107,47 @@ def renamed(server: Server, name: str) -> Server:
     return dataclasses.replace(server, name=name)
 
 
-def _reading_and_writing(folder: Path, server: Server, devices: Sequence[Device]) -> list[Load]:
-    """The node with the payload read, and with one key written and synced."""
+@dataclass(frozen=True)
+class _Case:
+    """A way to use the node: a row of the table, who sends, and what the events ask for."""
+
+    name: str
+    devices: Sequence[Device]
+    handler: str
+
+
+def _cases(node: RunningNode, server: Server) -> list[_Case]:
+    """The payload read, one key written and synced, and the first with a shared instance."""
+    _, own = deploy(node, devices=DEVICES)
+    _, shared = deploy(node, SHARED_PROJECT, DEVICES, "BATCH")
+    cases = [
+        _Case(f"node, {KINDS['sum']}", own, "sum"),
+        _Case(f"node, {KINDS['kv']}", own, "kv"),
+        _Case(f"node, {KINDS['sum']}, {SHARED}", shared, "sum"),
+    ]
+    for case in cases:
+        check(server, case.devices[0], case.handler)
+    return cases
+
+
+def _singles(folder: Path, server: Server, cases: Sequence[_Case]) -> list[Load]:
+    """One event per request."""
     return [
         Load(
-            renamed(server, f"{server.name}, {KINDS[handler]}"),
-            event_requests(folder / f"{handler}.requests", devices, handler),
+            renamed(server, case.name),
+            event_requests(folder / f"{case.name}.requests", case.devices, case.handler),
         )
-        for handler in ("sum", "kv")
+        for case in cases
     ]
 
 
 def http_single(context: Context, emit: Emit) -> None:
     """One event per request at 1, 16, 64 and 256 connections, as fast as they are answered."""
     with context.folder() as folder, running_node(folder) as node:
-        _, devices = deploy(node, devices=DEVICES)
         server = node_server(node)
-        check(server, devices[0])
-        with running_peers(context.peers, folder, devices) as (peers, missing):
-            loads = _reading_and_writing(folder, server, devices)
+        cases = _cases(node, server)
+        with running_peers(context.peers, folder, cases[0].devices) as (peers, missing):
+            loads = _singles(folder, server, cases)
             loads += [Load(peer, loads[0].requests) for peer in peers]
             for connections in SINGLE_CONNECTIONS:
                 title = context.title(f"one event per request, {connections} connections")
@@ -135,11 +158,10 @@ def http_single(context: Context, emit: Emit) -> None:
 def smallest(context: Context, emit: Emit) -> None:
     """One event per request on one connection: whether everything is there, in seconds."""
     with context.folder() as folder, running_node(folder) as node:
-        _, devices = deploy(node)
         server = node_server(node)
-        check(server, devices[0])
-        with running_peers(context.peers, folder, devices) as (peers, missing):
-            loads = _reading_and_writing(folder, server, devices)
+        cases = _cases(node, server)
+        with running_peers(context.peers, folder, cases[0].devices) as (peers, missing):
+            loads = _singles(folder, server, cases)
             loads += [Load(peer, loads[0].requests) for peer in peers]
             title = context.title("one event per request, 1 connection")
             emit(compare(Table(title, baselines=PEER_NAMES, missing=missing), loads, context, 1))
@@ -151,15 +173,15 @@ def http_batch(context: Context, emit: Emit) -> None:
     Tornado is also measured with one event per request: what a batch saves.
     """
     with context.folder() as folder, running_node(folder) as node:
-        _, devices = deploy(node, devices=DEVICES)
         server = node_server(node)
-        check(server, devices[0])
         loads = []
-        for handler in ("sum", "kv"):
-            events = [device.message(handler) for device in devices] * (BATCH // DEVICES)
-            batch = (event_path(PROJECT), {"events": events})
-            requests = write_requests(folder / f"{handler}.batch", [batch])
-            loads.append(Load(renamed(server, f"node, {KINDS[handler]}"), requests, BATCH))
+        cases = _cases(node, server)
+        for case in cases:
+            events = [d.message(case.handler) for d in case.devices] * (BATCH // DEVICES)
+            batch = (event_path(case.devices[0].project), {"events": events})
+            requests = write_requests(folder / f"{case.name}.batch", [batch])
+            loads.append(Load(renamed(server, case.name), requests, BATCH))
+        devices = cases[0].devices
         with running_peers(context.peers, folder, devices) as (peers, missing):
             loads += [Load(peer, loads[0].requests, BATCH) for peer in peers]
             single = event_requests(folder / "single", devices)
@@ -177,11 +199,10 @@ def open_loop(context: Context, emit: Emit) -> None:
     and what was due by then counts with the time it has waited.
     """
     with context.folder() as folder, running_node(folder) as node:
-        _, devices = deploy(node, devices=DEVICES)
         server = node_server(node)
-        check(server, devices[0])
-        with running_peers(context.peers, folder, devices) as (peers, missing):
-            loads = _reading_and_writing(folder, server, devices)
+        cases = _cases(node, server)
+        with running_peers(context.peers, folder, cases[0].devices) as (peers, missing):
+            loads = _singles(folder, server, cases)
             loads += [Load(peer, loads[0].requests) for peer in peers]
             for rate in RATES:
                 title = context.title(f"{rate:,} events/s due, {CONNECTIONS} connections")
@@ -196,14 +217,16 @@ def handler_kinds(context: Context, emit: Emit) -> None:
     """
     with context.folder() as folder, running_node(folder) as node:
         _, devices = deploy(node, devices=DEVICES)
+        _, sharing = deploy(node, SHARED_PROJECT, DEVICES, "BATCH")
         server = node_server(node)
         with running_peers(context.peers, folder, devices) as (peers, missing):
             for handler, what in KINDS.items():
                 requests = event_requests(folder / handler, devices, handler)
-                servers = (server, *peers)
-                for one in servers:
+                for one in (server, *peers):
                     check(one, devices[0], handler)
+                loads = [Load(one, requests) for one in (server, *peers)]
+                shared = event_requests(folder / f"{handler}.shared", sharing, handler)
+                loads.insert(1, Load(renamed(server, f"node, {SHARED}"), shared))
                 title = context.title(f"{what}, {CONNECTIONS} connections")
                 table = Table(title, baselines=PEER_NAMES, missing=missing)
-                loads = [Load(one, requests) for one in servers]
                 emit(compare(table, loads, context, CONNECTIONS))

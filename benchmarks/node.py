@@ -48,13 +48,18 @@ def wait_until_live(node: RunningNode) -> None:
     wait_for(live, "the node answers")
 
 
-def deploy(node: RunningNode, project: str = PROJECT, devices: int = 1) -> tuple[str, list[Device]]:
-    """A project with the applet; returns the applet's id and that many publishers."""
+def deploy(
+    node: RunningNode, project: str = PROJECT, devices: int = 1, isolation: str = "EVENT"
+) -> tuple[str, list[Device]]:
+    """A project with the applet; returns the applet's id and that many publishers.
+
+    `isolation` "BATCH" lets events that arrive together share an instance.
+    """
     if not node.token:
         node.log_in()
     node.create_project(project)
     strategies = [{"eventType": name.upper(), "handler": name} for name in HANDLERS]
-    applet = node.deploy(project, APPLET, strategies=strategies)["appletID"]
+    applet = node.deploy(project, APPLET, strategies=strategies, isolation=isolation)["appletID"]
     # Baselines know no projects, so no two publishers may have the same key.
     keys = [f"{project}-{number}" for number in range(devices)]
     publishers = [node.add_publisher(project, key) for key in keys]

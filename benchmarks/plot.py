@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from benchmarks.report import CPU, Table, number
 
-_BAR, _GAP, _NAMES, _LENGTH, _FIGURES = 14, 6, 230, 250, 95
+_BAR, _GAP, _NAMES, _LENGTH, _FIGURES = 14, 6, 270, 250, 95
 _PANEL = _LENGTH + _FIGURES
 _OURS, _THEIRS, _WHISKER = "#1f6f8b", "#b5b5b5", "#333333"
 _LOGARITHMIC_FROM = 100  # largest over smallest; below it a bar's length is the value

@@ -353,7 +353,7 @@ class StrategyConflictError(ConflictError):
     key = "StrategyConflict"
     number = 5
     msg = "Strategy Conflict"
-    template = "[app: {applet}] [type: {event_type}] [hdl: {handler}]"
+    template = "[prj: {project}] [app: {applet}] [type: {event_type}] [hdl: {handler}]"
 
 
 class PublisherConflictError(ConflictError):

@@ -87,6 +87,7 @@ class Strategy(Record, frozen=True, kw_only=True):
     applet_id: int
     event_type: str
     handler: str
+    auto_collect_metric: bool | None = None
 
 
 class Publisher(Record, frozen=True, kw_only=True):

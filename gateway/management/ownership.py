@@ -82,6 +82,19 @@ def own_resource(call: Call[Any, Any]) -> Resource:
     return resource
 
 
+def own_strategy_with_id(call: Call[Any, Any]) -> Strategy:
+    """The strategy the path names, in whatever project of the caller.
+
+    Raises:
+        StrategyNotFoundError: there is none, or it is somebody else's.
+    """
+    strategy_id = call.id("strategyID")
+    strategy = call.context.reader.strategy(strategy_id)
+    if strategy is None or not _may_project(call, strategy.project_id):
+        raise StrategyNotFoundError(what=f"strategy {strategy_id}")
+    return strategy
+
+
 def own_strategy(call: Call[Any, Any]) -> Strategy:
     """The strategy the path names, in the project the path names.
 

@@ -1,4 +1,7 @@
-"""Strategies of a project: which event type runs which handler."""
+"""Strategies of a project: which event type runs which handler.
+
+The seed-era routes take and give several strategies at once, the later ones one at a time.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,14 @@ from typing import Any
 import msgspec
 
 from fieldbrook.gateway.management.binding import Paging, Sfid, Text
-from fieldbrook.gateway.management.ownership import own_applet_in, own_project, own_strategy
+from fieldbrook.gateway.management.ownership import (
+    own_project,
+    own_strategy,
+    own_strategy_with_id,
+)
 from fieldbrook.gateway.management.route import Auth, Call, Route
 from fieldbrook.gateway.management.views import Json, page, strategy_json, times_json
-from fieldbrook.model import Strategy
+from fieldbrook.model import Project, Strategy
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +26,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     applet_id: Sfid = msgspec.field(name="appletID")
     event_type: Text = msgspec.field(name="eventType")
     handler: Text
+
+
+class StateStrategy(Rule, frozen=True, kw_only=True):
+    """One strategy, with the later generation's mark for collecting metrics."""
+
+    auto_collect_metric: bool | None = msgspec.field(default=None, name="autoCollectMetric")
 
 
 class CreateStrategies(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +55,28 @@ class RemoveStrategies(msgspec.Struct, frozen=True, kw_only=True):
     strategy_ids: list[Sfid] = msgspec.field(name="strategyID")
 
 
+class FilterStrategies(Paging, frozen=True, kw_only=True):
+    """Which strategies are meant; all of the project's without a filter. Removing passes
+    over `size` and `offset`."""
+
+    strategy_ids: list[Sfid] = msgspec.field(default_factory=list, name="strategyID")
+    applet_ids: list[Sfid] = msgspec.field(default_factory=list, name="appletID")
+    event_types: list[str] = msgspec.field(default_factory=list, name="eventType")
+    handlers: list[str] = msgspec.field(default_factory=list, name="handler")
+
+    def fits(self, strategy: Strategy) -> bool:
+        """Whether a strategy passes every filter."""
+        return (
+            (not self.strategy_ids or strategy.strategy_id in self.strategy_ids)
+            and (not self.applet_ids or strategy.applet_id in self.applet_ids)
+            and (not self.event_types or strategy.event_type in self.event_types)
+            and (not self.handlers or strategy.handler in self.handlers)
+        )
+
+
+# ---------------------------------------------------------------- seed-era routes
+
+
 async def create_strategies(call: Call[CreateStrategies, None]) -> None:
     """Create strategies."""
     project = own_project(call)
@@ -55,11 +90,17 @@ async def create_strategies(call: Call[CreateStrategies, None]) -> None:
 async def list_strategies(call: Call[None, ListStrategies]) -> Json:
     """The strategies of a project, grouped by applet; `total` counts strategies."""
     project = own_project(call)
+    query = call.query
+    wanted = FilterStrategies(
+        strategy_ids=[*query.ids, *query.strategy_ids],
+        applet_ids=query.applet_ids,
+        event_types=query.event_types,
+    )
     with call.context.reader.snapshot() as registry:
         names = {a.applet_id: a.name for a in registry.applets(project.project_id)}
-        found = [s for s in registry.strategies(project.project_id) if _fits(s, call.query)]
+        found = [s for s in registry.strategies(project.project_id) if wanted.fits(s)]
     groups: dict[int, list[Strategy]] = {}
-    for strategy in page(found, call.query):
+    for strategy in page(found, query, by_creation=True):
         groups.setdefault(strategy.applet_id, []).append(strategy)
     return {
         "data": [
@@ -79,36 +120,89 @@ async def get_strategy(call: Call[None, None]) -> Json:
     return strategy_json(own_strategy(call))
 
 
-async def update_strategy(call: Call[Rule, None]) -> None:
+async def update_strategy(call: Call[StateStrategy, None]) -> None:
     """Change a strategy, also to another applet of its project."""
-    strategy = own_strategy(call)
+    await _update(call, own_strategy(call))
+
+
+async def remove_strategies(call: Call[None, RemoveStrategies]) -> None:
+    """Remove strategies; ids the project does not have are passed over."""
+    await _remove(call, own_project(call), call.query.strategy_ids)
+
+
+# ---------------------------------------------------------------- later routes
+
+
+async def create_strategy(call: Call[StateStrategy, None]) -> Json:
+    """Create one strategy."""
     rule = call.body
-    own_applet_in(call, own_project(call), rule.applet_id)
+    strategy = await call.context.registry.call(
+        "create_strategy",
+        project_id=own_project(call).project_id,
+        applet_id=rule.applet_id,
+        event_type=rule.event_type,
+        handler=rule.handler,
+        auto_collect_metric=rule.auto_collect_metric,
+    )
+    return strategy_json(strategy)
+
+
+async def page_strategies(call: Call[None, FilterStrategies]) -> Json:
+    """The strategies of a project, one row each."""
+    found = _found(call, own_project(call), call.query)
+    return {"data": [strategy_json(s) for s in page(found, call.query)], "total": len(found)}
+
+
+async def get_strategy_with_id(call: Call[None, None]) -> Json:
+    """One strategy, by its id alone."""
+    return strategy_json(own_strategy_with_id(call))
+
+
+async def update_strategy_with_id(call: Call[StateStrategy, None]) -> None:
+    """Change a strategy, by its id alone."""
+    await _update(call, own_strategy_with_id(call))
+
+
+async def remove_strategy_with_id(call: Call[None, None]) -> None:
+    """Remove a strategy."""
+    strategy = own_strategy_with_id(call)
+    await call.context.registry.call(
+        "remove_strategies",
+        project_id=strategy.project_id,
+        strategy_ids=[strategy.strategy_id],
+    )
+
+
+async def remove_fitting_strategies(call: Call[None, FilterStrategies]) -> None:
+    """Remove the strategies that pass the filters: without any, all of the project."""
+    project = own_project(call)
+    found = _found(call, project, call.query)
+    await _remove(call, project, [strategy.strategy_id for strategy in found])
+
+
+# ---------------------------------------------------------------- what both share
+
+
+async def _update(call: Call[StateStrategy, None], strategy: Strategy) -> None:
+    rule = call.body
     await call.context.registry.call(
         "update_strategy",
         strategy_id=strategy.strategy_id,
         applet_id=rule.applet_id,
         event_type=rule.event_type,
         handler=rule.handler,
+        auto_collect_metric=rule.auto_collect_metric,
     )
 
 
-async def remove_strategies(call: Call[None, RemoveStrategies]) -> None:
-    """Remove strategies; ids the project does not have are passed over."""
+async def _remove(call: Call[Any, Any], project: Project, strategy_ids: list[Any]) -> None:
     await call.context.registry.call(
-        "remove_strategies",
-        project_id=own_project(call).project_id,
-        strategy_ids=call.query.strategy_ids,
+        "remove_strategies", project_id=project.project_id, strategy_ids=strategy_ids
     )
 
 
-def _fits(strategy: Strategy, query: ListStrategies) -> bool:
-    ids = {*query.ids, *query.strategy_ids}
-    return (
-        (not ids or strategy.strategy_id in ids)
-        and (not query.applet_ids or strategy.applet_id in query.applet_ids)
-        and (not query.event_types or strategy.event_type in query.event_types)
-    )
+def _found(call: Call[Any, Any], project: Project, wanted: FilterStrategies) -> list[Strategy]:
+    return [s for s in call.context.reader.strategies(project.project_id) if wanted.fits(s)]
 
 
 def _row(strategy: Strategy, applet_name: str) -> Json:
@@ -121,13 +215,28 @@ def _row(strategy: Strategy, applet_name: str) -> Json:
     }
 
 
+def _route(method: str, path: str, operation: str, handler: Any, **takes: Any) -> Route[Any, Any]:
+    return Route(method, path, operation, Auth.ACCOUNT, handler, **takes)
+
+
 _ALL, _ONE = "/strategy/{projectName}", "/strategy/{projectName}/{strategyID}"
+_X, _DATA = "/strategy/x/{projectName}", "/strategy/data/{strategyID}"
 ROUTES: tuple[Route[Any, Any], ...] = (
-    Route("POST", _ALL, "CreateStrategy", Auth.ACCOUNT, create_strategies, body=CreateStrategies),
-    Route("GET", _ALL, "ListStrategy", Auth.ACCOUNT, list_strategies, query=ListStrategies),
-    Route(
-        "DELETE", _ALL, "RemoveStrategy", Auth.ACCOUNT, remove_strategies, query=RemoveStrategies
+    _route("POST", _ALL, "CreateStrategy", create_strategies, body=CreateStrategies),
+    _route("GET", _ALL, "ListStrategy", list_strategies, query=ListStrategies),
+    _route("DELETE", _ALL, "RemoveStrategy", remove_strategies, query=RemoveStrategies),
+    _route("GET", _ONE, "GetStrategy", get_strategy),
+    _route("PUT", _ONE, "UpdateStrategy", update_strategy, body=StateStrategy),
+    _route("POST", _X, "CreateStrategy", create_strategy, body=StateStrategy),
+    _route("GET", f"{_X}/datalist", "ListStrategy", page_strategies, query=FilterStrategies),
+    _route("DELETE", _X, "BatchRemoveStrategy", remove_fitting_strategies, query=FilterStrategies),
+    _route(
+        "PUT",
+        "/strategy/{strategyID}",
+        "UpdateStrategy",
+        update_strategy_with_id,
+        body=StateStrategy,
     ),
-    Route("GET", _ONE, "GetStrategy", Auth.ACCOUNT, get_strategy),
-    Route("PUT", _ONE, "UpdateStrategy", Auth.ACCOUNT, update_strategy, body=Rule),
+    _route("GET", _DATA, "GetStrategy", get_strategy_with_id),
+    _route("DELETE", _DATA, "RemoveStrategy", remove_strategy_with_id),
 )

@@ -16,9 +16,12 @@ R = TypeVar("R", bound=Record)
 Json = dict[str, Any]
 
 
-def page(rows: Iterable[R], paging: Paging) -> list[R]:
-    """The asked-for part of a list, latest change first."""
-    ordered = sorted(rows, key=lambda row: (row.updated_at, row.created_at), reverse=True)
+def page(rows: Iterable[R], paging: Paging, *, by_creation: bool = False) -> list[R]:
+    """The asked-for part of a list: latest change first, or as the seed-era lists have it,
+    latest created first."""
+    # Rows come in the order of their creation: those of one millisecond turn round too.
+    latest = list(rows)[::-1]
+    ordered = sorted(latest, key=_by_creation if by_creation else _by_change, reverse=True)
     if paging.size < 0:
         return ordered[paging.offset :]
     return ordered[paging.offset : paging.offset + paging.size]
@@ -125,6 +128,7 @@ def strategy_json(strategy: Strategy) -> Json:
         "appletID": str(strategy.applet_id),
         "eventType": strategy.event_type,
         "handler": strategy.handler,
+        **_set({"autoCollectMetric": strategy.auto_collect_metric}),
         **_times(strategy),
     }
 
@@ -141,12 +145,25 @@ def publisher_json(publisher: Publisher) -> Json:
     }
 
 
+def _by_change(row: Record) -> tuple[int, int]:
+    return row.updated_at, row.created_at
+
+
+def _by_creation(row: Record) -> int:
+    return row.created_at
+
+
 def times_json(rows: Sequence[Record]) -> Json:
     """`createdAt` and `updatedAt` of several rows taken as one."""
     return {
         "createdAt": rfc3339(min(row.created_at for row in rows)),
         "updatedAt": rfc3339(max(row.updated_at for row in rows)),
     }
+
+
+def _set(flags: dict[str, bool | None]) -> Json:
+    """Flags as the interface has them: left out while nobody has said either."""
+    return {name: flag for name, flag in flags.items() if flag is not None}
 
 
 def _times(record: Record) -> Json:

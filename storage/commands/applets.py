@@ -201,10 +201,40 @@ class AppletCommands(Commands):
             return created
 
     @command
+    def create_strategy(
+        self,
+        project_id: int,
+        applet_id: int,
+        event_type: str,
+        handler: str,
+        auto_collect_metric: bool | None = None,
+    ) -> Strategy:
+        """Create one strategy.
+
+        Raises:
+            ProjectNotFoundError, AppletNotFoundError, StrategyConflictError,
+            HandlerNotExportedError: as `create_strategies`.
+        """
+        with self.change() as change:
+            change.project(project_id)
+            applet = change.applet_in(project_id, applet_id)
+            resource = change.resource(applet.resource_id)
+            rule = event_type, handler
+            return self._add_strategy(
+                change, applet, resource, rule, "handler", auto_collect_metric
+            )
+
+    @command
     def update_strategy(
-        self, strategy_id: int, applet_id: int, event_type: str, handler: str
+        self,
+        strategy_id: int,
+        applet_id: int,
+        event_type: str,
+        handler: str,
+        auto_collect_metric: bool | None = None,
     ) -> Strategy:
         """Change a strategy; its applet may be another one of the same project.
+        `auto_collect_metric` stays as it is when None.
 
         Raises:
             StrategyNotFoundError: no such strategy.
@@ -219,13 +249,16 @@ class AppletCommands(Commands):
             _refuse_unexported(change.resource(applet.resource_id), handler, "handler")
             same = change.rule(applet_id, event_type, handler)
             if same is not None and same.strategy_id != strategy_id:
-                raise _conflict(applet, event_type, handler)
+                raise _conflict(change, applet, event_type, handler)
+            if auto_collect_metric is None:
+                auto_collect_metric = strategy.auto_collect_metric
             return change.update(
                 self.tables.strategies,
                 strategy,
                 applet_id=applet_id,
                 event_type=event_type,
                 handler=handler,
+                auto_collect_metric=auto_collect_metric,
             )
 
     @command
@@ -263,11 +296,12 @@ class AppletCommands(Commands):
         resource: Resource,
         rule: tuple[str, str],
         field: str,
+        auto_collect_metric: bool | None = None,
     ) -> Strategy:
         event_type, handler = rule
         _refuse_unexported(resource, handler, field)
         if change.rule(applet.applet_id, event_type, handler) is not None:
-            raise _conflict(applet, event_type, handler)
+            raise _conflict(change, applet, event_type, handler)
         return change.put(
             self.tables.strategies,
             Strategy(
@@ -276,6 +310,7 @@ class AppletCommands(Commands):
                 applet_id=applet.applet_id,
                 event_type=event_type,
                 handler=handler,
+                auto_collect_metric=auto_collect_metric,
                 created_at=change.time_ms,
                 updated_at=change.time_ms,
             ),
@@ -313,5 +348,12 @@ def _refuse_unexported(resource: Resource, handler: str, field: str) -> None:
         )
 
 
-def _conflict(applet: Applet, event_type: str, handler: str) -> StrategyConflictError:
-    return StrategyConflictError(applet=applet.name, event_type=event_type, handler=handler)
+def _conflict(
+    change: Change, applet: Applet, event_type: str, handler: str
+) -> StrategyConflictError:
+    return StrategyConflictError(
+        project=change.project(applet.project_id).name,
+        applet=applet.name,
+        event_type=event_type,
+        handler=handler,
+    )

@@ -1050,7 +1050,7 @@ def test_a_strategy_that_does_not_fit_is_refused(ada: User) -> None:
     assert create(rule).status == 204
     conflict = create(rule)
     assert (conflict.status, conflict.key) == (409, "StrategyConflict")
-    assert conflict.json["desc"] == "[app: log] [type: MINT] [hdl: mint]"
+    assert conflict.json["desc"] == "[prj: NftMinter] [app: log] [type: MINT] [hdl: mint]"
     missing = ada("DELETE", "/strategy/NftMinter")
     assert missing.fields == {"strategyID": "missing required field"}
     assert ada("PUT", "/strategy/NftMinter/5", rule).key == "StrategyNotFound"

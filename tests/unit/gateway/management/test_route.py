@@ -36,11 +36,11 @@ def test_another_method_is_told_which_there_are() -> None:
     assert wrong.value.allowed == ["GET"]
 
 
-def test_every_route_is_found_under_its_own_pattern_and_named_once() -> None:
+def test_every_route_is_found_under_its_own_pattern_and_is_there_once() -> None:
     for route in ROUTES:
         path = route.pattern.replace("{", "1").replace("}", "1")
         assert find_route(ROUTES, route.method, path).route is route
-    assert len({route.operation for route in ROUTES}) == len(ROUTES)
+    assert len({(route.method, route.pattern) for route in ROUTES}) == len(ROUTES)
 
 
 @given(st.text(max_size=60))

@@ -35,8 +35,9 @@ from fieldbrook.actors.frames import (
 from fieldbrook.actors.pool import InstancePool
 from fieldbrook.actors.routing import Routes, Target, build_routes, match
 from fieldbrook.actors.surroundings import ProjectSurroundings
+from fieldbrook.actors.traffic import TrafficGate
 from fieldbrook.errors import ModuleRefusedError, NodeError, StoreError, to_wire
-from fieldbrook.model import PER_BATCH
+from fieldbrook.model import EVENT, PER_BATCH
 from fieldbrook.process import name_process
 from fieldbrook.settings import Settings
 from fieldbrook.storage import kv
@@ -55,6 +56,8 @@ BATCH_BYTES = 16 << 20  # of key-value writes that wait in memory for their comm
 TOGETHER_EVENTS = 6  # fewer are as fast in instances of their own (benchmarks/README.md)
 TAKE_LIMIT = 256  # outbox entries in one answer
 _TICK_S = 0.25
+
+_NODE = 0  # what the node itself keeps lies where no applet has its keys
 
 FAILED = -1
 NOT_RUNNING = "instance not running"
@@ -88,6 +91,8 @@ class ProjectWorker:
         self._written = 0
         self._surroundings = ProjectSurroundings(reader, store.outbox, api_hosts)
         self.told = False  # the supervisor knows of entries in the outbox
+        self._node_scope = kv.scope(_NODE)
+        self._traffic = TrafficGate(self._reader_of(self._node_scope))
         self.busy_since = 0.0
         self.last_event = time.monotonic()
 
@@ -100,6 +105,7 @@ class ProjectWorker:
             applets = registry.applets(self._project_id)
             project = registry.project(self._project_id)
             self._routes = build_routes(registry.strategies(self._project_id), applets)
+            limits = registry.traffic_limits(self._project_id)
         self._modules = {applet.applet_id: applet.sha256 for applet in applets}
         self._per_batch = frozenset(
             applet.applet_id for applet in applets if applet.isolation == PER_BATCH
@@ -109,6 +115,7 @@ class ProjectWorker:
         self._hosts = {}
         self._surroundings.forget()
         self._env = dict(project.env) if project else {}
+        self._traffic.configure(next((t for t in limits if t.api_type == EVENT), None))
         self._pool.keep_only(applets)
         self._version = version
 
@@ -159,7 +166,7 @@ class ProjectWorker:
         self, events: Sequence[WireEvent], at: int, room: int
     ) -> Sequence[EventResult]:
         """Results of the events from `at` on that could share an instance, often none."""
-        if not self._per_batch:
+        if not self._per_batch or self._traffic.active:  # a limit looks at each event
             return ()
         event_type = events[at][0]
         targets = match(self._routes, event_type)
@@ -186,6 +193,10 @@ class ProjectWorker:
         ]
 
     def _handle(self, event: WireEvent) -> EventResult:
+        if self._traffic.active:
+            refusal = self._traffic.take(event[1], clock.now_ms())
+            if refusal is not None:
+                return to_wire(refusal)
         targets = match(self._routes, event[0])
         try:
             if len(targets) == 1:
@@ -263,9 +274,12 @@ class ProjectWorker:
 
     def _finish(self, batch: list[tuple[Peer, list[EventResult]]]) -> None:
         self._written = 0
+        for key, value in self._traffic.take_changes().items():
+            self._store.overlay[kv.stored_key(self._node_scope, key)] = value
         try:
             self._store.commit()
         except StoreError as error:
+            self._traffic.roll_back()
             log.error("project %d: batch not committed: %s", self._project_id, error)
             refusal = to_wire(error)
             for peer, part in batch:

@@ -36,6 +36,7 @@ _CLASSES = {
     "project": "fieldbrook.actors.project.ProjectActor",
     "http": "fieldbrook.gateway.http.HttpGateway",
     "mqtt": "fieldbrook.gateway.mqtt.MqttGateway",
+    "scheduler": "fieldbrook.gateway.scheduler.Scheduler",
 }
 
 TAKER = "mqtt:0"  # delivers what handlers send
@@ -62,13 +63,13 @@ class Child:
 
     @property
     def kind(self) -> str:
-        """`registry`, `http`, `mqtt` or `project`."""
+        """`registry`, `http`, `mqtt`, `scheduler` or `project`."""
         return self.part.partition(":")[0]
 
     @property
     def is_gateway(self) -> bool:
         """Whether it must hear of routes."""
-        return self.kind in ("http", "mqtt")
+        return self.kind in ("http", "mqtt", "scheduler")
 
     @property
     def project_id(self) -> int:
@@ -159,7 +160,8 @@ class Supervisor(NodeActor):
         self._settings: Settings = boot.settings
         self._run_dir: Path = boot.run_dir
         self._waiting_for_boot = sender
-        parts = [REGISTRY, *(f"http:{n}" for n in range(boot.settings.http_processes)), TAKER]
+        http = [f"http:{n}" for n in range(boot.settings.http_processes)]
+        parts = [REGISTRY, *http, TAKER, "scheduler"]
         for part in parts:
             self._children[part] = Child(part)
         self._start(self._children[REGISTRY])

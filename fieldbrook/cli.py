@@ -50,6 +50,8 @@ NODE_OPTIONS = {
     "idle_s": "Seconds after which an idle project's process stops [default: 300].",
     "project_map_bytes": "Largest store of one project [default: 1 GiB].",
     "registry_map_bytes": "Largest registry [default: 4 GiB].",
+    "cron_jobs_limit": "Most cron jobs of one project [default: 100].",
+    "cron_timezone": "Time zone of cron expressions [default: UTC].",
     "log_level": "DEBUG, INFO, WARNING, ERROR or CRITICAL [default: INFO].",
     "log_format": "text or json [default: text].",
 }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+import zoneinfo
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 
 Clock = Callable[[], int]
 
@@ -18,3 +19,17 @@ def rfc3339(ms: int) -> str:
     """Unix milliseconds as RFC 3339 in UTC with milliseconds, e.g. `2026-11-21T06:31:00.123Z`."""
     moment = datetime.fromtimestamp(ms / 1000, UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"
+
+
+def zone_of(name: str) -> tzinfo:
+    """The time zone of a name, e.g. `Europe/Berlin`; UTC needs no data on the machine.
+
+    Raises:
+        ValueError: no zone of that name is known here.
+    """
+    if name.upper() == "UTC":
+        return UTC
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, OSError):
+        raise ValueError("must be UTC or a zone this machine knows, e.g. Europe/Berlin") from None

@@ -39,7 +39,7 @@ class NodeError(Exception):
     number: ClassVar[int] = 1
     msg: ClassVar[str] = "internal error"
     can_be_talk: ClassVar[bool] = True
-    retry_after_s: ClassVar[int | None] = None
+    retry_after_s: int | None = None
     template: ClassVar[str] = ""
 
     def __init__(self, **details: str | int) -> None:
@@ -151,6 +151,49 @@ class PayloadTooLargeError(NodeError):
     template = "body of {size} bytes; the limit is {limit_bytes}"
 
 
+class InvalidCronExpressionsError(NodeError):
+    """When a cron job is to run is not of the form."""
+
+    key = "InvalidCronExpressions"
+    status = 400
+    number = 5
+    msg = "Invalid Cron Expressions"
+    template = "{expression}: {reason}"
+
+
+class UnknownMonitorCommandError(NodeError):
+    key = "UnknownMonitorCommand"
+    status = 400
+    number = 8
+    msg = "Unknown Monitor Command"
+    template = "{command}"
+
+
+class InvalidMonitorIDsError(NodeError):
+    """Some of the ids are no monitors of that kind in the project; nothing was changed."""
+
+    status = 400
+    template = "{ids}"
+
+
+class InvalidContractLogIDsError(InvalidMonitorIDsError):
+    key = "InvalidContractLogIDs"
+    number = 9
+    msg = "Invalid Contract Log IDs"
+
+
+class InvalidChainTxIDsError(InvalidMonitorIDsError):
+    key = "InvalidChainTxIDs"
+    number = 10
+    msg = "Invalid Chain Tx IDs"
+
+
+class InvalidChainHeightIDsError(InvalidMonitorIDsError):
+    key = "InvalidChainHeightIDs"
+    number = 11
+    msg = "Invalid Chain Height IDs"
+
+
 class UnknownDeployCommandError(NodeError):
     key = "UnknownDeployCommand"
     status = 400
@@ -249,6 +292,26 @@ class DisabledAccountError(NodeError):
     template = "account {account}"
 
 
+class CronJobLimitError(NodeError):
+    """A project has as many cron jobs as the settings allow."""
+
+    key = "CronJobLimit"
+    status = 403
+    number = 50
+    msg = "Cron Job Limit"
+    template = "project {project} has {limit} cron jobs, the most it may have"
+
+
+class EventTypeNotAllowedError(NodeError):
+    """A publisher sent an event of a type it may not send; no handler ran."""
+
+    key = "EventTypeNotAllowed"
+    status = 403
+    number = 51
+    msg = "Event Type Not Allowed"
+    template = "publisher {pub_id} may not send events of type {event_type}"
+
+
 class UploadFileSizeLimitError(NodeError):
     key = "UploadFileSizeLimit"
     status = 403
@@ -332,6 +395,50 @@ class AccountNotFoundError(NotFoundError):
     template = "account {account}"
 
 
+class CronJobNotFoundError(NotFoundError):
+    key = "CronJobNotFound"
+    number = 11
+    msg = "Cron Job Not Found"
+    template = "cron job {cron_job}"
+
+
+class BlockchainNotFoundError(NotFoundError):
+    """The settings know no such chain."""
+
+    key = "BlockchainNotFound"
+    number = 13
+    msg = "Blockchain Not Found"
+    template = "chain {chain}"
+
+
+class ContractLogNotFoundError(NotFoundError):
+    key = "ContractLogNotFound"
+    number = 14
+    msg = "Contract Log Not Found"
+    template = "contract log monitor {monitor}"
+
+
+class ChainTxNotFoundError(NotFoundError):
+    key = "ChainTxNotFound"
+    number = 15
+    msg = "Chain Tx Not Found"
+    template = "chain transaction monitor {monitor}"
+
+
+class ChainHeightNotFoundError(NotFoundError):
+    key = "ChainHeightNotFound"
+    number = 16
+    msg = "Chain Height Not Found"
+    template = "chain height monitor {monitor}"
+
+
+class TrafficLimitNotFoundError(NotFoundError):
+    key = "TrafficLimitNotFound"
+    number = 20
+    msg = "Traffic Limit Not Found"
+    template = "traffic limit {traffic_limit}"
+
+
 # ---------------------------------------------------------------- what stands in the way
 
 
@@ -383,6 +490,36 @@ class ResourceInUseError(ConflictError):
     template = "resource {resource} is used by applet {applet}"
 
 
+class CronJobConflictError(ConflictError):
+    key = "CronJobConflict"
+    number = 10
+    msg = "Cron Job Conflict"
+
+
+class ContractLogConflictError(ConflictError):
+    key = "ContractLogConflict"
+    number = 11
+    msg = "Contract Log Conflict"
+
+
+class ChainTxConflictError(ConflictError):
+    key = "ChainTxConflict"
+    number = 12
+    msg = "Chain Tx Conflict"
+
+
+class ChainHeightConflictError(ConflictError):
+    key = "ChainHeightConflict"
+    number = 13
+    msg = "Chain Height Conflict"
+
+
+class TrafficLimitConflictError(ConflictError):
+    key = "TrafficLimitConflict"
+    number = 18
+    msg = "Traffic Limit Conflict"
+
+
 # ---------------------------------------------------------------- what the node cannot do now
 
 
@@ -394,6 +531,21 @@ class TooManyRequestsError(NodeError):
     msg = "Too Many Requests"
     retry_after_s = 1
     template = "{what}"
+
+
+class TrafficLimitExceededError(NodeError):
+    """The project, or the publisher in it, has had all the events of this window. The event
+    did not run; `Retry-After` says when the next window begins."""
+
+    key = "TrafficLimitExceededFailed"
+    status = 429
+    number = 14
+    msg = "Traffic Limit Exceeded Failed"
+    template = "{who}: {threshold} events in {duration} have been taken"
+
+    def __init__(self, *, retry_after_s: int, **details: str | int) -> None:
+        super().__init__(**details, retry_after_s=retry_after_s)
+        self.retry_after_s = retry_after_s
 
 
 class UnavailableError(NodeError):

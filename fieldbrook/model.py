@@ -18,6 +18,8 @@ STARTED, STOPPED = "STARTED", "STOPPED"
 # An instance per event, or one for as many events as arrive together: faster, but an event
 # may find in memory what others left there.
 PER_EVENT, PER_BATCH = "EVENT", "BATCH"
+CONTRACT_LOG, CHAIN_TX, CHAIN_HEIGHT = "contract_log", "chain_tx", "chain_height"
+EVENT, BLOCKCHAIN = "EVENT", "BLOCKCHAIN"
 
 
 class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -98,6 +100,57 @@ class Publisher(Record, frozen=True, kw_only=True):
     name: str
     key: str
     token: str
+
+
+class CronJob(Record, frozen=True, kw_only=True):
+    """An event that the clock sends to a project. `expression` as its owner wrote it."""
+
+    cron_job_id: int
+    project_id: int
+    expression: str
+    event_type: str
+
+
+class Monitor(Record, frozen=True, kw_only=True):
+    """Something on a chain that becomes events of a project.
+
+    Which of the fields below `event_type` count is a matter of `kind`: contract logs have
+    `address`, `topics` (four, "" for any) and blocks (`block_end` 0: for ever); a
+    transaction has `tx_hash`; a height has `height`. `block_current` is the next block to
+    look at. A `finished` monitor has told all there was.
+    """
+
+    monitor_id: int
+    project_id: int
+    kind: str
+    chain_id: int
+    event_type: str
+    chain_name: str = ""
+    address: str = ""
+    topics: list[str] = msgspec.field(default_factory=list)
+    block_start: int = 0
+    block_end: int = 0
+    block_current: int = 0
+    tx_hash: str = ""
+    height: int = 0
+    paused: bool = False
+    finished: bool = False
+
+
+class TrafficLimit(Record, frozen=True, kw_only=True):
+    """At most `threshold` calls of a kind per window of `duration_ms` in a project.
+
+    Windows follow each other from `start_at` (Unix ms) on. `publisher_threshold` is what
+    one publisher may have of that; 0: no limit of its own.
+    """
+
+    traffic_limit_id: int
+    project_id: int
+    threshold: int
+    duration_ms: int
+    api_type: str
+    start_at: int
+    publisher_threshold: int = 0
 
 
 class Event(msgspec.Struct, array_like=True, frozen=True):

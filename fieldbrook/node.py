@@ -121,6 +121,7 @@ def _preload(settings: Settings) -> None:
     import fieldbrook.actors.supervisor
     import fieldbrook.gateway.http
     import fieldbrook.gateway.mqtt
+    import fieldbrook.gateway.scheduler
 
     # A node uses one of the two client libraries: 10 MiB that a gateway would import alone.
     if settings.mqtt_broker is None:

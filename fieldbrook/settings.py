@@ -5,13 +5,21 @@ Importing this costs 0.1 s, so the command line does it only in commands that ru
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+)
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -19,13 +27,18 @@ from pydantic_settings import (
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
+from pydantic_settings import SettingsError as SourceError
 
+from fieldbrook.clock import zone_of
 from fieldbrook.errors import SettingsError
 
 ENVIRONMENT_PREFIX = "FIELDBROOK_"
 CONFIG_VARIABLE = "FIELDBROOK_CONFIG"
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
-_SECRETS = frozenset({"mqtt_password"})
+_SECRETS = frozenset({"mqtt_password", "chains"})
+_CHAINS_FORM = (
+    'must be a list like [{"id": 4690, "name": "iotex-testnet", "endpoint": "https://..."}]'
+)
 
 
 def _upper(value: object) -> object:
@@ -41,6 +54,16 @@ Text = Annotated[str | None, BeforeValidator(_empty_is_none)]
 LogLevel = Annotated[
     Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(_upper)
 ]
+
+
+class Chain(BaseModel):
+    """A chain the node knows. The endpoint may hold a key: it is shown to nobody."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: int = Field(ge=1, lt=1 << 63)
+    name: str = Field(min_length=1, max_length=64)
+    endpoint: str = Field(pattern=r"^(https?|wss?)://", repr=False)
 
 
 class Settings(BaseSettings):
@@ -84,6 +107,14 @@ class Settings(BaseSettings):
     registry_map_bytes: int = Field(
         4 * _GIB, ge=_MIB, le=1 << 44, description="that the registry may grow to"
     )
+    cron_jobs_limit: int = Field(100, ge=0, le=100_000, description="cron jobs of one project")
+    cron_timezone: str = Field("UTC", description="zone that cron expressions are meant in")
+    chains: tuple[Chain, ...] = Field(
+        (),
+        repr=False,
+        description="chains that monitors may watch, each a table of id, name and endpoint; "
+        "in the variable a JSON list",
+    )
     log_level: LogLevel = Field("INFO", description="least important records that are logged")
     log_format: Literal["text", "json"] = Field("text", description="of the node's own log")
 
@@ -119,6 +150,21 @@ class Settings(BaseSettings):
             split_address(value)
         return value
 
+    @field_validator("cron_timezone")
+    @classmethod
+    def _is_zone(cls, value: str) -> str:
+        zone_of(value)
+        return value
+
+    @field_validator("chains")
+    @classmethod
+    def _are_distinct(cls, value: tuple[Chain, ...]) -> tuple[Chain, ...]:
+        if len({chain.id for chain in value}) < len(value):
+            raise ValueError("each chain must have an id of its own")
+        if len({chain.name for chain in value}) < len(value):
+            raise ValueError("each chain must have a name of its own")
+        return value
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -144,7 +190,7 @@ def load(*, config: Path | None = None, **given: Any) -> Settings:
             allowed. The reason names the setting, the value, its source and what is allowed.
     """
     flags = {name: value for name, value in given.items() if value is not None}
-    environment = EnvSettingsSource(Settings)()
+    environment = _read_environment()
     file_path = config or _config_from_environment()
     file = {} if file_path is None else _read_file(file_path)
     merged = {**file, **environment, **flags}
@@ -169,7 +215,11 @@ def as_environment(settings: Settings) -> dict[str, str]:
     `data` becomes absolute. Settings without a value become empty variables, so that
     neither an inherited variable nor a file can fill them.
     """
-    values: Mapping[str, object] = {**settings.model_dump(), "data": settings.data.absolute()}
+    values: Mapping[str, object] = {
+        **settings.model_dump(),
+        "data": settings.data.absolute(),
+        "chains": json.dumps([chain.model_dump() for chain in settings.chains]),
+    }
     return {
         ENVIRONMENT_PREFIX + name.upper(): "" if value is None else str(value)
         for name, value in values.items()
@@ -189,6 +239,14 @@ def split_address(address: str) -> tuple[str, int]:
     if not (port.isascii() and port.isdecimal() and 1 <= int(port) <= 65_535):
         raise ValueError("must be host:port with a port of 1 to 65535")
     return host[1:-1] if bracketed else host, int(port)
+
+
+def _read_environment() -> dict[str, Any]:
+    try:
+        return EnvSettingsSource(Settings)()
+    except SourceError:
+        reason = f"{ENVIRONMENT_PREFIX}CHAINS is not JSON: {_CHAINS_FORM}"
+        raise SettingsError(reason=reason) from None
 
 
 def _config_from_environment() -> Path | None:
@@ -229,6 +287,9 @@ def allowed(name: str, otherwise: str = "") -> str:
         return f"there is no such setting; there are {', '.join(sorted(Settings.model_fields))}"
     if "enum" in schema:
         return f"must be one of {', '.join(schema['enum'])}"
+    if name == "chains":
+        reason = otherwise.removeprefix("Value error, ")
+        return f"{reason}; {_CHAINS_FORM}" if reason else ""
     if schema.get("type") == "integer":
         return f"must be a whole number from {schema['minimum']} to {schema['maximum']}"
     return otherwise.removeprefix("Value error, ")

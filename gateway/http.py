@@ -10,6 +10,7 @@ from typing import Any
 from tornado import httpserver, iostream, web
 
 from fieldbrook import __version__, keys
+from fieldbrook.clock import zone_of
 from fieldbrook.errors import PayloadTooLargeError, SettingsError
 from fieldbrook.gateway import replies
 from fieldbrook.gateway.admission import Admission
@@ -160,6 +161,9 @@ class HttpGateway(GatewayActor):
             limits=Limits(
                 deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes
             ),
+            chains=settings.chains,
+            cron_jobs_limit=settings.cron_jobs_limit,
+            cron_zone=zone_of(settings.cron_timezone),
         )
         event_arguments = {"events": events, "body_limit_bytes": settings.body_limit_bytes}
         routes: list[Any] = [(EVENT_PATH, EventHandler, event_arguments)]

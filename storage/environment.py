@@ -24,7 +24,7 @@ _NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 def open_environment(
-    path: Path, *, map_size: int, readonly: bool = False, max_dbs: int = 32
+    path: Path, *, map_size: int, readonly: bool = False, max_dbs: int = 128
 ) -> lmdb.Environment:
     """Open the environment in the folder `path`; a writer creates it with mode 0700.
 

@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
-from fieldbrook.model import ADMIN, Account, Applet, Project, Publisher, Resource, Strategy
+from fieldbrook.model import (
+    ADMIN,
+    Account,
+    Applet,
+    CronJob,
+    Monitor,
+    Project,
+    Publisher,
+    Resource,
+    Strategy,
+    TrafficLimit,
+)
 from fieldbrook.storage.environment import open_environment, store_error, store_errors
 from fieldbrook.storage.ids import LIMIT, from_key, to_key
 from fieldbrook.storage.registry_tables import CHANGES_CELL, RegistryTables
@@ -120,6 +131,46 @@ class RegistryReads(abc.ABC):
         with self._reading() as txn:
             prefix = to_key(applet_id)
             return list(self._tables.strategies.scan(txn, "applet_strategies", prefix))
+
+    def cron_job(self, cron_job_id: int) -> CronJob | None:
+        """The cron job with this id."""
+        with self._reading() as txn:
+            return self._tables.cron_jobs.get(txn, cron_job_id)
+
+    def cron_jobs(self, project_id: int | None = None) -> list[CronJob]:
+        """All cron jobs, or those of one project, in creation order."""
+        with self._reading() as txn:
+            if project_id is None:
+                return list(self._tables.cron_jobs.all(txn))
+            prefix = to_key(project_id)
+            return list(self._tables.cron_jobs.scan(txn, "project_cron_jobs", prefix))
+
+    def monitor(self, monitor_id: int) -> Monitor | None:
+        """The monitor with this id."""
+        with self._reading() as txn:
+            return self._tables.monitors.get(txn, monitor_id)
+
+    def monitors(self, project_id: int) -> list[Monitor]:
+        """The monitors of a project in creation order."""
+        with self._reading() as txn:
+            prefix = to_key(project_id)
+            return list(self._tables.monitors.scan(txn, "project_monitors", prefix))
+
+    def monitors_of_chain(self, chain_id: int) -> list[Monitor]:
+        """The monitors of a chain in creation order, whosever they are."""
+        with self._reading() as txn:
+            return list(self._tables.monitors.scan(txn, "chain_monitors", to_key(chain_id)))
+
+    def traffic_limit(self, traffic_limit_id: int) -> TrafficLimit | None:
+        """The traffic limit with this id."""
+        with self._reading() as txn:
+            return self._tables.traffic_limits.get(txn, traffic_limit_id)
+
+    def traffic_limits(self, project_id: int) -> list[TrafficLimit]:
+        """The traffic limits of a project in creation order."""
+        with self._reading() as txn:
+            prefix = to_key(project_id)
+            return list(self._tables.traffic_limits.scan(txn, "project_traffic_limits", prefix))
 
     def resource(self, resource_id: int) -> Resource | None:
         """The resource with this id."""

@@ -11,7 +11,17 @@ from pathlib import Path
 import lmdb
 
 from fieldbrook.errors import StoreError
-from fieldbrook.model import Account, Applet, Project, Publisher, Resource, Strategy
+from fieldbrook.model import (
+    Account,
+    Applet,
+    CronJob,
+    Monitor,
+    Project,
+    Publisher,
+    Resource,
+    Strategy,
+    TrafficLimit,
+)
 from fieldbrook.storage.environment import store_errors
 from fieldbrook.storage.ids import from_key, to_key
 from fieldbrook.storage.table import OpenTable, Table, text_key
@@ -74,6 +84,49 @@ PUBLISHERS = Table(
         "project_publishers": lambda p: to_key(p.project_id) + to_key(p.publisher_id),
     },
 )
+CRON_JOBS = Table(
+    "cron_jobs",
+    CronJob,
+    lambda c: c.cron_job_id,
+    {
+        "cron_rules": lambda c: to_key(c.project_id) + text_key(c.expression, c.event_type),
+        "project_cron_jobs": lambda c: to_key(c.project_id) + to_key(c.cron_job_id),
+    },
+)
+MONITORS = Table(
+    "monitors",
+    Monitor,
+    lambda m: m.monitor_id,
+    {
+        "monitor_rules": lambda m: monitor_rule(m),
+        "project_monitors": lambda m: to_key(m.project_id) + to_key(m.monitor_id),
+        "chain_monitors": lambda m: to_key(m.chain_id) + to_key(m.monitor_id),
+    },
+)
+TRAFFIC_LIMITS = Table(
+    "traffic_limits",
+    TrafficLimit,
+    lambda t: t.traffic_limit_id,
+    {
+        "traffic_rules": lambda t: to_key(t.project_id) + text_key(t.api_type),
+        "project_traffic_limits": lambda t: to_key(t.project_id) + to_key(t.traffic_limit_id),
+    },
+)
+
+
+def monitor_rule(monitor: Monitor) -> bytes:
+    """What must be unique among the monitors that still run; spelling of hex does not count."""
+    words = (
+        monitor.kind,
+        monitor.event_type,
+        str(monitor.chain_id),
+        *(text.lower().removeprefix("0x") for text in (monitor.address, monitor.tx_hash)),
+        *(topic.lower().removeprefix("0x") for topic in monitor.topics),
+        *(str(n) for n in (monitor.block_start, monitor.block_end, monitor.height)),
+    )
+    if monitor.finished:
+        words = (*words, "finished", str(monitor.monitor_id))
+    return to_key(monitor.project_id) + text_key(*words)
 
 
 class RegistryTables:
@@ -88,6 +141,9 @@ class RegistryTables:
             self.applets = OpenTable(environment, APPLETS, create=create)
             self.strategies = OpenTable(environment, STRATEGIES, create=create)
             self.publishers = OpenTable(environment, PUBLISHERS, create=create)
+            self.cron_jobs = OpenTable(environment, CRON_JOBS, create=create)
+            self.monitors = OpenTable(environment, MONITORS, create=create)
+            self.traffic_limits = OpenTable(environment, TRAFFIC_LIMITS, create=create)
 
 
 def _open_meta(environment: lmdb.Environment, create: bool) -> lmdb._Database:

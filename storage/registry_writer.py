@@ -7,9 +7,12 @@ from pathlib import Path
 from fieldbrook.clock import Clock
 from fieldbrook.storage.commands.accounts import AccountCommands
 from fieldbrook.storage.commands.applets import AppletCommands, Deployed, Module
+from fieldbrook.storage.commands.cronjobs import CronJobCommands
+from fieldbrook.storage.commands.monitors import MonitorCommands
 from fieldbrook.storage.commands.projects import ProjectCommands
 from fieldbrook.storage.commands.publishers import PublisherCommands
 from fieldbrook.storage.commands.resources import ResourceCommands
+from fieldbrook.storage.commands.traffic import TrafficCommands
 from fieldbrook.storage.environment import open_environment
 from fieldbrook.storage.registry_reader import RegistryReader
 from fieldbrook.storage.registry_tables import RegistryTables
@@ -23,6 +26,9 @@ class RegistryWriter(
     AppletCommands,
     PublisherCommands,
     ResourceCommands,
+    CronJobCommands,
+    MonitorCommands,
+    TrafficCommands,
 ):
     """Commands that change the registry. Open it in one process, after the fork.
 

@@ -35,11 +35,14 @@ from fieldbrook.gateway.auth import account_of, require_admin, require_setup_cod
 from fieldbrook.gateway.management import (
     accounts,
     applets,
+    cronjobs,
     inspection,
+    monitors,
     projects,
     publishers,
     resources,
     strategies,
+    traffic,
 )
 from fieldbrook.gateway.management.binding import MISSING, bind_body, bind_query
 from fieldbrook.gateway.management.context import ManagementContext
@@ -71,6 +74,9 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     *applets.ROUTES,
     *publishers.ROUTES,
     *strategies.ROUTES,
+    *cronjobs.ROUTES,
+    *monitors.ROUTES,
+    *traffic.ROUTES,
     *resources.ROUTES,
     *inspection.ROUTES,
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Protocol
 
+from fieldbrook.settings import Chain
 from fieldbrook.storage.project_store import MetricRow, NumberedRow
 from fieldbrook.storage.registry import RegistryClient, RegistryReader
 from fieldbrook.storage.rows import Numbered
@@ -34,7 +36,8 @@ class ManagementContext:
     """The node's parts and limits, as the gateway that mounts the routes has them.
 
     `setup_code` reads the one-time code; `health` maps a component to "ok" or its error;
-    `store_reader` gives a project's store by project id, None while it has none.
+    `store_reader` gives a project's store by project id, None while it has none. `chains`
+    are those monitors may watch.
     """
 
     reader: RegistryReader
@@ -49,3 +52,6 @@ class ManagementContext:
     health: Callable[[], dict[str, str]]
     store_reader: Callable[[int], ProjectStoreReader | None]
     limits: Limits
+    chains: tuple[Chain, ...] = ()
+    cron_jobs_limit: int = 100
+    cron_zone: tzinfo = UTC

@@ -32,6 +32,24 @@ def own_project(call: Call[Any, Any]) -> Project:
     return project
 
 
+def own_project_with_id(call: Call[Any, Any]) -> Project:
+    """The project whose id the path has.
+
+    Raises:
+        ProjectNotFoundError: there is none, or it is somebody else's.
+    """
+    project_id = call.id("projectID")
+    project = call.context.reader.project(project_id)
+    if project is None or not _may(call.account, project.account_id):
+        raise ProjectNotFoundError(project=project_id)
+    return project
+
+
+def may_project(call: Call[Any, Any], project_id: int) -> bool:
+    """Whether a project is the caller's, or the caller an administrator."""
+    return _may_project(call, project_id)
+
+
 def own_applet(call: Call[Any, Any], applet_id: int) -> Applet:
     """The applet with this id.
 

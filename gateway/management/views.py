@@ -9,8 +9,22 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from fieldbrook.clock import rfc3339
+from fieldbrook.durations import format_duration
 from fieldbrook.gateway.management.binding import Paging
-from fieldbrook.model import Account, Applet, Project, Publisher, Record, Resource, Strategy
+from fieldbrook.model import (
+    CHAIN_TX,
+    CONTRACT_LOG,
+    Account,
+    Applet,
+    CronJob,
+    Monitor,
+    Project,
+    Publisher,
+    Record,
+    Resource,
+    Strategy,
+    TrafficLimit,
+)
 
 R = TypeVar("R", bound=Record)
 Json = dict[str, Any]
@@ -151,6 +165,60 @@ def _by_change(row: Record) -> tuple[int, int]:
 
 def _by_creation(row: Record) -> int:
     return row.created_at
+
+
+def cron_job_json(job: CronJob, next_ms: int | None) -> Json:
+    """A cron job, and when it is due next."""
+    return {
+        "cronJobID": str(job.cron_job_id),
+        "projectID": str(job.project_id),
+        "cronExpressions": job.expression,
+        "eventType": job.event_type,
+        **({} if next_ms is None else {"nextAt": rfc3339(next_ms)}),
+        **_times(job),
+    }
+
+
+def monitor_json(monitor: Monitor, project: Project) -> Json:
+    """A monitor; each kind has its own fields. Source: interface document, 5.8."""
+    shared: Json = {
+        "projectID": str(monitor.project_id),
+        "projectName": project.name,
+        "eventType": monitor.event_type,
+        "chainID": monitor.chain_id,
+        **({"chainName": monitor.chain_name} if monitor.chain_name else {}),
+        "paused": monitor.paused,
+        "finished": monitor.finished,
+        **_times(monitor),
+    }
+    identifier = str(monitor.monitor_id)
+    if monitor.kind == CONTRACT_LOG:
+        return {
+            "contractlogID": identifier,
+            "contractAddress": monitor.address,
+            "blockStart": monitor.block_start,
+            "blockCurrent": monitor.block_current,
+            "blockEnd": monitor.block_end,
+            **{f"topic{n}": topic for n, topic in enumerate(monitor.topics)},
+            **shared,
+        }
+    if monitor.kind == CHAIN_TX:
+        return {"chaintxID": identifier, "txAddress": monitor.tx_hash, **shared}
+    return {"chainHeightID": identifier, "height": monitor.height, **shared}
+
+
+def traffic_limit_json(limit: TrafficLimit) -> Json:
+    """A traffic limit; its duration as Go prints it."""
+    return {
+        "trafficLimitID": str(limit.traffic_limit_id),
+        "projectID": str(limit.project_id),
+        "threshold": limit.threshold,
+        "duration": format_duration(limit.duration_ms),
+        "apiType": limit.api_type,
+        "publisherThreshold": limit.publisher_threshold,
+        "startAt": rfc3339(limit.start_at),
+        **_times(limit),
+    }
 
 
 def times_json(rows: Sequence[Record]) -> Json:

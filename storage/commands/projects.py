@@ -50,7 +50,7 @@ class ProjectCommands(Commands):
 
     @command
     def remove_project(self, project_id: int) -> Project:
-        """Remove a project, its strategies, publishers and applets; resources remain.
+        """Remove a project and everything in it; resources remain.
 
         Raises:
             ProjectNotFoundError: no such project.
@@ -63,5 +63,11 @@ class ProjectCommands(Commands):
                 change.remove(self.tables.publishers, publisher)
             for applet in change.now.applets(project_id):
                 change.remove(self.tables.applets, applet)
+            for job in change.now.cron_jobs(project_id):
+                change.remove(self.tables.cron_jobs, job)
+            for monitor in change.now.monitors(project_id):
+                change.remove(self.tables.monitors, monitor)
+            for limit in change.now.traffic_limits(project_id):
+                change.remove(self.tables.traffic_limits, limit)
             change.remove(self.tables.projects, project)
             return project

@@ -33,6 +33,7 @@ from fieldbrook.gateway.management.application import (
 from fieldbrook.gateway.management.route import Auth
 from fieldbrook.gateway.management.workers import Workers
 from fieldbrook.model import ADMIN, DEVELOPER, DISABLED, Account
+from fieldbrook.settings import Chain
 from fieldbrook.storage.project_store import LogRow, MetricRow, NumberedRow
 from fieldbrook.storage.registry import RegistryWriter, decode_result, encode_result, execute
 from fieldbrook.storage.rows import Numbered
@@ -241,6 +242,8 @@ def node(tmp_path: Path) -> Iterator[Node]:
         health=lambda: node.health,
         store_reader=lambda project_id: node.stores.get(project_id),
         limits=Limits(),
+        chains=(Chain(id=4690, name="iotex-testnet", endpoint="https://babel.example"),),
+        cron_jobs_limit=3,
     )
     with serving(context) as port:
         node.port = port

@@ -313,7 +313,10 @@ def test_a_client_refuses_an_address_before_it_connects() -> None:
 
 
 def test_the_commands_that_run_a_node_have_an_option_for_every_setting_but_secrets() -> None:
-    assert set(cli.NODE_OPTIONS) == set(settings.Settings.model_fields) - {"mqtt_password"}
+    assert set(cli.NODE_OPTIONS) == set(settings.Settings.model_fields) - {
+        "mqtt_password",
+        "chains",
+    }
 
 
 def test_an_options_help_states_the_default_that_holds() -> None:

@@ -1,0 +1,248 @@
+"""Monitors of chains: contract logs, transactions and heights that become events.
+
+The seed-era routes name the project after the kind, the later ones before it. Creating is
+the same for both but for the event type of a monitor that names none. Lists and single
+monitors can be read: without that nobody sees how far one has come.
+
+Source: interface document, 5.8.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+
+from fieldbrook.errors import (
+    BadRequestError,
+    BlockchainNotFoundError,
+    FieldError,
+    UnknownMonitorCommandError,
+)
+from fieldbrook.gateway.management.binding import Paging, Sfid, Text
+from fieldbrook.gateway.management.ownership import own_project
+from fieldbrook.gateway.management.route import Auth, Call, Route
+from fieldbrook.gateway.management.views import Json, monitor_json, page
+from fieldbrook.model import (
+    CHAIN_HEIGHT,
+    CHAIN_TX,
+    CONTRACT_LOG,
+    DEFAULT_EVENT_TYPE,
+    Monitor,
+    Project,
+)
+from fieldbrook.storage.commands.monitors import NOT_FOUND
+
+SEED_EVENT_TYPE = "MONITOR_DEFAULT"
+IDS_LIMIT = 100
+_ADDRESS = re.compile(r"(0x)?[0-9a-fA-F]{40}\Z")
+_HASH = re.compile(r"(0x)?[0-9a-fA-F]{64}\Z")
+
+Whole = Annotated[int, msgspec.Meta(ge=0, lt=1 << 63)]
+
+
+class CreateMonitor(msgspec.Struct, frozen=True, kw_only=True):
+    """What every monitor has."""
+
+    event_type: Text = msgspec.field(default="", name="eventType")
+    paused: bool = False
+
+
+class CreateContractLog(CreateMonitor, frozen=True, kw_only=True):
+    """The logs of a contract from a block on, to `blockEnd` if it is not 0."""
+
+    chain_id: Whole = msgspec.field(name="chainID")
+    address: str = msgspec.field(name="contractAddress")
+    block_start: Whole = msgspec.field(name="blockStart")
+    block_end: Whole = msgspec.field(default=0, name="blockEnd")
+    topic0: str = ""
+    topic1: str = ""
+    topic2: str = ""
+    topic3: str = ""
+
+    def command(self) -> Json:
+        """Arguments for the registry, after a look at what the types do not say."""
+        errors = [] if _ADDRESS.match(self.address) else [_wrong("contractAddress", 20)]
+        topics = [self.topic0, self.topic1, self.topic2, self.topic3]
+        errors += [
+            _wrong(f"topic{n}", 32)
+            for n, topic in enumerate(topics)
+            if topic and not _is_hash(topic)
+        ]
+        if self.block_end and self.block_end < self.block_start:
+            errors.append(FieldError("blockEnd", "lies before blockStart", "body"))
+        if errors:
+            raise BadRequestError(*errors)
+        return {
+            "address": self.address,
+            "topics": topics,
+            "block_start": self.block_start,
+            "block_end": self.block_end,
+        }
+
+
+class CreateChainTx(CreateMonitor, frozen=True, kw_only=True):
+    """A transaction, by its hash."""
+
+    chain_id: Whole = msgspec.field(name="chainID")
+    tx_hash: str = msgspec.field(name="txAddress")
+
+    def command(self) -> Json:
+        """Arguments for the registry, after a look at what the types do not say."""
+        if not _is_hash(self.tx_hash):
+            raise BadRequestError(_wrong("txAddress", 32))
+        return {"tx_hash": self.tx_hash}
+
+
+class CreateChainHeight(CreateMonitor, frozen=True, kw_only=True):
+    """A height of a chain, which is named by its id or by its name."""
+
+    height: Whole
+    chain_id: Whole = msgspec.field(default=0, name="chainID")
+    chain_name: Text = msgspec.field(default="", name="chainName")
+
+    def command(self) -> Json:
+        """Arguments for the registry."""
+        return {"height": self.height, "chain_name": self.chain_name}
+
+
+class ControlMonitors(msgspec.Struct, frozen=True, kw_only=True):
+    """Which monitors to pause or to start, 1 to 100 of them."""
+
+    ids: list[Sfid]
+
+
+class ListMonitors(Paging, frozen=True, kw_only=True):
+    """Filters: ids, event types and chains."""
+
+    ids: list[Sfid] = msgspec.field(default_factory=list, name="id")
+    event_types: list[str] = msgspec.field(default_factory=list, name="eventType")
+    chain_ids: list[Whole] = msgspec.field(default_factory=list, name="chainID")
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """One kind of monitor: its word in paths, its name in operations, its body."""
+
+    kind: str
+    name: str
+    body: type[Any]
+
+    def creates(self, event_type: str) -> Callable[[Call[Any, None]], Any]:
+        """A handler for POST; `event_type` is that of a monitor that names none."""
+
+        async def create(call: Call[Any, None]) -> Json:
+            """Create a monitor; an unknown chain is refused."""
+            project = own_project(call)
+            monitor = await call.context.registry.call(
+                "create_monitor",
+                project_id=project.project_id,
+                kind=self.kind,
+                chain_id=_chain_id(call),
+                event_type=call.body.event_type or event_type,
+                paused=call.body.paused,
+                **call.body.command(),
+            )
+            return monitor_json(monitor, project)
+
+        return create
+
+    async def control(self, call: Call[ControlMonitors, None]) -> None:
+        """Pause or start monitors, all of them or none; `cmd` is START or PAUSE."""
+        command = call.path["cmd"].upper()
+        if command not in ("START", "PAUSE"):
+            raise UnknownMonitorCommandError(command=call.path["cmd"][:64])
+        if len(call.body.ids) > IDS_LIMIT:
+            raise BadRequestError(FieldError("ids", f"more than {IDS_LIMIT}", "body"))
+        await call.context.registry.call(
+            "pause_monitors",
+            project_id=own_project(call).project_id,
+            kind=self.kind,
+            monitor_ids=call.body.ids,
+            paused=command == "PAUSE",
+        )
+
+    async def list(self, call: Call[None, ListMonitors]) -> Json:
+        """The monitors of this kind in a project, and how far they have come."""
+        project, query = own_project(call), call.query
+        found = [
+            monitor
+            for monitor in call.context.reader.monitors(project.project_id)
+            if monitor.kind == self.kind
+            and (not query.ids or monitor.monitor_id in query.ids)
+            and (not query.event_types or monitor.event_type in query.event_types)
+            and (not query.chain_ids or monitor.chain_id in query.chain_ids)
+        ]
+        rows = [monitor_json(monitor, project) for monitor in page(found, query)]
+        return {"data": rows, "total": len(found)}
+
+    async def get(self, call: Call[None, None]) -> Json:
+        """One monitor."""
+        project = own_project(call)
+        return monitor_json(self._own(call, project), project)
+
+    async def remove(self, call: Call[None, None]) -> None:
+        """Remove a monitor: it sends no more events."""
+        monitor = self._own(call, own_project(call))
+        await call.context.registry.call("remove_monitor", monitor_id=monitor.monitor_id)
+
+    def _own(self, call: Call[Any, Any], project: Project) -> Monitor:
+        monitor_id = call.id("monitorID")
+        monitor = call.context.reader.monitor(monitor_id)
+        if monitor is None or (monitor.project_id, monitor.kind) != (project.project_id, self.kind):
+            raise NOT_FOUND[self.kind](monitor=monitor_id)
+        return monitor
+
+    def routes(self) -> tuple[Route[Any, Any], ...]:
+        """The routes of both generations."""
+        seed, later = (
+            f"/monitor/{self.kind}/{{projectName}}",
+            f"/monitor/x/{{projectName}}/{self.kind}",
+        )
+        who, one = Auth.ACCOUNT, "{monitorID}"
+        create, listed = f"Create{self.name}", f"List{self.name}"
+        control, get, remove = f"Control{self.name}", f"Get{self.name}", f"Remove{self.name}"
+        seed_create, later_create = self.creates(SEED_EVENT_TYPE), self.creates(DEFAULT_EVENT_TYPE)
+        return (
+            Route("POST", seed, create, who, seed_create, body=self.body),
+            Route("POST", later, create, who, later_create, body=self.body),
+            Route("PUT", f"{later}/{{cmd}}", control, who, self.control, body=ControlMonitors),
+            Route("GET", seed, listed, who, self.list, query=ListMonitors),
+            Route("GET", f"{later}/datalist", listed, who, self.list, query=ListMonitors),
+            Route("GET", f"{seed}/{one}", get, who, self.get),
+            Route("GET", f"{later}/{one}", get, who, self.get),
+            Route("DELETE", f"{seed}/{one}", remove, who, self.remove),
+            Route("DELETE", f"{later}/{one}", remove, who, self.remove),
+        )
+
+
+def _chain_id(call: Call[Any, None]) -> int:
+    """The chain the body means.
+
+    Raises:
+        BlockchainNotFoundError: the settings know none of that id, or of that name.
+    """
+    given: int = call.body.chain_id
+    name: str = getattr(call.body, "chain_name", "")
+    for chain in call.context.chains:
+        if (chain.id == given and name in ("", chain.name)) or (not given and chain.name == name):
+            return chain.id
+    raise BlockchainNotFoundError(chain=given or name or "without id and name")
+
+
+def _is_hash(text: str) -> bool:
+    return _HASH.match(text) is not None
+
+
+def _wrong(field: str, size: int) -> FieldError:
+    return FieldError(field, f"not {size} bytes in hexadecimal digits", "body")
+
+
+ROUTES: tuple[Route[Any, Any], ...] = (
+    *_Kind(CONTRACT_LOG, "ContractLog", CreateContractLog).routes(),
+    *_Kind(CHAIN_TX, "ChainTx", CreateChainTx).routes(),
+    *_Kind(CHAIN_HEIGHT, "ChainHeight", CreateChainHeight).routes(),
+)

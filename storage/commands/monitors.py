@@ -1,0 +1,125 @@
+"""Monitors of chains: commands that create, pause and remove them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fieldbrook.errors import (
+    ChainHeightConflictError,
+    ChainHeightNotFoundError,
+    ChainTxConflictError,
+    ChainTxNotFoundError,
+    ConflictError,
+    ContractLogConflictError,
+    ContractLogNotFoundError,
+    InvalidChainHeightIDsError,
+    InvalidChainTxIDsError,
+    InvalidContractLogIDsError,
+    InvalidMonitorIDsError,
+    NotFoundError,
+)
+from fieldbrook.model import CHAIN_HEIGHT, CHAIN_TX, CONTRACT_LOG, Monitor
+from fieldbrook.storage.commands.change import Commands, command
+from fieldbrook.storage.registry_tables import monitor_rule
+
+_CONFLICTS: dict[str, type[ConflictError]] = {
+    CONTRACT_LOG: ContractLogConflictError,
+    CHAIN_TX: ChainTxConflictError,
+    CHAIN_HEIGHT: ChainHeightConflictError,
+}
+NOT_FOUND: dict[str, type[NotFoundError]] = {
+    CONTRACT_LOG: ContractLogNotFoundError,
+    CHAIN_TX: ChainTxNotFoundError,
+    CHAIN_HEIGHT: ChainHeightNotFoundError,
+}
+_INVALID_IDS: dict[str, type[InvalidMonitorIDsError]] = {
+    CONTRACT_LOG: InvalidContractLogIDsError,
+    CHAIN_TX: InvalidChainTxIDsError,
+    CHAIN_HEIGHT: InvalidChainHeightIDsError,
+}
+
+
+class MonitorCommands(Commands):
+    """Commands on monitors."""
+
+    @command
+    def create_monitor(
+        self,
+        project_id: int,
+        kind: str,
+        chain_id: int,
+        event_type: str,
+        chain_name: str = "",
+        address: str = "",
+        topics: Sequence[str] = (),
+        block_start: int = 0,
+        block_end: int = 0,
+        tx_hash: str = "",
+        height: int = 0,
+        paused: bool = False,
+    ) -> Monitor:
+        """Create a monitor; see `model.Monitor` for what each kind needs.
+
+        Raises:
+            ProjectNotFoundError: no such project.
+            ConflictError: of the kind's own class: the project has one like it that is
+                not finished.
+        """
+        with self.change() as change:
+            change.project(project_id)
+            monitor = Monitor(
+                monitor_id=change.new_id(),
+                project_id=project_id,
+                kind=kind,
+                chain_id=chain_id,
+                event_type=event_type,
+                chain_name=chain_name,
+                address=address,
+                topics=list(topics),
+                block_start=block_start,
+                block_end=block_end,
+                block_current=block_start,
+                tx_hash=tx_hash,
+                height=height,
+                paused=paused,
+                created_at=change.time_ms,
+                updated_at=change.time_ms,
+            )
+            same = self.tables.monitors.find(change.txn, "monitor_rules", monitor_rule(monitor))
+            if same is not None:
+                raise _CONFLICTS[kind](what=f"monitor {same.monitor_id} is the same")
+            return change.put(self.tables.monitors, monitor)
+
+    @command
+    def pause_monitors(
+        self, project_id: int, kind: str, monitor_ids: Sequence[int], paused: bool
+    ) -> int:
+        """Pause or start monitors, all or none; how many there were.
+
+        Raises:
+            InvalidMonitorIDsError: of the kind's own class: some id is no monitor of this
+                kind in the project.
+        """
+        with self.change() as change:
+            found = {n: change.now.monitor(n) for n in monitor_ids}
+            own = [m for m in found.values() if m and (m.project_id, m.kind) == (project_id, kind)]
+            if len(own) < len(found):
+                strange = found.keys() - {monitor.monitor_id for monitor in own}
+                raise _INVALID_IDS[kind](ids=", ".join(str(n) for n in sorted(strange)))
+            for monitor in own:
+                change.update(self.tables.monitors, monitor, paused=paused)
+            return len(own)
+
+    @command
+    def remove_monitor(self, monitor_id: int) -> Monitor:
+        """Remove a monitor.
+
+        Raises:
+            NotFoundError: no such monitor.
+        """
+        with self.change() as change:
+            monitor = change.now.monitor(monitor_id)
+            if monitor is None:
+                raise NotFoundError(what=f"monitor {monitor_id}")
+            change.remove(self.tables.monitors, monitor)
+            return monitor

@@ -20,6 +20,7 @@ from fieldbrook.gateway.message import DataMessage, decode_message, is_single, s
 from fieldbrook.gateway.replies import error_json, to_json
 
 _REMEMBERED_REPLIES = 4_096
+_REFUSED = 429
 
 
 class EventReply:
@@ -123,7 +124,14 @@ class EventService:
         except NodeError as error:
             answer(self.refusal(error, batch_id))
             return
-        batch = _Batch(project_name, len(messages), lambda b: answer(EventReply(201, b, batch_id)))
+
+        def done(body: bytes, refused: NodeError | None) -> None:
+            if refused is None:
+                answer(EventReply(201, body, batch_id))
+            else:
+                answer(self.refusal(refused, batch_id))
+
+        batch = _Batch(project_name, len(messages), done)
         for index, raw in enumerate(messages):
             try:
                 message = decode_message(raw)
@@ -156,17 +164,23 @@ class EventService:
 class _Batch:
     """The answers of a batch, one per message in its order, sent when the last is there.
 
-    Source: interface document, 3.1: what is wrong with a message is in its own answer.
+    Source: interface document, 3.1: what is wrong with a message is in its own answer. One
+    of which nothing was taken because of a limit is refused as a whole (429), so that its
+    sender waits: `done` gets that error, or None.
     """
 
-    def __init__(self, project_name: str, size: int, done: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, project_name: str, size: int, done: Callable[[bytes, NodeError | None], None]
+    ) -> None:
         self._answers: list[dict[str, Any]] = [
             {"projectName": project_name, "eventID": "", "wasmResults": None} for _ in range(size)
         ]
         self._left = size
         self._done = done
+        self._all_refused: NodeError | None = None
+        self._taken = False
         if not size:
-            done(to_json([]))
+            done(to_json([]), None)
 
     def name(self, index: int, message: DataMessage, event_id: str) -> None:
         """Say which publisher and event an answer is for."""
@@ -175,6 +189,10 @@ class _Batch:
     def settle(self, index: int, outcome: Outcome) -> None:
         """One message is done."""
         answer = self._answers[index]
+        if isinstance(outcome, NodeError) and outcome.status == _REFUSED:
+            self._all_refused = outcome
+        else:
+            self._taken = True
         if isinstance(outcome, NodeError):
             answer["errMsg"] = outcome.text()
         elif outcome:
@@ -183,7 +201,8 @@ class _Batch:
             answer["errMsg"] = StrategyNotFoundError(what="not found strategy").text()
         self._left -= 1
         if not self._left:
-            self._done(to_json(self._answers))
+            refused = None if self._taken else self._all_refused
+            self._done(to_json(self._answers), refused)
 
 
 def _result(result: HandlerResult) -> dict[str, Any]:

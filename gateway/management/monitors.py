@@ -41,7 +41,7 @@ IDS_LIMIT = 100
 _ADDRESS = re.compile(r"(0x)?[0-9a-fA-F]{40}\Z")
 _HASH = re.compile(r"(0x)?[0-9a-fA-F]{64}\Z")
 
-Whole = Annotated[int, msgspec.Meta(ge=0, lt=1 << 63)]
+Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class CreateMonitor(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,104 @@
+"""Traffic limits in a running node: what is refused does not run, and counts are exact."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.applets import TALLY
+from tests.integration.nodes import RunningNode, alive, flood, message, parts, until
+
+
+class World:
+    """A node with a project whose applet counts, and two publishers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.node = RunningNode(folder / "n")
+        self.node.log_in()
+        self.node.create_project("p")
+        rules = [{"eventType": "DEFAULT", "handler": "quiet"}]
+        applet = self.node.deploy("p", TALLY, "tally", strategies=rules)
+        self.applet_id: str = applet["appletID"]
+        self.one, self.two = (self.node.add_publisher("p", key) for key in ("one", "two"))
+
+    def limit(self, **fields: Any) -> Any:
+        """Replace the limit of the project."""
+        self.node.call("DELETE", "/traffic/x/p")
+        body = {"threshold": 3, "duration": "24h", "apiType": "EVENT", **fields}
+        answer = self.node.call("POST", "/traffic/x/p", body)
+        assert answer.status == 201, answer
+        return answer.json
+
+    def send(self, publisher: Any) -> Any:
+        return self.node.send("p", message(publisher))
+
+    def count(self) -> int:
+        return self.node.count("p", self.applet_id)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    made = World(tmp_path_factory.mktemp("traffic"))
+    yield made
+    made.node.stop()
+
+
+def test_an_event_over_the_limit_is_429_with_retry_after_and_does_not_run(world: World) -> None:
+    world.limit()
+    before = world.count()
+    assert [world.send(world.one).status for _ in range(3)] == [201, 201, 201]
+    refused = world.send(world.two)
+    assert refused.status == 429
+    assert refused.json["key"] == "TrafficLimitExceededFailed"
+    assert refused.json["code"] == 429_999_014
+    assert 0 < int(refused.headers["Retry-After"]) <= 86_400
+    assert world.count() == before + 3
+
+
+def test_counts_survive_the_death_of_the_project(world: World) -> None:
+    limit = world.limit()
+    assert world.send(world.one).status == 201
+    assert world.send(world.one).status == 201
+    process = parts(world.node)["fb-project"]
+    os.kill(process, signal.SIGKILL)
+    until(lambda: not alive(process), "the project dies")
+    assert [world.send(world.one).status for _ in range(2)] == [201, 429]
+    change = {"threshold": 4, "duration": "24h"}
+    path = f"/traffic/x/p/{limit['trafficLimitID']}"
+    assert world.node.call("PUT", path, change).status == 200
+    assert [world.send(world.one).status for _ in range(2)] == [201, 429]
+
+
+def test_a_limit_is_exact_under_load_and_gone_when_it_is_removed(world: World) -> None:
+    world.limit(threshold=500)
+    before = world.count()
+    body = json.dumps(message(world.one)).encode()
+    assert flood(world.node.http_port, "p", body, 700) == 500
+    assert world.count() == before + 500
+    world.node.call("DELETE", "/traffic/x/p")
+    assert world.send(world.one).status == 201
+
+
+def test_a_publishers_own_limit_leaves_room_for_the_others(world: World) -> None:
+    world.limit(threshold=3, publisherThreshold=1)
+    answers = [world.send(who).status for who in (world.one, world.one, world.two, world.two)]
+    assert answers == [201, 429, 201, 429]
+
+
+def test_in_a_batch_each_message_is_told_and_one_that_is_all_over_is_429(world: World) -> None:
+    world.limit(threshold=2)
+    events = {"events": [message(world.one) for _ in range(3)]}
+    first = world.node.send("p", events)
+    assert first.status == 201
+    assert ["errMsg" in item for item in first.json] == [False, False, True]
+    assert "TrafficLimitExceededFailed" in first.json[2]["errMsg"]
+    second = world.node.send("p", events)
+    assert second.status == 429
+    assert int(second.headers["Retry-After"]) > 0
+    assert second.json["key"] == "TrafficLimitExceededFailed"

@@ -19,6 +19,7 @@ STARTED, STOPPED = "STARTED", "STOPPED"
 # may find in memory what others left there.
 PER_EVENT, PER_BATCH = "EVENT", "BATCH"
 CONTRACT_LOG, CHAIN_TX, CHAIN_HEIGHT = "contract_log", "chain_tx", "chain_height"
+ANONYMOUS = "anonymous"  # name and key of a public project's publisher for who has no token
 EVENT, BLOCKCHAIN = "EVENT", "BLOCKCHAIN"
 
 
@@ -50,6 +51,7 @@ class Project(Record, frozen=True, kw_only=True):
     protocol: str = ""
     description: str = ""
     env: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    public: bool = False
 
 
 class Resource(Record, frozen=True, kw_only=True):
@@ -93,13 +95,20 @@ class Strategy(Record, frozen=True, kw_only=True):
 
 
 class Publisher(Record, frozen=True, kw_only=True):
-    """A device or client that may send events to one project. `token` is the current one."""
+    """A device or client that may send events to one project. `token` is the current one.
+
+    `event_types`: what it may send; empty is everything. `token_expires_at` and
+    `token_issued_at` are Unix milliseconds; a token with 0 never expires.
+    """
 
     publisher_id: int
     project_id: int
     name: str
     key: str
     token: str
+    event_types: list[str] = msgspec.field(default_factory=list)
+    token_expires_at: int = 0
+    token_issued_at: int = 0
 
 
 class CronJob(Record, frozen=True, kw_only=True):

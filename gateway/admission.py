@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import hmac
 
-from fieldbrook import tokens
+from fieldbrook import clock, tokens
 from fieldbrook.errors import (
+    EventTypeNotAllowedError,
     InvalidTokenError,
     ProjectNotFoundError,
     PublisherNotFoundError,
@@ -32,6 +33,7 @@ class Admission:
         self._current = False
         self._projects: dict[str, Project] = {}
         self._admitted: dict[tuple[str, str, str], tuple[int, int]] = {}
+        self._restricted: dict[int, Publisher] = {}
 
     def admit(self, project_name: str, pub_id: str, token: str) -> tuple[int, int]:
         """The ids of the project and of the publisher.
@@ -61,12 +63,28 @@ class Admission:
             self._admitted[key] = ids
         return ids
 
+    def allow(self, publisher_id: int, event_type: str) -> None:
+        """Let an admitted publisher's event of a type through; few have a limit to it.
+
+        Raises:
+            PublisherTokenError: its token has expired.
+            EventTypeNotAllowedError: it may not send events of that type.
+        """
+        publisher = self._restricted.get(publisher_id)
+        if publisher is None:
+            return
+        if publisher.token_expires_at and clock.now_ms() >= publisher.token_expires_at:
+            raise self._refused(publisher, "token is expired")
+        if publisher.event_types and event_type not in publisher.event_types:
+            raise EventTypeNotAllowedError(pub_id=publisher.key, event_type=event_type)
+
     def refresh(self) -> None:
         """Forget what the registry has changed since the last look."""
         version = self._reader.version()
         if version != self._version:
             self._projects.clear()
             self._admitted.clear()
+            self._restricted.clear()
             self._version = version
         # Once per turn of the loop, not per event: the answer to a management call leaves in
         # a later turn than this one, and so does whatever is sent after it.
@@ -91,15 +109,24 @@ class Admission:
         return project
 
     def _check(self, project_name: str, publisher: Publisher, token: str) -> None:
-        # Only this node writes `publisher.token`, signed: a token equal to it is genuine
-        # and current, without checking its signature (20 us) again.
-        if hmac.compare_digest(token.encode(), publisher.token.encode()):
-            return
-        raise PublisherTokenError(
-            pub_id=publisher.key, project=project_name, reason=self._why_not(publisher, token)
-        )
+        # Only this node writes `publisher.token`: one equal to it is genuine and current,
+        # without checking a signature (20 us) again.
+        if not hmac.compare_digest(token.encode(), publisher.token.encode()):
+            raise PublisherTokenError(
+                pub_id=publisher.key, project=project_name, reason=self._why_not(publisher, token)
+            )
+        if publisher.event_types or publisher.token_expires_at:
+            self._restricted[publisher.publisher_id] = publisher
+
+    def _refused(self, publisher: Publisher, reason: str) -> PublisherTokenError:
+        project = self._reader.project(publisher.project_id)
+        name = project.name if project else str(publisher.project_id)
+        return PublisherTokenError(pub_id=publisher.key, project=name, reason=reason)
 
     def _why_not(self, publisher: Publisher, token: str) -> str:
+        if token.startswith(tokens.ACCESS_KEY_PREFIX):
+            other = self._reader.publisher_with_token(token)
+            return "token of another publisher" if other else "token is unknown or was replaced"
         try:
             publisher_id = tokens.read_publisher_token(self._token_key, token)
         except InvalidTokenError as error:

@@ -109,9 +109,11 @@ class EventService:
         resend: bool = False,
     ) -> None:
         header = message.header
+        event_type = message.event_type
         project_id, publisher_id = self._admission.admit(project_name, header.pub_id, header.token)
+        self._admission.allow(publisher_id, event_type)
         self._links[project_id].submit(
-            (message.event_type, publisher_id, event_id, message.payload, clock.now_ms()),
+            (event_type, publisher_id, event_id, message.payload, clock.now_ms()),
             settle,
             resend=resend,
         )

@@ -92,6 +92,16 @@ class RegistryReads(abc.ABC):
             found = self._tables.publishers.get(txn, publisher_id)
             return found if found and found.project_id == project_id else None
 
+    def publisher_anywhere(self, publisher_id: int) -> Publisher | None:
+        """The publisher with this id, of whichever project."""
+        with self._reading() as txn:
+            return self._tables.publishers.get(txn, publisher_id)
+
+    def publisher_with_token(self, token: str) -> Publisher | None:
+        """The publisher whose current token this is."""
+        with self._reading() as txn:
+            return self._tables.publishers.find(txn, "publisher_tokens", text_key(token))
+
     def publishers(self, project_id: int) -> list[Publisher]:
         """The publishers of a project in creation order."""
         with self._reading() as txn:

@@ -82,6 +82,7 @@ PUBLISHERS = Table(
     {
         "publisher_keys": lambda p: to_key(p.project_id) + text_key(p.key),
         "project_publishers": lambda p: to_key(p.project_id) + to_key(p.publisher_id),
+        "publisher_tokens": lambda p: text_key(p.token),
     },
 )
 CRON_JOBS = Table(

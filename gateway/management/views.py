@@ -25,6 +25,7 @@ from fieldbrook.model import (
     Strategy,
     TrafficLimit,
 )
+from fieldbrook.tokens import ACCESS_KEY_PREFIX
 
 R = TypeVar("R", bound=Record)
 Json = dict[str, Any]
@@ -155,7 +156,32 @@ def publisher_json(publisher: Publisher) -> Json:
         "name": publisher.name,
         "key": publisher.key,
         "token": publisher.token,
+        **_restrictions(publisher),
         **_times(publisher),
+    }
+
+
+def publisher_token_json(publisher: Publisher) -> Json:
+    """What is known of a publisher's token, in the terms of access keys (interface
+    document, 4.4)."""
+    issued_at = publisher.token_issued_at or publisher.created_at
+    return {
+        "name": f"pub_{publisher.publisher_id}",
+        "identityType": "PUBLISHER",
+        "identityID": str(publisher.publisher_id),
+        "form": "w3b" if publisher.token.startswith(ACCESS_KEY_PREFIX) else "jwt",
+        "privileges": [{"name": "Event", "desc": "Send events", "perm": "READ_WRITE"}],
+        **_restrictions(publisher),
+        "createdAt": rfc3339(issued_at),
+        "updatedAt": rfc3339(issued_at),
+    }
+
+
+def _restrictions(publisher: Publisher) -> Json:
+    expires_at = publisher.token_expires_at
+    return {
+        **({"eventTypes": publisher.event_types} if publisher.event_types else {}),
+        **({"expiredAt": rfc3339(expires_at)} if expires_at else {}),
     }
 
 

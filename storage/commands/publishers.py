@@ -1,22 +1,36 @@
-"""Publishers: commands that create, change and remove them."""
+"""Publishers: commands that create, change and remove them, and their tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from fieldbrook.errors import PublisherConflictError, PublisherNotFoundError
-from fieldbrook.model import Publisher
+from fieldbrook.model import ANONYMOUS, Publisher
 from fieldbrook.storage.commands.change import Change, Commands, command
 from fieldbrook.storage.ids import to_key
 from fieldbrook.storage.table import text_key
-from fieldbrook.tokens import issue_publisher_token
+from fieldbrook.tokens import issue_access_key, issue_publisher_token
 
 
 class PublisherCommands(Commands):
-    """Commands on publishers."""
+    """Commands on publishers.
+
+    `access_key` asks for a token in the form of an access key (`w3b_...`) instead of a JSON
+    Web Token. `expires_at` is Unix milliseconds, 0 for never. `event_types` are those the
+    publisher may send, none for all.
+    """
 
     @command
-    def create_publisher(self, project_id: int, name: str, key: str) -> Publisher:
+    def create_publisher(
+        self,
+        project_id: int,
+        name: str,
+        key: str,
+        access_key: bool = False,
+        event_types: Sequence[str] = (),
+        expires_at: int = 0,
+    ) -> Publisher:
         """Create a publisher with a token of its own.
 
         Raises:
@@ -26,35 +40,84 @@ class PublisherCommands(Commands):
         with self.change() as change:
             change.project(project_id)
             self._refuse_taken_publisher_key(change, project_id, key)
-            publisher_id = change.new_id()
-            return change.put(
-                self.tables.publishers,
-                Publisher(
-                    publisher_id=publisher_id,
-                    project_id=project_id,
-                    name=name,
-                    key=key,
-                    token=issue_publisher_token(self.token_key, publisher_id),
-                    created_at=change.time_ms,
-                    updated_at=change.time_ms,
-                ),
+            return self._create(change, project_id, name, key, access_key, event_types, expires_at)
+
+    @command
+    def upsert_publisher(
+        self,
+        project_id: int,
+        name: str,
+        key: str,
+        access_key: bool = False,
+        event_types: Sequence[str] = (),
+        expires_at: int = 0,
+    ) -> Publisher:
+        """The publisher with this key as it is; it is created when there is none.
+
+        Raises:
+            ProjectNotFoundError: no such project.
+        """
+        with self.change() as change:
+            change.project(project_id)
+            return self._with_key(change, project_id, key) or self._create(
+                change, project_id, name, key, access_key, event_types, expires_at
             )
 
     @command
-    def update_publisher(self, publisher_id: int, name: str, key: str) -> Publisher:
-        """Rename a publisher; its token stays.
+    def create_anonymous_publisher(self, project_id: int) -> Publisher:
+        """Make a project public: the publisher of events that come without a token.
+
+        Raises:
+            ProjectNotFoundError: no such project.
+        """
+        with self.change() as change:
+            project = change.project(project_id)
+            change.update(self.tables.projects, project, public=True)
+            return self._with_key(change, project_id, ANONYMOUS) or self._create(
+                change, project_id, ANONYMOUS, ANONYMOUS, access_key=True
+            )
+
+    @command
+    def update_publisher(
+        self,
+        publisher_id: int,
+        name: str,
+        key: str,
+        event_types: Sequence[str] | None = None,
+    ) -> Publisher:
+        """Rename a publisher; its token stays, and so do its event types when None.
 
         Raises:
             PublisherNotFoundError: no such publisher.
             PublisherConflictError: another publisher of the project has that key.
         """
         with self.change() as change:
-            publisher = self.tables.publishers.get(change.txn, publisher_id)
-            if publisher is None:
-                raise PublisherNotFoundError(pub_id=publisher_id)
+            publisher = self._publisher(change, publisher_id)
             if key != publisher.key:
                 self._refuse_taken_publisher_key(change, publisher.project_id, key)
-            return change.update(self.tables.publishers, publisher, name=name, key=key)
+            fields: dict[str, Any] = {"name": name, "key": key}
+            if event_types is not None:
+                fields["event_types"] = _distinct(event_types)
+            return change.update(self.tables.publishers, publisher, **fields)
+
+    @command
+    def rotate_publisher_token(
+        self, publisher_id: int, access_key: bool = True, expires_at: int = 0
+    ) -> Publisher:
+        """Give a publisher a new token; the one before is worth nothing from now on.
+
+        Raises:
+            PublisherNotFoundError: no such publisher.
+        """
+        with self.change() as change:
+            publisher = self._publisher(change, publisher_id)
+            return change.touch(
+                self.tables.publishers,
+                publisher,
+                token=self._token(change, publisher_id, access_key),
+                token_expires_at=expires_at,
+                token_issued_at=change.time_ms,
+            )
 
     @command
     def remove_publishers(self, project_id: int, publisher_ids: Sequence[int]) -> int:
@@ -66,7 +129,52 @@ class PublisherCommands(Commands):
                 change.remove(self.tables.publishers, publisher)
             return len(own)
 
-    def _refuse_taken_publisher_key(self, change: Change, project_id: int, key: str) -> None:
+    def _create(
+        self,
+        change: Change,
+        project_id: int,
+        name: str,
+        key: str,
+        access_key: bool = False,
+        event_types: Sequence[str] = (),
+        expires_at: int = 0,
+    ) -> Publisher:
+        publisher_id = change.new_id()
+        return change.put(
+            self.tables.publishers,
+            Publisher(
+                publisher_id=publisher_id,
+                project_id=project_id,
+                name=name,
+                key=key,
+                token=self._token(change, publisher_id, access_key),
+                event_types=_distinct(event_types),
+                token_expires_at=expires_at,
+                token_issued_at=change.time_ms,
+                created_at=change.time_ms,
+                updated_at=change.time_ms,
+            ),
+        )
+
+    def _token(self, change: Change, publisher_id: int, access_key: bool) -> str:
+        if access_key:
+            return issue_access_key(change.time_ms)
+        return issue_publisher_token(self.token_key, publisher_id)
+
+    def _publisher(self, change: Change, publisher_id: int) -> Publisher:
+        publisher = self.tables.publishers.get(change.txn, publisher_id)
+        if publisher is None:
+            raise PublisherNotFoundError(pub_id=publisher_id)
+        return publisher
+
+    def _with_key(self, change: Change, project_id: int, key: str) -> Publisher | None:
         index_key = to_key(project_id) + text_key(key)
-        if self.tables.publishers.find(change.txn, "publisher_keys", index_key):
+        return self.tables.publishers.find(change.txn, "publisher_keys", index_key)
+
+    def _refuse_taken_publisher_key(self, change: Change, project_id: int, key: str) -> None:
+        if self._with_key(change, project_id, key):
             raise PublisherConflictError(what=f"publisher {key}")
+
+
+def _distinct(texts: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(texts))

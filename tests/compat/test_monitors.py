@@ -160,7 +160,8 @@ def test_monitors_are_paused_and_started_all_or_none(ada: User, kind: str) -> No
     assert ada("PUT", f"{later(other)}/PAUSE", {"ids": ids[:1]}).key == f"Invalid{NAMES[other]}IDs"
     unknown = ada("PUT", f"{later(kind)}/EXPLODE", {"ids": ids})
     assert (unknown.status, unknown.key) == (400, "UnknownMonitorCommand")
-    for body in ({}, {"ids": []}, {"ids": ["1"] * 101}):
+    bodies: list[dict[str, list[str]]] = [{}, {"ids": []}, {"ids": ["1"] * 101}]
+    for body in bodies:
         assert list(ada("PUT", f"{later(kind)}/PAUSE", body).fields) == ["ids"]
     assert list(ada("PUT", f"{later(kind)}/PAUSE", {"ids": [5]}).fields) == ["ids[0]"]
     limit = {"ids": [ids[0]] * 100}

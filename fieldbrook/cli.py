@@ -21,6 +21,7 @@ import click
 from fieldbrook import __version__
 from fieldbrook.client import EXIT_REFUSED, EXIT_USAGE, ClientError
 from fieldbrook.commands_account import admin, login, logout, whoami
+from fieldbrook.commands_devices import cron, limit
 from fieldbrook.commands_events import kv, logs, send
 from fieldbrook.commands_objects import applet, project, publisher, resource, strategy
 from fieldbrook.console import Console, current, note, shared_options, show_json, show_rows
@@ -195,6 +196,8 @@ COMMANDS: tuple[click.Command, ...] = (
     publisher,
     strategy,
     resource,
+    cron,
+    limit,
     send,
     logs,
     kv,

@@ -31,5 +31,5 @@ def zone_of(name: str) -> tzinfo:
         return UTC
     try:
         return zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, OSError):
+    except (zoneinfo.ZoneInfoNotFoundError, OSError, ValueError):
         raise ValueError("must be UTC or a zone this machine knows, e.g. Europe/Berlin") from None

@@ -29,6 +29,13 @@ _ID_DIGITS = 15  # ids have 15 to 19 digits; a shorter number is a name
 _PROJECT = {"projectName": "NAME", "projectID": "ID", "applets": "APPLETS", "createdAt": "CREATED"}
 _APPLET = {"name": "NAME", "appletID": "ID", "state": "STATE", "updatedAt": "UPDATED"}
 _PUBLISHER = {"key": "KEY", "name": "NAME", "publisherID": "ID", "createdAt": "CREATED"}
+_PUBLISHER_FIELDS = {
+    "key": "publisher",
+    "publisherID": "id",
+    "token": "token",
+    "eventTypes": "may send",
+    "expiredAt": "expires",
+}
 _STRATEGY = {
     "eventType": "EVENT TYPE",
     "appletName": "APPLET",
@@ -223,14 +230,21 @@ def publisher() -> None:
 @click.argument("project_", metavar="PROJECT")
 @click.argument("key")
 @click.option("--name", help="[default: the key]")
+@click.option("--type", "types", multiple=True, metavar="TYPE", help="Let it send these only.")
+@click.option("--expires-days", type=int, default=0, help="Its token ends then [default: never].")
 @shared_options
-def publisher_add(project_: str, key: str, name: str | None) -> None:
+def publisher_add(
+    project_: str, key: str, name: str | None, types: tuple[str, ...], expires_days: int
+) -> None:
     """Register a publisher; prints its id and its token."""
     client = current().client()
     path = ["publisher", project_name(client, project_)]
-    made = client.call("POST", path, body={"name": name or key, "key": key})
-    labels = {"key": "publisher", "publisherID": "id", "token": "token"}
-    show_fields(made, labels)
+    body: dict[str, Any] = {"name": name or key, "key": key}
+    if types:
+        body["eventTypes"] = list(types)
+    if expires_days:
+        body["expirationDays"] = expires_days
+    show_fields(client.call("POST", path, body=body), _PUBLISHER_FIELDS)
 
 
 @publisher.command("list")
@@ -252,6 +266,41 @@ def publisher_token(project_: str, key: str) -> None:
     client = current().client()
     found = find_publisher(client, project_name(client, project_), key)
     show_done(str(found["token"]), token=found["token"])
+
+
+@publisher.command("rotate")
+@click.argument("project_", metavar="PROJECT")
+@click.argument("key")
+@click.option("--expires-days", type=int, default=0, help="It ends then [default: never].")
+@shared_options
+def publisher_rotate(project_: str, key: str, expires_days: int) -> None:
+    """Replace a publisher's token: prints the new one; the old one stops working at once."""
+    client = current().client()
+    found = find_publisher(client, project_name(client, project_), key)
+    path = ["publisher", "data", str(found["publisherID"]), "token"]
+    body = {"expirationDays": expires_days} if expires_days else {}
+    made = client.call("POST", path, body=body)
+    expiry = {"expiredAt": made["expiredAt"]} if "expiredAt" in made else {}
+    show_done(str(made["token"]), token=made["token"], **expiry)
+
+
+@publisher.command("allow")
+@click.argument("project_", metavar="PROJECT")
+@click.argument("key")
+@click.argument("types", metavar="[TYPE]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Let it send every type again.")
+@shared_options
+def publisher_allow(project_: str, key: str, types: tuple[str, ...], everything: bool) -> None:
+    """Let a publisher send events of these types only; others are refused."""
+    if everything == bool(types):
+        raise WrongUsageError("say which event types", "name them, or give --all")
+    client = current().client()
+    real = project_name(client, project_)
+    found = find_publisher(client, real, key)
+    body = {"name": found["name"], "key": found["key"], "eventTypes": list(types)}
+    client.call("PUT", ["publisher", real, str(found["publisherID"])], body=body)
+    what = ", ".join(types) if types else "every type"
+    show_done(f"publisher {found['key']} may send {what}", eventTypes=list(types))
 
 
 @publisher.command("delete")

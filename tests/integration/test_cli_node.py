@@ -244,6 +244,56 @@ def test_a_publisher_that_is_deleted_can_send_no_more(shell: Shell, project: str
     assert shell.json("publisher", "list", project) == []
 
 
+def test_a_replaced_token_sends_no_more_and_the_new_one_does(shell: Shell, project: str) -> None:
+    old = shell.text("publisher", "token", project, "sensor")
+    new = shell.text("publisher", "rotate", project, "sensor", "--expires-days", "30")
+    assert new.startswith("w3b_")
+    assert new != old
+    assert shell.text("publisher", "token", project, "sensor") == new
+    send(shell, project, "x")
+    assert "expiredAt" in shell.json(
+        "publisher", "rotate", project, "sensor", "--expires-days", "1"
+    )
+
+
+def test_a_publisher_is_held_to_its_event_types_and_freed_again(shell: Shell, project: str) -> None:
+    shell("publisher", "allow", project, "sensor", "HEAT", "DOOR")
+    said = shell.fails("send", project, "--publisher", "sensor", "--data", "x")
+    assert "EventTypeNotAllowed" in said
+    shell("publisher", "allow", project, "sensor", "--all")
+    send(shell, project, "x")
+    assert "--all" in shell.fails("publisher", "allow", project, "sensor", code=2)
+    made = shell.json("publisher", "add", project, "other", "--type", "A", "--expires-days", "2")
+    assert made["eventTypes"] == ["A"]
+    assert "expiredAt" in made
+
+
+def test_cron_jobs_are_added_listed_and_deleted(shell: Shell, project: str) -> None:
+    made = shell.json("cron", "add", project, "*/5 * * * *", "--type", "REPORT")
+    assert made["cronExpressions"] == "*/5 * * * *"
+    listed = shell.text("cron", "list", project)
+    assert "REPORT" in listed
+    assert made["nextAt"] in listed
+    assert "InvalidCronExpressions" in shell.fails("cron", "add", project, "* * *")
+    shell("cron", "delete", made["cronJobID"])
+    assert shell.json("cron", "list", project) == []
+    assert "CronJobNotFound" in shell.fails("cron", "delete", made["cronJobID"])
+
+
+def test_a_limit_of_events_is_set_changed_and_lifted(shell: Shell, project: str) -> None:
+    shell("limit", "set", project, "1", "--per", "24h")
+    send(shell, project, "x")
+    said = shell.fails("send", project, "--publisher", "sensor", "--data", "x")
+    assert "TrafficLimitExceeded" in said
+    shell("limit", "set", project, "5", "--per", "24h", "--publisher", "2")
+    (row,) = shell.json("limit", "list", project)
+    assert (row["threshold"], row["publisherThreshold"]) == (5, 2)
+    shell("limit", "delete", project)
+    assert "no limits" in shell("limit", "list", project).stderr.decode()
+    assert "no limit of its events" in shell.fails("limit", "delete", project)
+    send(shell, project, "x")
+
+
 def test_a_resource_that_an_applet_runs_is_not_deleted(shell: Shell, project: str) -> None:
     resource = shell.json("applet", "show", project, "counter")["resourceID"]
     assert resource in [row["resourceID"] for row in shell.json("resource", "list")]

@@ -330,6 +330,59 @@ def test_an_options_help_states_the_default_that_holds() -> None:
             assert defaults[name] is None, name
 
 
+def test_chains_come_from_a_file_or_as_json_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "node.toml"
+    endpoint = "https://user:hunter22@babel.example"
+    file.write_text(f'[[chains]]\nid = 4690\nname = "iotex-testnet"\nendpoint = "{endpoint}"\n')
+    loaded = settings.load(config=file)
+    assert [(c.id, c.name, c.endpoint) for c in loaded.chains] == [
+        (4690, "iotex-testnet", endpoint)
+    ]
+    assert "hunter22" not in repr(loaded)
+    assert "hunter22" not in repr(loaded.chains)
+    for name, value in settings.as_environment(loaded).items():
+        monkeypatch.setenv(name, value)
+    assert settings.load().chains == loaded.chains
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "4690",
+        "nonsense",
+        '[{"id": 4690}]',
+        '[{"id": 0, "name": "n", "endpoint": "https://e"}]',
+        '[{"id": 1, "name": "n", "endpoint": "ftp://hunter22"}]',
+        '[{"id": 1, "name": "n", "endpoint": "https://e", "key": "hunter22"}]',
+        (
+            '[{"id": 1, "name": "n", "endpoint": "https://e"}, '
+            '{"id": 1, "name": "m", "endpoint": "https://e"}]'
+        ),
+        (
+            '[{"id": 1, "name": "n", "endpoint": "https://e"}, '
+            '{"id": 2, "name": "n", "endpoint": "https://e"}]'
+        ),
+    ],
+)
+def test_chains_of_another_form_are_refused_without_telling_their_endpoints(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("FIELDBROOK_CHAINS", value)
+    with pytest.raises(SettingsError) as caught:
+        settings.load()
+    assert "must be a list like" in str(caught.value)
+    assert "hunter22" not in str(caught.value)
+
+
+def test_a_time_zone_is_one_the_machine_knows() -> None:
+    assert settings.load(cron_timezone="Europe/Berlin").cron_timezone == "Europe/Berlin"
+    for name in ("Nowhere/Land", "../etc/passwd", ""):
+        with pytest.raises(SettingsError, match="must be UTC or a zone"):
+            settings.load(cron_timezone=name)
+
+
 def test_flags_win_over_the_environment_and_the_environment_over_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,8 +1,8 @@
 """How many events of a project's window have been taken: counted here, in one place, and
 stored with the batch that they were part of.
 
-Windows are of fixed length and follow each other. Events without a publisher (ticks of
-cron jobs, what monitors see) are not counted: nobody outside can make more of them.
+Windows are of fixed length and follow each other. What the node itself sends (ticks of
+cron jobs, what monitors see) is not counted: nobody outside can make more of it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import msgspec
 
 from fieldbrook.durations import format_duration
 from fieldbrook.errors import TrafficLimitExceededError
-from fieldbrook.model import TrafficLimit
+from fieldbrook.model import NODE_PUBLISHER, TrafficLimit
 
-_ALL = 0  # the count of the whole project has the id that no publisher has
+_ALL = NODE_PUBLISHER  # its own count is not needed: that of the whole project lies there
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[int, int, int]).decode
 
 
 def counter_key(publisher_id: int) -> bytes:
-    """Where the count of a publisher, or with 0 that of the project, is stored."""
+    """Where the count of a publisher, or with the node's own that of the project, is stored."""
     return b"traffic/EVENT/" + publisher_id.to_bytes(8, "big")
 
 
@@ -67,7 +67,7 @@ class TrafficGate:
     def take(self, publisher_id: int, now_ms: int) -> TrafficLimitExceededError | None:
         """Count an event; or the reason why it may not run now, and then it is not counted."""
         limit = self._limit
-        if limit is None or publisher_id == _ALL:
+        if limit is None or publisher_id == NODE_PUBLISHER:
             return None
         window = window_of(limit, now_ms)
         if window != self._window:

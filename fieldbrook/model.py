@@ -19,6 +19,7 @@ STARTED, STOPPED = "STARTED", "STOPPED"
 # may find in memory what others left there.
 PER_EVENT, PER_BATCH = "EVENT", "BATCH"
 CONTRACT_LOG, CHAIN_TX, CHAIN_HEIGHT = "contract_log", "chain_tx", "chain_height"
+NODE_PUBLISHER = 1  # who sends what the node itself sends; ids that are given lie far above
 ANONYMOUS = "anonymous"  # name and key of a public project's publisher for who has no token
 EVENT, BLOCKCHAIN = "EVENT", "BLOCKCHAIN"
 

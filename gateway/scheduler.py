@@ -26,12 +26,11 @@ from fieldbrook.errors import (
 from fieldbrook.gateway.base import GatewayActor
 from fieldbrook.gateway.link import Outcome, Settle
 from fieldbrook.gateway.schedule import LATE_MS, Plan, Schedule, Tick, parse_schedule
-from fieldbrook.model import DEFAULT_EVENT_TYPE, CronJob
+from fieldbrook.model import DEFAULT_EVENT_TYPE, NODE_PUBLISHER, CronJob
 from fieldbrook.storage.registry import RegistryReader
 
 log = logging.getLogger(__name__)
 
-NO_PUBLISHER = 0
 _LOOK_S = 1.0  # how soon a change of the jobs, or of the clock, is noticed
 _SHORTEST_S = 0.01
 _RETRY_S = 1.0
@@ -47,7 +46,7 @@ def event_of(job: CronJob, due_ms: int, now_ms: int) -> WireEvent:
     payload = {"ID": str(job.cron_job_id), "Timestamp": f"{due:%Y-%m-%dT%H:%M:%S}Z"}
     return (
         job.event_type or DEFAULT_EVENT_TYPE,
-        NO_PUBLISHER,
+        NODE_PUBLISHER,
         f"cron-{job.cron_job_id}-{due:%Y%m%dT%H%M%S}Z",
         json.dumps(payload, separators=(",", ":")).encode(),
         now_ms,

@@ -121,12 +121,18 @@ class PublisherCommands(Commands):
 
     @command
     def remove_publishers(self, project_id: int, publisher_ids: Sequence[int]) -> int:
-        """Remove those of the ids that are publishers of this project; how many were."""
+        """Remove those of the ids that are publishers of this project; how many were.
+
+        Without its anonymous publisher a project is not public any more.
+        """
         with self.change() as change:
             found = {n: self.tables.publishers.get(change.txn, n) for n in publisher_ids}
             own = [p for p in found.values() if p and p.project_id == project_id]
             for publisher in own:
                 change.remove(self.tables.publishers, publisher)
+                if publisher.key == ANONYMOUS:
+                    project = change.project(project_id)
+                    change.update(self.tables.projects, project, public=False)
             return len(own)
 
     def _create(

@@ -62,12 +62,18 @@ def test_an_anonymous_publisher_makes_its_project_public_and_each_has_its_own(
     made = ada("POST", f"{X}/anonymous")
     assert (made.status, made.json["name"], made.json["key"]) == (201, "anonymous", "anonymous")
     assert ada("POST", f"{X}/anonymous").json == made.json
-    stored = node.writer.reader().project(int(project["projectID"]))
-    assert stored is not None
-    assert stored.public
+
+    def public() -> bool:
+        stored = node.writer.reader().project(int(project["projectID"]))
+        assert stored is not None
+        return stored.public
+
+    assert public()
     bob.project("other")
     theirs = bob("POST", "/publisher/x/other/anonymous").json
     assert theirs["publisherID"] != made.json["publisherID"]
+    assert ada("DELETE", f"/publisher/data/{made.json['publisherID']}").status == 204
+    assert not public()
 
 
 def test_publishers_are_listed_by_every_filter(ada: User) -> None:

@@ -146,7 +146,7 @@ def test_the_node_survives_the_death_of_the_runtimes_logging_process(node: Runni
     assert node.call("GET", "/").status == 204
 
 
-@pytest.mark.parametrize("name", ["fb-registry", "fb-http:0", "fb-mqtt:0"])
+@pytest.mark.parametrize("name", ["fb-registry", "fb-http:0", "fb-mqtt:0", "fb-scheduler"])
 def test_a_part_that_is_killed_comes_back(node: RunningNode, name: str) -> None:
     old = parts(node)[name]
     os.kill(old, signal.SIGKILL)

@@ -18,7 +18,7 @@ from fieldbrook.errors import (
 )
 from fieldbrook.gateway.link import Settle
 from fieldbrook.gateway.scheduler import Ticker
-from fieldbrook.model import ADMIN
+from fieldbrook.model import ADMIN, NODE_PUBLISHER
 from fieldbrook.storage.registry import RegistryWriter
 from tests.integration.applets import TALLY
 from tests.integration.nodes import RunningNode, parts, until
@@ -79,7 +79,7 @@ def test_a_tick_is_an_event_with_an_id_of_its_job_and_its_time(world: World) -> 
     assert world.turn(0) == []
     (event,) = world.turn(180_250)
     event_type, publisher_id, event_id, payload, received_at = event
-    assert (event_type, publisher_id) == ("REPORT", 0)
+    assert (event_type, publisher_id) == ("REPORT", NODE_PUBLISHER)
     assert event_id == f"cron-{job_id}-20261121T120300Z"
     assert json.loads(payload) == {"ID": str(job_id), "Timestamp": "2026-11-21T12:03:00Z"}
     assert received_at == NOON + 180_250

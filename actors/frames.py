@@ -186,12 +186,16 @@ class FrameServer:
     def stop(self) -> None:
         """Make `serve` return after the round it is in; callable from any thread."""
         self._stopping = True
-        self._wake_write.send(b"!")
+        self._wake()
 
     def retire(self) -> None:
         """Make `serve` return once nobody is connected; callable from any thread."""
         self._retiring = True
-        self._wake_write.send(b"!")
+        self._wake()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # it may have seen the flag already and be closed
+            self._wake_write.send(b"!")
 
     def serve(self) -> None:
         """Serve until `stop`, or `retire` and the last disconnection."""

@@ -179,10 +179,11 @@ class ProjectStoreReader:
             return None
         try:
             return cls(path)
-        except StoreError:
-            if (path / "data.mdb").stat().st_size == 0:
-                return None  # its actor is opening it for the first time right now
-            raise
+        except StoreError as error:
+            made = not isinstance(error.__cause__, lmdb.NotFoundError)
+            if made and (path / "data.mdb").stat().st_size > 0:
+                raise
+            return None  # its actor is opening it for the first time right now
 
     def logs(self, after: int, limit: int) -> list[Numbered[LogRow]]:
         """See `RowTable.after`."""

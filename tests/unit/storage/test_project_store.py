@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fieldbrook.errors import StoreError
 from fieldbrook.storage import kv, project_store, rows
+from fieldbrook.storage.environment import open_environment
 from fieldbrook.storage.project_store import LogRow, ProjectStore, ProjectStoreReader
 
 APPLET, OTHER = 7, 8
@@ -151,3 +152,13 @@ def test_keys_of_any_length_are_kept_apart_and_fit_the_store(keys: list[bytes]) 
 
 def test_a_project_that_never_ran_has_no_store_to_read(tmp_path: Path) -> None:
     assert ProjectStoreReader.open_if_exists(tmp_path / "p") is None
+
+
+def test_a_store_that_is_being_made_reads_as_one_that_has_never_run(tmp_path: Path) -> None:
+    open_environment(tmp_path / "p", map_size=1 << 20).close()
+    assert (tmp_path / "p" / "data.mdb").stat().st_size > 0
+    assert ProjectStoreReader.open_if_exists(tmp_path / "p") is None
+    ProjectStore(tmp_path / "p", 1 << 20).close()
+    made = ProjectStoreReader.open_if_exists(tmp_path / "p")
+    assert made is not None
+    made.close()

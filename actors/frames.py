@@ -46,6 +46,11 @@ TAKE, AFTER, DONE = "take", "after", "done"
 that have been delivered.
 The answer is a list of `(number, kind, target, body, event id)`, oldest first."""
 
+NODE_COMMAND = -1
+"""The publisher of what is not an event but a command to the project: its event type is the
+command, its payload packed numbers of dead letters."""
+REPLAY, DISCARD = "replay", "discard"
+
 WireEntry = tuple[int, str, str, bytes, str]
 
 WireEvent = tuple[str, int, str, bytes, int]

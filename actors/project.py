@@ -23,6 +23,8 @@ from fieldbrook.actors.frames import (
     AFTER,
     DONE,
     FRAME_EVENTS,
+    NODE_COMMAND,
+    REPLAY,
     TAKE,
     EventResult,
     FrameServer,
@@ -33,7 +35,7 @@ from fieldbrook.actors.frames import (
     unpack,
 )
 from fieldbrook.actors.pool import InstancePool
-from fieldbrook.actors.routing import Routes, Target, build_routes, match
+from fieldbrook.actors.routing import Routes, Target, build_routes, find_target, match
 from fieldbrook.actors.surroundings import ProjectSurroundings
 from fieldbrook.actors.traffic import TrafficGate
 from fieldbrook.errors import ModuleRefusedError, NodeError, StoreError, to_wire
@@ -41,6 +43,8 @@ from fieldbrook.model import EVENT, PER_BATCH
 from fieldbrook.process import name_process
 from fieldbrook.settings import Settings
 from fieldbrook.storage import kv
+from fieldbrook.storage.dead_letters import DeadLetter
+from fieldbrook.storage.history import remembered
 from fieldbrook.storage.outbox import API, MQTT, OutboxEntry
 from fieldbrook.storage.project_store import LogRow, MetricRow, ProjectStore, store_path
 from fieldbrook.storage.registry import RegistryReader
@@ -61,6 +65,13 @@ _NODE = 0  # what the node itself keeps lies where no applet has its keys
 
 FAILED = -1
 NOT_RUNNING = "instance not running"
+
+
+NO_LETTER = "there is no such dead letter"
+NO_STRATEGY = "its strategy is gone"
+
+Batch = list[tuple[Peer, list[EventResult], Sequence[WireEvent], int]]
+"""Who is to be answered, the results so far, the frame's events, and the first of the batch."""
 
 
 class ProjectWorker:
@@ -126,7 +137,7 @@ class ProjectWorker:
     def on_round(self, round_: Round) -> None:
         """Run the events of some frames in order, in batches, and answer each batch."""
         self.refresh()
-        batch: list[tuple[Peer, list[EventResult]]] = []
+        batch: Batch = []
         now = time.monotonic()
         size, limit = 0, now + BATCH_S
         for peer, data in round_:
@@ -135,7 +146,7 @@ class ProjectWorker:
                 self._give_outbox(peer, events)
                 continue
             part: list[EventResult] = []
-            batch.append((peer, part))
+            batch.append((peer, part, events, 0))
             at = 0
             while at < len(events):
                 self.busy_since = now
@@ -148,7 +159,7 @@ class ProjectWorker:
                     self._finish(batch)
                     self.refresh()  # a new module takes over between two batches
                     part = []
-                    batch = [(peer, part)]
+                    batch = [(peer, part, events, at)]
                     now = time.monotonic()
                     size, limit = 0, now + BATCH_S
         self.busy_since = 0.0
@@ -193,6 +204,8 @@ class ProjectWorker:
         ]
 
     def _handle(self, event: WireEvent) -> EventResult:
+        if event[1] == NODE_COMMAND:
+            return self._obey(event)
         if self._traffic.active:
             refusal = self._traffic.take(event[1], clock.now_ms())
             if refusal is not None:
@@ -211,6 +224,7 @@ class ProjectWorker:
 
     def _run(self, target: Target, event: WireEvent) -> HandlerResult:
         if not target.started:
+            self._bury(target, event, NOT_RUNNING)
             return target.instance_id, FAILED, NOT_RUNNING
         applet_id = target.applet_id
         run = Run(event[3], event[0], self._env, self._reads[applet_id], self._surroundings)
@@ -232,11 +246,62 @@ class ProjectWorker:
     ) -> HandlerResult:
         if error:
             run.logs.append((LOG_ERROR, SOURCE_TASK, f"{target.handler}: {error}"))
+            self._bury(target, event, error)
         else:
             self._keep(target, event[2], run)
         if run.logs:
             self._log(target, event[2], run.logs)
         return target.instance_id, code, error
+
+    def _bury(self, target: Target, event: WireEvent, reason: str) -> None:
+        """Keep an event that a handler could not handle."""
+        event_type, publisher_id, event_id, payload, received_at = event
+        self._written += len(payload)
+        self._store.failed.append(
+            DeadLetter(
+                time_ms=clock.now_ms(),
+                event_id=event_id,
+                event_type=event_type,
+                publisher_id=publisher_id,
+                payload=payload,
+                received_at=received_at,
+                strategy_id=target.strategy_id,
+                applet_id=target.applet_id,
+                applet_name=target.applet_name,
+                handler=target.handler,
+                reason=reason,
+                attempts=_attempt(event_id),
+            )
+        )
+
+    def _obey(self, event: WireEvent) -> EventResult:
+        """A command of the node about dead letters: its payload is their numbers."""
+        numbers: Sequence[int] = unpack(event[3])
+        try:
+            if event[0] == REPLAY:
+                return tuple(self._replay(number) for number in numbers)
+            self._store.resolved.extend(numbers)
+            return ()
+        except StoreError as error:
+            return to_wire(error)
+
+    def _replay(self, number: int) -> HandlerResult:
+        """Run one handler again over its dead letter; if it fails again, that is a letter of
+        its own, and the old one goes either way."""
+        letter = self._store.dead_letter(number)
+        if letter is None or number in self._store.resolved:
+            return 0, FAILED, NO_LETTER
+        target = find_target(self._routes, letter.strategy_id)
+        if target is None:
+            return 0, FAILED, NO_STRATEGY
+        self._store.resolved.append(number)
+        self.busy_since = time.monotonic()
+        origin = letter.event_id.partition("#r")[0]
+        event_id = f"{origin}#r{letter.attempts}"
+        event = letter.event_type, letter.publisher_id, event_id, letter.payload, letter.received_at
+        result = self._run(target, event)
+        self._store.record([remembered(*event, clock.now_ms(), (result,))])
+        return result
 
     def _keep(self, target: Target, event_id: str, run: Run) -> None:
         """Take what a run that went well leaves behind into the batch."""
@@ -272,21 +337,29 @@ class ProjectWorker:
                 LogRow(now, level, source, target.instance_id, target.applet_name, event_id, text)
             )
 
-    def _finish(self, batch: list[tuple[Peer, list[EventResult]]]) -> None:
+    def _record(self, batch: Batch) -> None:
+        """Note for the history what becomes of a batch's events."""
+        now = clock.now_ms()
+        for _, part, events, first in batch:
+            answered = zip(events[first:] if first else events, part, strict=False)
+            self._store.record([remembered(*event, now, result) for event, result in answered])
+
+    def _finish(self, batch: Batch) -> None:
         self._written = 0
         for key, value in self._traffic.take_changes().items():
             self._store.overlay[kv.stored_key(self._node_scope, key)] = value
+        self._record(batch)
         try:
             self._store.commit()
         except StoreError as error:
             self._traffic.roll_back()
             log.error("project %d: batch not committed: %s", self._project_id, error)
             refusal = to_wire(error)
-            for peer, part in batch:
+            for peer, part, _, _ in batch:
                 if part:
                     peer.answer([refusal] * len(part))
             return
-        for peer, part in batch:
+        for peer, part, _, _ in batch:
             if part:
                 peer.answer(part)
         self.tell_of_outbox()
@@ -316,6 +389,12 @@ class ProjectWorker:
     def has_outbox(self) -> bool:
         """Whether something waits to be taken."""
         return len(self._store.outbox) > 0
+
+
+def _attempt(event_id: str) -> int:
+    """Which attempt an event's id tells of: `<id>#r2` is the third."""
+    _, mark, number = event_id.rpartition("#r")
+    return int(number) + 1 if mark and number.isdecimal() else 1
 
 
 class ProjectActor(NodeActor):

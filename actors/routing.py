@@ -47,6 +47,12 @@ def build_routes(strategies: Iterable[Strategy], applets: Iterable[Applet]) -> R
     return routes
 
 
+def find_target(routes: Routes, strategy_id: int) -> Target | None:
+    """The handler of one strategy, if it is still there."""
+    targets = (target for targets in routes.values() for target in targets)
+    return next((target for target in targets if target.strategy_id == strategy_id), None)
+
+
 def match(routes: Routes, event_type: str) -> tuple[Target, ...]:
     """The handlers of an event: those of its exact type, else those of DEFAULT, else none."""
     return routes.get(event_type) or routes.get(DEFAULT_EVENT_TYPE, ())

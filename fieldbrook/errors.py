@@ -432,6 +432,15 @@ class ChainHeightNotFoundError(NotFoundError):
     template = "chain height monitor {monitor}"
 
 
+class DeadLetterNotFoundError(NotFoundError):
+    """Ours; the interface has no dead letters."""
+
+    key = "DeadLetterNotFound"
+    number = 52
+    msg = "Dead Letter Not Found"
+    template = "dead letter {letter}"
+
+
 class TrafficLimitNotFoundError(NotFoundError):
     key = "TrafficLimitNotFound"
     number = 20

@@ -9,7 +9,8 @@ from typing import Any
 
 from tornado import httpserver, iostream, web
 
-from fieldbrook import __version__, keys
+from fieldbrook import __version__, clock, keys
+from fieldbrook.actors.frames import NODE_COMMAND, pack
 from fieldbrook.clock import zone_of
 from fieldbrook.errors import PayloadTooLargeError, SettingsError
 from fieldbrook.gateway import replies
@@ -17,6 +18,7 @@ from fieldbrook.gateway.admission import Admission
 from fieldbrook.gateway.base import GatewayActor
 from fieldbrook.gateway.events import EventReply, EventService
 from fieldbrook.gateway.front import FrontTable, header_value
+from fieldbrook.gateway.link import Outcome
 from fieldbrook.gateway.management.application import (
     ManagementContext,
     log_request,
@@ -144,6 +146,13 @@ class HttpGateway(GatewayActor):
         if self._dashboard is not None:
             self._dashboard.stop()
 
+    async def _command(self, project_id: int, name: str, numbers: list[int]) -> Outcome:
+        """Have a project obey a command of the node, as an event of nobody's."""
+        done: asyncio.Future[Outcome] = self.loop.create_future()
+        event = name, NODE_COMMAND, "", pack(numbers), clock.now_ms()
+        self.links[project_id].submit(event, done.set_result)
+        return await done
+
     def _application(self, events: EventService, token_key: bytes) -> web.Application:
         settings = self.settings
         context = ManagementContext(
@@ -161,6 +170,7 @@ class HttpGateway(GatewayActor):
             limits=Limits(
                 deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes
             ),
+            command=self._command,
             chains=settings.chains,
             cron_jobs_limit=settings.cron_jobs_limit,
             cron_zone=zone_of(settings.cron_timezone),

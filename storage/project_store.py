@@ -9,6 +9,7 @@ them in a power cut breaks no promise, syncing for each would cost every event.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,23 @@ import msgspec
 
 from fieldbrook.errors import StoreError
 from fieldbrook.storage import kv
+from fieldbrook.storage.dead_letters import DATABASE as DEAD_LETTERS
+from fieldbrook.storage.dead_letters import (
+    DeadLetter,
+    DeadLetters,
+    NumberedLetter,
+    read_letter,
+    read_letters,
+)
 from fieldbrook.storage.environment import open_environment, reader_check, store_errors
+from fieldbrook.storage.history import (
+    GATHERED_EVENTS,
+    EventRecord,
+    Remembered,
+    chunk_of,
+    find_events,
+    open_history,
+)
 from fieldbrook.storage.outbox import Outbox, OutboxEntry
 from fieldbrook.storage.rows import Numbered, RowTable
 
@@ -65,8 +82,9 @@ def store_path(projects_dir: Path, project_id: int) -> Path:
 class ProjectStore:
     """The writing side, owned by the project's actor. Open it after the fork, never before.
 
-    Writes collect in `overlay`, outbox entries in `sent` and metrics in `measured` until
-    `commit`. Reads see the overlay first, then the last commit.
+    Writes collect in `overlay`, outbox entries in `sent`, metrics in `measured`, dead letters
+    in `failed` and the numbers of those that are done with in `resolved`, until `commit`.
+    Reads see the overlay first, then the last commit.
     """
 
     def __init__(self, path: Path, map_size: int) -> None:
@@ -78,11 +96,16 @@ class ProjectStore:
             self._metrics = RowTable(
                 self._environment, _METRICS, MetricRow, METRIC_ROWS_LIMIT, create=True
             )
+            self._dead = DeadLetters(self._environment)
+            self._history = open_history(self._environment, create=True)
         self.outbox = Outbox(self._environment, path)
         self._reading: Transaction | None = None  # the batch's snapshot, once it has read
         self.overlay: dict[bytes, bytes] = {}
         self.sent: list[OutboxEntry] = []
         self.measured: list[MetricRow] = []
+        self.failed: list[DeadLetter] = []
+        self.resolved: list[int] = []
+        self._handled: list[Remembered] = []
         self._rows: list[LogRow] = []
         self._rows_since = 0.0
 
@@ -98,9 +121,20 @@ class ProjectStore:
 
     def log(self, row: LogRow) -> None:
         """Keep a log row for the next commit or flush."""
-        if not self._rows:
+        if not self._rows and not self._handled:
             self._rows_since = time.monotonic()
         self._rows.append(row)
+
+    def record(self, events: Iterable[Remembered]) -> None:
+        """Keep what became of events for the next commit or flush."""
+        if not self._rows and not self._handled:
+            self._rows_since = time.monotonic()
+        self._handled.extend(events)
+
+    def dead_letter(self, number: int) -> DeadLetter | None:
+        """A dead letter as of the last commit."""
+        with store_errors(), self._environment.begin() as txn:
+            return self._dead.get(txn, number)
 
     def commit(self) -> None:
         """Put all that the batch left and the waiting log rows on disk, all or nothing.
@@ -113,17 +147,20 @@ class ProjectStore:
                 dropped: none of the batch happened.
         """
         self._end_snapshot()
-        if self.overlay or self.sent or self.measured or self._rows_due():
+        effects = self.overlay or self.sent or self.measured or self.failed or self.resolved
+        if effects or self._rows_due():
             self._write()
 
     def flush_logs(self) -> None:
-        """Write waiting log rows if their time has come; a full store only costs the rows."""
+        """Write waiting log rows and event records if their time has come; a full store only
+        costs them."""
         if self._rows_due():
             self._write()
 
     def _rows_due(self) -> bool:
-        return bool(self._rows) and (
+        return bool(self._rows or self._handled) and (
             len(self._rows) >= _LOG_PENDING_LIMIT
+            or len(self._handled) >= GATHERED_EVENTS
             or time.monotonic() - self._rows_since >= _LOG_FLUSH_S
         )
 
@@ -132,6 +169,10 @@ class ProjectStore:
         sent, self.sent = self.sent, []
         measured, self.measured = self.measured, []
         rows, self._rows = self._rows, []
+        failed, self.failed = self.failed, []
+        resolved, self.resolved = self.resolved, []
+        handled, self._handled = self._handled, []
+        chunks = [chunk_of(handled)] if handled else []
         sizes: dict[int, int] = {}
         if sent:
             self.outbox.announce()
@@ -142,7 +183,11 @@ class ProjectStore:
                 sizes = self.outbox.add(txn, sent)
             if measured:
                 self._metrics.append(txn, measured)
+            dead = self._dead.put(txn, failed, resolved)
+            self._history.append(txn, chunks)
             self._logs.append(txn, rows)
+        self._dead.settle(dead)
+        self._history.written(len(chunks))
         self._logs.written(len(rows))
         self._metrics.written(len(measured))
         self.outbox.added(sizes)
@@ -150,6 +195,7 @@ class ProjectStore:
     def close(self) -> None:
         """Write what waits and close. The effects of an unfinished batch are dropped."""
         self.overlay, self.sent, self.measured = {}, [], []
+        self.failed, self.resolved = [], []
         self._rows_since = 0.0
         try:
             self.flush_logs()
@@ -201,6 +247,42 @@ class ProjectStoreReader:
                 return []
             with self._environment.begin() as txn:
                 return table.after(txn, after, limit)
+
+    def dead_letters(self, before: int | None, limit: int) -> tuple[Sequence[NumberedLetter], int]:
+        """Dead letters, the newest first, with numbers below `before`, and how many there are."""
+        with store_errors():
+            try:
+                database = self._environment.open_db(DEAD_LETTERS, create=False)
+            except lmdb.NotFoundError:
+                return [], 0
+            with self._environment.begin() as txn:
+                return read_letters(txn, database, before, limit)
+
+    def dead_letter(self, number: int) -> DeadLetter | None:
+        """The dead letter with this number."""
+        with store_errors():
+            try:
+                database = self._environment.open_db(DEAD_LETTERS, create=False)
+            except lmdb.NotFoundError:
+                return None
+            with self._environment.begin() as txn:
+                return read_letter(txn, database, number)
+
+    def events(self, event_id: str | None, limit: int) -> Sequence[EventRecord]:
+        """What became of the last events, the newest first: of those with this id, or of all."""
+        with store_errors():
+            try:
+                table = open_history(self._environment, create=False)
+            except lmdb.NotFoundError:
+                return []
+            with self._environment.begin() as txn:
+                return find_events(txn, table, event_id, limit)
+
+    def logs_of(self, event_id: str, limit: int) -> list[LogRow]:
+        """The newest log rows of an event, oldest first."""
+        with store_errors(), self._environment.begin() as txn:
+            rows = (row for row in self._logs.backwards(txn) if row.event_id == event_id)
+            return [row for row, _ in zip(rows, range(limit), strict=False)][::-1]
 
     def kv_get(self, applet_id: int, key: bytes) -> bytes | None:
         """The committed value of an applet's key."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import lmdb
@@ -30,11 +30,19 @@ class RowTable(Generic[R]):
     """One table of rows of one kind. The writer keeps the next number in memory."""
 
     def __init__(
-        self, environment: lmdb.Environment, name: bytes, kind: type[R], limit: int, *, create: bool
+        self,
+        environment: lmdb.Environment,
+        name: bytes,
+        kind: type[R],
+        limit: int,
+        *,
+        create: bool,
+        limit_bytes: int = 1 << 40,
     ) -> None:
         self._database: Database = environment.open_db(name, create=create)
         self._decode = msgspec.msgpack.Decoder(kind).decode
         self._limit = limit
+        self._limit_bytes = limit_bytes
         with environment.begin(db=self._database) as txn:
             self._next = self._last(txn) + 1
 
@@ -62,16 +70,30 @@ class RowTable(Generic[R]):
             for (key, value), _ in zip(items, range(limit), strict=False)
         ]
 
+    def backwards(self, txn: Transaction) -> Iterator[R]:
+        """All rows, the newest first."""
+        cursor = txn.cursor(db=self._database)
+        for value in cursor.iterprev(keys=False, values=True) if cursor.last() else ():
+            yield self._decode(value)
+
     def _last(self, txn: Transaction) -> int:
         cursor = txn.cursor(db=self._database)
         return int.from_bytes(cursor.key(), "big") if cursor.last() else 0
 
     def _drop_old(self, txn: Transaction) -> None:
-        excess = int(txn.stat(self._database)["entries"]) - self._limit
-        if excess < _SLACK:
-            return
+        stat = txn.stat(self._database)
+        pages = stat["leaf_pages"] + stat["overflow_pages"]
+        rows = int(stat["entries"]) - self._limit
+        excess = _share(int(stat["entries"]), pages * int(stat["psize"]), self._limit_bytes)
+        if rows >= _SLACK:
+            excess = max(excess, rows)
         cursor = txn.cursor(db=self._database)
         more = cursor.first()
         while more and excess > 0:
             more = cursor.delete()
             excess -= 1
+
+
+def _share(entries: int, size: int, limit: int) -> int:
+    """How many of the entries are too many, going by the mean of their sizes."""
+    return 0 if size <= limit else -(-entries * (size - limit) // size)

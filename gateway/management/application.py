@@ -37,6 +37,7 @@ from fieldbrook.gateway.management import (
     applets,
     cronjobs,
     inspection,
+    journal,
     monitors,
     projects,
     publishers,
@@ -79,6 +80,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     *traffic.ROUTES,
     *resources.ROUTES,
     *inspection.ROUTES,
+    *journal.ROUTES,
 )
 
 _NO_FORM = Form(None, "", None)

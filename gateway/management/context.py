@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Protocol
 
+from fieldbrook.gateway.link import Outcome
 from fieldbrook.settings import Chain
-from fieldbrook.storage.project_store import MetricRow, NumberedRow
+from fieldbrook.storage.dead_letters import DeadLetter, NumberedLetter
+from fieldbrook.storage.history import EventRecord
+from fieldbrook.storage.project_store import LogRow, MetricRow, NumberedRow
 from fieldbrook.storage.registry import RegistryClient, RegistryReader
 from fieldbrook.storage.rows import Numbered
 from fieldbrook.wasm.limits import Limits
@@ -24,6 +27,18 @@ class ProjectStoreReader(Protocol):
     def metrics(self, after: int, limit: int) -> Sequence[Numbered[MetricRow]]:
         """What applets submitted, likewise."""
 
+    def events(self, event_id: str | None, limit: int) -> Sequence[EventRecord]:
+        """What became of the last events, the newest first: of one, or of all."""
+
+    def logs_of(self, event_id: str, limit: int) -> list[LogRow]:
+        """The newest log rows of an event, oldest first."""
+
+    def dead_letters(self, before: int | None, limit: int) -> tuple[Sequence[NumberedLetter], int]:
+        """Dead letters, the newest first, with numbers below `before`, and how many there are."""
+
+    def dead_letter(self, number: int) -> DeadLetter | None:
+        """The dead letter with this number."""
+
     def kv_get(self, applet_id: int, key: bytes) -> bytes | None:
         """The value an applet has stored under a key."""
 
@@ -37,7 +52,8 @@ class ManagementContext:
 
     `setup_code` reads the one-time code; `health` maps a component to "ok" or its error;
     `store_reader` gives a project's store by project id, None while it has none. `chains`
-    are those monitors may watch.
+    are those monitors may watch. `command` has a project obey (`frames.REPLAY`,
+    `frames.DISCARD`) and gives its outcome.
     """
 
     reader: RegistryReader
@@ -52,6 +68,7 @@ class ManagementContext:
     health: Callable[[], dict[str, str]]
     store_reader: Callable[[int], ProjectStoreReader | None]
     limits: Limits
+    command: Callable[[int, str, list[int]], Awaitable[Outcome]]
     chains: tuple[Chain, ...] = ()
     cron_jobs_limit: int = 100
     cron_zone: tzinfo = UTC

@@ -13,11 +13,10 @@ from fieldbrook.errors import BadRequestError, FieldError, NotFoundError
 from fieldbrook.gateway.management.binding import Sfid
 from fieldbrook.gateway.management.ownership import own_applet_in, own_project
 from fieldbrook.gateway.management.route import Auth, Call, Route
-from fieldbrook.gateway.management.views import Json
+from fieldbrook.gateway.management.views import Json, log_row_json
 from fieldbrook.storage.project_store import MetricRow, NumberedRow
 from fieldbrook.storage.rows import Numbered
 
-_LEVELS = ("panic", "fatal", "error", "warn", "info", "debug", "trace")
 _SEQUENCE_LIMIT = (1 << 63) - 1
 
 Encoding = Literal["text", "base64"]
@@ -79,18 +78,7 @@ async def read_pairs(call: Call[None, ReadPairs]) -> Json:
 
 
 def _row_json(numbered: NumberedRow) -> Json:
-    row = numbered.row
-    level = _LEVELS[row.level] if 0 <= row.level < len(_LEVELS) else "unknown"
-    return {
-        "sequence": str(numbered.sequence),
-        "logTime": rfc3339(row.time_ms),
-        "level": level,
-        "src": row.source,
-        "appletName": row.applet_name,
-        "instanceID": str(row.instance_id),
-        **({"eventID": row.event_id} if row.event_id else {}),
-        "msg": row.text,
-    }
+    return {"sequence": str(numbered.sequence), **log_row_json(numbered.row)}
 
 
 def _metric_json(numbered: Numbered[MetricRow]) -> Json:

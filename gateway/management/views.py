@@ -25,6 +25,7 @@ from fieldbrook.model import (
     Strategy,
     TrafficLimit,
 )
+from fieldbrook.storage.project_store import LogRow
 from fieldbrook.tokens import ACCESS_KEY_PREFIX
 
 R = TypeVar("R", bound=Record)
@@ -262,3 +263,20 @@ def _set(flags: dict[str, bool | None]) -> Json:
 
 def _times(record: Record) -> Json:
     return times_json([record])
+
+
+_LEVELS = ("panic", "fatal", "error", "warn", "info", "debug", "trace")
+
+
+def log_row_json(row: LogRow) -> Json:
+    """A row of the applet log."""
+    level = _LEVELS[row.level] if 0 <= row.level < len(_LEVELS) else "unknown"
+    return {
+        "logTime": rfc3339(row.time_ms),
+        "level": level,
+        "src": row.source,
+        "appletName": row.applet_name,
+        "instanceID": str(row.instance_id),
+        **({"eventID": row.event_id} if row.event_id else {}),
+        "msg": row.text,
+    }

@@ -20,6 +20,8 @@ _THREADS = 2
 _PASSWORDS_WAITING_LIMIT = 64
 _UPLOADS_WAITING_LIMIT = 8  # each holds its file in memory
 
+_SEARCHES_WAITING_LIMIT = 32  # each reads a history from its end
+
 _hasher = argon2.PasswordHasher()
 
 
@@ -52,6 +54,7 @@ class Workers:
 
     def __init__(self) -> None:
         self._passwords = BoundedPool("passwords", _PASSWORDS_WAITING_LIMIT)
+        self.searches = BoundedPool("searches", _SEARCHES_WAITING_LIMIT)
         self.uploads = BoundedPool("uploads", _UPLOADS_WAITING_LIMIT)
 
     async def hash_password(self, password: str) -> str:

@@ -21,7 +21,8 @@ from tornado import httpserver, netutil, web
 
 from fieldbrook import tokens
 from fieldbrook.clock import now_ms
-from fieldbrook.errors import NodeError, from_wire, to_wire
+from fieldbrook.errors import NodeError, UnavailableError, from_wire, to_wire
+from fieldbrook.gateway.link import Outcome
 from fieldbrook.gateway.management.application import (
     JSON_LIMIT_BYTES,
     PREFIXES,
@@ -34,6 +35,8 @@ from fieldbrook.gateway.management.route import Auth
 from fieldbrook.gateway.management.workers import Workers
 from fieldbrook.model import ADMIN, DEVELOPER, DISABLED, Account
 from fieldbrook.settings import Chain
+from fieldbrook.storage.dead_letters import DeadLetter, NumberedLetter
+from fieldbrook.storage.history import EventRecord
 from fieldbrook.storage.project_store import LogRow, MetricRow, NumberedRow
 from fieldbrook.storage.registry import RegistryWriter, decode_result, encode_result, execute
 from fieldbrook.storage.rows import Numbered
@@ -104,6 +107,18 @@ class MemoryStore:
 
     def metrics(self, after: int, limit: int) -> list[Numbered[MetricRow]]:
         return []
+
+    def events(self, event_id: str | None, limit: int) -> list[EventRecord]:
+        return []
+
+    def logs_of(self, event_id: str, limit: int) -> list[LogRow]:
+        return []
+
+    def dead_letters(self, before: int | None, limit: int) -> tuple[list[NumberedLetter], int]:
+        return [], 0
+
+    def dead_letter(self, number: int) -> DeadLetter | None:
+        return None
 
     def kv_get(self, applet_id: int, key: bytes) -> bytes | None:
         return self.pairs.get((applet_id, key))
@@ -242,6 +257,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
         health=lambda: node.health,
         store_reader=lambda project_id: node.stores.get(project_id),
         limits=Limits(),
+        command=obeys_nothing,
         chains=(Chain(id=4690, name="iotex-testnet", endpoint="https://babel.example"),),
         cron_jobs_limit=3,
     )
@@ -249,6 +265,10 @@ def node(tmp_path: Path) -> Iterator[Node]:
         node.port = port
         yield node
     writer.close()
+
+
+async def obeys_nothing(_project_id: int, _name: str, _numbers: list[int]) -> Outcome:
+    return UnavailableError(what="there is no project process here")
 
 
 class serving:  # noqa: N801 - used as a context manager, like a function

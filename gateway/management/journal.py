@@ -1,0 +1,199 @@
+"""What happened to events: their history, and those whose handler failed.
+
+Source: ours; the interface has no such routes.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated, Any
+
+import msgspec
+
+from fieldbrook.actors.frames import DISCARD, REPLAY
+from fieldbrook.clock import rfc3339
+from fieldbrook.errors import BadRequestError, DeadLetterNotFoundError, FieldError, NodeError
+from fieldbrook.gateway.management.binding import Sfid
+from fieldbrook.gateway.management.ownership import own_project
+from fieldbrook.gateway.management.route import Auth, Call, Route
+from fieldbrook.gateway.management.views import Json, log_row_json
+from fieldbrook.storage.dead_letters import NumberedLetter
+from fieldbrook.storage.history import EventRecord
+
+_AT_ONCE = 100
+_LOG_ROWS = 200
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
+
+
+class ReadEvents(msgspec.Struct, frozen=True, kw_only=True):
+    """The last events, or all that is known of one."""
+
+    event_id: Annotated[str, msgspec.Meta(max_length=256)] = msgspec.field(
+        name="eventID", default=""
+    )
+    limit: Limit = 100
+
+
+class ReadLetters(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters, the newest first, that are older than `before`."""
+
+    before: Sfid = Sfid(0)
+    limit: Limit = 100
+
+
+class ReplayLetters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead letters to run again, 1 to 100."""
+
+    letter_ids: list[Sfid] = msgspec.field(name="letterIDs")
+
+
+class DiscardLetters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead letters to throw away, 1 to 100."""
+
+    letter_ids: list[Sfid] = msgspec.field(name="letterID")
+
+
+async def read_events(call: Call[None, ReadEvents]) -> Json:
+    """What became of events, the newest first; of one event with its log lines."""
+    store = call.context.store_reader(own_project(call).project_id)
+    if store is None:
+        return {"data": []}
+    wanted = call.query.event_id
+    records = await call.workers.searches.run(
+        lambda: store.events(wanted or None, call.query.limit)
+    )
+    answer: Json = {"data": [_record_json(record) for record in records]}
+    if wanted:
+        rows = await call.workers.searches.run(lambda: store.logs_of(wanted, _LOG_ROWS))
+        answer["logs"] = [log_row_json(row) for row in rows]
+    return answer
+
+
+async def read_letters(call: Call[None, ReadLetters]) -> Json:
+    """Dead letters without their payloads."""
+    store = call.context.store_reader(own_project(call).project_id)
+    if store is None:
+        return {"data": [], "total": 0}
+    letters, total = store.dead_letters(call.query.before or None, call.query.limit)
+    return {"data": [_letter_json(letter) for letter in letters], "total": total}
+
+
+async def read_letter(call: Call[None, None]) -> Json:
+    """One dead letter with its payload."""
+    store = call.context.store_reader(own_project(call).project_id)
+    number = call.id("letterID")
+    letter = store.dead_letter(number) if store else None
+    if letter is None:
+        raise DeadLetterNotFoundError(letter=number)
+    payload = base64.b64encode(letter.payload).decode()
+    return {**_letter_json(NumberedLetter(number, letter)), "payload": payload}
+
+
+async def replay_letters(call: Call[ReplayLetters, None]) -> Json:
+    """Run handlers again over their dead letters, in the given order.
+
+    A letter that fails again makes a new one; the old one goes either way.
+    """
+    numbers = _checked(call.body.letter_ids, "letterIDs")
+    outcome = await call.context.command(own_project(call).project_id, REPLAY, numbers)
+    if isinstance(outcome, NodeError):
+        raise outcome
+    return {
+        "results": [
+            {"letterID": str(number), "instanceID": str(instance), "code": code, "errMsg": error}
+            for number, (instance, code, error) in zip(numbers, outcome, strict=True)
+        ]
+    }
+
+
+async def discard_letters(call: Call[None, DiscardLetters]) -> None:
+    """Throw dead letters away; ids the project does not have are passed over."""
+    numbers = _checked(call.query.letter_ids, "letterID")
+    outcome = await call.context.command(own_project(call).project_id, DISCARD, numbers)
+    if isinstance(outcome, NodeError):
+        raise outcome
+
+
+def _checked(numbers: list[Sfid], field: str) -> list[int]:
+    if not 1 <= len(numbers) <= _AT_ONCE:
+        reason = f"between 1 and {_AT_ONCE} ids, got {len(numbers)}"
+        raise BadRequestError(FieldError(field, reason, "body"))
+    return list(numbers)
+
+
+def _letter_json(numbered: NumberedLetter) -> Json:
+    letter = numbered.letter
+    return {
+        "letterID": str(numbered.number),
+        "eventID": letter.event_id,
+        "eventType": letter.event_type,
+        "publisherID": str(letter.publisher_id),
+        "appletName": letter.applet_name,
+        "strategyID": str(letter.strategy_id),
+        "handler": letter.handler,
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "size": len(letter.payload),
+        "receivedAt": rfc3339(letter.received_at),
+        "failedAt": rfc3339(letter.time_ms),
+    }
+
+
+def _record_json(record: EventRecord) -> Json:
+    return {
+        "eventID": record.event_id,
+        "eventType": record.event_type,
+        "publisherID": str(record.publisher_id),
+        "size": record.size,
+        "receivedAt": rfc3339(record.received_at),
+        "handledAt": rfc3339(record.handled_at),
+        "results": [
+            {"instanceID": str(part.instance_id), "code": part.code, "errMsg": part.reason}
+            for part in record.results
+        ],
+        **({"error": record.refusal} if record.refusal else {}),
+    }
+
+
+ROUTES: tuple[Route[Any, Any], ...] = (
+    Route(
+        "GET",
+        "/event_log/{projectName}",
+        "ListEvents",
+        Auth.ACCOUNT,
+        read_events,
+        query=ReadEvents,
+    ),
+    Route(
+        "GET",
+        "/dead_letter/{projectName}",
+        "ListDeadLetters",
+        Auth.ACCOUNT,
+        read_letters,
+        query=ReadLetters,
+    ),
+    Route(
+        "GET",
+        "/dead_letter/{projectName}/{letterID}",
+        "GetDeadLetter",
+        Auth.ACCOUNT,
+        read_letter,
+    ),
+    Route(
+        "POST",
+        "/dead_letter/{projectName}/replay",
+        "ReplayDeadLetters",
+        Auth.ACCOUNT,
+        replay_letters,
+        body=ReplayLetters,
+    ),
+    Route(
+        "DELETE",
+        "/dead_letter/{projectName}",
+        "DiscardDeadLetters",
+        Auth.ACCOUNT,
+        discard_letters,
+        query=DiscardLetters,
+    ),
+)

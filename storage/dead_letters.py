@@ -1,0 +1,136 @@
+"""Events whose handler failed, kept until somebody looks; part of a project's store.
+
+One letter per event and strategy: another handler of the same event may have succeeded.
+The oldest go when the limits are reached.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import lmdb
+import msgspec
+
+if TYPE_CHECKING:
+    Transaction = lmdb.Transaction[bytes]
+
+LETTERS_LIMIT = 10_000
+BYTES_LIMIT = 64 << 20
+DATABASE = b"dead_letters"
+
+
+class DeadLetter(msgspec.Struct, array_like=True, frozen=True):
+    """An event that one handler could not handle.
+
+    Times are Unix milliseconds: `time_ms` of the last attempt, `received_at` of the event.
+    """
+
+    time_ms: int
+    event_id: str
+    event_type: str
+    publisher_id: int
+    payload: bytes
+    received_at: int
+    strategy_id: int
+    applet_id: int
+    applet_name: str
+    handler: str
+    reason: str
+    attempts: int = 1
+
+
+class NumberedLetter(NamedTuple):
+    """A letter and its number, which is its id; numbers grow and are never used twice."""
+
+    number: int
+    letter: DeadLetter
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(DeadLetter).decode
+
+
+class DeadLetters:
+    """The dead letters of one open project store; its owner is the only writer."""
+
+    def __init__(self, environment: lmdb.Environment) -> None:
+        self._database = environment.open_db(DATABASE)
+        with environment.begin(db=self._database) as txn:
+            cursor = txn.cursor()
+            last = int.from_bytes(cursor.key(), "big") if cursor.last() else 0
+            self._sizes = {_number(key): len(value) for key, value in cursor.iterprev()}
+        self._sizes = dict(reversed(self._sizes.items()))  # oldest first
+        self._next = max(last + 1, time.time_ns() // 1000)
+        self._bytes = sum(self._sizes.values())
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def put(self, txn: Transaction, letters: Iterable[DeadLetter], gone: Iterable[int]) -> _Change:
+        """Write letters and remove others in a batch's transaction; `settle` takes the
+        result after it."""
+        change = _Change({}, [number for number in gone if number in self._sizes])
+        for number, letter in enumerate(letters, self._next):
+            data = _encode(letter)
+            txn.put(_key(number), data, db=self._database, append=True)
+            change.added[number] = len(data)
+        excess = len(self._sizes) + len(change.added) - len(change.removed) - LETTERS_LIMIT
+        surplus = self._bytes + sum(change.added.values()) - BYTES_LIMIT
+        for number, size in self._sizes.items():
+            if excess <= 0 and surplus <= 0:
+                break
+            change.removed.append(number)
+            excess, surplus = excess - 1, surplus - size
+        for number in change.removed:
+            txn.delete(_key(number), db=self._database)
+        return change
+
+    def settle(self, change: _Change) -> None:
+        """The transaction of this change is on disk."""
+        for number in change.removed:
+            self._bytes -= self._sizes.pop(number, 0)
+        self._sizes |= change.added
+        self._next += len(change.added)
+        self._bytes += sum(change.added.values())
+
+    def get(self, txn: Transaction, number: int) -> DeadLetter | None:
+        """The letter with this number."""
+        data = txn.get(_key(number), db=self._database)
+        return None if data is None else _decode(data)
+
+
+class _Change(NamedTuple):
+    added: dict[int, int]
+    removed: list[int]
+
+
+def read_letter(txn: Transaction, database: lmdb._Database, number: int) -> DeadLetter | None:
+    """The letter with this number, for readers."""
+    data = txn.get(_key(number), db=database)
+    return None if data is None else _decode(data)
+
+
+def read_letters(
+    txn: Transaction, database: lmdb._Database, before: int | None, limit: int
+) -> tuple[Sequence[NumberedLetter], int]:
+    """Letters, the newest first, with numbers below `before`, and how many there are."""
+    cursor = txn.cursor(db=database)
+    found: list[NumberedLetter] = []
+    if before is None:
+        more = cursor.last()
+    else:
+        more = cursor.prev() if cursor.set_range(_key(before)) else cursor.last()
+    while more and len(found) < limit:
+        found.append(NumberedLetter(_number(cursor.key()), _decode(cursor.value())))
+        more = cursor.prev()
+    return found, int(txn.stat(database)["entries"])
+
+
+def _key(number: int) -> bytes:
+    return number.to_bytes(8, "big")
+
+
+def _number(key: bytes) -> int:
+    return int.from_bytes(key, "big")

@@ -206,12 +206,12 @@ class ProjectWorker:
     def _handle(self, event: WireEvent) -> EventResult:
         if event[1] == NODE_COMMAND:
             return self._obey(event)
-        if self._traffic.active:
-            refusal = self._traffic.take(event[1], clock.now_ms())
-            if refusal is not None:
-                return to_wire(refusal)
         targets = match(self._routes, event[0])
         try:
+            if self._traffic.active:
+                refusal = self._traffic.take(event[1], clock.now_ms())
+                if refusal is not None:
+                    return to_wire(refusal)
             if len(targets) == 1:
                 return (self._run(targets[0], event),)
             results = []

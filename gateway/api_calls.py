@@ -23,6 +23,7 @@ from fieldbrook.actors.surroundings import is_system
 from fieldbrook.api_hosts import is_allowed, is_named, is_public
 from fieldbrook.errors import NodeError, TooManyRequestsError
 from fieldbrook.gateway.link import Outcome, Settle
+from fieldbrook.model import NODE_PUBLISHER
 from fieldbrook.wasm.host.api import decode, response
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,8 @@ class ApiCaller:
         """Call, and hand the response to the project as an event."""
         sequence, _, event_type, request, event_id = entry
         body = await self._respond(request)
-        event = event_type, 0, f"{event_id}#api{sequence}", body, clock.now_ms()
+        result_id = f"{event_id}#api{sequence}"
+        event = event_type, NODE_PUBLISHER, result_id, body, clock.now_ms()
         while True:
             done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
             try:

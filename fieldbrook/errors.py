@@ -231,6 +231,42 @@ class InvalidAuthAccountIDError(AuthorizationError):
     can_be_talk = True
 
 
+class InvalidAuthValueError(AuthorizationError):
+    """A token that is genuine, of a kind that does not fit here."""
+
+    key = "InvalidAuthValue"
+    number = 2
+    msg = "Invalid Auth Value"
+    can_be_talk = True
+
+
+class InvalidAccessKeyError(AuthorizationError):
+    """An access key that is malformed or not what it says. Never carries the key."""
+
+    key = "InvalidAccessKey"
+    number = 18
+    msg = "Invalid Account Access Key"
+    can_be_talk = True
+
+
+class AccessKeyExpiredError(NodeError):
+    key = "AccessKeyExpired"
+    status = 403
+    number = 10
+    msg = "Account Access Key Expired"
+    template = "{name}"
+
+
+class AccessKeyPermissionDeniedError(NodeError):
+    """The access key is not granted enough on the group the operation belongs to."""
+
+    key = "AccessKeyPermissionDenied"
+    status = 403
+    number = 11
+    msg = "Account Access Key Permission Denied"
+    template = "{operation} needs {needed} on {group}; the key is granted {granted}"
+
+
 class PublisherTokenError(AuthorizationError):
     """The header's token is not that of the header's publisher. Never carries the token."""
 
@@ -448,6 +484,12 @@ class TrafficLimitNotFoundError(NotFoundError):
     template = "traffic limit {traffic_limit}"
 
 
+class AccessKeyNotFoundError(NotFoundError):
+    key = "AccessKeyNotFound"
+    number = 22
+    msg = "Account Key Not Found"
+
+
 # ---------------------------------------------------------------- what stands in the way
 
 
@@ -488,6 +530,12 @@ class AccountIdentityConflictError(ConflictError):
     key = "AccountIdentityConflict"
     number = 14
     msg = "Account Identity Conflict"
+
+
+class AccessKeyNameConflictError(ConflictError):
+    key = "AccessKeyNameConflict"
+    number = 20
+    msg = "Access Key Name Conflict"
 
 
 class ResourceInUseError(ConflictError):

@@ -22,6 +22,7 @@ CONTRACT_LOG, CHAIN_TX, CHAIN_HEIGHT = "contract_log", "chain_tx", "chain_height
 NODE_PUBLISHER = 1  # who sends what the node itself sends; ids that are given lie far above
 ANONYMOUS = "anonymous"  # name and key of a public project's publisher for who has no token
 EVENT, BLOCKCHAIN = "EVENT", "BLOCKCHAIN"
+IDENTITY_ACCOUNT, IDENTITY_PUBLISHER = "ACCOUNT", "PUBLISHER"  # whom an access key stands for
 
 
 class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -161,6 +162,28 @@ class TrafficLimit(Record, frozen=True, kw_only=True):
     api_type: str
     start_at: int
     publisher_threshold: int = 0
+
+
+class AccessKey(Record, frozen=True, kw_only=True):
+    """A token with rights of its own, for an account or for one of its publishers.
+
+    `account_id` owns it, `identity_id` is who it stands for (that account, or a publisher).
+    `digest` is the SHA-256 of its random part. `expires_at` (0: never) and `last_used`
+    (0: not yet; within a minute or so) are Unix milliseconds. `privileges` maps groups of
+    operations to permissions.
+    """
+
+    access_key_id: int
+    account_id: int
+    identity_id: int
+    identity_type: str
+    name: str
+    digest: bytes
+    issued_at_s: int
+    expires_at: int = 0
+    description: str = ""
+    privileges: dict[str, str] = msgspec.field(default_factory=dict)
+    last_used: int = 0
 
 
 class Event(msgspec.Struct, array_like=True, frozen=True):

@@ -15,6 +15,7 @@ import lmdb
 
 from fieldbrook.model import (
     ADMIN,
+    AccessKey,
     Account,
     Applet,
     CronJob,
@@ -194,6 +195,29 @@ class RegistryReads(abc.ABC):
                 return list(self._tables.resources.all(txn))
             own = self._tables.resources.scan(txn, "resource_contents", to_key(account_id))
             return sorted(own, key=lambda resource: resource.resource_id)
+
+    def access_key_with_digest(self, digest: bytes) -> AccessKey | None:
+        """The access key whose random part has this SHA-256."""
+        with self._reading() as txn:
+            return self._tables.access_keys.find(txn, "access_key_digests", digest)
+
+    def access_key_named(self, account_id: int, name: str) -> AccessKey | None:
+        """The access key of an account with exactly this name."""
+        with self._reading() as txn:
+            key = to_key(account_id) + text_key(name)
+            return self._tables.access_keys.find(txn, "access_key_names", key)
+
+    def access_keys(self, account_id: int) -> list[AccessKey]:
+        """The access keys an account owns, its publishers' too, in creation order."""
+        with self._reading() as txn:
+            prefix = to_key(account_id)
+            return list(self._tables.access_keys.scan(txn, "account_access_keys", prefix))
+
+    def access_keys_of(self, identity_id: int) -> list[AccessKey]:
+        """The access keys that stand for an account or for a publisher, in creation order."""
+        with self._reading() as txn:
+            prefix = to_key(identity_id)
+            return list(self._tables.access_keys.scan(txn, "identity_access_keys", prefix))
 
 
 class RegistrySnapshot(RegistryReads):

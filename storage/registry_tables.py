@@ -12,6 +12,7 @@ import lmdb
 
 from fieldbrook.errors import StoreError
 from fieldbrook.model import (
+    AccessKey,
     Account,
     Applet,
     CronJob,
@@ -130,6 +131,19 @@ def monitor_rule(monitor: Monitor) -> bytes:
     return to_key(monitor.project_id) + text_key(*words)
 
 
+ACCESS_KEYS = Table(
+    "access_keys",
+    AccessKey,
+    lambda k: k.access_key_id,
+    {
+        "access_key_digests": lambda k: k.digest,
+        "access_key_names": lambda k: to_key(k.account_id) + text_key(k.name),
+        "account_access_keys": lambda k: to_key(k.account_id) + to_key(k.access_key_id),
+        "identity_access_keys": lambda k: to_key(k.identity_id) + to_key(k.access_key_id),
+    },
+)
+
+
 class RegistryTables:
     """The tables of one open environment."""
 
@@ -145,6 +159,7 @@ class RegistryTables:
             self.cron_jobs = OpenTable(environment, CRON_JOBS, create=create)
             self.monitors = OpenTable(environment, MONITORS, create=create)
             self.traffic_limits = OpenTable(environment, TRAFFIC_LIMITS, create=create)
+            self.access_keys = OpenTable(environment, ACCESS_KEYS, create=create)
 
 
 def _open_meta(environment: lmdb.Environment, create: bool) -> lmdb._Database:

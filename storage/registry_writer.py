@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fieldbrook.clock import Clock
+from fieldbrook.storage.commands.access_keys import AccessKeyCommands, IssuedKey
 from fieldbrook.storage.commands.accounts import AccountCommands
 from fieldbrook.storage.commands.applets import AppletCommands, Deployed, Module
 from fieldbrook.storage.commands.cronjobs import CronJobCommands
@@ -17,11 +18,12 @@ from fieldbrook.storage.environment import open_environment
 from fieldbrook.storage.registry_reader import RegistryReader
 from fieldbrook.storage.registry_tables import RegistryTables
 
-__all__ = ["Deployed", "Module", "RegistryWriter"]
+__all__ = ["Deployed", "IssuedKey", "Module", "RegistryWriter"]
 
 
 class RegistryWriter(
     AccountCommands,
+    AccessKeyCommands,
     ProjectCommands,
     AppletCommands,
     PublisherCommands,

@@ -1,5 +1,4 @@
-"""Tokens of accounts and publishers: HS256 JSON Web Tokens of this node's own key, and the
-text of access keys.
+"""Tokens of accounts and publishers: HS256 JSON Web Tokens of this node's own key.
 
 Claims are upstream's (interface document, 4.2): `Payload` carries the decimal id, `iss`
 the issuer, `exp` Unix seconds where the token expires; a publisher's token also carries
@@ -8,9 +7,7 @@ a random `jti`, so that a rotated token differs from the one before it.
 
 from __future__ import annotations
 
-import base64
 import secrets
-import string
 from typing import Any
 
 import jwt
@@ -19,9 +16,6 @@ from fieldbrook.errors import InvalidTokenError
 
 ALGORITHM = "HS256"
 ISSUER = "fieldbrook"
-ACCESS_KEY_PREFIX = "w3b_"
-_KEY_VERSION = 1
-_KEY_ALPHABET = string.ascii_letters + string.digits
 PUBLISHER_TOKEN_LIMIT = 159  # ESP32 firmware keeps the token in a 160-byte array
 
 
@@ -35,17 +29,6 @@ def issue_publisher_token(key: bytes, publisher_id: int) -> str:
     """A token for a device: no expiry, at most 159 characters."""
     claims = {"Payload": str(publisher_id), "iss": "fb", "jti": secrets.token_urlsafe(6)}
     return jwt.encode(claims, key, ALGORITHM)
-
-
-def issue_access_key(now_ms: int) -> str:
-    """The text of a new access key: nothing but its being stored makes it valid.
-
-    Form: `w3b_` and the base64url of `<version>_<Unix seconds>_<12 random characters>`
-    (interface document, 4.4).
-    """
-    random = "".join(secrets.choice(_KEY_ALPHABET) for _ in range(12))
-    text = f"{_KEY_VERSION}_{now_ms // 1000}_{random}"
-    return ACCESS_KEY_PREFIX + base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def read_token(key: bytes, token: str, issuer: str = ISSUER) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 
-from fieldbrook import clock, tokens
+from fieldbrook import access_keys, clock, tokens
 from fieldbrook.errors import (
     EventTypeNotAllowedError,
     InvalidTokenError,
@@ -124,7 +124,7 @@ class Admission:
         return PublisherTokenError(pub_id=publisher.key, project=name, reason=reason)
 
     def _why_not(self, publisher: Publisher, token: str) -> str:
-        if token.startswith(tokens.ACCESS_KEY_PREFIX):
+        if access_keys.is_access_key(token):
             other = self._reader.publisher_with_token(token)
             return "token of another publisher" if other else "token is unknown or was replaced"
         try:

@@ -8,6 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
+from fieldbrook.access_keys import (
+    DESCRIPTIONS,
+    PUBLISHER_PRIVILEGES,
+    is_access_key,
+    publisher_key_name,
+)
 from fieldbrook.clock import rfc3339
 from fieldbrook.durations import format_duration
 from fieldbrook.gateway.management.binding import Paging
@@ -26,7 +32,6 @@ from fieldbrook.model import (
     TrafficLimit,
 )
 from fieldbrook.storage.project_store import LogRow
-from fieldbrook.tokens import ACCESS_KEY_PREFIX
 
 R = TypeVar("R", bound=Record)
 Json = dict[str, Any]
@@ -167,11 +172,14 @@ def publisher_token_json(publisher: Publisher) -> Json:
     document, 4.4)."""
     issued_at = publisher.token_issued_at or publisher.created_at
     return {
-        "name": f"pub_{publisher.publisher_id}",
+        "name": publisher_key_name(publisher.publisher_id),
         "identityType": "PUBLISHER",
         "identityID": str(publisher.publisher_id),
-        "form": "w3b" if publisher.token.startswith(ACCESS_KEY_PREFIX) else "jwt",
-        "privileges": [{"name": "Event", "desc": "Send events", "perm": "READ_WRITE"}],
+        "form": "w3b" if is_access_key(publisher.token) else "jwt",
+        "privileges": [
+            {"name": name, "desc": DESCRIPTIONS[name], "perm": permission}
+            for name, permission in PUBLISHER_PRIVILEGES.items()
+        ],
         **_restrictions(publisher),
         "createdAt": rfc3339(issued_at),
         "updatedAt": rfc3339(issued_at),

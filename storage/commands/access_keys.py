@@ -10,9 +10,10 @@ from fieldbrook.errors import (
     AccessKeyNotFoundError,
     AccountNotFoundError,
 )
-from fieldbrook.model import IDENTITY_ACCOUNT, AccessKey
+from fieldbrook.model import IDENTITY_ACCOUNT, IDENTITY_PUBLISHER, AccessKey, Publisher
 from fieldbrook.storage.commands.change import Change, Commands, command
 from fieldbrook.storage.registry_tables import RegistryTables
+from fieldbrook.tokens import issue_publisher_token
 
 
 class IssuedKey(msgspec.Struct, frozen=True):
@@ -122,6 +123,9 @@ class AccessKeyCommands(Commands):
             if key is None:
                 raise AccessKeyNotFoundError(what=f"access key {name}")
             fields = {field: value for field, value in given.items() if value is not None}
+            publisher = self._publisher_of(change, key)
+            if publisher is not None and expires_at is not None:
+                change.update(self.tables.publishers, publisher, token_expires_at=expires_at)
             return change.update(self.tables.access_keys, key, **fields)
 
     @command
@@ -132,7 +136,24 @@ class AccessKeyCommands(Commands):
             if key is None:
                 return 0
             change.remove(self.tables.access_keys, key)
+            publisher = self._publisher_of(change, key)
+            if publisher is not None:
+                # What was its token is to stop working: it has another, that nobody knows yet.
+                token = issue_publisher_token(self.token_key, publisher.publisher_id)
+                change.touch(
+                    self.tables.publishers,
+                    publisher,
+                    token=token,
+                    token_expires_at=0,
+                    token_issued_at=change.time_ms,
+                )
             return 1
+
+    def _publisher_of(self, change: Change, key: AccessKey) -> Publisher | None:
+        """The publisher whose current token a key is."""
+        if key.identity_type != IDENTITY_PUBLISHER:
+            return None
+        return self.tables.publishers.get(change.txn, key.identity_id)
 
     @command
     def note_access_keys_used(self, used: dict[int, int]) -> int:

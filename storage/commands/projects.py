@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fieldbrook.errors import AccountNotFoundError, ProjectNameConflictError
 from fieldbrook.model import Project
+from fieldbrook.storage.commands.access_keys import remove_access_keys_of
 from fieldbrook.storage.commands.change import Commands, command
 
 
@@ -61,6 +62,7 @@ class ProjectCommands(Commands):
                 change.remove(self.tables.strategies, strategy)
             for publisher in change.now.publishers(project_id):
                 change.remove(self.tables.publishers, publisher)
+                remove_access_keys_of(change, self.tables, publisher.publisher_id)
             for applet in change.now.applets(project_id):
                 change.remove(self.tables.applets, applet)
             for job in change.now.cron_jobs(project_id):

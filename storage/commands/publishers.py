@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fieldbrook.access_keys import PUBLISHER_PRIVILEGES, publisher_key_name
 from fieldbrook.errors import PublisherConflictError, PublisherNotFoundError
-from fieldbrook.model import ANONYMOUS, Publisher
+from fieldbrook.model import ANONYMOUS, IDENTITY_PUBLISHER, Publisher
+from fieldbrook.storage.commands.access_keys import add_access_key, remove_access_keys_of
 from fieldbrook.storage.commands.change import Change, Commands, command
 from fieldbrook.storage.ids import to_key
 from fieldbrook.storage.table import text_key
-from fieldbrook.tokens import issue_access_key, issue_publisher_token
+from fieldbrook.tokens import issue_publisher_token
 
 
 class PublisherCommands(Commands):
     """Commands on publishers.
 
     `access_key` asks for a token in the form of an access key (`w3b_...`) instead of a JSON
-    Web Token. `expires_at` is Unix milliseconds, 0 for never. `event_types` are those the
-    publisher may send, none for all.
+    Web Token; its record is then among those of the project's account. `expires_at` is Unix
+    milliseconds, 0 for never. `event_types` are those the publisher may send, none for all.
     """
 
     @command
@@ -111,10 +113,12 @@ class PublisherCommands(Commands):
         """
         with self.change() as change:
             publisher = self._publisher(change, publisher_id)
+            remove_access_keys_of(change, self.tables, publisher_id)
+            owner_id = change.project(publisher.project_id).account_id
             return change.touch(
                 self.tables.publishers,
                 publisher,
-                token=self._token(change, publisher_id, access_key),
+                token=self._token(change, owner_id, publisher_id, access_key, expires_at),
                 token_expires_at=expires_at,
                 token_issued_at=change.time_ms,
             )
@@ -130,6 +134,7 @@ class PublisherCommands(Commands):
             own = [p for p in found.values() if p and p.project_id == project_id]
             for publisher in own:
                 change.remove(self.tables.publishers, publisher)
+                remove_access_keys_of(change, self.tables, publisher.publisher_id)
                 if publisher.key == ANONYMOUS:
                     project = change.project(project_id)
                     change.update(self.tables.projects, project, public=False)
@@ -146,6 +151,7 @@ class PublisherCommands(Commands):
         expires_at: int = 0,
     ) -> Publisher:
         publisher_id = change.new_id()
+        owner_id = change.project(project_id).account_id
         return change.put(
             self.tables.publishers,
             Publisher(
@@ -153,7 +159,7 @@ class PublisherCommands(Commands):
                 project_id=project_id,
                 name=name,
                 key=key,
-                token=self._token(change, publisher_id, access_key),
+                token=self._token(change, owner_id, publisher_id, access_key, expires_at),
                 event_types=_distinct(event_types),
                 token_expires_at=expires_at,
                 token_issued_at=change.time_ms,
@@ -162,10 +168,22 @@ class PublisherCommands(Commands):
             ),
         )
 
-    def _token(self, change: Change, publisher_id: int, access_key: bool) -> str:
-        if access_key:
-            return issue_access_key(change.time_ms)
-        return issue_publisher_token(self.token_key, publisher_id)
+    def _token(
+        self, change: Change, owner_id: int, publisher_id: int, access_key: bool, expires_at: int
+    ) -> str:
+        if not access_key:
+            return issue_publisher_token(self.token_key, publisher_id)
+        issued = add_access_key(
+            change,
+            self.tables,
+            account_id=owner_id,
+            identity_id=publisher_id,
+            identity_type=IDENTITY_PUBLISHER,
+            name=publisher_key_name(publisher_id),
+            privileges=dict(PUBLISHER_PRIVILEGES),
+            expires_at=expires_at,
+        )
+        return issued.text
 
     def _publisher(self, change: Change, publisher_id: int) -> Publisher:
         publisher = self.tables.publishers.get(change.txn, publisher_id)

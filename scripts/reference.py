@@ -139,6 +139,10 @@ def http_page() -> str:
         'A batch: `{"events": [message, ...]}`. It is answered 201 with a list, one item per '
         'message in order: `{"projectName", "pubID", "eventID", "errMsg"?, "wasmResults"}`; what '
         "is wrong with a message is in its item.",
+        "A publisher that may send certain event types only gets 403 `EventTypeNotAllowed` for others. "
+        "A project with a traffic limit answers 429 `TrafficLimitExceededFailed` until its next "
+        "window, and so does a batch of which nothing was taken; events of cron jobs and monitors "
+        "are not counted.",
         "429 and 503 carry `Retry-After`: nothing was taken. 503 `OutcomeUnknown`: the project died "
         "on the event, which may or may not have been committed.",
     )

@@ -7,6 +7,7 @@ raised when a table or an index changes its meaning.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import lmdb
 
@@ -160,6 +161,19 @@ class RegistryTables:
             self.monitors = OpenTable(environment, MONITORS, create=create)
             self.traffic_limits = OpenTable(environment, TRAFFIC_LIMITS, create=create)
             self.access_keys = OpenTable(environment, ACCESS_KEYS, create=create)
+            if create:
+                _fill_new_indexes(environment, [*vars(self).values()])
+
+
+def _fill_new_indexes(environment: lmdb.Environment, tables: list[Any]) -> None:
+    """Bring the data of a version that had fewer indexes in step with this one."""
+    with environment.begin() as txn:
+        opened = [table for table in tables if isinstance(table, OpenTable)]
+        lacking = [(table, name) for table in opened for name in table.lacks(txn)]
+    if lacking:
+        with environment.begin(write=True) as txn:
+            for table, name in lacking:
+                table.fill(txn, name)
 
 
 def _open_meta(environment: lmdb.Environment, create: bool) -> lmdb._Database:

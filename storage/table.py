@@ -85,6 +85,19 @@ class OpenTable(Generic[R]):
         """A whole index, for checks: key -> id."""
         return {key: from_key(found) for key, found in _range(txn, self._indexes[index], b"")}
 
+    def lacks(self, txn: Transaction) -> list[str]:
+        """The indexes that are empty although there are rows: they were declared later than
+        the rows were stored."""
+        if not txn.stat(self._rows)["entries"]:
+            return []
+        return [name for name, index in self._indexes.items() if not txn.stat(index)["entries"]]
+
+    def fill(self, txn: Transaction, index: str) -> None:
+        """Make an index from the rows."""
+        key_of, database = self.table.indexes[index], self._indexes[index]
+        for record in self.all(txn):
+            txn.put(key_of(record), to_key(self.table.id_of(record)), db=database)
+
     def put(self, txn: Transaction, record: R) -> None:
         """Store a record, new or changed, and bring the indexes in step."""
         identifier = self.table.id_of(record)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import lmdb
+
 from fieldbrook import access_keys
 from fieldbrook.model import IDENTITY_PUBLISHER, AccessKey, Publisher
 from tests.unit.storage.test_registry import Registry, registry
@@ -95,3 +97,16 @@ def test_a_key_that_is_to_end_earlier_ends_the_publishers_token_earlier(
     ends = registry.now_ms + 9
     registry("update_access_key", account_id=account.account_id, name=name, expires_at=ends)
     assert current(registry, publisher).token_expires_at == ends
+
+
+def test_publishers_stored_before_there_was_an_index_of_tokens_are_found_by_theirs(
+    registry: Registry,
+) -> None:
+    publisher = device(registry)
+    registry.writer.close()
+    with lmdb.open(str(registry.path), max_dbs=128, map_size=64 << 20) as environment:
+        index = environment.open_db(b"publisher_tokens")
+        with environment.begin(write=True) as txn:
+            txn.drop(index)
+    registry.reopen()
+    assert registry.reader.publisher_with_token(publisher.token) == publisher

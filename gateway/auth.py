@@ -1,22 +1,33 @@
 """Who manages: from the token of a request to an account.
 
-Source: interface document, 4.1 and 4.2.
+Source: interface document, 4.1, 4.2 and 4.4.
 """
 
 from __future__ import annotations
 
 import hmac
+from typing import NamedTuple
 
+from fieldbrook import access_keys
+from fieldbrook.access_keys import Permission
 from fieldbrook.errors import (
     AccountNotFoundError,
     DisabledAccountError,
+    InvalidAuthValueError,
     NoAdminPermissionError,
 )
-from fieldbrook.model import ADMIN, ENABLED, Account
+from fieldbrook.model import ADMIN, ENABLED, IDENTITY_ACCOUNT, AccessKey, Account
 from fieldbrook.storage.registry import RegistryReader
 from fieldbrook.tokens import read_token
 
 _SCHEME = "Bearer"
+
+
+class Caller(NamedTuple):
+    """Who calls, and the access key they came with, if it was one."""
+
+    account: Account
+    key: AccessKey | None
 
 
 def token_of(query_value: str | None, header: str | None) -> str:
@@ -35,7 +46,38 @@ def account_of(reader: RegistryReader, token_key: bytes, token: str) -> Account:
         AccountNotFoundError: the account is gone.
         DisabledAccountError: it is disabled.
     """
-    account_id = read_token(token_key, token)
+    return _enabled(reader, read_token(token_key, token))
+
+
+def key_of(reader: RegistryReader, text: str, now_ms: int) -> AccessKey:
+    """The record of an access key that is genuine and has not expired.
+
+    Raises:
+        InvalidAccessKeyError: malformed, or forged.
+        AccessKeyNotFoundError: removed, or of another node.
+        AccessKeyExpiredError: its time is over.
+    """
+    parsed = access_keys.parse(text)
+    return access_keys.require_valid(reader.access_key_with_digest(parsed.digest), parsed, now_ms)
+
+
+def account_of_key(
+    reader: RegistryReader, key: AccessKey, group: str, needed: Permission, operation: str
+) -> Account:
+    """The account that an access key may act for in this operation.
+
+    Raises:
+        AccessKeyPermissionDeniedError: the key is not granted enough on the group.
+        InvalidAuthValueError: the key is a publisher's.
+        AccountNotFoundError, DisabledAccountError: the account is gone, or is disabled.
+    """
+    access_keys.require_permission(key, group, needed, operation)
+    if key.identity_type != IDENTITY_ACCOUNT:
+        raise InvalidAuthValueError(reason="this access key is a publisher's")
+    return _enabled(reader, key.account_id)
+
+
+def _enabled(reader: RegistryReader, account_id: int) -> Account:
     account = reader.account(account_id)
     if account is None:
         raise AccountNotFoundError(account=account_id)

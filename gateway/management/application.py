@@ -19,6 +19,8 @@ from typing import Any
 
 from tornado import httputil, web
 
+from fieldbrook.access_keys import is_access_key
+from fieldbrook.clock import now_ms
 from fieldbrook.errors import (
     SOURCE,
     BadRequestError,
@@ -31,8 +33,18 @@ from fieldbrook.errors import (
     UploadFileSizeLimitError,
 )
 from fieldbrook.gateway import replies
-from fieldbrook.gateway.auth import account_of, require_admin, require_setup_code, token_of
+from fieldbrook.gateway.auth import (
+    Caller,
+    account_of,
+    account_of_key,
+    key_of,
+    require_admin,
+    require_setup_code,
+    token_of,
+)
+from fieldbrook.gateway.key_use import KeyUse
 from fieldbrook.gateway.management import (
+    access_keys,
     accounts,
     applets,
     cronjobs,
@@ -58,7 +70,6 @@ from fieldbrook.gateway.management.route import (
     find_route,
 )
 from fieldbrook.gateway.management.workers import Workers
-from fieldbrook.model import Account
 
 __all__ = ["PREFIXES", "ROUTES", "ManagementContext", "log_request", "make_application_routes"]
 
@@ -71,6 +82,7 @@ _DRAIN_FACTOR = 4  # a refused body up to this many limits is read, so the refus
 
 ROUTES: tuple[Route[Any, Any], ...] = (
     *accounts.ROUTES,
+    *access_keys.ROUTES,
     *projects.ROUTES,
     *applets.ROUTES,
     *publishers.ROUTES,
@@ -91,12 +103,13 @@ _UNSAFE_IN_FILENAMES = re.compile(r"[^A-Za-z0-9._-]")
 class _Services:
     context: ManagementContext
     workers: Workers
+    key_use: KeyUse
 
 
 def make_application_routes(context: ManagementContext) -> list[Any]:
     """Rules for `tornado.web.Application`: management under both prefixes, the node's own
     pages, and an answer for every other path. Mount them last."""
-    services = {"services": _Services(context, Workers())}
+    services = {"services": _Services(context, Workers(), KeyUse(context.registry))}
     prefix = "|".join(re.escape(prefix) for prefix in PREFIXES)
     return [
         (rf"(?:{prefix})(/.*)", ManagementHandler, services),
@@ -282,7 +295,9 @@ class ManagementHandler(BaseHandler):
             body=self._bound_body(match, form, body),
             query=match.route.query and bind_query(self._query(), match.route.query),
             form=form,
-            caller=self._caller,
+            caller=self._caller and self._caller.account,
+            key=self._caller and self._caller.key,
+            peer=self.request.remote_ip or "",
         )
         await self._reply(await match.route.handler(call))
 
@@ -318,7 +333,7 @@ class ManagementHandler(BaseHandler):
         self.set_status(301 if self.request.method == "GET" else 307)
         self.finish()
 
-    def _authenticate(self, route: Route[Any, Any]) -> Account | None:
+    def _authenticate(self, route: Route[Any, Any]) -> Caller | None:
         if route.auth is Auth.ANYBODY:
             return None
         if route.auth is Auth.SETUP and not self.context.reader.has_administrator():
@@ -328,10 +343,20 @@ class ManagementHandler(BaseHandler):
             self.get_query_argument("authorization", None),
             self.request.headers.get("Authorization"),
         )
-        account = account_of(self.context.reader, self.context.token_key, token)
-        if route.auth is Auth.SETUP:
-            require_admin(account)
-        return account
+        caller = self._caller_with(token, route)
+        if route.auth is not Auth.ACCOUNT:
+            require_admin(caller.account)
+        return caller
+
+    def _caller_with(self, token: str, route: Route[Any, Any]) -> Caller:
+        reader = self.context.reader
+        if not is_access_key(token):
+            return Caller(account_of(reader, self.context.token_key, token), None)
+        key = key_of(reader, token, now_ms())
+        group = route.group or "no group"
+        account = account_of_key(reader, key, group, route.permission, route.operation)
+        self._services.key_use.note(key, now_ms())
+        return Caller(account, key)
 
     def _query(self) -> dict[str, list[str]]:
         return urllib.parse.parse_qs(self.request.query, errors="replace")

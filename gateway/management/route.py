@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from fieldbrook.access_keys import Group, Permission
 from fieldbrook.errors import NotFoundError
 from fieldbrook.gateway.management.binding import path_id
 from fieldbrook.gateway.management.context import ManagementContext
 from fieldbrook.gateway.management.workers import Workers
-from fieldbrook.model import Account
+from fieldbrook.model import AccessKey, Account
 
 B = TypeVar("B")
 Q = TypeVar("Q")
@@ -27,6 +28,7 @@ class Auth(enum.Enum):
 
     ANYBODY = "anybody"
     ACCOUNT = "an account, by its token"
+    ADMIN = "an administrator, by their token"
     SETUP = "the setup code until there is an administrator, then an administrator's token"
 
 
@@ -51,8 +53,9 @@ class Download:
 class Call(Generic[B, Q]):
     """One request, authenticated and bound; what a handler gets.
 
-    `account` is the caller; routes open to anybody have none. `form` is there on upload
-    routes, `body` and `query` where the route declares them.
+    `account` is the caller; routes open to anybody have none. `key` is the access key it
+    came with, if it came with one; `peer` the address it came from. `form` is there on
+    upload routes, `body` and `query` where the route declares them.
     """
 
     context: ManagementContext
@@ -62,6 +65,8 @@ class Call(Generic[B, Q]):
     query: Q
     form: Form
     caller: Account | None
+    key: AccessKey | None = None
+    peer: str = ""
 
     @property
     def account(self) -> Account:
@@ -78,6 +83,32 @@ class Call(Generic[B, Q]):
         return path_id(name, self.path[name])
 
 
+# Which group of operations a route belongs to, by the first segment of its path.
+GROUPS: dict[str, Group] = {
+    "account": Group.ACCOUNT,
+    "account_access_key": Group.ACCOUNT_ACCESS_KEY,
+    "applet": Group.APPLET,
+    "applet_log": Group.WASM_LOG,
+    "audit": Group.ACCOUNT,
+    "configuration": Group.CONFIGURATION,
+    "cronjob": Group.CRONJOB,
+    "deploy": Group.DEPLOY,
+    "event": Group.EVENT,
+    "kv": Group.WASM_LOG,
+    "login": Group.LOGIN,
+    "monitor": Group.MONITOR,
+    "operator": Group.OPERATOR,
+    "project": Group.PROJECT,
+    "project_config": Group.PROJECT_CONFIG,
+    "project_operator": Group.PROJECT_OPERATOR,
+    "publisher": Group.PUBLISHER,
+    "register": Group.ACCOUNT_REGISTER,
+    "resource": Group.RESOURCE,
+    "strategy": Group.STRATEGY,
+    "traffic": Group.TRAFFIC_LIMIT,
+    "wasmlog": Group.WASM_LOG,
+}
+
 Handler = Callable[[Call[B, Q]], Awaitable[object]]
 
 
@@ -90,6 +121,8 @@ class Route(Generic[B, Q]):
         body: the struct its JSON body (for uploads: its `info`) is bound to.
         query: the struct its query is bound to.
         upload: the body is a multipart form with `file` and `info`.
+        group: what an access key must be granted; by default the one `GROUPS` has for the
+            path. Access keys cannot call a route without a group.
         handler: returns None for 204, a `Download`, or what to send as JSON: with 201
             for a POST, else 200.
     """
@@ -102,10 +135,18 @@ class Route(Generic[B, Q]):
     body: type[B] | None = None
     query: type[Q] | None = None
     upload: bool = False
+    group: Group | None = None
     segments: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "segments", tuple(self.pattern.split("/")[1:]))
+        if self.group is None:
+            object.__setattr__(self, "group", GROUPS.get(self.segments[0]))
+
+    @property
+    def permission(self) -> Permission:
+        """What an access key needs on the group."""
+        return Permission.READONLY if self.method == "GET" else Permission.READ_WRITE
 
     def match(self, segments: Sequence[str]) -> dict[str, str] | None:
         """The path's parameters, if this is a path of this route."""

@@ -1,0 +1,280 @@
+"""Access keys over real HTTP: making, changing and using them."""
+
+from __future__ import annotations
+
+import base64
+import time
+from typing import Any
+
+import pytest
+
+from fieldbrook import access_keys
+from fieldbrook.clock import now_ms
+from fieldbrook.gateway.management.application import ROUTES
+from fieldbrook.gateway.management.route import Auth
+from fieldbrook.model import IDENTITY_PUBLISHER
+from fieldbrook.storage.commands.access_keys import add_access_key
+from tests.integration.people import KeyHolder, holder
+from tests.integration.test_management import Node, User, ada, bob, node, root
+
+__all__ = ["ada", "bob", "node", "root"]
+
+
+def test_a_key_is_shown_once_and_works(node: Node, ada: User) -> None:
+    body = {
+        "name": "ci",
+        "expirationDays": 30,
+        "desc": "builds",
+        "privileges": [
+            {"name": "Project", "perm": "readonly"},
+            {"name": "No Such Group", "perm": "READ_WRITE"},
+        ],
+        "unknown": 1,
+    }
+    made = ada("POST", "/account_access_key", body)
+    assert made.status == 201
+    assert made.headers["X-Meta"] == "srv-applet-mgr@0.0.9/CreateAccountAccessKey"
+    shown = made.json
+    assert shown["accessKey"].startswith("w3b_MV8")
+    assert shown["identityType"] == "ACCOUNT"
+    assert shown["identityID"] == str(ada.account.account_id)
+    (privilege,) = shown["privileges"]
+    assert (privilege["name"], privilege["perm"]) == ("Project", "READONLY")
+    assert privilege["desc"]
+    got = ada("GET", "/account_access_key/data/ci")
+    assert got.status == 200
+    assert got.json == {key: value for key, value in shown.items() if key != "accessKey"}
+    listed = ada("GET", "/account_access_key/datalist")
+    assert listed.json == {"data": [got.json], "total": 1}
+    for reply in (got, listed):
+        assert shown["accessKey"] not in reply.body.decode()
+    assert KeyHolder(node, shown["accessKey"])("GET", "/project").status == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "name"),
+        ({"name": ""}, "name"),
+        ({"name": 0}, "name"),
+        ({"name": "x" * 257}, "name"),
+        ({"name": "a", "expirationDays": -1}, "expirationDays"),
+        ({"name": "a", "expirationDays": 36_501}, "expirationDays"),
+        ({"name": "a", "expirationDays": "30"}, "expirationDays"),
+        ({"name": "a", "desc": "x" * 1_025}, "desc"),
+        ({"name": "a", "privileges": {}}, "privileges"),
+        ({"name": "a", "privileges": [{"name": "Project"}]}, "privileges[0].perm"),
+        ({"name": "a", "privileges": [{"perm": "READONLY"}]}, "privileges[0].name"),
+        (
+            {"name": "a", "privileges": [{"name": "Project", "perm": "ALL"}]},
+            "privileges[0].perm",
+        ),
+    ],
+)
+def test_a_key_that_does_not_fit_is_refused(ada: User, body: Any, field: str) -> None:
+    assert list(ada("POST", "/account_access_key", body).fields) == [field]
+
+
+def test_a_name_is_taken_once_in_an_account(ada: User, bob: User) -> None:
+    holder(ada)
+    holder(bob)
+    again = ada("POST", "/account_access_key", {"name": "ci"})
+    assert (again.status, again.key) == (409, "AccessKeyNameConflict")
+
+
+def test_somebody_elses_key_is_one_that_does_not_exist(ada: User, bob: User, root: User) -> None:
+    holder(ada)
+    for stranger in (bob, root):
+        assert stranger("GET", "/account_access_key/data/ci").key == "AccessKeyNotFound"
+        assert stranger("PUT", "/account_access_key/ci", {"desc": "x"}).key == "AccessKeyNotFound"
+        assert stranger("DELETE", "/account_access_key/ci").status == 204
+        assert stranger("GET", "/account_access_key/datalist").json["total"] == 0
+    assert ada("GET", "/account_access_key/data/ci").status == 200
+
+
+def test_a_key_is_changed_and_stays_the_same_key(ada: User) -> None:
+    key = holder(ada, Project="READONLY")
+    changed = ada("PUT", "/account_access_key/ci", {"desc": "new", "expirationDays": 1})
+    assert (changed.status, changed.json["desc"]) == (200, "new")
+    assert "accessKey" not in changed.json
+    assert changed.json["expiredAt"]
+    assert key("GET", "/project").status == 200
+    ada("PUT", "/account_access_key/ci", {"privileges": [], "expirationDays": 0})
+    got = ada("GET", "/account_access_key/data/ci").json
+    assert (got["privileges"], got["desc"], "expiredAt" in got) == ([], "new", False)
+    assert key("GET", "/project").key == "AccessKeyPermissionDenied"
+
+
+def test_a_removed_key_is_not_found_from_the_next_request_on(ada: User) -> None:
+    key = holder(ada, Project="READONLY")
+    assert key("GET", "/project").status == 200
+    for _ in range(2):
+        assert ada("DELETE", "/account_access_key/ci").status == 204
+    refused = key("GET", "/project")
+    assert (refused.status, refused.key) == (404, "AccessKeyNotFound")
+
+
+def test_an_expired_key_is_refused(node: Node, ada: User) -> None:
+    made = node.writer.create_access_key(
+        ada.account.account_id, "old", {"Project": "READONLY"}, expires_at=now_ms() - 1
+    )
+    refused = KeyHolder(node, made.text)("GET", "/project")
+    assert (refused.status, refused.key) == (403, "AccessKeyExpired")
+
+
+@pytest.mark.parametrize("text", ["w3b_", "w3b_xxxx", "w3b_" + "M" * 5_000, "w3b_MV8"])
+def test_a_malformed_key_is_refused_and_is_no_failure_of_the_node(node: Node, text: str) -> None:
+    refused = KeyHolder(node, text)("GET", "/project")
+    assert (refused.status, refused.key) == (401, "InvalidAccessKey")
+    assert text not in refused.body.decode() or len(text) < 5
+
+
+def test_a_key_of_another_node_and_a_forged_time_are_refused(node: Node, ada: User) -> None:
+    stranger = access_keys.issue(now_ms()).text
+    assert KeyHolder(node, stranger)("GET", "/project").key == "AccessKeyNotFound"
+    text = holder(ada, Project="READONLY").text
+    content = base64.urlsafe_b64decode(text[4:] + "==").decode()
+    version, seconds, random = content.split("_")
+    # A minute later: the second of the minute is the same.
+    forged = f"{version}_{int(seconds) + 60}_{random}".encode()
+    forged_text = "w3b_" + base64.urlsafe_b64encode(forged).decode().rstrip("=")
+    refused = KeyHolder(node, forged_text)("GET", "/project")
+    assert (refused.status, refused.key) == (401, "InvalidAccessKey")
+
+
+def test_reading_needs_readonly_and_the_rest_read_write(ada: User) -> None:
+    reader = holder(ada, "reader", Project="READONLY")
+    writer = holder(ada, "writer", Project="READ_WRITE")
+    nobody = holder(ada, "nobody", Project="NO_ACCESS")
+    refused = reader("POST", "/project", {"name": "room"})
+    assert (refused.status, refused.key) == (403, "AccessKeyPermissionDenied")
+    for word in ("CreateProject", "Project", "READ_WRITE"):
+        assert word in refused.json["desc"]
+    assert writer("POST", "/project", {"name": "room"}).status == 201
+    assert reader("GET", "/project").json["total"] == 1
+    assert writer("GET", "/project/room").status == 200
+    assert nobody("GET", "/project").key == "AccessKeyPermissionDenied"
+    assert writer("GET", "/publisher/room").key == "AccessKeyPermissionDenied"
+
+
+def test_every_route_belongs_to_a_group_and_is_closed_to_a_key_without_it(ada: User) -> None:
+    key = holder(ada)
+    for route in ROUTES:
+        assert route.group is not None, route.pattern
+        if route.auth is Auth.ANYBODY:
+            continue
+        path = route.pattern.replace("{", "").replace("}", "")
+        if route.auth is Auth.SETUP:
+            continue
+        refused = key(route.method, path)
+        assert (refused.status, refused.key) == (403, "AccessKeyPermissionDenied"), path
+
+
+def test_a_publishers_key_manages_nothing(node: Node, ada: User) -> None:
+    with node.writer.change() as change:
+        made = add_access_key(
+            change,
+            node.writer.tables,
+            account_id=ada.account.account_id,
+            identity_id=77,
+            identity_type=IDENTITY_PUBLISHER,
+            name="pub_77",
+            privileges={"Event": "READ_WRITE", "Project": "READONLY"},
+        )
+    key = KeyHolder(node, made.text)
+    assert (key("GET", "/project").status, key("GET", "/project").key) == (401, "InvalidAuthValue")
+    assert key("GET", "/resource").key == "AccessKeyPermissionDenied"
+    listed = ada("GET", "/account_access_key/datalist?identityType=publisher").json
+    assert [row["identityID"] for row in listed["data"]] == ["77"]
+
+
+def test_a_key_hands_on_no_more_than_it_holds(ada: User) -> None:
+    grants = {"Account_Access_Key": "READ_WRITE", "Project": "READONLY"}
+    key = holder(ada, "maker", days=10, **grants)
+
+    def make(name: str, permission: str, days: int) -> str:
+        body = {
+            "name": name,
+            "expirationDays": days,
+            "privileges": [{"name": "Project", "perm": permission}],
+        }
+        reply = key("POST", "/account_access_key", body)
+        return "made" if reply.status == 201 else reply.key
+
+    assert make("more", "READ_WRITE", 5) == "AccessKeyPermissionDenied"
+    assert make("longer", "READONLY", 11) == "AccessKeyPermissionDenied"
+    assert make("forever", "READONLY", 0) == "AccessKeyPermissionDenied"
+    assert make("less", "READONLY", 5) == "made"
+    itself = {"privileges": [{"name": "Applet", "perm": "READ_WRITE"}]}
+    assert key("PUT", "/account_access_key/maker", itself).key == "AccessKeyPermissionDenied"
+    assert key("PUT", "/account_access_key/maker", {"expirationDays": 0}).status == 403
+    holder(ada, "stronger", Applet="READ_WRITE")
+    assert key("PUT", "/account_access_key/stronger", {"desc": "x"}).status == 403
+    assert key("PUT", "/account_access_key/less", {"desc": "x"}).status == 200
+
+
+def test_keys_are_filtered_and_paged(ada: User) -> None:
+    holder(ada, "alpha", days=1)
+    holder(ada, "beta", days=10)
+    holder(ada, "gamma")
+
+    def names(query: str) -> list[str]:
+        reply = ada("GET", f"/account_access_key/datalist?{query}")
+        assert reply.status == 200, reply.body
+        return [row["name"] for row in reply.json["data"]]
+
+    assert names("") == ["gamma", "beta", "alpha"]
+    assert names("name=lph") == ["alpha"]
+    assert names("size=1&offset=1") == ["beta"]
+    assert len(names("size=-1")) == 3
+    assert len(names("size=99999999")) == 3
+    assert names("identityID=7") == []
+    soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 5 * 86_400))
+    assert names(f"expiredAtEnd={soon}") == ["alpha"]
+    assert names(f"expiredAtBegin={soon}") == ["beta"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "size=-2",
+        "offset=-1",
+        "identityType=DEVICE",
+        "identityID=abc",
+        "expiredAtBegin=tomorrow",
+        "expiredAtEnd=2026-01-01T00:00:00",
+    ],
+)
+def test_a_filter_that_does_not_fit_is_refused(ada: User, query: str) -> None:
+    refused = ada("GET", f"/account_access_key/datalist?{query}")
+    assert list(refused.fields) == [query.partition("=")[0]]
+
+
+def test_the_groups_are_listed_by_name(ada: User) -> None:
+    groups = ada("GET", "/account_access_key/operator_group_metas").json
+    names = [group["name"] for group in groups]
+    assert names == sorted(names)
+    assert "Account Access Key" in names
+    assert all(set(group) == {"name", "desc"} for group in groups)
+
+
+def test_when_a_key_was_used_is_noted_once_a_minute_without_moving_the_counter(
+    node: Node, ada: User
+) -> None:
+    key = holder(ada, Project="READONLY")
+    version = node.writer.reader().version()
+    account_id = ada.account.account_id
+    for _ in range(3):
+        assert key("GET", "/project").status == 200
+    deadline = time.monotonic() + 20
+    while not (found := node.writer.reader().access_key_named(account_id, "ci")).last_used:  # type: ignore[union-attr]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert found is not None
+    noted = found.last_used
+    assert key("GET", "/project").status == 200
+    assert ada("GET", "/account_access_key/data/ci").json["lastUsed"]
+    again = node.writer.reader().access_key_named(account_id, "ci")
+    assert again is not None
+    assert again.last_used == noted
+    assert node.writer.reader().version() == version

@@ -605,6 +605,19 @@ class TrafficLimitExceededError(NodeError):
         self.retry_after_s = retry_after_s
 
 
+class TooManyAttemptsError(TooManyRequestsError):
+    """Too many attempts to sign in have failed under this name or from this address."""
+
+    key = "TooManyAttempts"
+    number = 2
+    msg = "Too Many Attempts"
+    template = "try again in {wait_s} s"
+
+    def __init__(self, **details: str | int) -> None:
+        super().__init__(**details)
+        self.retry_after_s = int(details.get("wait_s", 1))
+
+
 class UnavailableError(NodeError):
     """The part that would answer is not there; nothing was taken; send again."""
 

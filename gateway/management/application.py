@@ -70,6 +70,7 @@ from fieldbrook.gateway.management.route import (
     find_route,
 )
 from fieldbrook.gateway.management.workers import Workers
+from fieldbrook.gateway.throttle import SignInThrottle
 
 __all__ = ["PREFIXES", "ROUTES", "ManagementContext", "log_request", "make_application_routes"]
 
@@ -104,12 +105,15 @@ class _Services:
     context: ManagementContext
     workers: Workers
     key_use: KeyUse
+    throttle: SignInThrottle
 
 
 def make_application_routes(context: ManagementContext) -> list[Any]:
     """Rules for `tornado.web.Application`: management under both prefixes, the node's own
     pages, and an answer for every other path. Mount them last."""
-    services = {"services": _Services(context, Workers(), KeyUse(context.registry))}
+    services = {
+        "services": _Services(context, Workers(), KeyUse(context.registry), SignInThrottle())
+    }
     prefix = "|".join(re.escape(prefix) for prefix in PREFIXES)
     return [
         (rf"(?:{prefix})(/.*)", ManagementHandler, services),
@@ -295,6 +299,7 @@ class ManagementHandler(BaseHandler):
             body=self._bound_body(match, form, body),
             query=match.route.query and bind_query(self._query(), match.route.query),
             form=form,
+            throttle=self._services.throttle,
             caller=self._caller and self._caller.account,
             key=self._caller and self._caller.key,
             peer=self.request.remote_ip or "",

@@ -17,6 +17,7 @@ from fieldbrook.errors import NotFoundError
 from fieldbrook.gateway.management.binding import path_id
 from fieldbrook.gateway.management.context import ManagementContext
 from fieldbrook.gateway.management.workers import Workers
+from fieldbrook.gateway.throttle import SignInThrottle
 from fieldbrook.model import AccessKey, Account
 
 B = TypeVar("B")
@@ -65,6 +66,7 @@ class Call(Generic[B, Q]):
     query: Q
     form: Form
     caller: Account | None
+    throttle: SignInThrottle
     key: AccessKey | None = None
     peer: str = ""
 

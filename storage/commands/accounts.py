@@ -17,7 +17,12 @@ class AccountCommands(Commands):
 
     @command
     def create_account(
-        self, username: str, password_hash: str, role: str, only_if_first: bool = False
+        self,
+        username: str,
+        password_hash: str,
+        role: str,
+        only_if_first: bool = False,
+        avatar: str = "",
     ) -> Account:
         """Create an account.
 
@@ -37,6 +42,7 @@ class AccountCommands(Commands):
                     username=username,
                     role=role,
                     password_hash=password_hash,
+                    avatar=avatar,
                     created_at=change.time_ms,
                     updated_at=change.time_ms,
                 ),

@@ -277,6 +277,16 @@ class PublisherTokenError(AuthorizationError):
     template = "publisher {pub_id} of project {project}: {reason}"
 
 
+class InvalidEventChannelError(AuthorizationError):
+    """The channel is not that of the project the token belongs to."""
+
+    key = "InvalidEventChannel"
+    number = 14
+    msg = "Invalid Event Channel"
+    can_be_talk = True
+    template = "publisher {pub_id} does not belong to channel {channel}"
+
+
 class NoProjectPermissionError(NodeError):
     key = "NoProjectPermission"
     status = 401

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+from typing import NamedTuple
 
 from fieldbrook import access_keys, clock, tokens
 from fieldbrook.errors import (
     EventTypeNotAllowedError,
+    InvalidEventChannelError,
     InvalidTokenError,
+    NodeError,
     ProjectNotFoundError,
     PublisherNotFoundError,
     PublisherTokenError,
 )
-from fieldbrook.model import Project, Publisher
+from fieldbrook.gateway.channel import project_name as name_of_channel
+from fieldbrook.model import ANONYMOUS, Project, Publisher
 from fieldbrook.storage.registry import RegistryReader
 
 _REMEMBERED = 200_000
+
+
+class Admitted(NamedTuple):
+    """Who sends an event by its token alone, and to which project."""
+
+    project_id: int
+    publisher_id: int
+    publisher_key: str
 
 
 class Admission:
@@ -33,13 +45,15 @@ class Admission:
         self._current = False
         self._projects: dict[str, Project] = {}
         self._admitted: dict[tuple[str, str, str], tuple[int, int]] = {}
+        self._admitted_by_token: dict[tuple[str, str], Admitted] = {}
         self._restricted: dict[int, Publisher] = {}
 
     def admit(self, project_name: str, pub_id: str, token: str) -> tuple[int, int]:
         """The ids of the project and of the publisher.
 
         `pub_id` is the publisher's key or its id; token and publisher must belong together
-        and to the project.
+        and to the project. A public project has an anonymous publisher, for messages with
+        neither.
 
         Raises:
             ProjectNotFoundError: no project of that name.
@@ -53,15 +67,100 @@ class Admission:
         ids = self._admitted.get(key)
         if ids is None:
             project = self.project(project_name)
-            publisher = self._reader.publisher(project.project_id, pub_id)
-            if publisher is None:
-                raise PublisherNotFoundError(pub_id=pub_id)
-            self._check(project_name, publisher, token)
-            ids = project.project_id, publisher.publisher_id
+            if project.public and not pub_id and not token:
+                ids = self._anonymous(project)
+            else:
+                ids = self._known(project, pub_id, token)
             if len(self._admitted) >= _REMEMBERED:
                 self._admitted.clear()
             self._admitted[key] = ids
         return ids
+
+    def _known(self, project: Project, pub_id: str, token: str) -> tuple[int, int]:
+        publisher = self._reader.publisher(project.project_id, pub_id)
+        if publisher is None:
+            raise PublisherNotFoundError(pub_id=pub_id)
+        self._check(project.name, publisher, token)
+        return project.project_id, publisher.publisher_id
+
+    def _anonymous(self, project: Project) -> tuple[int, int]:
+        publisher = self._reader.publisher_with_key(project.project_id, ANONYMOUS)
+        if publisher is None:
+            return project.project_id, 0
+        self._restrict(publisher)
+        return project.project_id, publisher.publisher_id
+
+    def admit_by_token(self, channel: str, token: str) -> Admitted:
+        """Who holds a publisher's token; without one, the public project's anonymous publisher.
+
+        Raises:
+            InvalidTokenError: no token, and the project is not public; or no token of a
+                publisher of this node.
+            PublisherNotFoundError: the token's publisher is gone.
+            PublisherTokenError: the token was replaced.
+            InvalidEventChannelError: the channel is not that of the publisher's project.
+        """
+        if not self._current:
+            self.refresh()
+        key = (channel, token)
+        admitted = self._admitted_by_token.get(key)
+        if admitted is None:
+            admitted = self._by_token(channel, token) if token else self._by_nothing(channel)
+            if len(self._admitted_by_token) >= _REMEMBERED:
+                self._admitted_by_token.clear()
+            self._admitted_by_token[key] = admitted
+        return admitted
+
+    def _by_token(self, channel: str, token: str) -> Admitted:
+        publisher = self._reader.publisher_with_token(token)
+        project = publisher and self._reader.project(publisher.project_id)
+        if publisher is None or project is None:
+            raise self._nobodys(token)
+        if project.name != name_of_channel(channel):
+            raise InvalidEventChannelError(
+                pub_id=publisher.key, publisher_id=publisher.publisher_id, channel=channel
+            )
+        self._restrict(publisher)
+        return Admitted(project.project_id, publisher.publisher_id, publisher.key)
+
+    def _nobodys(self, token: str) -> NodeError:
+        """Why a token is no publisher's current one."""
+        if token.startswith(tokens.ACCESS_KEY_PREFIX):
+            return InvalidTokenError(reason="token is unknown or was replaced")
+        try:
+            publisher_id = tokens.read_publisher_token(self._token_key, token)
+        except InvalidTokenError as error:
+            return error
+        publisher = self._reader.publisher_anywhere(publisher_id)
+        if publisher is None:
+            return PublisherNotFoundError(pub_id=publisher_id)
+        return self._refused(publisher, "token was replaced")
+
+    def _by_nothing(self, channel: str) -> Admitted:
+        if not self.is_public(channel):
+            raise InvalidTokenError(reason="token is empty")
+        return Admitted(*self._anonymous(self.project(channel)), ANONYMOUS)
+
+    def is_public(self, channel: str) -> bool:
+        """Whether the channel is that of a project that takes events without a token."""
+        try:
+            if not self._current:
+                self.refresh()
+            return self.project(channel).public
+        except NodeError:  # there is no such project, or whoever asks next is told why
+            return False
+
+    def admit_owner(self, channel: str, token: str) -> Project:
+        """The project of a channel, for its owner or an administrator with an access key.
+
+        Raises:
+            InvalidTokenError: no access key.
+        """
+        raise InvalidTokenError(reason="data push needs an account's access key")
+
+    def publisher(self, project_id: int, key: str) -> Publisher | None:
+        """The publisher of a project with exactly this key, for the owner of the project."""
+        return self._reader.publisher_with_key(project_id, key)
 
     def allow(self, publisher_id: int, event_type: str) -> None:
         """Let an admitted publisher's event of a type through; few have a limit to it.
@@ -84,6 +183,7 @@ class Admission:
         if version != self._version:
             self._projects.clear()
             self._admitted.clear()
+            self._admitted_by_token.clear()
             self._restricted.clear()
             self._version = version
         # Once per turn of the loop, not per event: the answer to a management call leaves in
@@ -94,17 +194,18 @@ class Admission:
     def _turn_ended(self) -> None:
         self._current = False
 
-    def project(self, name: str) -> Project:
-        """The project of a name.
+    def project(self, channel: str) -> Project:
+        """The project of a channel.
 
         Raises:
             ProjectNotFoundError: there is none.
         """
+        name = name_of_channel(channel)
         project = self._projects.get(name)
         if project is None:
             project = self._reader.project_named(name)
             if project is None:
-                raise ProjectNotFoundError(project=name)
+                raise ProjectNotFoundError(project=channel)
             self._projects[name] = project
         return project
 
@@ -115,6 +216,9 @@ class Admission:
             raise PublisherTokenError(
                 pub_id=publisher.key, project=project_name, reason=self._why_not(publisher, token)
             )
+        self._restrict(publisher)
+
+    def _restrict(self, publisher: Publisher) -> None:
         if publisher.event_types or publisher.token_expires_at:
             self._restricted[publisher.publisher_id] = publisher
 

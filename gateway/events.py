@@ -13,31 +13,23 @@ import msgspec
 
 from fieldbrook import clock
 from fieldbrook.actors.frames import HandlerResult
-from fieldbrook.errors import NodeError, PayloadTooLargeError, StrategyNotFoundError
+from fieldbrook.errors import (
+    MalformedMessageError,
+    NodeError,
+    PayloadTooLargeError,
+    StrategyNotFoundError,
+)
 from fieldbrook.gateway.admission import Admission
+from fieldbrook.gateway.handlers import HandlerNames
 from fieldbrook.gateway.link import LinkTable, Outcome, Settle
 from fieldbrook.gateway.message import DataMessage, decode_message, is_single, split_batch
-from fieldbrook.gateway.replies import error_json, to_json
+from fieldbrook.gateway.raw import RawEvents
+from fieldbrook.gateway.replies import Answer, EventReply, error_json, to_json
+from fieldbrook.gateway.request import NOTHING, Meta, is_message
+from fieldbrook.storage.registry import RegistryClient, RegistryReader
 
 _REMEMBERED_REPLIES = 4_096
 _REFUSED = 429
-
-
-class EventReply:
-    """The answer to one event, ready for the wire."""
-
-    __slots__ = ("body", "error", "event_id", "status")
-
-    def __init__(
-        self, status: int, body: bytes, event_id: str, error: NodeError | None = None
-    ) -> None:
-        self.status = status
-        self.body = body
-        self.event_id = event_id
-        self.error = error
-
-
-Answer = Callable[[EventReply], None]
 
 
 class EventIds:
@@ -53,29 +45,60 @@ class EventIds:
 
 
 class EventService:
-    """Takes events in the single-message form and answers each exactly once."""
+    """Takes events in every form and answers each exactly once.
+
+    `raw` takes those whose form the transport has told already.
+    """
 
     def __init__(
-        self, admission: Admission, links: LinkTable, version: str, body_limit_bytes: int
+        self,
+        reader: RegistryReader,
+        registry: RegistryClient,
+        token_key: bytes,
+        links: LinkTable,
+        version: str,
+        body_limit_bytes: int,
     ) -> None:
-        self._admission = admission
+        """`registry` is asked to create the publishers of devices seen for the first time."""
+        self._admission = Admission(reader, token_key)
         self._links = links
         self._version = version
         self._limit = body_limit_bytes
         self._new_id = EventIds()
         self._replies: dict[tuple[HandlerResult, ...], bytes] = {}
+        self.raw = RawEvents(
+            self._admission,
+            links,
+            HandlerNames(reader),
+            registry,
+            self.refusal,
+            self._new_id,
+            body_limit_bytes,
+        )
 
-    def take(self, project_name: str, body: bytes, answer: Answer) -> None:
-        """Take what an HTTP client sent: one event, or a batch of them.
+    def take(self, project_name: str, body: bytes, answer: Answer, meta: Meta = NOTHING) -> None:
+        """Take what an HTTP client sent: a message, a batch of them, or raw bytes.
 
         `answer` is called once. Never raises, like `submit`.
         """
+        if meta is not NOTHING and self._is_raw(body, meta):
+            self.raw.submit(project_name, body, answer, meta)
+            return
         if not is_single(body) and len(body) <= self._limit:
             messages = split_batch(body)
             if messages is not None:
                 self._take_batch(project_name, messages, answer)
                 return
+            if self._admission.is_public(project_name) and not is_message(body):
+                self.raw.submit(project_name, body, answer, meta)
+                return
         self.submit(project_name, body, answer)
+
+    def _is_raw(self, body: bytes, meta: Meta) -> bool:
+        """Source: interface document, 3.6. Early clients send a message and a token both."""
+        if meta.event_type is not None:
+            return True
+        return bool(meta.token) and not body.startswith(b'{"header"') and not is_message(body)
 
     def submit(
         self, project_name: str, body: bytes, answer: Answer, *, resend: bool = False
@@ -88,7 +111,10 @@ class EventService:
         try:
             if len(body) > self._limit:
                 raise PayloadTooLargeError(size=len(body), limit_bytes=self._limit)
-            message = decode_message(body)
+            try:
+                message = decode_message(body)
+            except MalformedMessageError as error:
+                message = self._decode_again(project_name, body, error)
             event_id = message.header.event_id or self._new_id()
             event_type = message.event_type
 
@@ -98,6 +124,14 @@ class EventService:
             self._hand_over(project_name, message, event_id, settle, resend=resend)
         except NodeError as error:
             answer(self.refusal(error, event_id or self._new_id()))
+
+    def _decode_again(
+        self, project_name: str, body: bytes | msgspec.Raw, error: MalformedMessageError
+    ) -> DataMessage:
+        """A public project's message may lack what others must have."""
+        if self._admission.is_public(project_name):
+            return decode_message(body, anonymous=True)
+        raise error
 
     def _hand_over(
         self,
@@ -136,7 +170,10 @@ class EventService:
         batch = _Batch(project_name, len(messages), done)
         for index, raw in enumerate(messages):
             try:
-                message = decode_message(raw)
+                try:
+                    message = decode_message(raw)
+                except MalformedMessageError as error:
+                    message = self._decode_again(project_name, raw, error)
                 event_id = message.header.event_id or self._new_id()
                 batch.name(index, message, event_id)
                 self._hand_over(project_name, message, event_id, partial(batch.settle, index))
@@ -160,7 +197,7 @@ class EventService:
             if len(self._replies) >= _REMEMBERED_REPLIES:
                 self._replies.clear()
             self._replies[outcome] = body
-        return EventReply(201, body, event_id)
+        return EventReply(201, body, event_id, None, True)
 
 
 class _Batch:

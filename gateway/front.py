@@ -16,27 +16,31 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
-from fieldbrook.gateway.events import Answer, EventReply
+from fieldbrook.gateway.replies import Answer, EventReply
+from fieldbrook.gateway.request import Meta, read_meta
 
 HEAD_LIMIT = 16_384
 PIPELINED_LIMIT = 16
 IDLE_LIMIT_S = 120.0
 REQUEST_LIMIT_S = 30.0
 _HEADS_REMEMBERED = 4_096
+_FIELDS_REMEMBERED = 4_096
 _ENDS_REMEMBERED = 1_024
 _HEAD_REMEMBERED_LIMIT = 1_024
 
 _START = b"POST /"
-_HEAD = re.compile(
-    rb"POST (?:/srv-applet-mgr/v0|/api/w3bapp)/event/([A-Za-z0-9_]{1,64}) HTTP/1\.1\r\n"
-    rb"((?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[ \t]*[\t\x20-\x7e\x80-\xff]*\r\n)+)\r\n"
+_LINE = re.compile(
+    rb"POST (?:/srv-applet-mgr/v0|/api/w3bapp)/event/([A-Za-z0-9_]{1,96})(?:\?([!\x22$-~]*))?"
+    rb" HTTP/1\.1"
 )
+_FIELDS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[ \t]*[\t\x20-\x7e\x80-\xff]*\r\n)+\r\n")
+_CHANGING = (b"timestamp", b"eventID")  # parameters that make each request's line another
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _DECISIVE = re.compile(
     rb"^(host|content-length|transfer-encoding|expect|upgrade|content-encoding|connection|origin"
-    rb"|trailer|te):[ \t]*(.*?)[ \t]*\r$",
+    rb"|trailer|te|authorization):[ \t]*(.*?)[ \t]*\r$",
     re.IGNORECASE | re.MULTILINE,
 )
 _LENGTH = re.compile(rb"[0-9]{1,9}")
@@ -45,47 +49,77 @@ _LENGTH = re.compile(rb"[0-9]{1,9}")
 class EventTaker(Protocol):
     """What the front needs of `events.EventService`."""
 
-    def take(self, project_name: str, body: bytes, answer: Answer) -> None:
-        """Take an event or a batch; `answer` is called once."""
+    def take(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
+        """Take what an HTTP client sent; `answer` is called once."""
+
+
+class Fields(NamedTuple):
+    """What a request's header fields say that matters here."""
+
+    body_length: int
+    authorization: str | None
 
 
 class Head:
-    """What a request's head says: the project and how many bytes of body follow."""
+    """What a request's head says: the project, what the query and `Authorization` say, and
+    how many bytes of body follow. `changing`: the next one will be another."""
 
-    __slots__ = ("body_length", "project_name")
+    __slots__ = ("body_length", "changing", "meta", "project_name")
 
-    def __init__(self, project_name: str, body_length: int) -> None:
+    def __init__(self, project_name: str, meta: Meta, body_length: int, changing: bool) -> None:
         self.project_name = project_name
+        self.meta = meta
         self.body_length = body_length
+        self.changing = changing
 
 
-def read_head(head: bytes) -> Head | None:
-    """Read a request head up to and with its empty line; None when Tornado must read it.
-
-    Devices send the same head again and again, so `EventFront` remembers the answer.
-    """
-    match = _HEAD.fullmatch(head)
-    if match is None:
+def read_fields(fields: bytes) -> Fields | None:
+    """Read header fields up to and with the empty line; None when Tornado must read them."""
+    if _FIELDS.fullmatch(fields) is None:
         return None
     length = hosts = -1
-    for name, value in _DECISIVE.findall(match[2]):
+    authorization = None
+    for name, value in _DECISIVE.findall(fields):
         lowered = name.lower()
         if lowered == b"host" and hosts < 0 and value:
             hosts = 1
         elif lowered == b"content-length" and length < 0 and _LENGTH.fullmatch(value):
             length = int(value)
+        elif lowered == b"authorization" and authorization is None:
+            authorization = value.decode("latin-1")
         elif lowered == b"connection" and value.lower() == b"keep-alive":
             continue
         else:
             return None
     if length < 0 or hosts < 0:
         return None
-    return Head(match[1].decode(), length)
+    return Fields(length, authorization)
+
+
+def read_head(
+    head: bytes, fields_of: Callable[[bytes], Fields | None] = read_fields
+) -> Head | None:
+    """Read a request head up to and with its empty line; None when Tornado must read it.
+
+    Devices send the same head again and again, so `FrontTable` remembers the answer; where
+    the query changes with each request it remembers that of `fields_of`.
+    """
+    line, _, rest = head.partition(b"\r\n")
+    match = _LINE.fullmatch(line)
+    if match is None:
+        return None
+    fields = fields_of(rest)
+    if fields is None:
+        return None
+    query = match[2] or b""
+    meta = read_meta(query.decode("ascii"), fields.authorization)
+    changing = any(name in query for name in _CHANGING)
+    return Head(match[1].decode("ascii"), meta, fields.body_length, changing)
 
 
 def render(reply: EventReply) -> bytes:
     """An event's answer as an HTTP/1.1 response."""
-    if reply.error is None:
+    if reply.repeats:
         # All but the event's id is the same for answers with the same body.
         ends = _ends.get(reply.body)
         if ends is None:
@@ -136,6 +170,7 @@ class FrontTable:
         self.hand_over = hand_over
         self.connections: set[EventFront] = set()
         self._heads: dict[bytes, Head] = {}
+        self._fields: dict[bytes, Fields] = {}
 
     def connection(self) -> EventFront:
         """A protocol for a new connection."""
@@ -145,11 +180,22 @@ class FrontTable:
         """`read_head`, remembered."""
         found = self._heads.get(head)
         if found is None:
-            found = read_head(head)
-            if found is not None and len(head) <= _HEAD_REMEMBERED_LIMIT:
+            found = read_head(head, self._fields_of)
+            if found is not None and not found.changing and len(head) <= _HEAD_REMEMBERED_LIMIT:
                 if len(self._heads) >= _HEADS_REMEMBERED:
                     self._heads.clear()
                 self._heads[head] = found
+        return found
+
+    def _fields_of(self, fields: bytes) -> Fields | None:
+        """`read_fields`, remembered."""
+        found = self._fields.get(fields)
+        if found is None:
+            found = read_fields(fields)
+            if found is not None and len(fields) <= _HEAD_REMEMBERED_LIMIT:
+                if len(self._fields) >= _FIELDS_REMEMBERED:
+                    self._fields.clear()
+                self._fields[fields] = found
         return found
 
     def close_late(self, now: float) -> None:
@@ -243,7 +289,7 @@ class EventFront(asyncio.Protocol):
             slot: list[bytes | None] = [None]
             self._answers.append(slot)
             body = buffer[body_end - head.body_length : body_end]
-            table.events.take(head.project_name, body, partial(self._answer, slot))
+            table.events.take(head.project_name, body, partial(self._answer, slot), head.meta)
         self._buffer = buffer[start:] if start else buffer
 
     def _answer(self, slot: list[bytes | None], reply: EventReply) -> None:

@@ -14,9 +14,8 @@ from fieldbrook.actors.frames import NODE_COMMAND, pack
 from fieldbrook.clock import zone_of
 from fieldbrook.errors import PayloadTooLargeError, SettingsError
 from fieldbrook.gateway import replies
-from fieldbrook.gateway.admission import Admission
 from fieldbrook.gateway.base import GatewayActor
-from fieldbrook.gateway.events import EventReply, EventService
+from fieldbrook.gateway.events import EventService
 from fieldbrook.gateway.front import FrontTable, header_value
 from fieldbrook.gateway.link import Outcome
 from fieldbrook.gateway.management.application import (
@@ -25,6 +24,8 @@ from fieldbrook.gateway.management.application import (
     make_application_routes,
 )
 from fieldbrook.gateway.registry_client import SocketRegistryClient
+from fieldbrook.gateway.replies import EventReply
+from fieldbrook.gateway.request import read_meta
 from fieldbrook.storage.project_store import ProjectStoreReader, store_path
 from fieldbrook.storage.registry import RegistryReader
 from fieldbrook.wasm.limits import Limits
@@ -75,7 +76,8 @@ class EventHandler(web.RequestHandler):
             self._reply(self._too_large(self._size))
             return
         answer: asyncio.Future[EventReply] = asyncio.get_running_loop().create_future()
-        self._events.take(project_name, bytes(self._body), answer.set_result)
+        meta = read_meta(self.request.query, self.request.headers.get("Authorization"))
+        self._events.take(project_name, bytes(self._body), answer.set_result, meta)
         self._reply(await answer)
 
     def options(self, project_name: str) -> None:
@@ -119,10 +121,11 @@ class HttpGateway(GatewayActor):
         token_key = keys.load_or_create_key(settings.data / "secrets", "token.key")
         self._reader = RegistryReader(settings.data / "registry")
         self._stores: dict[int, ProjectStoreReader] = {}
+        registry = SocketRegistryClient(self.run_dir / "registry")
         events = EventService(
-            Admission(self._reader, token_key), self.links, __version__, settings.body_limit_bytes
+            self._reader, registry, token_key, self.links, __version__, settings.body_limit_bytes
         )
-        application = self._application(events, token_key)
+        application = self._application(events, registry, token_key)
         self._server = self._tornado(application)
         self._front = FrontTable(events, settings.body_limit_bytes, self._hand_over)
         listening = bind(settings.bind, settings.http_port, shared=settings.http_processes > 1)
@@ -153,11 +156,13 @@ class HttpGateway(GatewayActor):
         self.links[project_id].submit(event, done.set_result)
         return await done
 
-    def _application(self, events: EventService, token_key: bytes) -> web.Application:
+    def _application(
+        self, events: EventService, registry: SocketRegistryClient, token_key: bytes
+    ) -> web.Application:
         settings = self.settings
         context = ManagementContext(
             reader=self._reader,
-            registry=SocketRegistryClient(self.run_dir / "registry"),
+            registry=registry,
             token_key=token_key,
             upload_limit_bytes=settings.upload_limit_bytes,
             token_lifetime_s=settings.token_lifetime_s,

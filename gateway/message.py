@@ -68,15 +68,17 @@ def is_single(body: bytes) -> bool:
     return body.startswith((b'{"header"', b'{"payload"'))
 
 
-def decode_message(body: bytes | msgspec.Raw) -> DataMessage:
+def decode_message(body: bytes | msgspec.Raw, *, anonymous: bool = False) -> DataMessage:
     """Decode one data message.
 
     Shape: `{"header": {"pub_id": str, "token": str, "event_type"?: str, "pub_time"?: int,
     "event_id"?: str}, "payload": base64 str}`; other keys are ignored. `pub_id` and `token`
-    must not be empty.
+    must not be empty. A payload that is a JSON object itself, as early simulators send it,
+    is taken as its text.
 
     Args:
         body: UTF-8 JSON, already within the gateway's size limit.
+        anonymous: the project takes messages that have neither `pub_id` nor `token`.
 
     Raises:
         MalformedMessageError: not JSON, a field is absent, of another type, or the payload
@@ -87,12 +89,14 @@ def decode_message(body: bytes | msgspec.Raw) -> DataMessage:
     try:
         message = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        message = _decode_leniently(body)
+        message = _decode_leniently(body, anonymous=anonymous)
     header = message.header
     if len(header.event_id) > EVENT_ID_LIMIT:
         reason = f"longer than {EVENT_ID_LIMIT} characters"
         raise MalformedMessageError(FieldError("header.event_id", reason, "body"))
     if not header.pub_id or not header.token:
+        if anonymous and header.pub_id == header.token:
+            return message
         raise MalformedMessageError(
             *(
                 FieldError(f"header.{name}", MISSING, "body")
@@ -103,7 +107,7 @@ def decode_message(body: bytes | msgspec.Raw) -> DataMessage:
     return message
 
 
-def _decode_leniently(body: bytes | msgspec.Raw) -> DataMessage:
+def _decode_leniently(body: bytes | msgspec.Raw, *, anonymous: bool) -> DataMessage:
     """What the fast decoder refuses: keys in another case and base64 with line breaks are
     accepted as Go's decoder accepts them; for the rest, say what is wrong."""
     try:
@@ -112,14 +116,15 @@ def _decode_leniently(body: bytes | msgspec.Raw) -> DataMessage:
         raise MalformedMessageError(desc=f"body is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise MalformedMessageError(desc="body is not a JSON object")
-    message = _lower_keys(value)
+    message = lower_keys(value)
     header = message.get("header")
     if "header" not in message:
         raise MalformedMessageError(FieldError("header", MISSING, "body"))
     if not isinstance(header, dict):
         raise MalformedMessageError(FieldError("header", "not a JSON object", "body"))
-    header = _lower_keys(header)
-    errors = [*_header_errors(header)]
+    header = {"pub_id": "", "token": "", **lower_keys(header)}
+    nobody = anonymous and header["pub_id"] == header["token"] == ""
+    errors = [*_header_errors(header, credentials=not nobody)]
     payload = b""
     try:
         payload = _payload(message)
@@ -130,16 +135,17 @@ def _decode_leniently(body: bytes | msgspec.Raw) -> DataMessage:
     return DataMessage(msgspec.convert(header, Header), payload)
 
 
-def _lower_keys(value: dict[str, Any]) -> dict[str, Any]:
+def lower_keys(value: dict[str, Any]) -> dict[str, Any]:
+    """An object's keys as Go's decoder compares them, and without what is null."""
     return {key.lower(): item for key, item in value.items() if item is not None}
 
 
-def _header_errors(header: dict[str, Any]) -> list[FieldError]:
+def _header_errors(header: dict[str, Any], *, credentials: bool) -> list[FieldError]:
     errors = []
     for name in ("event_type", "pub_id", "token", "event_id"):
         if not isinstance(header.get(name, ""), str):
             errors.append(FieldError(f"header.{name}", "not a string", "body"))
-        elif name in ("pub_id", "token") and not header.get(name):
+        elif credentials and name in ("pub_id", "token") and not header[name]:
             errors.append(FieldError(f"header.{name}", MISSING, "body"))
     pub_time = header.get("pub_time", 0)
     if isinstance(pub_time, bool) or not isinstance(pub_time, int):
@@ -157,6 +163,8 @@ def _payload(message: dict[str, Any]) -> bytes:
     if "payload" not in message:
         raise MalformedMessageError(FieldError("payload", MISSING, "body"))
     text = message["payload"]
+    if isinstance(text, dict):
+        return msgspec.json.encode(text)
     if not isinstance(text, str):
         raise MalformedMessageError(FieldError("payload", "not a base64 string", "body"))
     text = _LINE_BREAKS.sub("", text)

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fieldbrook import __version__, keys
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address
 from fieldbrook.actors.frames import WireEvent
-from fieldbrook.errors import StoreError, TooManyRequestsError, UnavailableError
-from fieldbrook.gateway.admission import Admission
+from fieldbrook.errors import (
+    MalformedMessageError,
+    StoreError,
+    TooManyRequestsError,
+    UnavailableError,
+)
 from fieldbrook.gateway.api_calls import ApiCaller
+from fieldbrook.gateway.auth import token_of
 from fieldbrook.gateway.base import GatewayActor
-from fieldbrook.gateway.events import EventReply, EventService
+from fieldbrook.gateway.channel import aliases
+from fieldbrook.gateway.events import EventService
 from fieldbrook.gateway.link import Settle
 from fieldbrook.gateway.outbox import OutboxTaker
-from fieldbrook.gateway.sources import Delivery, Source, make_publisher, make_source
+from fieldbrook.gateway.protobuf import decode_event
+from fieldbrook.gateway.registry_client import SocketRegistryClient
+from fieldbrook.gateway.replies import EventReply
+from fieldbrook.gateway.request import Meta
+from fieldbrook.gateway.sources import Delivery, Source, make_publisher, make_source, shown
 from fieldbrook.storage.registry import RegistryReader
 
 if TYPE_CHECKING:
@@ -30,6 +41,37 @@ _REGISTRY_POLL_S = 0.05
 _RETRY_S = 1.0
 _REFUSALS_LOGGED_PER_S = 10
 TEMPORARY = (TooManyRequestsError, UnavailableError, StoreError)
+
+# What both brokers can carry as the rest of a topic; "push/" would make it an ingress topic.
+_ACK_KEY = re.compile(r"(?!push/)[^\x00-\x20\x7f+#*>]{1,256}")
+
+
+class Ingress(NamedTuple):
+    """What a topic says: the channel, and the meta data where the topic carries it."""
+
+    channel: str
+    meta: Meta | None
+
+
+def read_topic(topic: str) -> Ingress | None:
+    """The parts of an ingress topic; None when it is none.
+
+    `<channel>`, `<channel>/push/<token>/<type>` or
+    `<channel>/push/<token>/<type>/ts=<ms>&id=<event id>` (interface document, 3.5).
+    """
+    channel, *levels = topic.split("/")
+    if not levels:
+        return Ingress(channel, None)
+    if len(levels) not in (3, 4) or levels[0] != "push":
+        return None
+    pairs = dict(pair.partition("=")[::2] for pair in levels[3].split("&")) if levels[3:] else {}
+    token = token_of(None, levels[1])
+    return Ingress(channel, Meta(levels[2], pairs.get("id", ""), pairs.get("ts", ""), token))
+
+
+def ack_topic(publisher_key: str) -> str | None:
+    """Where a publisher is told about its events; None when no topic can be made of its key."""
+    return f"ack/{publisher_key}" if _ACK_KEY.fullmatch(publisher_key) else None
 
 
 class MqttGateway(GatewayActor):
@@ -47,7 +89,12 @@ class MqttGateway(GatewayActor):
         token_key = keys.load_or_create_key(settings.data / "secrets", "token.key")
         self._reader = RegistryReader(settings.data / "registry")
         self._events = EventService(
-            Admission(self._reader, token_key), self.links, __version__, settings.body_limit_bytes
+            self._reader,
+            SocketRegistryClient(self.run_dir / "registry"),
+            token_key,
+            self.links,
+            __version__,
+            settings.body_limit_bytes,
         )
         self._refusals = 0
         self._closing = False
@@ -88,7 +135,8 @@ class MqttGateway(GatewayActor):
         await self._source.stop()
 
     def _projects(self) -> frozenset[str]:
-        return frozenset(project.name for project in self._reader.projects())
+        projects = self._reader.projects()
+        return frozenset(name for p in projects for name in aliases(p.name, p.account_id))
 
     async def _watch_registry(self) -> None:
         known = -1
@@ -110,24 +158,42 @@ class MqttGateway(GatewayActor):
     def _on_delivery(self, delivery: Delivery) -> None:
         if self._closing:
             return
-        project_name, slash, _ = delivery.topic.partition("/")
-        if slash:
-            self._refused(delivery, "only messages on a project's own topic are events")
+        ingress = read_topic(delivery.topic)
+        if ingress is None:
+            self._refused(delivery, "the topic must be PROJECT or PROJECT/push/TOKEN/TYPE")
             delivery.ack()
             return
-        self._events.submit(
-            project_name,
-            delivery.payload,
-            lambda reply: self._answered(delivery, reply),
-            resend=True,
-        )
+        channel, meta = ingress
+        payload = delivery.payload
+        # A protobuf message begins with the tag of its first field; JSON may begin with the
+        # same byte, a line feed, but what follows is no protobuf then.
+        if meta is None and not payload.startswith(b"{"):
+            try:
+                meta, payload = decode_event(payload)
+            except MalformedMessageError as error:
+                if not payload.lstrip().startswith(b"{"):
+                    self._refused(delivery, f"neither a JSON message nor {error}")
+                    delivery.ack()
+                    return
+
+        def answered(reply: EventReply) -> None:
+            self._answered(delivery, reply)
+
+        if meta is None:
+            self._events.submit(channel, payload, answered, resend=True)
+        else:
+            self._events.raw.submit(channel, payload, answered, meta, resend=True)
 
     def _answered(self, delivery: Delivery, reply: EventReply) -> None:
         if isinstance(reply.error, TEMPORARY):
             self.loop.call_later(_RETRY_S, self._on_delivery, delivery)
             return
-        if reply.status != 201:
+        if reply.error is not None:
             self._refused(delivery, reply.body.decode("utf-8", "replace").strip())
+        if reply.publisher_key:
+            topic = ack_topic(reply.publisher_key)
+            if topic is not None:
+                self._source.publish(topic, reply.body)
         delivery.ack()
 
     def _refused(self, delivery: Delivery, reason: str) -> None:
@@ -135,7 +201,7 @@ class MqttGateway(GatewayActor):
         keeps sending such messages must not fill it."""
         self._refusals += 1
         if self._refusals <= _REFUSALS_LOGGED_PER_S:
-            log.warning("message on %s refused: %s", delivery.topic[:128], reason[:512])
+            log.warning("message on %s refused: %s", shown(delivery.topic), reason[:512])
 
     def _report_refusals(self) -> None:
         if self._refusals > _REFUSALS_LOGGED_PER_S:

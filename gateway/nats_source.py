@@ -36,6 +36,7 @@ from fieldbrook.gateway.sources import (
     OnDelivery,
     is_ingress,
     next_delay,
+    shown,
 )
 
 log = logging.getLogger(__name__)
@@ -88,6 +89,11 @@ class NatsSource:
         """Serve these projects: takes effect with the next message."""
         self._projects = projects
 
+    def publish(self, topic: str, payload: bytes) -> None:
+        """Send a message with QoS 0: without a connection it is lost."""
+        if self._session is not None:
+            self._session.publish(subject_of(topic), payload)
+
     async def stop(self) -> None:
         """Send the acknowledgements given so far and disconnect."""
         if self._task is None:
@@ -135,7 +141,7 @@ class NatsSource:
         try:
             self._deliver(Delivery(topic, payload, qos, sequence, ack, bool(sequence)))
         except Exception:
-            log.exception("message on %s was not taken; it stays the broker's", topic[:128])
+            log.exception("message on %s was not taken; it stays the broker's", shown(topic))
         return True
 
     def _acknowledge(self, number: int) -> None:
@@ -227,6 +233,7 @@ class _Session:
         self._writer: asyncio.Task[None] | None = None
         self._inbox = ""
         self._acks: list[str] = []
+        self._messages: list[tuple[str, bytes]] = []
         self._wake = asyncio.Event()
         self._requested = 0
         self._dropped = 0
@@ -281,6 +288,12 @@ class _Session:
         reply = self._in_flight.settle(sequence)
         if reply is not None:
             self._acks.append(reply)
+            self._wake.set()
+
+    def publish(self, subject: str, payload: bytes) -> None:
+        """Send a message with the next write, if there is room."""
+        if len(self._messages) < UNACKNOWLEDGED_HIGH:
+            self._messages.append((subject, payload))
             self._wake.set()
 
     async def _connect(self, endpoint: Endpoint) -> Client:
@@ -360,6 +373,9 @@ class _Session:
         acks, self._acks = self._acks, []
         for reply in acks:
             await self._clients[0].publish(reply)
+        messages, self._messages = self._messages, []
+        for subject, payload in messages:
+            await self._clients[0].publish(subject, payload)
 
     async def _request(self) -> None:
         """Ask for as many messages as there is room for, in large steps."""
@@ -464,3 +480,8 @@ def topic_of(subject: str) -> str:
     if "/" not in subject:
         return subject.replace(".", "/")
     return subject.replace("//", "\0").replace("/", "").replace(".", "/").replace("\0", ".")
+
+
+def subject_of(topic: str) -> str:
+    """The NATS subject of an MQTT topic: what `topic_of` reads."""
+    return ".".join(level.replace(".", "//") or "/" for level in topic.split("/"))

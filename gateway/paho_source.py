@@ -30,6 +30,7 @@ from fieldbrook.gateway.sources import (
     filters_of,
     is_ingress,
     next_delay,
+    shown,
 )
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ _DISCONNECT = b"\xe0\x00"
 _READ_BYTES = 64 << 10
 _RECEIVE_BUFFER_BYTES = 1 << 20
 _READS_PER_TURN = 16
+_UNSENT_LIMIT_BYTES = 1 << 20
 
 
 class PahoSource:
@@ -100,6 +102,12 @@ class PahoSource:
         self._projects = projects
         if self._connected:
             self._change_subscriptions()
+
+    def publish(self, topic: str, payload: bytes) -> None:
+        """Send a message with QoS 0: without a connection, or room, it is lost."""
+        buffer = self._client.buffer
+        if self._connected and buffer is not None and buffer.unsent < _UNSENT_LIMIT_BYTES:
+            self._client.publish(topic, payload)
 
     async def stop(self) -> None:
         """Send the acknowledgements given so far and disconnect."""
@@ -248,7 +256,7 @@ class PahoSource:
         try:
             self._deliver(Delivery(topic, payload, message.qos, sequence, ack, message.dup))
         except Exception:
-            log.exception("message on %s was not taken; it stays the broker's", topic[:128])
+            log.exception("message on %s was not taken; it stays the broker's", shown(topic))
         if self._is_full:
             self._stop_reading()
 
@@ -397,6 +405,11 @@ class _BufferedSocket:
         """Keep the bytes until `flush`."""
         self._out += data
         return len(data)
+
+    @property
+    def unsent(self) -> int:
+        """How many bytes wait for `flush`."""
+        return len(self._out)
 
     def flush(self) -> bool:
         """Write what was kept; False when the socket did not take all."""

@@ -5,6 +5,7 @@ Source: interface document, 1.2, 1.3 and 1.5.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -20,6 +21,35 @@ _CORS_HEADERS = (
     "Access-Control-Request-Headers, Content-Type, Authorization, X-Request-Id, User-Agent"
 )
 _CORS_EXPOSED = "X-Meta, X-Event-Id, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset"
+
+
+class EventReply:
+    """The answer to what a client sent as an event, ready for the wire.
+
+    `error` is set when no handler was asked. `repeats`: other events get the very same
+    body. `publisher_key` names whose acknowledgement topic is told, if any is.
+    """
+
+    __slots__ = ("body", "error", "event_id", "publisher_key", "repeats", "status")
+
+    def __init__(
+        self,
+        status: int,
+        body: bytes,
+        event_id: str,
+        error: NodeError | None = None,
+        repeats: bool = False,
+        publisher_key: str = "",
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.event_id = event_id
+        self.error = error
+        self.repeats = repeats
+        self.publisher_key = publisher_key
+
+
+Answer = Callable[[EventReply], None]
 
 _encode = msgspec.json.Encoder().encode
 

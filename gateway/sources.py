@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fieldbrook import broker, keys
+from fieldbrook.gateway.channel import project_name
 from fieldbrook.settings import Settings, split_address
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ class Source(Protocol):
     def set_topics(self, projects: frozenset[str]) -> None:
         """Serve these projects: topic `<name>` and everything below `<name>/push/`."""
 
+    def publish(self, topic: str, payload: bytes) -> None:
+        """Send a message with QoS 0: when there is no connection, or no room, it is lost."""
+
     async def stop(self) -> None:
         """Send the acknowledgements given so far and disconnect."""
 
@@ -109,8 +113,18 @@ def make_publisher(settings: Settings) -> Publisher:
 
 def is_ingress(topic: str, projects: frozenset[str]) -> bool:
     """Whether a message on this topic is one for a served project."""
-    project, slash, rest = topic.partition("/")
-    return project in projects and (not slash or rest.startswith("push/"))
+    channel, slash, rest = topic.partition("/")
+    if slash and not rest.startswith("push/"):
+        return False
+    return channel in projects or project_name(channel) in projects
+
+
+def shown(topic: str) -> str:
+    """A topic for the log: without the token it may carry."""
+    levels = topic.split("/")
+    if len(levels) > 2:
+        levels[2] = "***"
+    return "/".join(levels)[:128]
 
 
 def filters_of(project: str) -> list[str]:

@@ -87,6 +87,12 @@ class RegistryReads(abc.ABC):
             return found
         return self.publisher_with_id(project_id, identifier)
 
+    def publisher_with_key(self, project_id: int, key: str) -> Publisher | None:
+        """The publisher of a project with exactly this key."""
+        with self._reading() as txn:
+            index_key = to_key(project_id) + text_key(key)
+            return self._tables.publishers.find(txn, "publisher_keys", index_key)
+
     def publisher_with_id(self, project_id: int, publisher_id: int) -> Publisher | None:
         """The publisher of a project with this id."""
         with self._reading() as txn:

@@ -66,6 +66,22 @@ class PublisherCommands(Commands):
             )
 
     @command
+    def register_publishers(self, project_id: int, keys: Sequence[str]) -> list[Publisher]:
+        """The publishers with these keys, in that order; those there are not are created,
+        with the key as their name.
+
+        Raises:
+            ProjectNotFoundError: no such project.
+        """
+        with self.change() as change:
+            change.project(project_id)
+            return [
+                self._with_key(change, project_id, key)
+                or self._create(change, project_id, key, key)
+                for key in keys
+            ]
+
+    @command
     def create_anonymous_publisher(self, project_id: int) -> Publisher:
         """Make a project public: the publisher of events that come without a token.
 

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tornado import httpserver, iostream, web
 
-from fieldbrook.gateway.events import Answer, EventReply
 from fieldbrook.gateway.front import FrontTable, header_value, read_head
+from fieldbrook.gateway.replies import Answer, EventReply
+from fieldbrook.gateway.request import Meta
 
 PATH = "/srv-applet-mgr/v0/event/NftMinter"
 
@@ -26,7 +27,7 @@ class Taker:
         self.held: list[Callable[[], None]] = []
         self.hold = False
 
-    def take(self, project_name: str, body: bytes, answer: Answer) -> None:
+    def take(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
         self.taken.append((project_name, body))
         reply = EventReply(201, body, f"id-{len(self.taken)}")
         if self.hold:
@@ -166,7 +167,7 @@ def test_a_client_that_pipelines_too_much_is_read_only_as_fast_as_it_is_answered
     [
         request(method="PUT"),
         request(path="/srv-applet-mgr/v0/login"),
-        request(path=PATH + "?eventType=X"),
+        request(path=PATH + "?eventType=X#Y"),
         request(path=PATH + "/more"),
         request(path="/srv-applet-mgr/v0/event/a%20b"),
         request(extra="Origin: http://page\r\n"),

@@ -12,26 +12,29 @@ from typing import Any
 import pytest
 from tornado import httpserver, iostream, web
 
-from fieldbrook.gateway.events import Answer, EventReply
 from fieldbrook.gateway.front import FrontTable
+from fieldbrook.gateway.replies import Answer, EventReply
+from fieldbrook.gateway.request import Meta, read_meta
 
 SEEDS = 8
 CASES_PER_SEED = 60
 
 
 class Event(web.RequestHandler):
-    """What both are asked for: the project and the body that were understood."""
+    """What both are asked for: the project, the meta data and the body that were understood."""
 
     def post(self, project: str) -> None:
+        meta = read_meta(self.request.query, self.request.headers.get("Authorization"))
         self.set_status(201)
-        self.finish(f"{project}:".encode() + self.request.body)
+        self.finish(f"{project}:{tuple(meta)}:".encode() + self.request.body)
 
 
 class Taker:
     """The same for the events that the front takes."""
 
-    def take(self, project_name: str, body: bytes, answer: Answer) -> None:
-        answer(EventReply(201, f"{project_name}:".encode() + body, "id"))
+    def take(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
+        understood = f"{project_name}:{tuple(meta)}:".encode() + body
+        answer(EventReply(201, understood, "id"))
 
 
 LINES = [
@@ -40,6 +43,14 @@ LINES = [
     "POST /srv-applet-mgr/v0/event/room HTTP/1.1",
     "POST /srv-applet-mgr/v0/event/room HTTP/1.0",
     "POST /srv-applet-mgr/v0/event/room?x=1 HTTP/1.1",
+    "POST /srv-applet-mgr/v0/event/aid_1_room?eventType=DA-TA_PU-SH&timestamp=17 HTTP/1.1",
+    "POST /srv-applet-mgr/v0/event/room?eventType=A%26B+C&eventType=D&eventID=%C3%a9% HTTP/1.1",
+    "POST /api/w3bapp/event/room?authorization=Bearer%20q&=&&timestamp=;\"'<{}> HTTP/1.1",
+    "POST /srv-applet-mgr/v0/event/room?eventType=A#eventID=B HTTP/1.1",
+    "POST /srv-applet-mgr/v0/event/room?eventType=A?eventID=B HTTP/1.1",
+    "POST /srv-applet-mgr/v0/event/room? HTTP/1.1",
+    "POST /srv-applet-mgr/v0/event/room?eventType=\xe9 HTTP/1.1",
+    "POST /srv-applet-mgr/v0/event/room?eventType=a b HTTP/1.1",
     "POST /srv-applet-mgr/v0/event/ro%6fm HTTP/1.1",
     "POST /api/w3bapp/event/other HTTP/1.1",
     "GET /srv-applet-mgr/v0/event/room HTTP/1.1",
@@ -65,6 +76,10 @@ HEADERS = [
     "Connection: keep-alive",
     "Connection: close",
     "Accept: */*",
+    "Authorization: Bearer w3b_KEY",
+    "authorization:bare",
+    "Authorization: \xe9",
+    "Authorization:",
     "X-Long: " + "a" * 300,
     "X-High: \xe9",
     "X-Odd: a\x01b",

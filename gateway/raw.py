@@ -1,0 +1,310 @@
+"""The later form of an event: raw bytes, everything else in the query, one bearer token.
+
+Source: interface document, 3.3 and 3.4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from fieldbrook import clock
+from fieldbrook.actors.frames import HandlerResult
+from fieldbrook.errors import (
+    BadRequestError,
+    FieldError,
+    InvalidEventChannelError,
+    NodeError,
+    PayloadTooLargeError,
+    StoreError,
+)
+from fieldbrook.gateway.admission import Admission, Admitted
+from fieldbrook.gateway.handlers import HandlerNames
+from fieldbrook.gateway.link import LinkTable, Outcome
+from fieldbrook.gateway.message import MISSING, lower_keys
+from fieldbrook.gateway.replies import Answer, EventReply, to_json
+from fieldbrook.gateway.request import Meta, check_meta
+from fieldbrook.model import DEFAULT_EVENT_TYPE, Project, Publisher
+from fieldbrook.storage.registry import RegistryClient
+
+DATA_PUSH = "DA-TA_PU-SH"
+"""The event type of a request that carries events of many devices."""
+
+PUSH_ITEMS_LIMIT = 4_096
+
+Json = dict[str, Any]
+Refuse = Callable[[NodeError, str], EventReply]
+
+
+class RawEvents:
+    """Takes events in the later form; like `EventService` it never raises."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        links: LinkTable,
+        names: HandlerNames,
+        registry: RegistryClient,
+        refuse: Refuse,
+        new_id: Callable[[], str],
+        body_limit_bytes: int,
+    ) -> None:
+        """`refuse(error, event id)` makes the 8-key answer."""
+        self._admission = admission
+        self._links = links
+        self._names = names
+        self._registry = registry
+        self._refuse = refuse
+        self._new_id = new_id
+        self._limit = body_limit_bytes
+        self._pushes: set[asyncio.Task[None]] = set()
+
+    def submit(
+        self, channel: str, body: bytes, answer: Answer, meta: Meta, *, resend: bool = False
+    ) -> None:
+        """Take one request; `answer` is called once, after its effects are on disk."""
+        event_id = ""
+        try:
+            if len(body) > self._limit:
+                raise PayloadTooLargeError(size=len(body), limit_bytes=self._limit)
+            if meta.event_type == DATA_PUSH:
+                event_id = self._new_id()
+                self._push(channel, body, answer, meta, event_id, resend)
+                return
+            admitted = self._admission.admit_by_token(channel, meta.token)
+            event_id = check_meta(meta) or self._new_id()
+            event_type = meta.matched_type
+            self._admission.allow(admitted.publisher_id, event_type)
+
+            def settle(outcome: Outcome) -> None:
+                answer(self._reply(channel, admitted, event_id, event_type, outcome))
+
+            self._links[admitted.project_id].submit(
+                (event_type, admitted.publisher_id, event_id, body, clock.now_ms()),
+                settle,
+                resend=resend,
+            )
+        except InvalidEventChannelError as error:
+            answer(self._wrong_channel(channel, meta, error))
+        except NodeError as error:
+            answer(self._refuse(error, event_id or self._new_id()))
+
+    def _reply(
+        self, channel: str, admitted: Admitted, event_id: str, event_type: str, outcome: Outcome
+    ) -> EventReply:
+        if isinstance(outcome, NodeError):
+            return self._refuse(outcome, event_id)
+        body = {
+            "channel": channel,
+            "publisherID": str(admitted.publisher_id),
+            "publisherKey": admitted.publisher_key,
+            "eventID": event_id,
+            "timestamp": clock.now_ms(),
+            "results": self._results(admitted.project_id, event_type, outcome),
+        }
+        return EventReply(201, to_json(body), event_id, publisher_key=admitted.publisher_key)
+
+    def _wrong_channel(
+        self, channel: str, meta: Meta, error: InvalidEventChannelError
+    ) -> EventReply:
+        """What upstream says in the reply, not by the status: the token itself is good."""
+        event_id = meta.event_id[:128].lower() or self._new_id()
+        body = {
+            "channel": channel,
+            "publisherID": str(error.details["publisher_id"]),
+            "publisherKey": error.details["pub_id"],
+            "eventID": event_id,
+            "timestamp": 0,
+            "results": None,
+            "error": error.key,
+        }
+        return EventReply(
+            201, to_json(body), event_id, error, publisher_key=str(error.details["pub_id"])
+        )
+
+    def _results(
+        self, project_id: int, event_type: str, outcome: tuple[HandlerResult, ...]
+    ) -> list[Json] | None:
+        if not outcome:
+            return None
+        try:
+            names = self._names.of(project_id, event_type, outcome)
+        except StoreError:  # the event is committed: that is what the answer is about
+            names = [("", "")] * len(outcome)
+        return [_result(name, result) for name, result in zip(names, outcome, strict=True)]
+
+    # ---------------------------------------------------------------- for many devices
+
+    def _push(
+        self, channel: str, body: bytes, answer: Answer, meta: Meta, event_id: str, resend: bool
+    ) -> None:
+        project = self._admission.admit_owner(channel, meta.token)
+        check_meta(meta)
+        items = read_items(body)
+        task = asyncio.get_running_loop().create_task(
+            self._push_items(project, items, answer, event_id, resend)
+        )
+        self._pushes.add(task)
+        task.add_done_callback(self._pushes.discard)
+
+    async def _push_items(
+        self, project: Project, items: list[Item], answer: Answer, event_id: str, resend: bool
+    ) -> None:
+        def done(results: list[list[Json] | None]) -> None:
+            body = [{"index": at, "results": result} for at, result in enumerate(results)]
+            answer(EventReply(201, to_json(body), event_id))
+
+        collected = _Collected(len(items), done)
+        try:
+            publishers = await self._publishers(project, items)
+        except NodeError as error:
+            answer(self._refuse(error, event_id))
+            return
+        link = self._links[project.project_id]
+        for at, item in enumerate(items):
+            if isinstance(item, NodeError):
+                collected.settle(at, [_failure(item)])
+                continue
+            event = (
+                item.event_type,
+                publishers[item.device_id].publisher_id,
+                f"{event_id}.{at}",
+                item.payload.encode(),
+                clock.now_ms(),
+            )
+            settle = partial(self._pushed, collected, at, project.project_id, item.event_type)
+            try:
+                link.submit(event, settle, resend=resend)
+            except NodeError as error:
+                collected.settle(at, [_failure(error)])
+
+    def _pushed(
+        self, collected: _Collected, at: int, project_id: int, event_type: str, outcome: Outcome
+    ) -> None:
+        if isinstance(outcome, NodeError):
+            collected.settle(at, [_failure(outcome)])
+        else:
+            collected.settle(at, self._results(project_id, event_type, outcome))
+
+    async def _publishers(self, project: Project, items: list[Item]) -> dict[str, Publisher]:
+        """The publishers of all devices; a device that is new becomes one.
+
+        Raises:
+            NodeError: new ones cannot be created now.
+        """
+        keys = {item.device_id: None for item in items if isinstance(item, PushItem)}
+        found = {key: self._admission.publisher(project.project_id, key) for key in keys}
+        new = [key for key, publisher in found.items() if publisher is None]
+        created: Sequence[Publisher] = ()
+        if new:
+            created = await self._registry.call(
+                "register_publishers", project_id=project.project_id, keys=new
+            )
+        known = {key: publisher for key, publisher in found.items() if publisher is not None}
+        return known | {publisher.key: publisher for publisher in created}
+
+
+class PushItem(msgspec.Struct):
+    """One event of a device, as the owner's gateway sends it; `payload` is taken verbatim."""
+
+    device_id: str
+    event_type: str = DEFAULT_EVENT_TYPE
+    payload: str = ""
+
+
+Item = PushItem | BadRequestError
+
+_decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_item = msgspec.json.Decoder(PushItem).decode
+
+
+def read_items(body: bytes) -> list[Item]:
+    """The items of a data push; one that is wrong is the error that says how.
+
+    Raises:
+        BadRequestError: the body is no JSON array, or too long a one.
+    """
+    try:
+        raw = _decode_items(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequestError(
+            FieldError("body", f"not a JSON array of events: {error}", "body")
+        ) from None
+    if len(raw) > PUSH_ITEMS_LIMIT:
+        reason = f"{len(raw)} events; the limit of one request is {PUSH_ITEMS_LIMIT}"
+        raise BadRequestError(FieldError("body", reason, "body"))
+    return [_read_item(at, item) for at, item in enumerate(raw)]
+
+
+def _read_item(at: int, raw: msgspec.Raw) -> Item:
+    try:
+        item = _decode_item(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _read_leniently(at, raw)
+    return _completed(at, item)
+
+
+def _completed(at: int, item: PushItem) -> Item:
+    if not item.device_id:
+        return BadRequestError(FieldError(f"[{at}].device_id", MISSING, "body"))
+    item.event_type = item.event_type or DEFAULT_EVENT_TYPE
+    return item
+
+
+def _read_leniently(at: int, raw: msgspec.Raw) -> Item:
+    """What the fast decoder refuses: keys in another case and nulls are taken as Go's
+    decoder takes them; for the rest, say what is wrong."""
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return BadRequestError(FieldError(f"[{at}]", f"not JSON: {error}", "body"))
+    if not isinstance(value, dict):
+        return BadRequestError(FieldError(f"[{at}]", "not a JSON object", "body"))
+    item = lower_keys(value)
+    wrong = [
+        FieldError(f"[{at}].{name}", "not a string", "body")
+        for name in ("device_id", "event_type", "payload")
+        if not isinstance(item.get(name, ""), str)
+    ]
+    if wrong:
+        return BadRequestError(*wrong)
+    return _completed(at, msgspec.convert({"device_id": "", **item}, PushItem))
+
+
+class _Collected:
+    """The results of a push's items; `done` gets all of them once the last is there."""
+
+    def __init__(self, size: int, done: Callable[[list[list[Json] | None]], None]) -> None:
+        self._results: list[list[Json] | None] = [None] * size
+        self._left = size
+        self._done = done
+        if not size:
+            done([])
+
+    def settle(self, at: int, results: list[Json] | None) -> None:
+        """One item is done."""
+        self._results[at] = results
+        self._left -= 1
+        if not self._left:
+            self._done(self._results)
+
+
+def _result(name: tuple[str, str], outcome: HandlerResult) -> Json:
+    applet, handler = name
+    instance_id, code, error = outcome
+    result: Json = {
+        "appletName": applet,
+        "instanceID": str(instance_id),
+        "handler": handler,
+        "returnValue": None,
+        "code": code,
+    }
+    return result | {"error": error} if error else result
+
+
+def _failure(error: NodeError) -> Json:
+    return _result(("", ""), (0, -1, error.text()))

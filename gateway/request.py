@@ -1,0 +1,108 @@
+"""What an event request says beside its body, and which of the three forms it is.
+
+Source: interface document, 3.3, 3.6 and 4.1.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import unquote_plus
+
+import msgspec
+
+from fieldbrook.errors import BadRequestError, FieldError
+from fieldbrook.gateway.auth import token_of
+from fieldbrook.gateway.message import EVENT_ID_LIMIT
+from fieldbrook.model import DEFAULT_EVENT_TYPE
+
+_INT64 = 1 << 63
+
+
+class Meta(NamedTuple):
+    """What stands in the query and in the header `Authorization`, as it was sent.
+
+    `event_type` is None when the query has none: then the body may still be a message.
+    """
+
+    event_type: str | None = None
+    event_id: str = ""
+    timestamp: str = ""
+    token: str = ""
+
+    @property
+    def matched_type(self) -> str:
+        """The event type; an absent or empty one is `DEFAULT`."""
+        return self.event_type or DEFAULT_EVENT_TYPE
+
+
+NOTHING = Meta()
+
+
+def read_meta(query: str, authorization: str | None) -> Meta:
+    """The meta data of a request; of a repeated parameter the first counts.
+
+    Args:
+        query: what follows the path's `?`, still percent-encoded.
+        authorization: the header's value, if there is one.
+    """
+    if not query:
+        return Meta(token=token_of(None, authorization)) if authorization else NOTHING
+    found: dict[str, str] = {}
+    for part in query.split("&"):
+        name, _, value = part.partition("=")
+        if "%" in part or "+" in part:
+            name, value = unquote_plus(name), unquote_plus(value)
+        found.setdefault(name, value)
+    return Meta(
+        event_type=found.get("eventType"),
+        event_id=found.get("eventID", ""),
+        timestamp=found.get("timestamp", ""),
+        token=token_of(found.get("authorization"), authorization),
+    )
+
+
+def check_meta(meta: Meta) -> str:
+    """The event's id in lower case, or "" when it was sent without.
+
+    The time stamp is any 64-bit integer: clients send seconds, milliseconds and
+    microseconds, and nothing but its form matters.
+
+    Raises:
+        BadRequestError: the id is too long, or the time stamp no integer.
+    """
+    wrong = []
+    if len(meta.event_id) > EVENT_ID_LIMIT:
+        wrong.append(
+            FieldError("eventID", f"longer than {EVENT_ID_LIMIT} characters", "query"),
+        )
+    if meta.timestamp and not _is_int64(meta.timestamp):
+        wrong.append(FieldError("timestamp", "not a 64-bit integer", "query"))
+    if wrong:
+        raise BadRequestError(*wrong)
+    return meta.event_id.lower()
+
+
+def _is_int64(text: str) -> bool:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 19):
+        return False
+    return -_INT64 <= int(text) < _INT64
+
+
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_list = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+
+
+def is_message(body: bytes) -> bool:
+    """Whether a body is a data message or a batch of them: a JSON object with `header`, or
+    with a list `events` of such. Keys may be in any case, as Go's decoder takes them."""
+    try:
+        keys = {key.lower(): value for key, value in _decode_object(body).items()}
+        if "header" in keys:
+            return True
+        if "events" not in keys:
+            return False
+        events = _decode_list(keys["events"])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return all(any(key.lower() == "header" for key in event) for event in events)

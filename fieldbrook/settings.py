@@ -77,6 +77,9 @@ class Settings(BaseSettings):
     data: Path = Field(Path("data"), description="folder of everything the node keeps")
     bind: str = Field("0.0.0.0", min_length=1, description="address of events and MQTT")  # noqa: S104
     http_port: Port = Field(8888, description="events and management")
+    event_port: Annotated[Port | None, BeforeValidator(_empty_is_none)] = Field(
+        None, description="a second port for events alone, e.g. 8889"
+    )
     mqtt_port: Port = Field(1883, description="the embedded broker")
     dashboard_bind: str = Field("127.0.0.1", min_length=1, description="address of the dashboard")
     dashboard_port: Port = Field(3000, description="the dashboard")
@@ -290,6 +293,7 @@ def allowed(name: str, otherwise: str = "") -> str:
     if name == "chains":
         reason = otherwise.removeprefix("Value error, ")
         return f"{reason}; {_CHAINS_FORM}" if reason else ""
+    schema = next((s for s in schema.get("anyOf", ()) if s.get("type") == "integer"), schema)
     if schema.get("type") == "integer":
         return f"must be a whole number from {schema['minimum']} to {schema['maximum']}"
     return otherwise.removeprefix("Value error, ")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from tornado import httpserver, iostream, web
 
@@ -112,8 +113,16 @@ class EventHandler(web.RequestHandler):
         self.finish(reply.body)
 
 
+class _Port(NamedTuple):
+    """A port that events come in on."""
+
+    listener: asyncio.Server
+    front: FrontTable
+    server: httpserver.HTTPServer
+
+
 class HttpGateway(GatewayActor):
-    """Owns the event port and, in the first gateway, the dashboard's port."""
+    """Owns the ports of events and, in the first gateway, the dashboard's port."""
 
     async def open(self) -> None:
         """Open the registry and the ports."""
@@ -125,13 +134,12 @@ class HttpGateway(GatewayActor):
         events = EventService(
             self._reader, registry, token_key, self.links, __version__, settings.body_limit_bytes
         )
-        application = self._application(events, registry, token_key)
-        self._server = self._tornado(application)
-        self._front = FrontTable(events, settings.body_limit_bytes, self._hand_over)
-        listening = bind(settings.bind, settings.http_port, shared=settings.http_processes > 1)
-        self._listener = await self.loop.create_server(
-            self._front.connection, sock=listening, backlog=_BACKLOG
-        )
+        context = self._context(registry, token_key)
+        application = self._application(events, context)
+        self._ports = [await self._serve(settings.http_port, application, events)]
+        if settings.event_port is not None:
+            alone = self._application(events, context, management=False)
+            self._ports.append(await self._serve(settings.event_port, alone, events))
         self._dashboard: httpserver.HTTPServer | None = None
         if self.part == "http:0":
             self._dashboard = self._tornado(application)
@@ -144,8 +152,9 @@ class HttpGateway(GatewayActor):
     async def refuse_more(self) -> None:
         """Stop listening; requests taken are still answered."""
         self._sweeper.cancel()
-        self._listener.close()
-        self._server.stop()
+        for port in self._ports:
+            port.listener.close()
+            port.server.stop()
         if self._dashboard is not None:
             self._dashboard.stop()
 
@@ -156,11 +165,18 @@ class HttpGateway(GatewayActor):
         self.links[project_id].submit(event, done.set_result)
         return await done
 
-    def _application(
-        self, events: EventService, registry: SocketRegistryClient, token_key: bytes
-    ) -> web.Application:
+    async def _serve(self, port: int, application: web.Application, events: EventService) -> _Port:
+        """Listen on a port: the fast front first, this application for what it leaves."""
         settings = self.settings
-        context = ManagementContext(
+        server = self._tornado(application)
+        front = FrontTable(events, settings.body_limit_bytes, partial(_hand_over, server))
+        listening = bind(settings.bind, port, shared=settings.http_processes > 1)
+        listener = await self.loop.create_server(front.connection, sock=listening, backlog=_BACKLOG)
+        return _Port(listener, front, server)
+
+    def _context(self, registry: SocketRegistryClient, token_key: bytes) -> ManagementContext:
+        settings = self.settings
+        return ManagementContext(
             reader=self._reader,
             registry=registry,
             token_key=token_key,
@@ -180,10 +196,17 @@ class HttpGateway(GatewayActor):
             cron_jobs_limit=settings.cron_jobs_limit,
             cron_zone=zone_of(settings.cron_timezone),
         )
-        event_arguments = {"events": events, "body_limit_bytes": settings.body_limit_bytes}
-        routes: list[Any] = [(EVENT_PATH, EventHandler, event_arguments)]
+
+    def _application(
+        self, events: EventService, context: ManagementContext, *, management: bool = True
+    ) -> web.Application:
+        arguments = {"events": events, "body_limit_bytes": self.settings.body_limit_bytes}
         return web.Application(
-            [*routes, *make_application_routes(context)], log_function=log_request
+            [
+                (EVENT_PATH, EventHandler, arguments),
+                *make_application_routes(context, management=management),
+            ],
+            log_function=log_request,
         )
 
     def _tornado(self, application: web.Application) -> httpserver.HTTPServer:
@@ -194,13 +217,6 @@ class HttpGateway(GatewayActor):
             idle_connection_timeout=120,
             body_timeout=60,
         )
-
-    def _hand_over(self, connection: socket.socket, address: tuple[Any, ...], read: bytes) -> None:
-        stream = iostream.IOStream(connection, max_buffer_size=64 << 20)
-        # What the front has read is as if Tornado had: its buffer is filled beforehand.
-        stream._read_buffer += read
-        stream._read_buffer_size += len(read)
-        self._server.handle_stream(stream, address)
 
     def _health(self) -> dict[str, str]:
         return {"Registry": "ok" if self._reader.version() >= 0 else "unreadable"}
@@ -227,7 +243,21 @@ class HttpGateway(GatewayActor):
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_S)
-            self._front.close_late(self.loop.time())
+            for port in self._ports:
+                port.front.close_late(self.loop.time())
+
+
+def _hand_over(
+    server: httpserver.HTTPServer,
+    connection: socket.socket,
+    address: tuple[Any, ...],
+    read: bytes,
+) -> None:
+    stream = iostream.IOStream(connection, max_buffer_size=64 << 20)
+    # What the front has read is as if Tornado had: its buffer is filled beforehand.
+    stream._read_buffer += read
+    stream._read_buffer_size += len(read)
+    server.handle_stream(stream, address)
 
 
 def bind(address: str, port: int, *, shared: bool) -> socket.socket:

@@ -108,15 +108,16 @@ class _Services:
     throttle: SignInThrottle
 
 
-def make_application_routes(context: ManagementContext) -> list[Any]:
-    """Rules for `tornado.web.Application`: management under both prefixes, the node's own
-    pages, and an answer for every other path. Mount them last."""
+def make_application_routes(context: ManagementContext, *, management: bool = True) -> list[Any]:
+    """Rules for `tornado.web.Application`: management, if wanted, under both prefixes, the
+    node's own pages, and an answer for every other path. Mount them last."""
     services = {
         "services": _Services(context, Workers(), KeyUse(context.registry), SignInThrottle())
     }
     prefix = "|".join(re.escape(prefix) for prefix in PREFIXES)
+    managing = [(rf"(?:{prefix})(/.*)", ManagementHandler, services)] if management else []
     return [
-        (rf"(?:{prefix})(/.*)", ManagementHandler, services),
+        *managing,
         (r"/", RootHandler, services),
         (r"/liveness", LivenessHandler, services),
         (r"/version", VersionHandler, services),

@@ -1,0 +1,88 @@
+"""A node as devices of every generation meet it, and their requests byte by byte."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+from fieldbrook.actors.base import free_port
+from tests.integration.applets import TALLY
+from tests.integration.nodes import Answer, RunningNode
+
+PROJECT = "NftMinter"
+WALLET = "eth_0x19e7e376e7c213b7e7e7e46cc70a5dd086daff2a"
+HANDLERS = ("start", "echo", "seven", "fail")
+
+
+class World:
+    """A node with a project whose applet keeps the last payload, and a publisher.
+
+    Event types are the handlers' names in capitals; `DEFAULT` and `MINT` are `echo`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.event_port = free_port()
+        self.node = RunningNode(folder / "n", "--event-port", str(self.event_port))
+        self.node.log_in()
+        self.project: Any = self.node.create_project(PROJECT)
+        rules = {name.upper(): name for name in HANDLERS} | {"DEFAULT": "echo", "MINT": "echo"}
+        strategies = [{"eventType": name, "handler": rules[name]} for name in rules]
+        applet = self.node.deploy(PROJECT, TALLY, "tally", strategies=strategies)
+        self.applet_id: str = applet["appletID"]
+        self.instance_id: str = applet["instance"]["instanceID"]
+        self.publisher: Any = self.node.add_publisher(PROJECT, "my_publisher_id")
+        self.token: str = self.publisher["token"]
+
+    @property
+    def last(self) -> bytes:
+        """The payload that `echo` was last called with."""
+        return self.node.kv(PROJECT, self.applet_id, b"last")
+
+    def count(self) -> int:
+        """How many events `start` has counted."""
+        return self.node.count(PROJECT, self.applet_id)
+
+    def post(
+        self,
+        query: str = "",
+        body: bytes = b"",
+        *,
+        channel: str = PROJECT,
+        token: str | None = None,
+        port: int | None = None,
+    ) -> Answer:
+        """POST raw bytes as the later clients do; an empty token sends none."""
+        path = f"/event/{channel}" + (f"?{query}" if query else "")
+        token = self.token if token is None else token
+        return self.node.call("POST", path, body, token=token, port=port)
+
+    def send(self, head: str, body: bytes) -> Answer:
+        """Send a request literally: lines of the head, without Content-Length."""
+        lines = [line.strip() for line in head.strip().splitlines()]
+        lines.append(f"Content-Length: {len(body)}")
+        return exchange(self.node.http_port, "\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+
+
+def exchange(port: int, request: bytes) -> Answer:
+    """Send bytes over a connection of their own and read one answer."""
+    received = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(request)
+        while b"\r\n\r\n" not in received:
+            received += _some(connection)
+        head, _, body = received.partition(b"\r\n\r\n")
+        status, *lines = head.decode("latin-1").split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines)
+        while len(body) < int(headers.get("Content-Length", "0")):
+            body += _some(connection)
+    matched = re.fullmatch(r"HTTP/1\.1 (\d{3}) .+", status)
+    assert matched, status
+    return Answer(int(matched[1]), headers, body)
+
+
+def _some(connection: socket.socket) -> bytes:
+    data = connection.recv(65536)
+    assert data, "the node closed the connection"
+    return data

@@ -45,7 +45,8 @@ def _describe() -> type[Message]:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("fieldbrook.Event"))
 
 
-_Event: Any = _describe()
+Event: Any = _describe()
+"""The class of messages; its attributes are the fields."""
 
 
 def decode_event(body: bytes) -> tuple[Meta, bytes]:
@@ -56,7 +57,7 @@ def decode_event(body: bytes) -> tuple[Meta, bytes]:
     Raises:
         MalformedMessageError: the bytes are no such message.
     """
-    event = _Event()
+    event = Event()
     try:
         event.ParseFromString(body)
     except DecodeError as error:

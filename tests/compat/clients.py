@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fieldbrook.actors.base import free_port
+from fieldbrook.gateway.protobuf import Event
 from tests.integration.applets import TALLY
-from tests.integration.nodes import Answer, RunningNode
+from tests.integration.nodes import Answer, RunningNode, message
 
-PROJECT = "NftMinter"
+PROJECT, BARE, OTHER = "NftMinter", "bare", "other"
 WALLET = "eth_0x19e7e376e7c213b7e7e7e46cc70a5dd086daff2a"
 HANDLERS = ("start", "echo", "seven", "fail")
 
@@ -19,13 +20,17 @@ HANDLERS = ("start", "echo", "seven", "fail")
 class World:
     """A node with a project whose applet keeps the last payload, and a publisher.
 
-    Event types are the handlers' names in capitals; `DEFAULT` and `MINT` are `echo`.
+    Event types are the handlers' names in capitals; `DEFAULT` and `MINT` are `echo`. The
+    project `BARE` has a publisher and no strategy, `OTHER` has nothing.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *flags: str) -> None:
         self.event_port = free_port()
-        self.node = RunningNode(folder / "n", "--event-port", str(self.event_port))
+        self.node = RunningNode(folder / "n", "--event-port", str(self.event_port), *flags)
         self.node.log_in()
+        for name in (BARE, OTHER):
+            self.node.create_project(name)
+        self.bare: Any = self.node.add_publisher(BARE, "quiet")
         self.project: Any = self.node.create_project(PROJECT)
         rules = {name.upper(): name for name in HANDLERS} | {"DEFAULT": "echo", "MINT": "echo"}
         strategies = [{"eventType": name, "handler": rules[name]} for name in rules]
@@ -34,6 +39,7 @@ class World:
         self.instance_id: str = applet["instance"]["instanceID"]
         self.publisher: Any = self.node.add_publisher(PROJECT, "my_publisher_id")
         self.token: str = self.publisher["token"]
+        assert self.node.send(PROJECT, message(self.publisher, b"first")).status == 201
 
     @property
     def last(self) -> bytes:
@@ -63,6 +69,17 @@ class World:
         lines = [line.strip() for line in head.strip().splitlines()]
         lines.append(f"Content-Length: {len(body)}")
         return exchange(self.node.http_port, "\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+
+
+def protobuf(
+    token: str, payload: bytes, event_type: str = "DEFAULT", pub_id: str = "", event_id: str = ""
+) -> bytes:
+    """A message as ESP32 firmware sends it."""
+    event = Event(payload=payload)
+    event.header.event_type, event.header.event_id = event_type, event_id
+    event.header.pub_id, event.header.token = pub_id, token
+    event.header.pub_time = 1_700_000_000_000
+    return bytes(event.SerializeToString())
 
 
 def exchange(port: int, request: bytes) -> Answer:

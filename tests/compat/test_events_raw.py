@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.compat.clients import PROJECT, WALLET, World, exchange
+from tests.compat.clients import BARE, OTHER, PROJECT, WALLET, World, exchange
 from tests.integration.applets import TALLY
 from tests.integration.nodes import PREFIX, message
 
@@ -70,9 +70,7 @@ def test_no_type_is_default_and_no_id_is_made_up(world: World) -> None:
 
 def test_a_type_of_no_strategy_falls_back_to_default_and_without_one_to_null(world: World) -> None:
     assert world.post("eventType=NOBODYS").json["results"][0]["handler"] == "echo"
-    world.node.create_project("bare")
-    token = world.node.add_publisher("bare", "d")["token"]
-    answer = world.post("eventType=X", channel="bare", token=token)
+    answer = world.post("eventType=X", channel=BARE, token=world.bare["token"])
     assert answer.status == 201
     assert answer.json["results"] is None
     assert "error" not in answer.json
@@ -249,7 +247,7 @@ def test_a_removed_publishers_token_is_refused(world: World) -> None:
 
 
 def test_a_channel_that_is_not_the_tokens_is_said_in_the_reply(world: World) -> None:
-    for channel in ("nowhere", "elsewhere"):
+    for channel in ("nowhere", OTHER):
         answer = world.post("eventType=ECHO&eventID=e7", b"x", channel=channel)
         assert answer.status == 201
         assert answer.json == {

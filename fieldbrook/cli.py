@@ -36,7 +36,7 @@ NODE_OPTIONS = {
     "data": "Folder of everything the node keeps [default: ./data].",
     "bind": "Address for events and MQTT [default: 0.0.0.0].",
     "http_port": "Port for events and management [default: 8888].",
-    "event_port": "A second port for events alone, e.g. 8889 [default: none].",
+    "event_port": "A second port for events alone, e.g. 8889.",
     "mqtt_port": "Port of the embedded broker [default: 1883].",
     "dashboard_bind": "Address of the dashboard [default: 127.0.0.1].",
     "dashboard_port": "Port of the dashboard [default: 3000].",

@@ -112,7 +112,7 @@ def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Com
 
 def http_page() -> str:
     """Every route."""
-    rows = [("POST", "/event/{projectName}", "HandleEvent", "in the message", "see below")]
+    rows = [("POST", "/event/{channel}", "HandleEvent", "the publisher's token", "see below")]
     rows += [
         (
             route.method,
@@ -143,6 +143,21 @@ def http_page() -> str:
         "A project with a traffic limit answers 429 `TrafficLimitExceededFailed` until its next "
         "window, and so does a batch of which nothing was taken; events of cron jobs and monitors "
         "are not counted.",
+        "Raw: with `?eventType=`, or with a token and a body of neither of these forms, the body "
+        "itself is the payload; `eventID` and `timestamp` (any 64-bit integer) may stand in the "
+        "query too. The publisher's token alone says who sends: header `Authorization` or query "
+        '`authorization`, with or without `Bearer`. It is answered 201 with `{"channel", '
+        '"publisherID", "publisherKey", "eventID", "timestamp", "results": '
+        '[{"appletName", "instanceID", "handler", "returnValue": null, "code", '
+        '"error"?}]}`; `results` is null when no strategy matched. A token of another project '
+        'gives `"error": "InvalidEventChannel"` there, with 201.',
+        "Data push: `?eventType=DA-TA_PU-SH`, the access key of the project's owner or of an "
+        'administrator as the token, and a JSON array of `{"device_id", "event_type"?, '
+        '"payload"}` (text, taken verbatim), 4096 at most. A device that is no publisher yet '
+        'becomes one. It is answered 201 with `[{"index", "results"}]`, one item for each '
+        "in order; what is wrong with an item is in its one result, with code -1.",
+        "A public project takes messages and raw events without a token, from its publisher "
+        "`anonymous`. Which client sends which form: [clients](../clients.md).",
         "429 and 503 carry `Retry-After`: nothing was taken. 503 `OutcomeUnknown`: the project died "
         "on the event, which may or may not have been committed.",
     )

@@ -7,11 +7,9 @@ be run, and built from their sources where not; real clients are run as processe
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,9 +48,7 @@ def test_the_documented_curl_request(world: World) -> None:
         body.encode(),
     )
     assert answer.status == 201
-    assert answer.json == {
-        "results": [{"instanceID": world.instance_id, "code": 0, "errMsg": ""}]
-    }
+    assert answer.json == {"results": [{"instanceID": world.instance_id, "code": 0, "errMsg": ""}]}
     assert world.last == b"This is the message payload\n"
 
 

@@ -277,6 +277,15 @@ class PublisherTokenError(AuthorizationError):
     template = "publisher {pub_id} of project {project}: {reason}"
 
 
+class InvalidAuthPublisherIDError(AuthorizationError):
+    """A genuine token that is no publisher's, where one must be."""
+
+    key = "InvalidAuthPublisherID"
+    number = 12
+    msg = "Invalid Auth Publisher ID"
+    can_be_talk = True
+
+
 class InvalidEventChannelError(AuthorizationError):
     """The channel is not that of the project the token belongs to."""
 

@@ -8,16 +8,32 @@ from typing import NamedTuple
 
 from fieldbrook import access_keys, clock, tokens
 from fieldbrook.errors import (
+    AccountNotFoundError,
+    DisabledAccountError,
     EventTypeNotAllowedError,
+    InvalidAuthAccountIDError,
+    InvalidAuthPublisherIDError,
+    InvalidAuthValueError,
     InvalidEventChannelError,
     InvalidTokenError,
     NodeError,
+    NoProjectPermissionError,
     ProjectNotFoundError,
     PublisherNotFoundError,
     PublisherTokenError,
 )
 from fieldbrook.gateway.channel import project_name as name_of_channel
-from fieldbrook.model import ANONYMOUS, Project, Publisher
+from fieldbrook.gateway.request import DATA_PUSH
+from fieldbrook.model import (
+    ADMIN,
+    ANONYMOUS,
+    ENABLED,
+    IDENTITY_ACCOUNT,
+    IDENTITY_PUBLISHER,
+    AccessKey,
+    Project,
+    Publisher,
+)
 from fieldbrook.storage.registry import RegistryReader
 
 _REMEMBERED = 200_000
@@ -105,41 +121,61 @@ class Admission:
         key = (channel, token)
         admitted = self._admitted_by_token.get(key)
         if admitted is None:
-            admitted = self._by_token(channel, token) if token else self._by_nothing(channel)
-            if len(self._admitted_by_token) >= _REMEMBERED:
-                self._admitted_by_token.clear()
-            self._admitted_by_token[key] = admitted
+            admitted, ends = self._by_token(channel, token) if token else self._by_nothing(channel)
+            if not ends:
+                if len(self._admitted_by_token) >= _REMEMBERED:
+                    self._admitted_by_token.clear()
+                self._admitted_by_token[key] = admitted
         return admitted
 
-    def _by_token(self, channel: str, token: str) -> Admitted:
+    def _by_token(self, channel: str, token: str) -> tuple[Admitted, bool]:
+        """Who a token admits, and whether it will end by itself unseen by `allow`."""
+        ends = False
         publisher = self._reader.publisher_with_token(token)
-        project = publisher and self._reader.project(publisher.project_id)
-        if publisher is None or project is None:
-            raise self._nobodys(token)
+        if publisher is None:
+            publisher, ends = self._by_another_token(token)
+        project = self._reader.project(publisher.project_id)
+        if project is None:
+            raise PublisherNotFoundError(pub_id=publisher.publisher_id)
         if project.name != name_of_channel(channel):
             raise InvalidEventChannelError(
                 pub_id=publisher.key, publisher_id=publisher.publisher_id, channel=channel
             )
         self._restrict(publisher)
-        return Admitted(project.project_id, publisher.publisher_id, publisher.key)
+        return Admitted(project.project_id, publisher.publisher_id, publisher.key), ends
 
-    def _nobodys(self, token: str) -> NodeError:
-        """Why a token is no publisher's current one."""
-        if token.startswith(tokens.ACCESS_KEY_PREFIX):
-            return InvalidTokenError(reason="token is unknown or was replaced")
-        try:
+    def _by_another_token(self, token: str) -> tuple[Publisher, bool]:
+        """A token that is not kept with its publisher: an access key, or one to be refused."""
+        if not access_keys.is_access_key(token):
             publisher_id = tokens.read_publisher_token(self._token_key, token)
-        except InvalidTokenError as error:
-            return error
-        publisher = self._reader.publisher_anywhere(publisher_id)
+            publisher = self._reader.publisher_anywhere(publisher_id)
+            if publisher is None:
+                raise PublisherNotFoundError(pub_id=publisher_id)
+            raise self._refused(publisher, "token was replaced")
+        key = self._access_key(token)
+        if key.identity_type != IDENTITY_PUBLISHER:
+            raise InvalidAuthPublisherIDError(
+                reason=f"access key {key.name} is an account's: it sends the type {DATA_PUSH} alone"
+            )
+        publisher = self._reader.publisher_anywhere(key.identity_id)
         if publisher is None:
-            return PublisherNotFoundError(pub_id=publisher_id)
-        return self._refused(publisher, "token was replaced")
+            raise PublisherNotFoundError(pub_id=key.identity_id)
+        return publisher, bool(key.expires_at)
 
-    def _by_nothing(self, channel: str) -> Admitted:
+    def _access_key(self, token: str) -> AccessKey:
+        """The record of an access key that is good for sending events."""
+        parsed = access_keys.parse(token)
+        found = self._reader.access_key_with_digest(parsed.digest)
+        key = access_keys.require_valid(found, parsed, clock.now_ms())
+        access_keys.require_permission(
+            key, access_keys.Group.EVENT, access_keys.Permission.READ_WRITE, "HandleEvent"
+        )
+        return key
+
+    def _by_nothing(self, channel: str) -> tuple[Admitted, bool]:
         if not self.is_public(channel):
             raise InvalidTokenError(reason="token is empty")
-        return Admitted(*self._anonymous(self.project(channel)), ANONYMOUS)
+        return Admitted(*self._anonymous(self.project(channel)), ANONYMOUS), False
 
     def is_public(self, channel: str) -> bool:
         """Whether the channel is that of a project that takes events without a token."""
@@ -154,9 +190,35 @@ class Admission:
         """The project of a channel, for its owner or an administrator with an access key.
 
         Raises:
-            InvalidTokenError: no access key.
+            InvalidTokenError: no token.
+            InvalidAuthValueError: a token of another kind than an access key.
+            InvalidAuthAccountIDError: a publisher's access key.
+            InvalidAccessKeyError, AccessKeyNotFoundError, AccessKeyExpiredError,
+            AccessKeyPermissionDeniedError: an access key that is not good for events.
+            AccountNotFoundError, DisabledAccountError: its account is gone, or disabled.
+            ProjectNotFoundError: no project has that channel.
+            NoProjectPermissionError: it is somebody else's.
         """
-        raise InvalidTokenError(reason="data push needs an account's access key")
+        if not self._current:
+            self.refresh()
+        if not token:
+            raise InvalidTokenError(reason="token is empty")
+        if not access_keys.is_access_key(token):
+            raise InvalidAuthValueError(reason=f"{DATA_PUSH} needs an account's access key")
+        if self._reader.publisher_with_token(token) is not None:
+            raise InvalidAuthAccountIDError(reason="the access key is a publisher's")
+        key = self._access_key(token)
+        if key.identity_type != IDENTITY_ACCOUNT:
+            raise InvalidAuthAccountIDError(reason=f"access key {key.name} is a publisher's")
+        account = self._reader.account(key.identity_id)
+        if account is None:
+            raise AccountNotFoundError(account=key.identity_id)
+        if account.state != ENABLED:
+            raise DisabledAccountError(account=account.account_id)
+        project = self.project(channel)
+        if project.account_id != account.account_id and account.role != ADMIN:
+            raise NoProjectPermissionError(name=channel)
+        return project
 
     def publisher(self, project_id: int, key: str) -> Publisher | None:
         """The publisher of a project with exactly this key, for the owner of the project."""
@@ -174,8 +236,7 @@ class Admission:
             return
         if publisher.token_expires_at and clock.now_ms() >= publisher.token_expires_at:
             raise self._refused(publisher, "token is expired")
-        if publisher.event_types and event_type not in publisher.event_types:
-            raise EventTypeNotAllowedError(pub_id=publisher.key, event_type=event_type)
+        require_type(publisher, event_type)
 
     def refresh(self) -> None:
         """Forget what the registry has changed since the last look."""
@@ -238,3 +299,13 @@ class Admission:
         if publisher_id != publisher.publisher_id:
             return "token of another publisher"
         return "token was replaced"
+
+
+def require_type(publisher: Publisher, event_type: str) -> None:
+    """Let events of a type that a publisher may send through.
+
+    Raises:
+        EventTypeNotAllowedError: it may not.
+    """
+    if publisher.event_types and event_type not in publisher.event_types:
+        raise EventTypeNotAllowedError(pub_id=publisher.key, event_type=event_type)

@@ -22,17 +22,14 @@ from fieldbrook.errors import (
     PayloadTooLargeError,
     StoreError,
 )
-from fieldbrook.gateway.admission import Admission, Admitted
+from fieldbrook.gateway.admission import Admission, Admitted, require_type
 from fieldbrook.gateway.handlers import HandlerNames
 from fieldbrook.gateway.link import LinkTable, Outcome
 from fieldbrook.gateway.message import MISSING, lower_keys
 from fieldbrook.gateway.replies import Answer, EventReply, to_json
-from fieldbrook.gateway.request import Meta, check_meta
+from fieldbrook.gateway.request import DATA_PUSH, Meta, check_meta
 from fieldbrook.model import DEFAULT_EVENT_TYPE, Project, Publisher
 from fieldbrook.storage.registry import RegistryClient
-
-DATA_PUSH = "DA-TA_PU-SH"
-"""The event type of a request that carries events of many devices."""
 
 PUSH_ITEMS_LIMIT = 4_096
 
@@ -169,15 +166,17 @@ class RawEvents:
             if isinstance(item, NodeError):
                 collected.settle(at, [_failure(item)])
                 continue
+            publisher = publishers[item.device_id]
             event = (
                 item.event_type,
-                publishers[item.device_id].publisher_id,
+                publisher.publisher_id,
                 f"{event_id}.{at}",
                 item.payload.encode(),
                 clock.now_ms(),
             )
             settle = partial(self._pushed, collected, at, project.project_id, item.event_type)
             try:
+                require_type(publisher, item.event_type)
                 link.submit(event, settle, resend=resend)
             except NodeError as error:
                 collected.settle(at, [_failure(error)])

@@ -15,6 +15,9 @@ from fieldbrook.gateway.auth import token_of
 from fieldbrook.gateway.message import EVENT_ID_LIMIT
 from fieldbrook.model import DEFAULT_EVENT_TYPE
 
+DATA_PUSH = "DA-TA_PU-SH"
+"""The event type of a request that carries events of many devices."""
+
 _INT64 = 1 << 63
 
 

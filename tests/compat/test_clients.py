@@ -231,22 +231,19 @@ def test_esp32_firmware_over_mqtt(world: World) -> None:
     inner = b"\x08\x01\x10\x02\x1a\x05hello\x22\x40" + bytes(64) + b"\x2a\x41\x04" + bytes(64)
     body = protobuf(world.token, inner, "DEFAULT", pub_id="ESP32", event_id="ESP32")
     assert len(world.token) <= 159
-    publish(world, PROJECT, "-m", body)
+    publish(world, PROJECT, body)
     until(lambda: world.last == inner, "the message is handled")
 
 
 # ---------------------------------------------------------------- run as processes
 
 
-def publish(world: World, topic: str, *message: str | bytes, stdin: bytes = b"") -> None:
-    """Run mosquitto_pub; bytes go to it over its standard input."""
-    program = require_tool("mosquitto_pub")
-    if len(message) == 2 and isinstance(message[1], bytes):
-        message, stdin = ("-s",), message[1]
-    port = str(world.node.mqtt_port)
+def publish(world: World, topic: str, message: bytes) -> None:
+    """Run mosquitto_pub; it takes the message from its standard input."""
+    program, port = require_tool("mosquitto_pub"), str(world.node.mqtt_port)
     done = subprocess.run(
-        [program, "-h", "127.0.0.1", "-p", port, "-t", topic, *message],
-        input=stdin,
+        [program, "-h", "127.0.0.1", "-p", port, "-t", topic, "-s"],
+        input=message,
         capture_output=True,
         timeout=20,
         check=False,
@@ -305,9 +302,9 @@ def test_mosquitto_pub_sends_every_form(world: World) -> None:
         "header": {"event_type": "MINT", "pub_id": "my_publisher_id", "token": world.token},
         "payload": base64.b64encode(b"json by mqtt").decode(),
     }
-    publish(world, PROJECT, "-m", json.dumps(message))
+    publish(world, PROJECT, json.dumps(message).encode())
     until(lambda: world.last == b"json by mqtt", "the JSON message is handled")
-    publish(world, PROJECT, "-m", protobuf(world.token, b"protobuf by mqtt"))
+    publish(world, PROJECT, protobuf(world.token, b"protobuf by mqtt"))
     until(lambda: world.last == b"protobuf by mqtt", "the protobuf message is handled")
-    publish(world, f"{PROJECT}/push/{world.token}/ECHO", "-m", "raw by mqtt")
+    publish(world, f"{PROJECT}/push/{world.token}/ECHO", b"raw by mqtt")
     until(lambda: world.last == b"raw by mqtt", "the raw message is handled")

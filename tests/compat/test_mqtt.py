@@ -173,7 +173,7 @@ def test_a_channel_that_is_not_the_tokens_is_said_in_the_acknowledgement(world: 
 BAD = {
     "neither JSON nor protobuf": ("{project}", b"hello", "neither a JSON message nor"),
     "cut protobuf": ("{project}", VECTOR[:20], "neither a JSON message nor"),
-    "protobuf with a foreign token": ("{project}", VECTOR, "InvalidToken"),
+    "protobuf with a foreign token": ("{project}", VECTOR, "InvalidAccessKey"),
     "protobuf without a token": ("{project}", protobuf("", b"x"), "token is empty"),
     "JSON without a header": ("{project}", b'{"payload":""}', "header"),
     "too few levels": ("{project}/push/{token}", b"x", "the topic must be"),

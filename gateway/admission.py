@@ -7,11 +7,9 @@ import hmac
 from typing import NamedTuple
 
 from fieldbrook import access_keys, clock, tokens
+from fieldbrook.access_keys import Group, Permission
 from fieldbrook.errors import (
-    AccountNotFoundError,
-    DisabledAccountError,
     EventTypeNotAllowedError,
-    InvalidAuthAccountIDError,
     InvalidAuthPublisherIDError,
     InvalidAuthValueError,
     InvalidEventChannelError,
@@ -22,13 +20,12 @@ from fieldbrook.errors import (
     PublisherNotFoundError,
     PublisherTokenError,
 )
+from fieldbrook.gateway.auth import account_of_key, key_of
 from fieldbrook.gateway.channel import project_name as name_of_channel
 from fieldbrook.gateway.request import DATA_PUSH
 from fieldbrook.model import (
     ADMIN,
     ANONYMOUS,
-    ENABLED,
-    IDENTITY_ACCOUNT,
     IDENTITY_PUBLISHER,
     AccessKey,
     Project,
@@ -37,6 +34,7 @@ from fieldbrook.model import (
 from fieldbrook.storage.registry import RegistryReader
 
 _REMEMBERED = 200_000
+OPERATION = "HandleEvent"
 
 
 class Admitted(NamedTuple):
@@ -164,12 +162,8 @@ class Admission:
 
     def _access_key(self, token: str) -> AccessKey:
         """The record of an access key that is good for sending events."""
-        parsed = access_keys.parse(token)
-        found = self._reader.access_key_with_digest(parsed.digest)
-        key = access_keys.require_valid(found, parsed, clock.now_ms())
-        access_keys.require_permission(
-            key, access_keys.Group.EVENT, access_keys.Permission.READ_WRITE, "HandleEvent"
-        )
+        key = key_of(self._reader, token, clock.now_ms())
+        access_keys.require_permission(key, Group.EVENT, Permission.READ_WRITE, OPERATION)
         return key
 
     def _by_nothing(self, channel: str) -> tuple[Admitted, bool]:
@@ -186,13 +180,12 @@ class Admission:
         except NodeError:  # there is no such project, or whoever asks next is told why
             return False
 
-    def admit_owner(self, channel: str, token: str) -> Project:
+    def admit_owner(self, channel: str, token: str) -> tuple[Project, AccessKey]:
         """The project of a channel, for its owner or an administrator with an access key.
 
         Raises:
             InvalidTokenError: no token.
-            InvalidAuthValueError: a token of another kind than an access key.
-            InvalidAuthAccountIDError: a publisher's access key.
+            InvalidAuthValueError: a token of another kind than an account's access key.
             InvalidAccessKeyError, AccessKeyNotFoundError, AccessKeyExpiredError,
             AccessKeyPermissionDeniedError: an access key that is not good for events.
             AccountNotFoundError, DisabledAccountError: its account is gone, or disabled.
@@ -206,19 +199,13 @@ class Admission:
         if not access_keys.is_access_key(token):
             raise InvalidAuthValueError(reason=f"{DATA_PUSH} needs an account's access key")
         if self._reader.publisher_with_token(token) is not None:
-            raise InvalidAuthAccountIDError(reason="the access key is a publisher's")
-        key = self._access_key(token)
-        if key.identity_type != IDENTITY_ACCOUNT:
-            raise InvalidAuthAccountIDError(reason=f"access key {key.name} is a publisher's")
-        account = self._reader.account(key.identity_id)
-        if account is None:
-            raise AccountNotFoundError(account=key.identity_id)
-        if account.state != ENABLED:
-            raise DisabledAccountError(account=account.account_id)
+            raise InvalidAuthValueError(reason="this access key is a publisher's")
+        key = key_of(self._reader, token, clock.now_ms())
+        account = account_of_key(self._reader, key, Group.EVENT, Permission.READ_WRITE, OPERATION)
         project = self.project(channel)
         if project.account_id != account.account_id and account.role != ADMIN:
             raise NoProjectPermissionError(name=channel)
-        return project
+        return project, key
 
     def publisher(self, project_id: int, key: str) -> Publisher | None:
         """The publisher of a project with exactly this key, for the owner of the project."""

@@ -24,6 +24,7 @@ from fieldbrook.errors import (
 )
 from fieldbrook.gateway.admission import Admission, Admitted, require_type
 from fieldbrook.gateway.handlers import HandlerNames
+from fieldbrook.gateway.key_use import KeyUse
 from fieldbrook.gateway.link import LinkTable, Outcome
 from fieldbrook.gateway.message import MISSING, lower_keys
 from fieldbrook.gateway.replies import Answer, EventReply, to_json
@@ -55,6 +56,7 @@ class RawEvents:
         self._links = links
         self._names = names
         self._registry = registry
+        self._key_use = KeyUse(registry)
         self._refuse = refuse
         self._new_id = new_id
         self._limit = body_limit_bytes
@@ -139,7 +141,8 @@ class RawEvents:
     def _push(
         self, channel: str, body: bytes, answer: Answer, meta: Meta, event_id: str, resend: bool
     ) -> None:
-        project = self._admission.admit_owner(channel, meta.token)
+        project, key = self._admission.admit_owner(channel, meta.token)
+        self._key_use.note(key, clock.now_ms())
         check_meta(meta)
         items = read_items(body)
         task = asyncio.get_running_loop().create_task(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.gateway.mqtt import Address, ack_topic, read_topic
+from fieldbrook.gateway.mqtt import Ingress, ack_topic, read_topic
 from fieldbrook.gateway.protobuf import decode_event
 from fieldbrook.gateway.request import Meta
 from tests.compat.clients import BARE, OTHER, PROJECT, WALLET, World, protobuf
@@ -228,24 +228,24 @@ def test_the_worked_bytes_decode() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "address"),
+    ("topic", "ingress"),
     [
-        ("room", Address("room", None)),
-        (f"{WALLET}_room", Address(f"{WALLET}_room", None)),
-        ("room/push/tok/T", Address("room", Meta("T", "", "", "tok"))),
-        ("room/push/Bearer tok/T", Address("room", Meta("T", "", "", "tok"))),
-        ("room/push//", Address("room", Meta("", "", "", ""))),
-        ("room/push/tok/T/ts=5&id=e=1", Address("room", Meta("T", "e=1", "5", "tok"))),
-        ("room/push/tok/T/id=e", Address("room", Meta("T", "e", "", "tok"))),
-        ("room/push/tok/T/", Address("room", Meta("T", "", "", "tok"))),
+        ("room", Ingress("room", None)),
+        (f"{WALLET}_room", Ingress(f"{WALLET}_room", None)),
+        ("room/push/tok/T", Ingress("room", Meta("T", "", "", "tok"))),
+        ("room/push/Bearer tok/T", Ingress("room", Meta("T", "", "", "tok"))),
+        ("room/push//", Ingress("room", Meta("", "", "", ""))),
+        ("room/push/tok/T/ts=5&id=e=1", Ingress("room", Meta("T", "e=1", "5", "tok"))),
+        ("room/push/tok/T/id=e", Ingress("room", Meta("T", "e", "", "tok"))),
+        ("room/push/tok/T/", Ingress("room", Meta("T", "", "", "tok"))),
         ("room/push/tok", None),
         ("room/push/tok/T/ts=1/x", None),
         ("room/pull/tok/T", None),
         ("room/", None),
     ],
 )
-def test_a_topic_says_the_channel_and_the_meta_data(topic: str, address: Address | None) -> None:
-    assert read_topic(topic) == address
+def test_a_topic_says_the_channel_and_the_meta_data(topic: str, ingress: Ingress | None) -> None:
+    assert read_topic(topic) == ingress
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ be run, and built from their sources where not; real clients are run as processe
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -308,3 +310,129 @@ def test_mosquitto_pub_sends_every_form(world: World) -> None:
     until(lambda: world.last == b"protobuf by mqtt", "the protobuf message is handled")
     publish(world, f"{PROJECT}/push/{world.token}/ECHO", b"raw by mqtt")
     until(lambda: world.last == b"raw by mqtt", "the raw message is handled")
+
+
+# ---------------------------------------------------------------- on behalf of devices
+
+
+@pytest.fixture(scope="module")
+def key(world: World) -> str:
+    return world.access_key("gateway")
+
+
+def pushed(answer: Any) -> None:
+    assert answer.status == 201
+    (item,) = answer.json
+    assert (item["index"], item["results"][0]["code"]) == (0, 0)
+
+
+def test_the_javascript_client(world: World, key: str) -> None:
+    body = (
+        b'[{"device_id":"device_001","event_type":"DEFAULT",'
+        b'"payload":"{\\"temperature\\":25}","timestamp":1795233228152}]'
+    )
+    answer = world.send(
+        f"""POST {PREFIX}/event/{CHANNEL}?eventType=DA-TA_PU-SH&timestamp=1795233228152 HTTP/1.1
+        Accept: application/json, text/plain, */*
+        Content-Type: application/json
+        Authorization: Bearer {key}
+        User-Agent: axios/1.21.1
+        Accept-Encoding: gzip, compress, deflate, br
+        Host: 127.0.0.1:18990
+        Connection: keep-alive""",
+        body,
+    )
+    pushed(answer)
+    assert world.last == b'{"temperature":25}'
+
+
+@pytest.mark.parametrize("agent", ["python-requests/2.34.2", "Go-http-client/1.1"])
+def test_the_python_client_and_the_go_client(agent: str, world: World, key: str) -> None:
+    """Seconds as time stamps, `application/octet-stream`."""
+    body = (
+        b'[{"device_id": "device_id", "event_type": "DEFAULT", "payload": "%b", '
+        b'"timestamp": 1795233228}]' % agent.encode()
+    )
+    answer = world.send(
+        f"""POST {PREFIX}/event/{CHANNEL}?eventType=DA-TA_PU-SH&timestamp=1795233228 HTTP/1.1
+        Host: 127.0.0.1:18990
+        User-Agent: {agent}
+        Accept-Encoding: gzip, deflate
+        Accept: */*
+        Connection: keep-alive
+        Authorization: Bearer {key}
+        Content-Type: application/octet-stream""",
+        body,
+    )
+    pushed(answer)
+    assert world.last == agent.encode()
+
+
+def test_the_http_simulator(world: World, key: str) -> None:
+    """A signed reading of a device that is named by the hash of its public key."""
+    device = "0x" + hashlib.sha3_256(b"public key").hexdigest()
+    reading = {"data": {"temperature": 1}, "public_key": "04ab", "deviceId": device}
+    payload = json.dumps(reading | {"signature": "3045"}, separators=(",", ":"))
+    now = int(time.time() * 1000)
+    item = {"device_id": device, "event_type": "DEFAULT", "payload": payload, "timestamp": now}
+    answer = world.send(
+        f"""POST {PREFIX}/event/{PROJECT}?eventType=DA-TA_PU-SH&timestamp={now} HTTP/1.1
+        Accept: application/json, text/plain, */*
+        Content-Type: application/json
+        Authorization: Bearer {key}
+        User-Agent: axios/1.21.1
+        Host: 127.0.0.1:18990
+        Connection: keep-alive""",
+        json.dumps([item]).encode(),
+    )
+    pushed(answer)
+    assert world.last == payload.encode()
+
+
+JS = Path(__file__).parent / "js"
+
+
+def npm_installed() -> None:
+    """Install the client as its lock file says; it stays in `node_modules`."""
+    npm, installed = require_tool("npm"), JS / "node_modules" / ".package-lock.json"
+    lock = JS / "package-lock.json"
+    if installed.exists() and installed.stat().st_mtime >= lock.stat().st_mtime:
+        return
+    options = ["--silent", "--ignore-scripts", "--no-audit", "--no-fund"]
+    done = subprocess.run(
+        [npm, "ci", *options], cwd=JS, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def javascript(url: str, key: str) -> list[Any]:
+    """Run the real client; what each of its calls got."""
+    npm_installed()
+    done = subprocess.run(
+        [require_tool("node"), "publish.js", url, key],
+        cwd=JS,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_the_real_javascript_client_publishes_one_event_and_many(world: World, key: str) -> None:
+    before = world.count()
+    url = f"http://127.0.0.1:{world.node.http_port}{PREFIX}/event/{CHANNEL}"
+    single, many = javascript(url, key)
+    assert single["status"] == 201
+    assert single["data"][0]["results"][0]["handler"] == "echo"
+    assert world.last == b'{"temperature":25}'
+    assert [answer["status"] for answer in many] == [201] * 3
+    assert sorted(answer["items"] for answer in many) == [50, 100, 100]
+    assert world.count() == before + 250
+
+
+def test_the_real_javascript_client_is_told_what_is_wrong(world: World) -> None:
+    url = f"http://127.0.0.1:{world.node.http_port}{PREFIX}/event/{CHANNEL}"
+    (refused,) = javascript(url, "w3b_MV8xNzAwMDAwMDAwX0FBQUFBQUFBQUFBQQ")
+    assert (refused["status"], refused["data"]["key"]) == (404, "AccessKeyNotFound")

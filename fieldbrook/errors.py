@@ -674,6 +674,15 @@ class StoreError(NodeError):
     template = "{reason}"
 
 
+class DatabaseConfigError(NodeError):
+    """A project's database configuration cannot be read, or not be applied to what is there."""
+
+    key = "ConfigInitFailed"
+    number = 5
+    msg = "Config Init Failed"
+    template = "database configuration: {reason}"
+
+
 class UploadFileFailedError(NodeError):
     key = "UploadFileFailed"
     number = 3
@@ -696,6 +705,14 @@ class SettingsError(NodeError):
     key = "InvalidSettings"
     msg = "invalid settings"
     template = "{reason}"
+
+
+class StatementError(Exception):
+    """An applet's SQL statement that was not carried out; the text says why.
+
+    The applet's own affair, told to it as a code and to its log: not a failure of the
+    node, which is why it stands outside the tree.
+    """
 
 
 def _tree(cls: type[NodeError]) -> list[type[NodeError]]:

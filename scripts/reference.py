@@ -30,6 +30,8 @@ _HOST_FUNCTIONS = {
     "ws_get_db": "(key, key len, &ptr, &len): a value of the applet's key-value store",
     "ws_set_db": "(key, key len, value, value len): stores a value, committed with the event",
     "ws_get_env": "(key, key len, &ptr, &len): a variable of the project",
+    "ws_set_sql_db": "(JSON, JSON len): carries a statement out on the project's database",
+    "ws_get_sql_db": "(JSON, JSON len, &ptr, &len): the same, and gives its rows as JSON",
     "ws_send_mqtt_msg": "(topic, topic len, ptr, len): publishes after the commit, QoS 1; not to "
     "a topic where a project takes events",
     "ws_send_mqtt": "the same under its older name",

@@ -68,10 +68,12 @@ class DeadLetters:
     def __len__(self) -> int:
         return len(self._sizes)
 
-    def put(self, txn: Transaction, letters: Iterable[DeadLetter], gone: Iterable[int]) -> _Change:
+    def put(
+        self, txn: Transaction, letters: Iterable[DeadLetter], gone: Iterable[int]
+    ) -> LettersChange:
         """Write letters and remove others in a batch's transaction; `settle` takes the
         result after it."""
-        change = _Change({}, [number for number in gone if number in self._sizes])
+        change = LettersChange({}, [number for number in gone if number in self._sizes])
         for number, letter in enumerate(letters, self._next):
             data = _encode(letter)
             txn.put(_key(number), data, db=self._database, append=True)
@@ -87,7 +89,7 @@ class DeadLetters:
             txn.delete(_key(number), db=self._database)
         return change
 
-    def settle(self, change: _Change) -> None:
+    def settle(self, change: LettersChange) -> None:
         """The transaction of this change is on disk."""
         for number in change.removed:
             self._bytes -= self._sizes.pop(number, 0)
@@ -101,7 +103,7 @@ class DeadLetters:
         return None if data is None else _decode(data)
 
 
-class _Change(NamedTuple):
+class LettersChange(NamedTuple):
     added: dict[int, int]
     removed: list[int]
 

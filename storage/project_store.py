@@ -3,25 +3,29 @@
 The project's actor is the only writer; gateways read beside it. One batch of events is
 one transaction, synced to disk before any of its events is answered. Log rows ride along
 with the next such transaction, or go in one of their own soon after: losing the last of
-them in a power cut breaks no promise, syncing for each would cost every event.
+them in a power cut breaks no promise, syncing for each would cost every event. Where the
+project's SQL database has a part in the batch, the two are made one in three steps: see
+`ProjectStore.commit`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import lmdb
 import msgspec
 
 from fieldbrook.errors import StoreError
-from fieldbrook.storage import kv
+from fieldbrook.storage import kv, sql
+from fieldbrook.storage.codec import decode_record, encode_record
 from fieldbrook.storage.dead_letters import DATABASE as DEAD_LETTERS
 from fieldbrook.storage.dead_letters import (
     DeadLetter,
     DeadLetters,
+    LettersChange,
     NumberedLetter,
     read_letter,
     read_letters,
@@ -29,6 +33,7 @@ from fieldbrook.storage.dead_letters import (
 from fieldbrook.storage.environment import open_environment, reader_check, store_errors
 from fieldbrook.storage.history import (
     GATHERED_EVENTS,
+    Chunk,
     EventRecord,
     Remembered,
     chunk_of,
@@ -46,7 +51,9 @@ METRIC_ROWS_LIMIT = 100_000
 _LOG_FLUSH_S = 0.2
 _LOG_PENDING_LIMIT = 4_096
 
-_KV, _LOGS, _METRICS = b"kv", b"applet_log", b"metrics"
+_KV, _LOGS, _METRICS, _STAGE = b"kv", b"applet_log", b"metrics", b"stage"
+_STAGE_CELL = b"stage"
+_GROWTH_BYTES = 1 << 20
 
 
 class LogRow(msgspec.Struct, array_like=True, frozen=True):
@@ -74,6 +81,41 @@ class MetricRow(msgspec.Struct, array_like=True, frozen=True):
 NumberedRow = Numbered[LogRow]
 
 
+class Batch(msgspec.Struct, array_like=True, frozen=True):
+    """All that a batch leaves here. Staged, it waits for its SQL part to be committed
+    under `number`, which is above 0."""
+
+    number: int
+    pairs: list[tuple[bytes, bytes]]
+    sent: list[OutboxEntry]
+    measured: list[MetricRow]
+    failed: list[DeadLetter]
+    resolved: list[int]
+    chunks: list[Chunk]
+    rows: list[LogRow]
+
+
+class SqlPart(Protocol):
+    """What takes part in a commit: `storage.sql.SqlDatabase`."""
+
+    @property
+    def wrote(self) -> bool:
+        """Whether there is anything to commit."""
+        ...
+
+    def number(self) -> int:
+        """The number of the last batch it has committed."""
+        ...
+
+    def commit(self, number: int) -> None:
+        """Commit under a number; after a failure `number()` says whether it is."""
+        ...
+
+    def rollback(self) -> None:
+        """Drop the batch's writes."""
+        ...
+
+
 def store_path(projects_dir: Path, project_id: int) -> Path:
     """The folder of a project's store."""
     return projects_dir / str(project_id)
@@ -87,11 +129,26 @@ class ProjectStore:
     Reads see the overlay first, then the last commit.
     """
 
-    def __init__(self, path: Path, map_size: int) -> None:
+    def __init__(
+        self, path: Path, map_size: int, committed: Callable[[], int] | None = None
+    ) -> None:
+        """Open the store, and finish or drop the batch that a crash left staged.
+
+        Args:
+            path: the folder.
+            map_size: bytes it may grow to.
+            committed: the number of the last batch the SQL database has committed; by
+                default that of the file in the folder.
+
+        Raises:
+            StoreError: one of the two cannot be opened.
+        """
+        self._committed = committed or (lambda: sql.committed_number(path / sql.FILE))
         self._environment = open_environment(path, map_size=map_size)
         reader_check(self._environment)  # an earlier writer or a gateway may have been killed
         with store_errors():
             self._kv = self._environment.open_db(_KV)
+            self._stage = self._environment.open_db(_STAGE)
             self._logs = RowTable(self._environment, _LOGS, LogRow, LOG_ROWS_LIMIT, create=True)
             self._metrics = RowTable(
                 self._environment, _METRICS, MetricRow, METRIC_ROWS_LIMIT, create=True
@@ -108,12 +165,20 @@ class ProjectStore:
         self._handled: list[Remembered] = []
         self._rows: list[LogRow] = []
         self._rows_since = 0.0
+        self._staged = True  # there may be a stage to settle
+        try:
+            self._settle()
+        except BaseException:
+            self._environment.close()
+            raise
 
     def read(self, stored_key: bytes) -> bytes | None:
         """The value of a stored key (`kv.stored_key`) as the current batch sees it."""
         value = self.overlay.get(stored_key)
         if value is not None:
             return value
+        if self._staged:
+            self._settle()
         with store_errors():
             if self._reading is None:
                 self._reading = self._environment.begin(db=self._kv)
@@ -136,26 +201,90 @@ class ProjectStore:
         with store_errors(), self._environment.begin() as txn:
             return self._dead.get(txn, number)
 
-    def commit(self) -> None:
+    def commit(self, part: SqlPart | None = None) -> None:
         """Put all that the batch left and the waiting log rows on disk, all or nothing.
 
         Without effects nothing needs to be durable: log rows then wait until enough of
         them, or enough time, has gathered.
 
+        With a `part` that wrote, its next number n makes the two stores one. The batch is
+        staged here under n and synced; the part commits together with n, which is when
+        the batch has happened; the stage is applied and removed, in one transaction. A
+        stage that is found later, after a crash or a failure in between, is applied when
+        the part's number has reached n and dropped when it has not. Nothing else is read
+        or written before that is settled.
+
         Raises:
             StoreError: the map or the disk is full, or the disk failed. The effects are
-                dropped: none of the batch happened.
+                dropped: none of the batch happened. Only where the failure was that of
+                the part's commit, or came after it, the batch may have happened; both
+                stores then agree on it.
         """
         self._end_snapshot()
-        effects = self.overlay or self.sent or self.measured or self.failed or self.resolved
-        if effects or self._rows_due():
-            self._write()
+        try:
+            if self._staged:
+                self._settle()
+            if part is not None and part.wrote:
+                self._commit_both(part)
+            elif self._has_effects() or self._rows_due():
+                self._write()
+        except BaseException:
+            self._take()
+            raise
+        finally:
+            if part is not None:
+                part.rollback()
+
+    def _commit_both(self, part: SqlPart) -> None:
+        number = part.number() + 1
+        if self._has_effects() or self._rows_due():
+            self._put_stage(self._take(number))
+        part.commit(number)
+        if self._staged:
+            self._settle(lambda: number)
+
+    def _put_stage(self, batch: Batch) -> None:
+        if batch.sent:
+            self.outbox.announce()
+        self._staged = True  # even a commit that fails may have reached the disk
+        with store_errors(), self._environment.begin(write=True) as txn:
+            txn.put(_STAGE_CELL, encode_record(batch), db=self._stage)
+
+    def _settle(self, committed: Callable[[], int] | None = None) -> None:
+        """Apply a stage whose number the SQL database has committed; drop another."""
+        with store_errors(), self._environment.begin(db=self._stage) as txn:
+            data = txn.get(_STAGE_CELL)
+        if data is None:
+            self._staged = False
+            return
+        batch = decode_record(data, Batch)
+        with store_errors():
+            if (committed or self._committed)() < batch.number:
+                with self._environment.begin(write=True) as txn:
+                    txn.delete(_STAGE_CELL, db=self._stage)
+            else:
+                self._apply_at_any_size(batch, len(data))
+        self._staged = False
+
+    def _apply_at_any_size(self, batch: Batch, size: int) -> None:
+        """It has happened: a limit of size is no reason to stop half-way."""
+        try:
+            self._apply(batch)
+        except lmdb.MapFullError:
+            limit = self._environment.info()["map_size"]
+            self._environment.set_mapsize(limit + 2 * size + _GROWTH_BYTES)
+            self._apply(batch)
 
     def flush_logs(self) -> None:
         """Write waiting log rows and event records if their time has come; a full store only
         costs them."""
         if self._rows_due():
+            if self._staged:
+                self._settle()
             self._write()
+
+    def _has_effects(self) -> bool:
+        return bool(self.overlay or self.sent or self.measured or self.failed or self.resolved)
 
     def _rows_due(self) -> bool:
         return bool(self._rows or self._handled) and (
@@ -164,33 +293,50 @@ class ProjectStore:
             or time.monotonic() - self._rows_since >= _LOG_FLUSH_S
         )
 
+    def _take(self, number: int = 0) -> Batch:
+        """All that waits; nothing waits any more."""
+        chunks = [chunk_of(self._handled)] if self._handled else []
+        batch = Batch(
+            number,
+            list(self.overlay.items()),
+            self.sent,
+            self.measured,
+            self.failed,
+            self.resolved,
+            chunks,
+            self._rows,
+        )
+        self.overlay, self.sent, self.measured = {}, [], []
+        self.failed, self.resolved, self._handled, self._rows = [], [], [], []
+        return batch
+
     def _write(self) -> None:
-        overlay, self.overlay = self.overlay, {}
-        sent, self.sent = self.sent, []
-        measured, self.measured = self.measured, []
-        rows, self._rows = self._rows, []
-        failed, self.failed = self.failed, []
-        resolved, self.resolved = self.resolved, []
-        handled, self._handled = self._handled, []
-        chunks = [chunk_of(handled)] if handled else []
-        sizes: dict[int, int] = {}
-        if sent:
+        with store_errors():
+            self._apply(self._take())
+
+    def _apply(self, batch: Batch) -> None:
+        if batch.sent:
             self.outbox.announce()
-        with store_errors(), self._environment.begin(write=True) as txn:
-            for key, value in overlay.items():
-                txn.put(key, value, db=self._kv)
-            if sent:
-                sizes = self.outbox.add(txn, sent)
-            if measured:
-                self._metrics.append(txn, measured)
-            dead = self._dead.put(txn, failed, resolved)
-            self._history.append(txn, chunks)
-            self._logs.append(txn, rows)
+        with self._environment.begin(write=True) as txn:
+            sizes, dead = self._put(txn, batch)
+            if batch.number:
+                txn.delete(_STAGE_CELL, db=self._stage)
         self._dead.settle(dead)
-        self._history.written(len(chunks))
-        self._logs.written(len(rows))
-        self._metrics.written(len(measured))
+        self._history.written(len(batch.chunks))
+        self._logs.written(len(batch.rows))
+        self._metrics.written(len(batch.measured))
         self.outbox.added(sizes)
+
+    def _put(self, txn: Transaction, batch: Batch) -> tuple[dict[int, int], LettersChange]:
+        for key, value in batch.pairs:
+            txn.put(key, value, db=self._kv)
+        sizes = self.outbox.add(txn, batch.sent) if batch.sent else {}
+        if batch.measured:
+            self._metrics.append(txn, batch.measured)
+        dead = self._dead.put(txn, batch.failed, batch.resolved)
+        self._history.append(txn, batch.chunks)
+        self._logs.append(txn, batch.rows)
+        return sizes, dead
 
     def close(self) -> None:
         """Write what waits and close. The effects of an unfinished batch are dropped."""

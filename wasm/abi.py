@@ -71,6 +71,8 @@ WS_GET_EVENT_TYPE = Signature("env", "ws_get_event_type", "iii", "i", COPY_TO_GU
 WS_GET_DB = Signature("env", "ws_get_db", "iiii", "i", RESOURCE_NOT_FOUND)
 WS_SET_DB = Signature("env", "ws_set_db", "iiii", "i", RESOURCE_NOT_FOUND)
 WS_GET_ENV = Signature("env", "ws_get_env", "iiii", "i", COPY_TO_GUEST_FAILED)
+WS_SET_SQL_DB = Signature("env", "ws_set_sql_db", "ii", "i", RESOURCE_NOT_FOUND)
+WS_GET_SQL_DB = Signature("env", "ws_get_sql_db", "iiii", "i", RESOURCE_NOT_FOUND)
 WS_SEND_MQTT_MSG = Signature("env", "ws_send_mqtt_msg", "iiii", "i", FAILED)
 WS_SEND_MQTT = Signature("env", "ws_send_mqtt", "iiii", "i", FAILED)  # its older name
 WS_GET_MQTT_MSG = Signature("env", "ws_get_mqtt_msg", "iiiii", "i", COPY_TO_GUEST_FAILED)
@@ -100,6 +102,8 @@ SIGNATURES: tuple[Signature, ...] = (
     WS_GET_DB,
     WS_SET_DB,
     WS_GET_ENV,
+    WS_SET_SQL_DB,
+    WS_GET_SQL_DB,
     WS_SEND_MQTT_MSG,
     WS_SEND_MQTT,
     WS_GET_MQTT_MSG,

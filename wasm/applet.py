@@ -24,6 +24,8 @@ __all__ = ["AppletHost", "Host", "load_host"]
 
 log = logging.getLogger(__name__)
 
+_SQL = (abi.WS_SET_SQL_DB, abi.WS_GET_SQL_DB)
+
 
 class AppletHost:
     """One applet, linked to its host functions; an instance of its own for every run."""
@@ -48,7 +50,10 @@ class AppletHost:
         self._guest = RawGuest(engine, module, report, limits)
         self._make_batch = partial(BatchGuest, engine, module, report, limits)
         self._batch: BatchGuest | None = None
-        self._batches = abi.ALLOC in {export.name for export in module.exports}
+        imports = {(item.module, item.name) for item in module.imports}
+        self._batches = abi.ALLOC in {export.name for export in module.exports} and not any(
+            (signature.module, signature.name) in imports for signature in _SQL
+        )
 
     @property
     def handlers(self) -> tuple[str, ...]:

@@ -69,6 +69,26 @@ class EffectRefusedError(Exception):
 _NOWHERE = Surroundings()
 
 
+class SqlSession(Protocol):
+    """The project's database, as one run may use it.
+
+    Both take the request as the applet sent it and the moment, on the monotonic clock in
+    seconds, when the run's time is over.
+
+    Raises:
+        StatementError: the applet's statement was not carried out, for the reason given.
+        NodeError: the node cannot carry out any; ends the run, as `Run.read` does.
+    """
+
+    def query(self, request: bytes, ends_at: float) -> bytes:
+        """Carry a statement out and give its rows as JSON; no row is no bytes."""
+        ...
+
+    def execute(self, request: bytes, ends_at: float) -> None:
+        """Carry a statement out."""
+        ...
+
+
 class Run:
     """What a handler is given and what it leaves behind. Used for one run, then read.
 
@@ -76,7 +96,8 @@ class Run:
     and comes out of `Host.run`. `writes` is the overlay: the handler sees its own writes
     first. `effects` leave the node once the writes are on disk. `logs` holds (level,
     source, text); it stays whatever becomes of the run, while `writes` and `effects` count
-    only when the run did not fail.
+    only when the run did not fail. `sql` is None in a project without a database; whoever
+    gives one keeps or undoes what the run did there.
     """
 
     __slots__ = (
@@ -86,6 +107,7 @@ class Run:
         "logs",
         "payload",
         "read",
+        "sql",
         "surroundings",
         "writes",
     )
@@ -97,12 +119,14 @@ class Run:
         env: Mapping[str, str] | None = None,
         read: Callable[[bytes], bytes | None] = _nothing,
         surroundings: Surroundings = _NOWHERE,
+        sql: SqlSession | None = None,
     ) -> None:
         self.payload = payload
         self.event_type = event_type
         self.env: Mapping[str, str] = {} if env is None else env
         self.read = read
         self.surroundings = surroundings
+        self.sql = sql
         self.writes: dict[bytes, bytes] = {}
         self.effects: list[Effect] = []
         self.logs: list[tuple[int, str, str]] = []
@@ -139,6 +163,9 @@ class Host(Protocol):
 
         For applets that allow it: an event may find what earlier ones left in the
         instance. Each has budgets of its own and sees what earlier ones wrote.
+
+        An applet that uses SQL is not run so: its statements cost more than an instance,
+        and each of its runs is undone by itself.
 
         Returns:
             Codes and empty texts of the first runs. The next one, if any, left no trace

@@ -11,13 +11,26 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fieldbrook.wasm.abi import Signature
-from fieldbrook.wasm.host import api, assemblyscript, chain, data, env, kv, log, metrics, mqtt, wasi
+from fieldbrook.wasm.host import (
+    api,
+    assemblyscript,
+    chain,
+    data,
+    env,
+    kv,
+    log,
+    metrics,
+    mqtt,
+    sql,
+    wasi,
+)
 from fieldbrook.wasm.host.guest import Functions, Guest
 
 GROUPS: tuple[Callable[[Guest], Functions], ...] = (
     data.functions,
     kv.functions,
     env.functions,
+    sql.functions,
     log.functions,
     mqtt.functions,
     api.functions,

@@ -1,0 +1,714 @@
+"""The SQL database of one project: what `ws_set_sql_db` and `ws_get_sql_db` work on.
+
+A file of SQLite in the project's folder, opened by the first statement. Applets reach the
+rows of the configured tables and nothing else: one statement a call, no schema changes, no
+transactions of their own, within limits of time and size.
+
+The events of a batch share one transaction; each has a savepoint, so that one that fails
+takes only its own writes along. `commit(number)` puts the number of the batch into the
+database together with its rows. The project's store uses it to make two stores commit as
+one (`ProjectStore.commit`): it stages its own part under that number first, and after a
+crash the stage counts exactly when the number in here has reached it.
+
+SQLite gives up the whole transaction when it interrupts a write, finds no space, or is
+told `OR ROLLBACK`. The other events of the batch have no part in that: their writes are
+carried out again, with the same clock and the same random numbers, and so with the same
+result.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fieldbrook.errors import DatabaseConfigError, StatementError, StoreError
+from fieldbrook.storage.sql_schema import (
+    DECIMAL_COLLATION,
+    PRIVATE_PREFIX,
+    RESERVED,
+    Found,
+    Schema,
+    parse_schema,
+    plan,
+    quoted,
+)
+from fieldbrook.storage.sql_text import (
+    Moment,
+    Statement,
+    Value,
+    encode_rows,
+    join_rows,
+    parse_request,
+    stored_time,
+    translate,
+)
+
+FILE = "sql.db"
+
+_STATE = f"{PRIVATE_PREFIX}state"
+_EVENT = f"{PRIVATE_PREFIX}event"
+# Prepared statements are kept by text, and those of the node were prepared without a guard.
+_APPLETS = "/*applet*/ "
+
+_BUSY_S = 1.0
+_PROGRESS_STEPS = 1_000  # of SQLite's machine: some ten microseconds
+_STATEMENTS_LIMIT = 256
+_ROOM_BYTES = 1 << 20  # less than this on the disk, and it is the disk that is full
+
+_VALUE_LIMIT = 1 << 20
+_LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: _VALUE_LIMIT,
+    sqlite3.SQLITE_LIMIT_COLUMN: 500,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 200,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 100,
+    sqlite3.SQLITE_LIMIT_VDBE_OP: 100_000,
+    sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 100,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    # A pattern is matched in one step, out of reach of the time limit.
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 256,
+    sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 1_000,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 10,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+
+_ON_TABLES = frozenset(
+    {sqlite3.SQLITE_READ, sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
+)
+_HARMLESS = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE})
+_TABLE_FUNCTIONS = frozenset({"json_each", "json_tree"})
+# Whatever another version of SQLite adds stays out until it is known to be harmless and,
+# with the same clock and random numbers, to say the same thing twice.
+_FUNCTION_NAMES = """abs changes char coalesce concat concat_ws format glob hex ifnull iif if instr
+    last_insert_rowid length like likelihood likely lower ltrim max min nullif octet_length
+    printf quote random randomblob replace round rtrim sign soundex substr substring trim
+    typeof unhex unicode unistr unistr_quote unlikely upper zeroblob
+    avg count group_concat string_agg sum total median percentile percentile_cont
+    percentile_disc
+    row_number rank dense_rank percent_rank cume_dist ntile lag lead first_value last_value
+    nth_value
+    acos acosh asin asinh atan atan2 atanh ceil ceiling cos cosh degrees exp floor ln log
+    log10 log2 mod pi pow power radians sin sinh sqrt tan tanh trunc
+    json jsonb json_array jsonb_array json_array_length json_error_position json_extract
+    jsonb_extract json_insert jsonb_insert json_object jsonb_object json_patch jsonb_patch
+    json_pretty json_remove jsonb_remove json_replace jsonb_replace json_set jsonb_set
+    json_type json_valid json_quote json_group_array jsonb_group_array json_group_object
+    jsonb_group_object -> ->>
+    current_timestamp current_date current_time now date time datetime julianday unixepoch
+    strftime"""
+_FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
+_CLOCKS = ("date", "time", "datetime", "julianday", "unixepoch", "strftime")
+
+_FAULTS_OF_THE_NODE = frozenset(
+    {
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_PROTOCOL,
+    }
+)
+
+_STORED_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+
+
+@dataclass(frozen=True, slots=True)
+class SqlLimits:
+    """What one statement, one event and one database may use.
+
+    `statement_ms` covers a statement and the reading of its rows; `event_bytes` counts the
+    texts and parameters of the writes of one event.
+    """
+
+    statement_ms: int = 1_000
+    request_bytes: int = 1 << 20
+    rows: int = 10_000
+    result_bytes: int = 4 << 20
+    event_bytes: int = 8 << 20
+    database_bytes: int = 256 << 20
+
+
+class _Write(NamedTuple):
+    """A statement that changed rows, as it can be carried out again."""
+
+    text: str
+    values: list[Value]
+    seed: int
+    changed: int
+
+
+def committed_number(path: Path) -> int:
+    """The number of the last batch committed to the database at `path`; 0 without one.
+
+    Raises:
+        StoreError: the file is no database, or cannot be read.
+    """
+    if not path.exists():
+        return 0
+    try:
+        connection = sqlite3.connect(
+            f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=_BUSY_S
+        )
+        try:
+            tables = "SELECT 1 FROM sqlite_master WHERE name = ?"
+            if connection.execute(tables, (_STATE,)).fetchone() is None:
+                return 0
+            return _number(connection)
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise StoreError(reason=f"{path}: {error}") from error
+
+
+def _number(connection: sqlite3.Connection) -> int:
+    row = connection.execute(f"SELECT number FROM {_STATE}").fetchone()  # noqa: S608
+    return int(row[0]) if row else 0
+
+
+class SqlDatabase:
+    """A project's database, owned by its data thread. The same methods make a session for
+    a run: `Run.sql` is this object.
+
+    Order of calls: `begin_event`, any `query` and `execute`, then `keep_event` or
+    `undo_event`, for each run; then `commit` or `rollback` for the batch. The first
+    statement of a batch opens the transaction, the first of an event its savepoint: a run
+    without SQL costs nothing.
+    """
+
+    def __init__(
+        self, path: Path, config: Mapping[str, Any], limits: SqlLimits | None = None
+    ) -> None:
+        """Nothing is opened or read yet.
+
+        Args:
+            path: the file, `<project's folder>/sql.db`.
+            config: the value of PROJECT_DATABASE or PROJECT_SCHEMA.
+            limits: see there.
+        """
+        self._path = path
+        self._config = config
+        self._limits = limits or SqlLimits()
+        self._connection: sqlite3.Connection | None = None
+        self._schema = Schema((), frozenset())
+        self._tables: frozenset[str] = frozenset()
+        self._useless = ""  # why the configuration cannot be applied
+        self._lost = False  # writes of the batch are gone and did not come back
+        self._statements: dict[str, Statement] = {}
+        self._journal: list[_Write] = []
+        self._kept = 0  # entries of the journal that are of events already kept
+        self._in_event = False
+        self._marked = False  # the event has its savepoint
+        self._event_bytes = 0
+        self._guarded = False
+        self._denied = ""
+        self._ends_at = math.inf
+        self._now = ""
+        self._seed = 0
+        self._random: random.Random | None = None
+        self._clock: sqlite3.Connection | None = None
+
+    # ------------------------------------------------------------ batches and events
+
+    @property
+    def wrote(self) -> bool:
+        """Whether the batch has writes to commit, those of the event under way included."""
+        return bool(self._journal) or self._lost
+
+    def begin_event(self) -> None:
+        """A run begins."""
+        if self._in_event:
+            raise RuntimeError("an event is under way already")
+        self._in_event = True
+        self._event_bytes = 0
+
+    def keep_event(self) -> None:
+        """The run went well: its writes are part of the batch."""
+        if self._marked and not self._lost:
+            self._plain(f"RELEASE {_EVENT}")
+        self._kept = len(self._journal)
+        self._in_event = self._marked = False
+
+    def undo_event(self) -> None:
+        """The run failed: its writes are gone."""
+        if self._marked and not self._lost:
+            self._plain(f"ROLLBACK TO {_EVENT}")
+            self._plain(f"RELEASE {_EVENT}")
+        del self._journal[self._kept :]
+        self._in_event = self._marked = False
+
+    def commit(self, number: int) -> None:
+        """Commit the batch and its number, which must be above `number()`, as one.
+
+        Raises:
+            StoreError: it is not known to be committed. The database is closed; whether it
+                was is what `number()` says then.
+        """
+        lost = self._lost
+        connection = self._connection
+        if lost or connection is None or not connection.in_transaction:
+            self.rollback()
+            raise StoreError(reason=f"{self._path}: the batch's SQL writes were lost")
+        try:
+            changed = connection.execute(
+                f"UPDATE {_STATE} SET number = ? WHERE number < ?",  # noqa: S608
+                (number, number),
+            ).rowcount
+            if changed != 1:
+                raise StoreError(reason=f"{self._path}: batch {number} is committed already")
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self.close()
+            raise StoreError(reason=f"{self._path}: {error}") from error
+        except StoreError:
+            self.rollback()
+            raise
+        self._forget_batch()
+
+    def rollback(self) -> None:
+        """Drop what the batch wrote, and end its view of the database."""
+        connection = self._connection
+        self._forget_batch()
+        if connection is not None and connection.in_transaction:
+            try:
+                connection.execute("ROLLBACK")
+            except sqlite3.Error:
+                self.close()  # closing rolls back as well
+
+    def number(self) -> int:
+        """The number of the last committed batch, 0 before the first.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+        if self._connection is None:
+            return committed_number(self._path)
+        try:
+            return _number(self._connection)
+        except sqlite3.Error as error:
+            raise StoreError(reason=f"{self._path}: {error}") from error
+
+    def close(self) -> None:
+        """Close the database; an open batch is rolled back. It opens again when needed."""
+        connection, self._connection = self._connection, None
+        clock, self._clock = self._clock, None
+        self._forget_batch()
+        for opened in (connection, clock):
+            if opened is not None:
+                opened.close()
+
+    def _forget_batch(self) -> None:
+        self._journal = []
+        self._kept = 0
+        self._in_event = self._marked = self._lost = False
+
+    # ------------------------------------------------------------ statements
+
+    def query(self, request: bytes, ends_at: float = math.inf) -> bytes:
+        """Carry out a statement and give its rows.
+
+        Args:
+            request: see `sql_text.parse_request`.
+            ends_at: when the run's own time is over, on the monotonic clock in seconds.
+
+        Returns:
+            Nothing for no row, a JSON object for one, an array of objects for several.
+
+        Raises:
+            StatementError: the statement was not carried out; none of it happened.
+            StoreError: the node cannot carry out statements: disk, file, lock.
+        """
+        return self._perform(request, ends_at, wanted=True)
+
+    def execute(self, request: bytes, ends_at: float = math.inf) -> None:
+        """Carry out a statement whose rows nobody wants. See `query`."""
+        self._perform(request, ends_at, wanted=False)
+
+    def _perform(self, request: bytes, ends_at: float, *, wanted: bool) -> bytes:
+        if not self._in_event:
+            raise RuntimeError("no event is under way")
+        size, limit = len(request), self._limits.request_bytes
+        if size > limit:
+            raise StatementError(f"the request has {size} bytes, the limit is {limit}")
+        text, params = parse_request(request)
+        connection = self._opened()
+        statement = self._translated(text)
+        values = statement.arrange(params)
+        self._mark(connection)
+        seed = random.getrandbits(64)
+        self._ends_at = min(ends_at, time.monotonic() + self._limits.statement_ms / 1000)
+        before = connection.total_changes
+        own = _APPLETS + statement.text
+        try:
+            result, changed = self._carry_out(connection, own, values, seed, wanted=wanted)
+            if changed:
+                self._keep_write(size, _Write(own, values, seed, changed))
+        except StatementError:
+            # The rows were too many, say, but what was changed on the way has happened.
+            if connection.total_changes != before:
+                self._again(connection)
+            raise
+        except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
+            failure = self._failure(error)
+            if not connection.in_transaction:
+                self._again(connection)
+            raise failure from error
+        finally:
+            self._ends_at = math.inf
+        return result
+
+    def _translated(self, text: str) -> Statement:
+        statement = self._statements.get(text)
+        if statement is None:
+            if len(self._statements) >= _STATEMENTS_LIMIT:
+                self._statements.clear()
+            statement = self._statements[text] = translate(text, self._schema.names)
+        return statement
+
+    def _carry_out(
+        self,
+        connection: sqlite3.Connection,
+        text: str,
+        values: list[Value],
+        seed: int,
+        *,
+        wanted: bool,
+    ) -> tuple[bytes, int]:
+        """The result, and how many rows were changed."""
+        self._seed, self._random = seed, None
+        self._denied, self._guarded = "", True
+        before = connection.total_changes
+        try:
+            cursor = connection.execute(text, values)
+            try:
+                result = self._result(cursor) if wanted else b""
+                changed = connection.total_changes - before
+                if changed:
+                    for _ in cursor:  # a change that returns rows ends with the last of them
+                        pass
+                return result, changed
+            finally:
+                cursor.close()
+        finally:
+            self._guarded = False
+
+    def _result(self, cursor: sqlite3.Cursor) -> bytes:
+        if cursor.description is None:
+            return b""
+        rows: list[str] = []
+        left = self._limits.result_bytes
+        names = [column[0] for column in cursor.description]
+        for row in encode_rows(names, cursor):
+            rows.append(row)
+            left -= len(row)
+            if left < 0:
+                raise StatementError(f"the result has more than {self._limits.result_bytes} bytes")
+            if len(rows) > self._limits.rows:
+                raise StatementError(f"the result has more than {self._limits.rows} rows")
+        return join_rows(rows)
+
+    def _keep_write(self, size: int, write: _Write) -> None:
+        self._event_bytes += size
+        if self._event_bytes > self._limits.event_bytes:
+            raise StatementError(
+                f"the event's writes have more than {self._limits.event_bytes} bytes"
+            )
+        self._journal.append(write)
+
+    def _failure(self, error: Exception) -> Exception:
+        """Whose failure it is, in words."""
+        number = getattr(error, "sqlite_errorcode", None)
+        code = 0 if number is None else number & 0xFF
+        if code in _FAULTS_OF_THE_NODE:
+            return StoreError(reason=f"{self._path}: {error}")
+        if code == sqlite3.SQLITE_INTERRUPT:
+            return StatementError("the statement's time is over")
+        if code == sqlite3.SQLITE_FULL:
+            space = os.statvfs(self._path.parent)
+            if space.f_bavail * space.f_frsize < _ROOM_BYTES:
+                return StoreError(reason=f"{self._path}: the disk is full")
+            limit = self._limits.database_bytes
+            return StatementError(f"the database has reached its limit of {limit} bytes")
+        if code == sqlite3.SQLITE_AUTH and self._denied:
+            return StatementError(f"not for applets: {self._denied}")
+        return StatementError(str(error))
+
+    # ------------------------------------------------------------ the transaction
+
+    def _mark(self, connection: sqlite3.Connection) -> None:
+        """Open the batch's transaction and the event's savepoint, unless they are."""
+        if self._lost:
+            raise StoreError(reason=f"{self._path}: the batch's SQL writes were lost")
+        if not connection.in_transaction:
+            self._now = stored_time(datetime.now(UTC))
+            self._plain("BEGIN IMMEDIATE")
+        if not self._marked:
+            self._plain(f"SAVEPOINT {_EVENT}")
+            self._marked = True
+
+    def _plain(self, statement: str) -> None:
+        """A statement of the node's own."""
+        assert self._connection is not None
+        try:
+            self._connection.execute(statement)
+        except sqlite3.Error as error:
+            self._lost = bool(self._journal)
+            raise StoreError(reason=f"{self._path}: {error}") from error
+
+    def _again(self, connection: sqlite3.Connection) -> None:
+        """Start the transaction anew with the writes so far.
+
+        Raises:
+            StoreError: they did not come out as before; the batch cannot be committed.
+        """
+        self._lost = True  # until it is done
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            connection.execute("BEGIN IMMEDIATE")
+            for place, write in enumerate(self._journal):
+                if place == self._kept:
+                    connection.execute(f"SAVEPOINT {_EVENT}")
+                text, values, seed, before = write
+                _, changed = self._carry_out(connection, text, values, seed, wanted=False)
+                if changed != before:
+                    raise StoreError(reason=f"{self._path}: a write came out otherwise")
+            if self._kept == len(self._journal):
+                connection.execute(f"SAVEPOINT {_EVENT}")
+        except sqlite3.Error as error:
+            raise StoreError(reason=f"{self._path}: {error}") from error
+        self._lost = False
+
+    # ------------------------------------------------------------ what SQLite calls
+
+    def _guard(
+        self, action: int, first: str | None, second: str | None, place: str | None, _by: str | None
+    ) -> int:
+        """Whether a statement may do this; asked when it is prepared."""
+        if not self._guarded or action in _HARMLESS:
+            return sqlite3.SQLITE_OK
+        if action in _ON_TABLES:
+            name = (first or "").lower()
+            if place in ("main", None) and name in self._tables:
+                return sqlite3.SQLITE_OK
+            if action == sqlite3.SQLITE_READ and name in _TABLE_FUNCTIONS:
+                return sqlite3.SQLITE_OK
+            if (second, place) == ("", None) and not name.startswith(RESERVED):
+                # How many rows, not which: of a table, or of a query that has this name.
+                return sqlite3.SQLITE_OK
+            self._denied = f"table {first}"
+        elif action == sqlite3.SQLITE_FUNCTION:
+            if (second or "").lower() in _FUNCTIONS:
+                return sqlite3.SQLITE_OK
+            self._denied = f"function {second}"
+        else:
+            self._denied = " ".join(part for part in ("statement", first, second) if part)
+        return sqlite3.SQLITE_DENY
+
+    def _overdue(self) -> bool:
+        return time.monotonic() > self._ends_at
+
+    def _generator(self) -> random.Random:
+        if self._random is None:
+            self._random = random.Random(self._seed)  # noqa: S311 - it must repeat itself
+        return self._random
+
+    def _random_integer(self) -> int:
+        return self._generator().getrandbits(64) - (1 << 63)
+
+    def _random_bytes(self, size: Any) -> bytes:
+        wanted = size if isinstance(size, int) else 1
+        if wanted > _VALUE_LIMIT:
+            raise ValueError(wanted)
+        return self._generator().randbytes(max(wanted, 1))
+
+    def _timed(self, function: str) -> Callable[..., Value]:
+        """A date function that takes `now` from the batch, as PostgreSQL's transactions do."""
+        place = 1 if function == "strftime" else 0
+
+        def call(*given: Value) -> Value:
+            arguments = list(given)
+            if len(arguments) == place:
+                arguments.append(self._now)
+            elif len(arguments) > place:
+                moment = arguments[place]
+                if isinstance(moment, str) and moment.strip().lower() == "now":
+                    arguments[place] = self._now
+            if self._clock is None:
+                self._clock = sqlite3.connect(":memory:", check_same_thread=False)
+            marks = ",".join("?" * len(arguments))
+            row = self._clock.execute(f"SELECT {function}({marks})", arguments).fetchone()
+            value: Value = row[0]
+            return value
+
+        return call
+
+    # ------------------------------------------------------------ opening
+
+    def open(self) -> None:
+        """Open the database and give it the configured tables, before any statement asks.
+
+        Raises:
+            DatabaseConfigError: the configuration is no good, or needs what adding tables,
+                columns and indexes cannot do; the reason names it.
+            StoreError: the file is no database, or cannot be written.
+        """
+        if self._connection is not None:
+            return
+        self._schema = parse_schema(self._config)
+        connection: sqlite3.Connection | None = None
+        try:
+            connection = self._connect()
+            self._migrate(connection)
+            self._tables = frozenset(
+                name for name in _found(connection) if not name.startswith(PRIVATE_PREFIX)
+            )
+            connection.set_authorizer(self._guard)
+            connection.set_progress_handler(self._overdue, _PROGRESS_STEPS)
+            for limit, value in _LIMITS.items():
+                connection.setlimit(limit, value)
+        except (sqlite3.Error, OSError) as error:
+            if connection is not None:
+                connection.close()
+            raise StoreError(reason=f"{self._path}: {error}") from error
+        except DatabaseConfigError:
+            if connection is not None:
+                connection.close()
+            raise
+        self._connection = connection
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            if self._useless:
+                raise StatementError(self._useless)
+            try:
+                self.open()
+            except DatabaseConfigError as error:
+                self._useless = str(error)
+                raise StatementError(self._useless) from error
+        assert self._connection is not None
+        return self._connection
+
+    def _connect(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        connection = sqlite3.connect(
+            self._path,
+            timeout=_BUSY_S,
+            isolation_level=None,
+            detect_types=sqlite3.PARSE_DECLTYPES,
+            check_same_thread=False,
+        )
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA trusted_schema = OFF")
+            page = int(connection.execute("PRAGMA page_size").fetchone()[0])
+            pages = max(self._limits.database_bytes // page, 16)
+            connection.execute(f"PRAGMA max_page_count = {pages}")
+            connection.text_factory = _text
+            connection.create_collation(DECIMAL_COLLATION, _compare_decimals)
+            self._replace_functions(connection)
+            # A table that is a function comes into being when it is first named.
+            for name in _TABLE_FUNCTIONS:
+                connection.execute(f"SELECT 1 FROM {name}('[]')").fetchall()  # noqa: S608
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _replace_functions(self, connection: sqlite3.Connection) -> None:
+        """Give the clock and the dice to the journal's hands."""
+        define = connection.create_function
+        define("random", 0, self._random_integer)
+        define("randomblob", 1, self._random_bytes)
+        define("now", 0, lambda: self._now, deterministic=True)
+        define("current_timestamp", 0, lambda: self._now, deterministic=True)
+        define("current_date", 0, lambda: self._now[:10], deterministic=True)
+        define("current_time", 0, lambda: self._now[11:19], deterministic=True)
+        for name in _CLOCKS:
+            define(name, -1, self._timed(name), deterministic=True)
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # The check keeps it to one row.
+            connection.execute(
+                f"CREATE TABLE IF NOT EXISTS {_STATE} "
+                "(id INTEGER PRIMARY KEY CHECK (id = 0), number INTEGER NOT NULL)"
+            )
+            connection.execute(f"INSERT OR IGNORE INTO {_STATE} VALUES (0, 0)")  # noqa: S608
+            indexes = _names(connection, "index")
+            for what, statement in plan(self._schema, _found(connection), indexes):
+                try:
+                    connection.execute(statement)
+                except sqlite3.Error as error:
+                    if isinstance(self._failure(error), StoreError):
+                        raise
+                    raise DatabaseConfigError(reason=f"{what}: {error}") from error
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+def _names(connection: sqlite3.Connection, kind: str) -> list[str]:
+    rows: Iterable[tuple[str]] = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = ? AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
+        (kind,),
+    )
+    return [name for (name,) in rows]
+
+
+def _found(connection: sqlite3.Connection) -> dict[str, list[Found]]:
+    """The columns of each table, by its name in lower case."""
+    return {
+        name.lower(): [
+            Found(*row[1:]) for row in connection.execute(f"PRAGMA table_info({quoted(name)})")
+        ]
+        for name in _names(connection, "table")
+    }
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _compare_decimals(first: str, second: str) -> int:
+    try:
+        a, b = Decimal(first), Decimal(second)
+        return (a > b) - (a < b)
+    except InvalidOperation:
+        return (first > second) - (first < second)
+
+
+def _boolean(raw: bytes) -> object:
+    return {b"0": False, b"1": True}.get(raw, _text(raw))
+
+
+def _moment(raw: bytes) -> object:
+    """What was stored: the number of a time, or a time."""
+    if _STORED_TIME.fullmatch(raw):
+        return Moment(raw.decode())
+    try:
+        return int(raw)
+    except ValueError:
+        return _text(raw)
+
+
+# By the first word of a column's declared type; the module keeps them for the process.
+sqlite3.register_converter("BOOLEAN", _boolean)
+sqlite3.register_converter("TIMESTAMPTZ", _moment)

@@ -1,0 +1,56 @@
+"""Statements to the project's SQL database."""
+
+from __future__ import annotations
+
+import time
+
+from fieldbrook.errors import StatementError
+from fieldbrook.wasm import abi
+from fieldbrook.wasm.host.guest import Functions, Guest, GuestError
+from fieldbrook.wasm.run import SqlSession
+
+
+def functions(guest: Guest) -> Functions:
+    """`ws_set_sql_db`, `ws_get_sql_db`."""
+    read, give = guest.read, guest.give
+
+    def ws_set_sql_db(request_at: int, size: int) -> int:
+        sql = _session(guest)
+        request = read(request_at, size)
+        try:
+            sql.execute(request, guest.ends_at)
+        except StatementError as error:
+            raise _refused(guest, error) from error
+        _check_time(guest)
+        return abi.OK
+
+    def ws_get_sql_db(request_at: int, size: int, pointer_at: int, size_at: int) -> int:
+        sql = _session(guest)
+        request = read(request_at, size)
+        try:
+            rows = sql.query(request, guest.ends_at)
+        except StatementError as error:
+            raise _refused(guest, error) from error
+        _check_time(guest)
+        give(rows, pointer_at, size_at)
+        return abi.OK
+
+    return {abi.WS_SET_SQL_DB: ws_set_sql_db, abi.WS_GET_SQL_DB: ws_get_sql_db}
+
+
+def _session(guest: Guest) -> SqlSession:
+    sql = guest.run.sql
+    if sql is None:
+        raise GuestError("the project has no database", abi.NO_DATABASE)
+    return sql
+
+
+def _refused(guest: Guest, error: StatementError) -> GuestError:
+    _check_time(guest)
+    return GuestError(str(error), abi.FAILED)
+
+
+def _check_time(guest: Guest) -> None:
+    """A statement is out of reach of the run's deadline while it is carried out."""
+    if time.monotonic() > guest.ends_at:
+        guest.end_deadline()

@@ -66,6 +66,7 @@ _STATEMENTS_LIMIT = 256
 _ROOM_BYTES = 1 << 20  # less than this on the disk, and it is the disk that is full
 
 _VALUE_LIMIT = 1 << 20
+_TRIMMED_LIMIT = 256  # characters
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: _VALUE_LIMIT,
     sqlite3.SQLITE_LIMIT_COLUMN: 500,
@@ -130,7 +131,7 @@ class SqlLimits:
     """What one statement, one event and one database may use.
 
     `statement_ms` covers a statement and the reading of its rows; `event_bytes` counts the
-    texts and parameters of the writes of one event.
+    requests of the writes of one event.
     """
 
     statement_ms: int = 1_000
@@ -211,7 +212,7 @@ class SqlDatabase:
         self._kept = 0  # entries of the journal that are of events already kept
         self._in_event = False
         self._marked = False  # the event has its savepoint
-        self._event_bytes = 0
+        self._event_bytes = self._batch_bytes = 0
         self._guarded = False
         self._denied = ""
         self._ends_at = math.inf
@@ -226,6 +227,11 @@ class SqlDatabase:
     def wrote(self) -> bool:
         """Whether the batch has writes to commit, those of the event under way included."""
         return bool(self._journal) or self._lost
+
+    @property
+    def written_bytes(self) -> int:
+        """The size of the batch's writes, as requests; they are held until the commit."""
+        return self._batch_bytes
 
     def begin_event(self) -> None:
         """A run begins."""
@@ -311,7 +317,7 @@ class SqlDatabase:
 
     def _forget_batch(self) -> None:
         self._journal = []
-        self._kept = 0
+        self._kept = self._batch_bytes = 0
         self._in_event = self._marked = self._lost = False
 
     # ------------------------------------------------------------ statements
@@ -425,6 +431,7 @@ class SqlDatabase:
             raise StatementError(
                 f"the event's writes have more than {self._limits.event_bytes} bytes"
             )
+        self._batch_bytes += size
         self._journal.append(write)
 
     def _failure(self, error: Exception) -> Exception:
@@ -638,6 +645,11 @@ class SqlDatabase:
         define("current_timestamp", 0, lambda: self._now, deterministic=True)
         define("current_date", 0, lambda: self._now[:10], deterministic=True)
         define("current_time", 0, lambda: self._now[11:19], deterministic=True)
+        # SQLite's own take seconds over the longest values, in one step that nothing ends.
+        define("instr", 2, _instr, deterministic=True)
+        define("replace", 3, _replace, deterministic=True)
+        for name, strip in (("trim", str.strip), ("ltrim", str.lstrip), ("rtrim", str.rstrip)):
+            define(name, -1, _trimming(strip), deterministic=True)
         for name in _CLOCKS:
             define(name, -1, self._timed(name), deterministic=True)
 
@@ -663,6 +675,41 @@ class SqlDatabase:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+
+
+def _as_text(value: Value) -> str:
+    return _text(value) if isinstance(value, bytes) else str(value)
+
+
+def _instr(whole: Value, part: Value) -> int | None:
+    if whole is None or part is None:
+        return None
+    if isinstance(whole, bytes) and isinstance(part, bytes):
+        return whole.find(part) + 1
+    return _as_text(whole).find(_as_text(part)) + 1
+
+
+def _replace(whole: Value, old: Value, new: Value) -> str | None:
+    if whole is None or old is None or new is None:
+        return None
+    text, before, after = _as_text(whole), _as_text(old), _as_text(new)
+    if not before:
+        return text
+    if len(text) + text.count(before) * (len(after) - len(before)) > _VALUE_LIMIT:
+        raise ValueError("string or blob too big")
+    return text.replace(before, after)
+
+
+def _trimming(strip: Callable[[str, str], str]) -> Callable[..., str | None]:
+    def call(whole: Value, characters: Value = " ") -> str | None:
+        if whole is None or characters is None:
+            return None
+        given = _as_text(characters)
+        if len(given) > _TRIMMED_LIMIT:
+            raise ValueError("too many characters to trim")
+        return strip(_as_text(whole), given) if given else _as_text(whole)
+
+    return call
 
 
 def _names(connection: sqlite3.Connection, kind: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import time
@@ -438,6 +439,58 @@ def test_a_value_that_is_too_long_is_refused(db: SqlDatabase, statement: str) ->
         db.query(request(statement))
 
 
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("instr('grün', 'n')", 4),
+        ("instr(x'0102', x'02')", 2),
+        ("instr('a', 'b')", 0),
+        ("instr(NULL, 'b')", None),
+        ("instr(12.5, 5)", 4),
+        ("replace('banana', 'an', 'AN')", "bANANa"),
+        ("replace('a', '', 'b')", "a"),
+        ("replace('a', NULL, 'b')", None),
+        ("trim('  a ')", "a"),
+        ("trim('xay', 'xy')", "a"),
+        ("ltrim('xax', 'x')", "ax"),
+        ("rtrim('xax', 'x')", "xa"),
+        ("trim('a', '')", "a"),
+        ("trim(NULL)", None),
+        ("upper(substr('abc', 2)) || length('xy')", "BC2"),
+        ("date('2024-02-29', '+1 year')", "2025-03-01"),
+        ("strftime('%Y', '2024-02-29T10:00:00.000000Z')", "2024"),
+    ],
+)
+def test_a_function_gives_what_it_gives_in_sqlite(
+    db: SqlDatabase, expression: str, value: object
+) -> None:
+    assert ask(db, f"SELECT {expression} v") == {"v": value}
+    plain = sqlite3.connect(":memory:")
+    assert plain.execute(f"SELECT {expression}").fetchone() == (value,)
+    plain.close()
+
+
+_LONG, _HALF = "hex(zeroblob(400000))", "hex(zeroblob(200000)) || 'x'"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f"instr({_LONG}, {_HALF})",
+        f"replace({_LONG}, {_HALF}, '')",
+        f"replace({_LONG}, '0', {_HALF})",
+        f"trim({_LONG}, {_HALF})",
+        f"{_LONG} LIKE '%0%0%0%0%0%0%0%0%1'",
+        f"{_LONG} GLOB '*0*0*0*0*0*0*0*0*1'",
+    ],
+)
+def test_no_function_works_beyond_its_time_on_long_values(db: SqlDatabase, expression: str) -> None:
+    start = time.process_time()
+    with contextlib.suppress(StatementError):
+        ask(db, f"SELECT length({expression}) v")
+    assert time.process_time() - start < 2
+
+
 # ---------------------------------------------------------------- transactions
 
 
@@ -584,3 +637,49 @@ def test_a_configuration_that_cannot_be_applied_is_told_to_the_applet(tmp_path: 
     with pytest.raises(DatabaseConfigError, match="table t, column a"):
         db.open()
     db.close()
+
+
+_RESTARTS = (  # whatever makes SQLite give up a transaction, and what does not
+    "INSERT OR ROLLBACK INTO t_reading (f_device) VALUES (?)",
+    "INSERT OR FAIL INTO t_reading (f_device) VALUES (?)",
+    "INSERT OR REPLACE INTO t_reading (f_device) VALUES (?)",
+    "INSERT INTO t_reading (f_device) VALUES (?)",
+    "UPDATE OR ROLLBACK t_reading SET f_device = ?",
+    "DELETE FROM t_reading WHERE f_device < ?",
+)
+_writes = st.lists(st.tuples(st.sampled_from(_RESTARTS), st.sampled_from("abcde")), max_size=5)
+
+
+@given(st.lists(st.tuples(_writes, st.booleans()), max_size=6))
+def test_what_is_kept_is_what_the_kept_events_did_alone(
+    tmp_path_factory: pytest.TempPathFactory, events: list[tuple[list[tuple[str, str]], bool]]
+) -> None:
+    path = tmp_path_factory.mktemp("sql")
+    db = SqlDatabase(path / "sql.db", config(READINGS))
+    db.open()
+    plain = sqlite3.connect(":memory:", isolation_level=None)
+    plain.execute("CREATE TABLE t_reading (f_id INTEGER PRIMARY KEY, f_device TEXT UNIQUE)")
+    for writes, keep in events:
+        db.begin_event()
+        for statement, device in writes:
+            failed = [False, False]
+            try:
+                do(db, statement, {"string": device})
+            except StatementError:
+                failed[0] = True
+            if keep:
+                try:
+                    plain.execute(statement, (device,))
+                except sqlite3.IntegrityError:
+                    failed[1] = True
+                assert failed[0] == failed[1]
+        if keep:
+            db.keep_event()
+        else:
+            db.undo_event()
+    if db.wrote:
+        db.commit(1)
+    db.close()
+    kept = plain.execute("SELECT f_device FROM t_reading ORDER BY f_id").fetchall()
+    plain.close()
+    assert stored(path) == [row[0] for row in kept]

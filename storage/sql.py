@@ -242,18 +242,22 @@ class SqlDatabase:
 
     def keep_event(self) -> None:
         """The run went well: its writes are part of the batch."""
-        if self._marked and not self._lost:
-            self._plain(f"RELEASE {_EVENT}")
-        self._kept = len(self._journal)
-        self._in_event = self._marked = False
+        try:
+            if self._marked and not self._lost:
+                self._plain(f"RELEASE {_EVENT}")
+            self._kept = len(self._journal)
+        finally:
+            self._in_event = self._marked = False
 
     def undo_event(self) -> None:
         """The run failed: its writes are gone."""
-        if self._marked and not self._lost:
-            self._plain(f"ROLLBACK TO {_EVENT}")
-            self._plain(f"RELEASE {_EVENT}")
-        del self._journal[self._kept :]
-        self._in_event = self._marked = False
+        try:
+            if self._marked and not self._lost:
+                self._plain(f"ROLLBACK TO {_EVENT}")
+                self._plain(f"RELEASE {_EVENT}")
+        finally:
+            del self._journal[self._kept :]
+            self._in_event = self._marked = False
 
     def commit(self, number: int) -> None:
         """Commit the batch and its number, which must be above `number()`, as one.
@@ -481,6 +485,7 @@ class SqlDatabase:
             StoreError: they did not come out as before; the batch cannot be committed.
         """
         self._lost = True  # until it is done
+        self._ends_at = math.inf
         try:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

@@ -379,6 +379,21 @@ def test_a_statement_that_never_ends_is_stopped_and_earlier_writes_stay(tmp_path
     assert stored(tmp_path) == ["kept"]
 
 
+def test_long_writes_of_others_outlive_a_statement_that_never_ends(tmp_path: Path) -> None:
+    db = opened(tmp_path)
+    long = "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x LIMIT 20000)"
+    do(db, f"INSERT INTO t_reading (f_device) {long} SELECT n FROM x")
+    db.keep_event()
+    db.begin_event()
+    with pytest.raises(StatementError, match="time is over"):
+        db.execute(
+            request(f"INSERT INTO t_reading (f_device) {ENDLESS} SELECT -n FROM x"),
+            time.monotonic() + 0.05,
+        )
+    assert ask(db, "SELECT count(*) c FROM t_reading") == {"c": 20_000}
+    db.close()
+
+
 def test_a_statement_ends_with_the_time_of_its_run(db: SqlDatabase) -> None:
     with pytest.raises(StatementError, match="time is over"):
         db.query(request(f"{ENDLESS} SELECT count(*) FROM x"), time.monotonic() + 0.05)

@@ -14,7 +14,8 @@ import pytest
 
 from fieldbrook.errors import StoreError
 from fieldbrook.storage import project_store, sql
-from fieldbrook.storage.project_store import LogRow, ProjectStore
+from fieldbrook.storage.outbox import MQTT, OutboxEntry
+from fieldbrook.storage.project_store import LogRow, MetricRow, ProjectStore
 from fieldbrook.storage.sql import SqlDatabase
 
 ROOT = Path(__file__).parents[3]
@@ -40,7 +41,10 @@ class Project:
         self.store.overlay[KEY] = b"%d" % number
         if size > 1:
             self.store.overlay[b"big"] = bytes(size)
-        self.store.log(LogRow(0, 4, "wasmCode", 1, "a", "e", str(number)))
+        text = str(number)
+        self.store.sent.append(OutboxEntry(MQTT, "t", text.encode(), "e", "a", 1, 0))
+        self.store.measured.append(MetricRow(0, 1, "a", "e", text))
+        self.store.log(LogRow(0, 4, "wasmCode", 1, "a", "e", text))
         self.store.commit(self.sql)
 
     def numbers(self) -> tuple[int, int]:
@@ -52,7 +56,12 @@ class Project:
         text = row.decode().replace("null", "0")
         count, last = (int(part.split(":")[1].strip("}")) for part in text.split(","))
         assert count == last, "a batch is missing or there twice"
-        return int(self.store.read(KEY) or 0), last
+        key = int(self.store.read(KEY) or 0)
+        assert [int(entry.body) for _, entry in self.store.outbox.first(99)] == [*range(1, key + 1)]
+        with self.store._environment.begin() as txn:
+            measured = self.store._metrics.after(txn, 0, 99)
+        assert [int(row.value) for _, row in measured] == [*range(1, key + 1)]
+        return key, last
 
     def close(self) -> None:
         self.sql.close()

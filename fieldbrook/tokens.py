@@ -3,14 +3,15 @@
 Claims are upstream's (interface document, 4.2): `Payload` carries the decimal id, `iss`
 the issuer, `exp` Unix seconds where the token expires; a publisher's token also carries
 a random `jti`, so that a rotated token differs from the one before it.
+
+The library is imported at the first use: it brings the whole of `cryptography`, 22 MiB,
+and the processes of projects read no token.
 """
 
 from __future__ import annotations
 
 import secrets
 from typing import Any
-
-import jwt
 
 from fieldbrook.errors import InvalidTokenError
 
@@ -21,12 +22,16 @@ PUBLISHER_TOKEN_LIMIT = 159  # ESP32 firmware keeps the token in a 160-byte arra
 
 def issue_account_token(key: bytes, account_id: int, expires_at_s: int) -> str:
     """A token for the management routes; `expires_at_s` is Unix seconds."""
+    import jwt
+
     claims = {"Payload": str(account_id), "iss": ISSUER, "exp": expires_at_s}
     return jwt.encode(claims, key, ALGORITHM)
 
 
 def issue_publisher_token(key: bytes, publisher_id: int) -> str:
     """A token for a device: no expiry, at most 159 characters."""
+    import jwt
+
     claims = {"Payload": str(publisher_id), "iss": "fb", "jti": secrets.token_urlsafe(6)}
     return jwt.encode(claims, key, ALGORITHM)
 
@@ -40,6 +45,8 @@ def read_token(key: bytes, token: str, issuer: str = ISSUER) -> int:
     """
     if not token:
         raise InvalidTokenError(reason="token is empty")
+    import jwt
+
     try:
         claims: dict[str, Any] = jwt.decode(
             token, key, algorithms=[ALGORITHM], issuer=issuer, options={"require": ["iss"]}

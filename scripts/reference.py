@@ -51,6 +51,16 @@ _HOST_FUNCTIONS = {
     "trace": "(message, n, five numbers): AssemblyScript's; logged",
     "seed": "(): a number for AssemblyScript's Math.random",
     "poll_oneoff": "WASI's sleep, ended by the run's deadline",
+    "verify_secp256k1": "(digest, len, signature, len, key, len): 0 when the ECDSA signature of "
+    "the 32-byte digest is the key's",
+    "verify_p256": "the same on P-256",
+    "verify_ed25519": "(message, len, signature, len, key, len): the same for Ed25519, over the "
+    "message itself",
+    "recover_secp256k1": "(digest, len, signature, len, &ptr, &len): the 64-byte public key of a "
+    "65-byte signature",
+    "recover_address": "(digest, len, signature, len, &ptr, &len): its 20-byte Ethereum address",
+    "sha256": "(ptr, len, &ptr, &len): the 32-byte digest",
+    "keccak256": "(ptr, len, &ptr, &len): the 32-byte digest, Ethereum's (not SHA3-256)",
 }
 
 
@@ -208,6 +218,18 @@ def abi_page() -> str:
         "whatever the code, and dropped when it traps. Budgets per run: deadline, memory, host "
         "calls, log bytes and key-value bytes; one exceeded ends the run with a trap that names it.",
         table(("import", "signature", "bad pointer gives", "what"), rows),
+        "## Signatures of devices",
+        "`fieldbrook.verify_*` return 0 for a signature that is the key's, and for nothing else: 11 "
+        "it is not the key's, 12 it has no valid form, 13 the key has none or is no point of the "
+        "curve, 10 the digest is not 32 bytes. ECDSA takes a signature as 64 bytes (R, S, big-endian) "
+        "or, at any other length, as strict DER, and a key as 33, 65 or 64 bytes (compressed, "
+        "uncompressed, uncompressed without its 04). Ed25519 takes 64 and 32 bytes; a key that is no "
+        "point gives 11. For recovery a signature is R, S and V (0, 1, 27 or 28).",
+        "S of an ECDSA signature may lie in either half of its range, as devices make it. Whoever "
+        "sees a signature can make a second good one of the same message, so its bytes must not "
+        "serve as an identity or to recognise what was seen before: use a digest of the message. "
+        "Ed25519 has no such second signature. A signature proves who signed, not when: what must "
+        "count once needs a number or a time within the message.",
     )
 
 

@@ -20,6 +20,10 @@ ENV_KEY_NOT_FOUND = 8
 NO_DATABASE = 9
 ILLEGAL_PARAMETER = 10
 FAILED = -1
+# Ours, of module `fieldbrook`.
+SIGNATURE_INVALID = 11
+SIGNATURE_MALFORMED = 12
+KEY_MALFORMED = 13
 
 LOG_PANIC, LOG_FATAL, LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG, LOG_TRACE = range(7)
 LOG_UNKNOWN = 7  # whatever other number an applet sends
@@ -36,6 +40,7 @@ NOT_EXPORTED = "func not imported"  # the reason for a handler that is not there
 HANDLER_PARAMS, HANDLER_RESULT = "i", "i"
 MEMORY, ALLOC, INITIALIZE, START = "memory", "alloc", "_initialize", "_start"
 WASI_MODULE = "wasi_snapshot_preview1"
+OWN_MODULE = "fieldbrook"  # functions that no other host has
 
 
 def level_name(level: int) -> str:
@@ -92,6 +97,15 @@ TRACE = Signature("env", "trace", "iiddddd", "")
 SEED = Signature("env", "seed", "", "d")
 # Ours instead of the library's, which sleeps for as long as the guest likes.
 POLL_ONEOFF = Signature(WASI_MODULE, "poll_oneoff", "iiii", "i", 21)  # EFAULT
+VERIFY_SECP256K1 = Signature(OWN_MODULE, "verify_secp256k1", "iiiiii", "i", COPY_FROM_GUEST_FAILED)
+VERIFY_P256 = Signature(OWN_MODULE, "verify_p256", "iiiiii", "i", COPY_FROM_GUEST_FAILED)
+VERIFY_ED25519 = Signature(OWN_MODULE, "verify_ed25519", "iiiiii", "i", COPY_FROM_GUEST_FAILED)
+RECOVER_SECP256K1 = Signature(
+    OWN_MODULE, "recover_secp256k1", "iiiiii", "i", COPY_FROM_GUEST_FAILED
+)
+RECOVER_ADDRESS = Signature(OWN_MODULE, "recover_address", "iiiiii", "i", COPY_FROM_GUEST_FAILED)
+SHA256 = Signature(OWN_MODULE, "sha256", "iiii", "i", COPY_FROM_GUEST_FAILED)
+KECCAK256 = Signature(OWN_MODULE, "keccak256", "iiii", "i", COPY_FROM_GUEST_FAILED)
 
 # A name may stand here more than once: an older variant with another type.
 SIGNATURES: tuple[Signature, ...] = (
@@ -121,4 +135,11 @@ SIGNATURES: tuple[Signature, ...] = (
     TRACE,
     SEED,
     POLL_ONEOFF,
+    VERIFY_SECP256K1,
+    VERIFY_P256,
+    VERIFY_ED25519,
+    RECOVER_SECP256K1,
+    RECOVER_ADDRESS,
+    SHA256,
+    KECCAK256,
 )

@@ -220,7 +220,7 @@ def token_of(world: World, **claims: Any) -> str:
 def bad_events(world: World) -> dict[str, tuple[str, Any, int, str, str]]:
     """Case: project, body, status, error key, and what the answer must name."""
     good = world.event()
-    none = jwt.encode({"Payload": world.publisher["publisherID"], "iss": "fb"}, None, "none")
+    none = jwt.encode({"Payload": world.publisher["publisherID"], "iss": "fb"}, "", "none")
     return {
         "not JSON": ("NftMinter", b"hello", 400, "badRequest", "body is not JSON"),
         "empty": ("NftMinter", b"", 400, "badRequest", "body is not JSON"),

@@ -538,7 +538,7 @@ def test_connections_are_kept_for_the_next_request(node: Node, ada: User) -> Non
 
 def _token(key: bytes = KEY, algorithm: str = "HS256", **claims: Any) -> str:
     base = {"Payload": "5", "iss": tokens.ISSUER, "exp": now_ms() // 1000 + 60}
-    return jwt.encode({**base, **claims}, key or None, algorithm)
+    return jwt.encode({**base, **claims}, key or "", algorithm)
 
 
 BAD_TOKENS = {

@@ -15,6 +15,7 @@ from fieldbrook.wasm.host import (
     api,
     assemblyscript,
     chain,
+    crypto,
     data,
     env,
     kv,
@@ -38,6 +39,7 @@ GROUPS: tuple[Callable[[Guest], Functions], ...] = (
     metrics.functions,
     assemblyscript.functions,
     wasi.functions,
+    crypto.functions,
 )
 
 

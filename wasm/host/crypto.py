@@ -1,0 +1,54 @@
+"""Signatures of devices and digests, in a namespace of our own: see `wasm.crypto`.
+
+Verifying answers 0 for a signature that is good and another number for every other reason,
+as host functions do: code that only asks for zero is safe, whatever a device sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fieldbrook.wasm import abi, crypto
+from fieldbrook.wasm.host.guest import Functions, Guest
+
+
+def functions(guest: Guest) -> Functions:
+    """`verify_*`, `recover_*`, `sha256`, `keccak256` of module `fieldbrook`."""
+    read, give = guest.read, guest.give
+
+    def verifier(verify: Callable[[bytes, bytes, bytes], int]) -> Callable[..., int]:
+        def call(
+            data_at: int, data_size: int, sig_at: int, sig_size: int, key_at: int, key_size: int
+        ) -> int:
+            key = read(key_at, key_size)
+            return verify(read(data_at, data_size), read(sig_at, sig_size), key)
+
+        return call
+
+    def recoverer(recover: Callable[[bytes, bytes], tuple[int, bytes]]) -> Callable[..., int]:
+        def call(
+            digest_at: int, digest_size: int, sig_at: int, sig_size: int, ptr_at: int, size_at: int
+        ) -> int:
+            code, found = recover(read(digest_at, digest_size), read(sig_at, sig_size))
+            if code == abi.OK:
+                give(found, ptr_at, size_at)
+            return code
+
+        return call
+
+    def hasher(digest: Callable[[bytes], bytes]) -> Callable[..., int]:
+        def call(data_at: int, data_size: int, pointer_at: int, size_at: int) -> int:
+            give(digest(read(data_at, data_size)), pointer_at, size_at)
+            return abi.OK
+
+        return call
+
+    return {
+        abi.VERIFY_SECP256K1: verifier(crypto.verify_secp256k1),
+        abi.VERIFY_P256: verifier(crypto.verify_p256),
+        abi.VERIFY_ED25519: verifier(crypto.verify_ed25519),
+        abi.RECOVER_SECP256K1: recoverer(crypto.recover_secp256k1),
+        abi.RECOVER_ADDRESS: recoverer(crypto.recover_address),
+        abi.SHA256: hasher(crypto.sha256),
+        abi.KECCAK256: hasher(crypto.keccak256),
+    }

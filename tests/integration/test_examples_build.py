@@ -11,10 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fieldbrook.wasm import abi
 from fieldbrook.wasm.applet import AppletHost, load_host
 from fieldbrook.wasm.compile import compile_in_child
+from fieldbrook.wasm.crypto import keccak256
 from fieldbrook.wasm.engine import engine_tag, make_engine
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import check, compile_module, to_binary
@@ -24,7 +28,13 @@ from tests.integration.nodes import RunningNode
 from tests.tools import require_tool
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TOOLS = {"counter": (), "checksum": ("clang", "wasm-ld"), "thermostat": ("npm",)}
+TOOLS = {
+    "counter": (),
+    "checksum": ("clang", "wasm-ld"),
+    "thermostat": ("npm",),
+    "device-proof": ("clang", "wasm-ld"),
+}
+RUN_TOOLS = {"device-proof": ("openssl",)}
 LIMITS = Limits(deadline_ms=1500)
 
 
@@ -91,6 +101,11 @@ def checksum(module_of: Callable[[str], Path], tmp_path: Path) -> Iterator[Deplo
 
 
 @pytest.fixture
+def device_proof(module_of: Callable[[str], Path], tmp_path: Path) -> Iterator[Deployed]:
+    yield from deployed(module_of("device-proof"), tmp_path)
+
+
+@pytest.fixture
 def thermostat(module_of: Callable[[str], Path], tmp_path: Path) -> Iterator[Deployed]:
     yield from deployed(module_of("thermostat"), tmp_path)
 
@@ -101,6 +116,7 @@ def thermostat(module_of: Callable[[str], Path], tmp_path: Path) -> Iterator[Dep
         ("counter", {"start"}),
         ("checksum", {"start", "fail", "spin"}),
         ("thermostat", {"start", "reset"}),
+        ("device-proof", {"start"}),
     ],
 )
 def test_each_example_builds_a_module_that_the_node_accepts(
@@ -138,6 +154,7 @@ _PAYLOADS = (b"", b"21.5", b'{"device": "d1", "celsius": 31.5}', b"\xff\x00\xfe"
         ("checksum", "fail"),
         ("thermostat", "start"),
         ("thermostat", "reset"),
+        ("device-proof", "start"),
     ],
 )
 def test_every_example_does_the_same_on_every_host(
@@ -305,6 +322,65 @@ def test_a_payload_that_is_no_json_ends_the_run_and_leaves_the_reason_in_the_log
     assert thermostat.store == {}
 
 
+# ---------------------------------------------------------------- device-proof
+
+
+class Device:
+    """A device with a key on P-256."""
+
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        public = self._key.public_key()
+        self.public_key = public.public_bytes(Encoding.X962, PublicFormat.CompressedPoint).hex()
+
+    def sign(self, reading: bytes) -> bytes:
+        signature = self._key.sign(reading, ec.ECDSA(SHA256()))
+        return signature.hex().encode() + b" " + reading
+
+
+@pytest.fixture(scope="module")
+def device() -> Device:
+    return Device()
+
+
+@pytest.mark.parametrize("reading", [b'{"celsius": 21.5}', b"", b"\0\xff ", b"x" * 200_000])
+def test_what_a_device_signed_is_kept_under_its_digest_once(
+    reading: bytes, device_proof: Deployed, device: Device
+) -> None:
+    device_proof.env = {"DEVICE_KEY": device.public_key}
+    payload = device.sign(reading)
+    assert device_proof.send(payload) == 0
+    digest = keccak256(reading).hex().encode()
+    assert device_proof.store == {b"proof/" + digest: payload, b"last": digest}
+    assert device_proof.logs == [(abi.LOG_INFO, f"proof/{digest.decode()}")]
+    again = device.sign(reading)
+    assert again != payload
+    assert device_proof.send(again) == 1
+    assert device_proof.store[b"proof/" + digest] == payload
+
+
+def test_what_the_device_did_not_sign_is_not_kept(device_proof: Deployed, device: Device) -> None:
+    device_proof.env = {"DEVICE_KEY": device.public_key}
+    good = device.sign(b"21.5")
+    assert device_proof.send(good[:-4] + b"99.5") == 11
+    assert device_proof.send(Device().sign(b"21.5")) == 11
+    assert device_proof.logs == [(abi.LOG_WARNING, "the signature is not the device's")]
+    assert device_proof.send(b"30" + good) == 12
+    for payload in (b"", b"21.5", b"abc 21.5", b" 21.5", good.split()[0], b"zz" + good):
+        assert device_proof.send(payload) == -1
+    assert device_proof.store == {}
+
+
+@pytest.mark.parametrize("variable", [None, "", "02", "0z", "02" * 33, "021"])
+def test_without_a_key_nothing_is_kept(
+    variable: str | None, device_proof: Deployed, device: Device
+) -> None:
+    device_proof.env = {} if variable is None else {"DEVICE_KEY": variable}
+    assert device_proof.send(device.sign(b"21.5")) in {-1, 11, 13}
+    assert device_proof.store == {}
+    assert device_proof.logs[0][0] == abi.LOG_WARNING
+
+
 # ---------------------------------------------------------------- the run scripts
 
 
@@ -322,12 +398,13 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
         ("counter", ["== how many events it has counted", "3"]),
         ("checksum", []),
         ("thermostat", ["== the highest one, after a reset", "22.25"]),
+        ("device-proof", []),
     ],
 )
 def test_an_examples_run_script_shows_it_at_work_on_a_real_node(
     name: str, last_lines: list[str], node: RunningNode, tmp_path: Path
 ) -> None:
-    for tool in ("bash", "curl", "mosquitto_pub", *TOOLS[name]):
+    for tool in ("bash", "curl", "mosquitto_pub", *TOOLS[name], *RUN_TOOLS.get(name, ())):
         require_tool(tool)
     # A copy, so that what the script builds does not stay in the source.
     copied = tmp_path / "examples"
@@ -357,3 +434,7 @@ def test_an_examples_run_script_shows_it_at_work_on_a_real_node(
     if name == "checksum":
         assert lines[lines.index("== what was logged") - 1].count("deadline of 1500 ms") == 1
         assert "394" in lines
+    if name == "device-proof":
+        codes = [json.loads(line)["results"][0]["code"] for line in lines if line[0] == "{"]
+        assert codes == [0, 1, 11]
+        assert sum(" proof/" in line for line in lines) == 2

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fieldbrook.wasm import abi, crypto
 from fieldbrook.wasm.limits import PAGE_BYTES
+from fieldbrook.wasm.run import Run
 from tests.contract.hosts import harness as h
 from tests.contract.hosts.vectors import ED25519, ETHEREUM, KECCAK, P256, SECP256K1, SHA, Signed
 
@@ -119,7 +120,7 @@ def test_a_batch_of_signatures_is_settled_together() -> None:
         request(P256_, case.data, case.signature, b"?"),
         request(KECCAK_, b"abc"),
     ]
-    runs = [h.Run(payload) for payload in payloads]
+    runs = [Run(payload) for payload in payloads]
     settled = h.host("raw", "crypto").run_batch("start", runs)
     assert settled == [(abi.OK, ""), (abi.KEY_MALFORMED, ""), (abi.OK, "")]
     assert runs[2].writes == {b"out": crypto.keccak256(b"abc")}

@@ -21,10 +21,11 @@ import click
 from fieldbrook import __version__
 from fieldbrook.client import EXIT_REFUSED, EXIT_USAGE, ClientError
 from fieldbrook.commands_account import admin, login, logout, whoami
+from fieldbrook.commands_applets import applet
 from fieldbrook.commands_devices import cron, limit
 from fieldbrook.commands_events import kv, logs, send
 from fieldbrook.commands_journal import dead_letter, event
-from fieldbrook.commands_objects import applet, project, publisher, resource, strategy
+from fieldbrook.commands_objects import project, publisher, resource, strategy
 from fieldbrook.console import Console, current, note, shared_options, show_json, show_rows
 
 PROGRAM = "fieldbrook"

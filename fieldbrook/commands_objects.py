@@ -61,7 +61,7 @@ def project_create(name: str, description: str, env: tuple[str, ...]) -> None:
     """Create a project. Its name is also its MQTT topic."""
     body: dict[str, Any] = {"name": name, "description": description}
     if env:
-        body["envs"] = [_pair(text, "--env") for text in env]
+        body["envs"] = [pair(text, "--env") for text in env]
     made = current().client().call("POST", ["project"], body=body)
     show_fields(made, {"name": "project", "projectID": "id"})
 
@@ -530,11 +530,12 @@ def _show_applet(value: dict[str, Any]) -> None:
 
 
 def _strategy(text: str) -> dict[str, str]:
-    event_type, handler = _pair(text, "--strategy")
+    event_type, handler = pair(text, "--strategy")
     return {"eventType": event_type, "handler": handler}
 
 
-def _pair(text: str, option: str) -> tuple[str, str]:
+def pair(text: str, option: str) -> tuple[str, str]:
+    """Both sides of `LEFT=RIGHT`. Raises WrongUsageError for any other form."""
     left, equals, right = text.partition("=")
     if not equals or not left:
         raise WrongUsageError(f"{option} {text!r} is not of the form LEFT=RIGHT")

@@ -50,6 +50,16 @@ def module_files() -> set[str]:
     }
 
 
+def data_files() -> set[str]:
+    """Every other file that is to lie in a wheel."""
+    templates = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "fieldbrook" / "templates").rglob("*")
+        if path.is_file()
+    }
+    return templates | {"fieldbrook/py.typed"}
+
+
 def test_every_package_that_setup_cfg_lists_is_a_folder_with_an_init_file() -> None:
     missing = [p for p in PACKAGES if not (folder_of(p) / "__init__.py").is_file()]
     assert missing == []
@@ -163,13 +173,13 @@ def build(kind: str, folder: Path, out: Path) -> str:
     return done.stdout.rpartition("built ")[2].strip()
 
 
-def test_a_wheel_holds_every_module_once_and_under_its_import_name(
+def test_a_wheel_holds_every_module_and_template_once_and_under_its_import_name(
     built: tuple[Path, Path],
 ) -> None:
     with zipfile.ZipFile(built[1]) as wheel:
         names = wheel.namelist()
     code = [name for name in names if ".dist-info/" not in name]
-    assert Counter(code) == Counter(module_files() | {"fieldbrook/py.typed"})
+    assert Counter(code) == Counter(module_files() | data_files())
 
 
 def test_a_source_distribution_holds_every_file_once_and_no_link(built: tuple[Path, Path]) -> None:
@@ -183,6 +193,7 @@ def test_a_source_distribution_holds_every_file_once_and_no_link(built: tuple[Pa
     for package in PACKAGES:
         for path in folder_of(package).resolve().glob("*.py"):
             assert str(path.relative_to(ROOT)) in names
+    assert data_files() <= set(names)
     assert {"LICENSE", "README.md", "supervisor.conf", "scripts/up"} <= set(names)
 
 

@@ -1,0 +1,54 @@
+/* What a node gives to an applet, and what an applet in C needs around it.
+ *
+ * Pointers are addresses in the applet's memory. Functions that hand something back call
+ * the exported `alloc` and write the address and the size into two cells. All return OK or
+ * another of the numbers below.
+ */
+#ifndef FIELDBROOK_H
+#define FIELDBROOK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define IMPORT(module, name) __attribute__((import_module(module), import_name(name)))
+#define EXPORT(name) __attribute__((export_name(name)))
+
+enum { OK = 0, NOT_FOUND = 2, COPY_FAILED = 5, NO_SUCH_VARIABLE = 8, FAILED = -1 };
+enum { LEVEL_ERROR = 2, LEVEL_WARNING = 3, LEVEL_INFO = 4, LEVEL_DEBUG = 5 };
+
+IMPORT("env", "ws_log") int32_t ws_log(int32_t level, const char *text, size_t size);
+
+/* The payload and the type of the event that the handler was called for. */
+IMPORT("env", "ws_get_data") int32_t ws_get_data(int32_t rid, uint8_t **data, size_t *size);
+IMPORT("env", "ws_get_event_type")
+int32_t ws_get_event_type(int32_t rid, uint8_t **type, size_t *size);
+
+/* The applet's own key-value store. What is set is on disk before the device is answered. */
+IMPORT("env", "ws_get_db")
+int32_t ws_get_db(const char *key, size_t key_size, uint8_t **value, size_t *size);
+IMPORT("env", "ws_set_db")
+int32_t ws_set_db(const char *key, size_t key_size, const void *value, size_t size);
+
+/* A variable of the project. */
+IMPORT("env", "ws_get_env")
+int32_t ws_get_env(const char *name, size_t name_size, uint8_t **value, size_t *size);
+
+/* A device's signature. OK means that it is the key's; every other number, that it is not.
+ * ECDSA (p256, secp256k1) takes a digest of 32 bytes, Ed25519 the message. */
+IMPORT("fieldbrook", "verify_p256")
+int32_t verify_p256(const void *digest, size_t digest_size, const void *signature,
+                    size_t signature_size, const void *key, size_t key_size);
+IMPORT("fieldbrook", "verify_secp256k1")
+int32_t verify_secp256k1(const void *digest, size_t digest_size, const void *signature,
+                         size_t signature_size, const void *key, size_t key_size);
+IMPORT("fieldbrook", "verify_ed25519")
+int32_t verify_ed25519(const void *message, size_t message_size, const void *signature,
+                       size_t signature_size, const void *key, size_t key_size);
+
+/* Digests of 32 bytes. */
+IMPORT("fieldbrook", "sha256")
+int32_t sha256(const void *data, size_t data_size, uint8_t **digest, size_t *digest_size);
+IMPORT("fieldbrook", "keccak256")
+int32_t keccak256(const void *data, size_t data_size, uint8_t **digest, size_t *digest_size);
+
+#endif

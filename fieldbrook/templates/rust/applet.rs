@@ -1,0 +1,72 @@
+//! {{name}}: counts its events under the key `count`, and logs each.
+//!
+//! No crates: the module needs nothing but the node.
+
+const OK: i32 = 0;
+const FAILED: i32 = -1;
+const INFO: i32 = 4;
+
+// Pointers are addresses in the applet's memory. Functions that hand something back call
+// the exported `alloc` and write the address and the size into two cells.
+#[link(wasm_import_module = "env")]
+extern "C" {
+    fn ws_log(level: i32, text: *const u8, size: usize) -> i32;
+    fn ws_get_data(rid: i32, data: *mut *mut u8, size: *mut usize) -> i32;
+    fn ws_get_db(key: *const u8, key_size: usize, value: *mut *mut u8, size: *mut usize) -> i32;
+    fn ws_set_db(key: *const u8, key_size: usize, value: *const u8, size: usize) -> i32;
+}
+
+/// The node calls this to place what it hands over; `taken` makes it a `Vec` again.
+#[no_mangle]
+pub extern "C" fn alloc(size: usize) -> *mut u8 {
+    let mut buffer = vec![0u8; size].into_boxed_slice();
+    let place = buffer.as_mut_ptr();
+    std::mem::forget(buffer);
+    place
+}
+
+/// What a host function handed over, or its code.
+fn taken(ask: impl FnOnce(*mut *mut u8, *mut usize) -> i32) -> Result<Vec<u8>, i32> {
+    let (mut place, mut size) = (std::ptr::null_mut(), 0);
+    match ask(&mut place, &mut size) {
+        OK => Ok(unsafe { Vec::from_raw_parts(place, size, size) }),
+        code => Err(code),
+    }
+}
+
+fn payload(rid: i32) -> Result<Vec<u8>, i32> {
+    taken(|place, size| unsafe { ws_get_data(rid, place, size) })
+}
+
+fn stored(key: &str) -> Result<Vec<u8>, i32> {
+    taken(|place, size| unsafe { ws_get_db(key.as_ptr(), key.len(), place, size) })
+}
+
+fn store(key: &str, value: &[u8]) -> Result<(), i32> {
+    match unsafe { ws_set_db(key.as_ptr(), key.len(), value.as_ptr(), value.len()) } {
+        OK => Ok(()),
+        code => Err(code),
+    }
+}
+
+fn log(text: &str) {
+    unsafe { ws_log(INFO, text.as_ptr(), text.len()) };
+}
+
+fn handle(rid: i32) -> Result<(), i32> {
+    let payload = payload(rid)?;
+    let known = stored("count").unwrap_or_default();
+    let count = 1 + String::from_utf8_lossy(&known).parse::<u64>().unwrap_or(0);
+    store("count", count.to_string().as_bytes())?;
+    log(&format!("count={} bytes={}", count, payload.len()));
+    Ok(())
+}
+
+/// The handler: one call for each event, `rid` stands for the event.
+#[no_mangle]
+pub extern "C" fn start(rid: i32) -> i32 {
+    match handle(rid) {
+        Ok(()) => OK,
+        Err(_) => FAILED,
+    }
+}

@@ -1,0 +1,360 @@
+"""Applets at their author's desk: handlers run without a node, events replayed and compared.
+
+The hosts are the node's own. What a project adds is small here: a store in memory, the
+variables that were given, and strategies. Messages, API calls and metrics are shown and go
+nowhere; chains cannot be reached.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, takewhile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fieldbrook.errors import MalformedMessageError
+from fieldbrook.gateway.message import decode_message
+from fieldbrook.model import DEFAULT_EVENT_TYPE
+from fieldbrook.wasm import abi
+from fieldbrook.wasm.applet import AppletHost
+from fieldbrook.wasm.engine import Engine, make_engine, raw_available
+from fieldbrook.wasm.limits import Limits
+from fieldbrook.wasm.module import compile_module, to_binary
+from fieldbrook.wasm.reference import ReferenceHost
+from fieldbrook.wasm.run import Effect, Host, Run, Surroundings
+
+RAW, REFERENCE, BATCH = "raw", "reference", "batch"
+HOSTS = (RAW, REFERENCE, BATCH)
+DEFAULT_HANDLER = "start"
+_BATCH_EVENTS = 64
+_BASE64 = "base64:"
+
+Json = dict[str, Any]
+
+
+class WorkbenchError(Exception):
+    """A file that was given is not what it should be; the text says which and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One handler, and the event it is to be run over."""
+
+    handler: str
+    payload: bytes
+    event_type: str = DEFAULT_EVENT_TYPE
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run left. `error` is "" unless there is no code of the handler's own: a trap, a
+    budget, a handler that is not there. `logs` are (level, source, text). `elapsed_us` is
+    the run's time, instantiation included; of a batch, its share."""
+
+    trial: Trial
+    code: int
+    error: str
+    logs: tuple[tuple[int, str, str], ...]
+    writes: Mapping[bytes, bytes]
+    effects: tuple[Effect, ...]
+    elapsed_us: float
+
+    @property
+    def failed(self) -> bool:
+        """No code, or a negative one: as for `fieldbrook send`."""
+        return bool(self.error) or self.code < 0
+
+
+class _Desk(Surroundings):
+    """Whatever an applet sends is accepted, to be shown. Chains are out of reach."""
+
+    def check_topic(self, topic: str) -> None:
+        """Every topic is as good as another: there is no broker and no other project."""
+
+    def api_refusal(self, method: str, url: str) -> tuple[int, str] | None:
+        """No call is refused, and none is carried out."""
+        return None
+
+
+class Workbench:
+    """A module with a store, ready to be tried. `store` changes with every run that did
+    not trap."""
+
+    def __init__(
+        self,
+        module: bytes,
+        *,
+        host: str = RAW,
+        env: Mapping[str, str] | None = None,
+        store: dict[bytes, bytes] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """Compile and link.
+
+        Args:
+            module: WebAssembly, in binary or as text.
+            host: one of `HOSTS`: the node's fast one, the plain one it is measured by, or
+                the fast one with events that share an instance.
+            env: the project's variables.
+            store: what the applet has stored already.
+            limits: budgets of a run, the node's defaults if none are given.
+
+        Raises:
+            ModuleRefusedError: the node would refuse the module too.
+        """
+        limits = limits or Limits()
+        self.store = {} if store is None else store
+        self._env = dict(env or {})
+        self._batches = host == BATCH
+        self._desk = _Desk()
+        engine: Engine = make_engine(limits)
+        compiled, _ = compile_module(engine, to_binary(module), limits)
+        make: Callable[[Engine, Any, Limits], Host]
+        make = AppletHost if host != REFERENCE and raw_available() else ReferenceHost
+        self._host = make(engine, compiled, limits)
+
+    @property
+    def handlers(self) -> tuple[str, ...]:
+        """The module's handlers."""
+        return self._host.handlers
+
+    def close(self) -> None:
+        """Release the module."""
+        self._host.close()
+
+    def perform(self, trials: Sequence[Trial]) -> Iterator[Outcome]:
+        """Run each in order; each sees what those before it stored."""
+        at = 0
+        while at < len(trials):
+            group = self._group(trials, at)
+            settled = self._together(group) if self._batches else []
+            yield from settled
+            at += len(settled)
+            if len(settled) < len(group):
+                yield self._alone(trials[at])
+                at += 1
+
+    def _group(self, trials: Sequence[Trial], at: int) -> Sequence[Trial]:
+        """The next trials that can share an instance: those of one handler."""
+        if not self._batches:
+            return trials[at : at + 1]
+        same = takewhile(lambda trial: trial.handler == trials[at].handler, trials[at:])
+        return list(islice(same, _BATCH_EVENTS))
+
+    def _run(self, trial: Trial) -> Run:
+        return Run(trial.payload, trial.event_type, self._env, self.store.get, self._desk)
+
+    def _together(self, group: Sequence[Trial]) -> list[Outcome]:
+        runs = [self._run(trial) for trial in group]
+        before = time.perf_counter()
+        codes = self._host.run_batch(group[0].handler, runs)
+        elapsed_us = (time.perf_counter() - before) * 1e6 / max(1, len(codes))
+        return [
+            self._outcome(trial, run, code, error, elapsed_us)
+            for trial, run, (code, error) in zip(group, runs, codes, strict=False)
+        ]
+
+    def _alone(self, trial: Trial) -> Outcome:
+        run = self._run(trial)
+        before = time.perf_counter()
+        code, error = self._host.run(trial.handler, run)
+        return self._outcome(trial, run, code, error, (time.perf_counter() - before) * 1e6)
+
+    def _outcome(self, trial: Trial, run: Run, code: int, error: str, elapsed_us: float) -> Outcome:
+        writes = {} if error else run.writes
+        effects = () if error else tuple(run.effects)
+        self.store.update(writes)
+        return Outcome(trial, code, error, tuple(run.logs), writes, effects, elapsed_us)
+
+
+# ---------------------------------------------------------------- events
+
+
+def read_events(path: Path) -> list[tuple[str, bytes]]:
+    """Recorded events, as (type, payload), one line of JSON each.
+
+    A line is a data message as devices send it (its publisher and token are not looked at),
+    or `{"event_type"?, "payload"}` where the payload is text, or another JSON value that is
+    sent as compact JSON, or `{"event_type"?, "payload_base64"}`. Empty lines are skipped.
+
+    Raises:
+        WorkbenchError: a line of another form, named by its number.
+        OSError: the file cannot be read.
+    """
+    events = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            events.append(_event(line))
+        except (TypeError, ValueError, MalformedMessageError) as error:
+            raise WorkbenchError(f"{path}:{number}: {error}") from None
+    return events
+
+
+def _event(line: bytes) -> tuple[str, bytes]:
+    value = _object(line)
+    if "header" in value:
+        header = value["header"]
+        if isinstance(header, dict):
+            value = {**value, "header": {"pub_id": "-", "token": "-", **_given(header)}}
+        message = decode_message(msgspec.json.encode(value))
+        return message.event_type, message.payload
+    event_type = value.get("event_type") or DEFAULT_EVENT_TYPE
+    if not isinstance(event_type, str):
+        raise TypeError("event_type is not a text")
+    if isinstance(value.get("payload_base64"), str):
+        return event_type, base64.b64decode(value["payload_base64"], validate=True)
+    if "payload" not in value:
+        raise ValueError("there is no payload")
+    payload = value["payload"]
+    if isinstance(payload, str):
+        return event_type, payload.encode("utf-8", "surrogateescape")
+    return event_type, json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _given(header: Json) -> Json:
+    """A header without what was blanked out for the record."""
+    blank = ("pub_id", "token")
+    return {name: value for name, value in header.items() if value or name not in blank}
+
+
+def _object(line: bytes) -> Json:
+    value = json.loads(line)
+    if not isinstance(value, dict):
+        raise TypeError("not a JSON object")
+    return value
+
+
+def route(
+    events: Sequence[tuple[str, bytes]], strategies: Sequence[tuple[str, str]]
+) -> list[Trial]:
+    """The runs that events lead to: every handler that a strategy names for the type, or
+    for DEFAULT when none names the type."""
+    trials = []
+    for event_type, payload in events:
+        handlers = [handler for kind, handler in strategies if kind == event_type]
+        if not handlers:
+            handlers = [handler for kind, handler in strategies if kind == DEFAULT_EVENT_TYPE]
+        trials += [Trial(handler, payload, event_type) for handler in handlers]
+    return trials
+
+
+# ---------------------------------------------------------------- results
+
+
+def describe(outcome: Outcome) -> Json:
+    """An outcome without its time, as it is printed with --json and kept as an expectation."""
+    return {
+        "event_type": outcome.trial.event_type,
+        "handler": outcome.trial.handler,
+        "code": outcome.code,
+        "error": outcome.error,
+        "logs": [_log(*record) for record in outcome.logs],
+        "writes": to_json(outcome.writes),
+        "effects": [_effect(effect) for effect in outcome.effects],
+    }
+
+
+def _log(level: int, source: str, text: str) -> list[str]:
+    own = [] if source == abi.SOURCE_GUEST else [source]
+    return [abi.level_name(level), text, *own]
+
+
+def _effect(effect: Effect) -> Json:
+    fields = {
+        name: _text(value) if isinstance(value, bytes) else value
+        for name, value in effect._asdict().items()
+    }
+    return {"kind": type(effect).__name__, **fields}
+
+
+def read_expectations(path: Path) -> list[Json]:
+    """What runs are expected to leave, one line of JSON each.
+
+    Raises:
+        WorkbenchError: a line is no JSON object.
+        OSError: the file cannot be read.
+    """
+    expected = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        if line.strip():
+            try:
+                expected.append(_object(line))
+            except (TypeError, ValueError) as error:
+                raise WorkbenchError(f"{path}:{number}: {error}") from None
+    return expected
+
+
+def differences(expected: Json, found: Json) -> list[str]:
+    """What differs, one text each. Only what an expectation names is compared."""
+    return [
+        f"{name}: expected {_shown(value)}, found {_shown(found.get(name))}"
+        for name, value in expected.items()
+        if found.get(name) != value
+    ]
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def write_lines(path: Path, values: Sequence[Json]) -> None:
+    """Write one line of JSON for each value."""
+    path.write_text("".join(f"{_shown(value)}\n" for value in values), "utf-8")
+
+
+# ---------------------------------------------------------------- stores
+
+
+def to_json(store: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Keys and values as text; what is no UTF-8, or starts like it, is `base64:...`."""
+    return {_text(key): _text(value) for key, value in sorted(store.items())}
+
+
+def from_json(value: object) -> dict[bytes, bytes]:
+    """The inverse of `to_json`. Raises ValueError for anything else."""
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        raise ValueError("not a JSON object of texts")
+    return {_bytes(key): _bytes(text) for key, text in value.items()}
+
+
+def read_store(path: Path) -> dict[bytes, bytes]:
+    """A store in a file, empty when there is none yet.
+
+    Raises:
+        WorkbenchError: the file is no such store.
+        OSError: it cannot be read.
+    """
+    try:
+        return from_json(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise WorkbenchError(f"{path}: {error}") from None
+
+
+def write_store(path: Path, store: Mapping[bytes, bytes]) -> None:
+    """Keep a store in a file."""
+    text = json.dumps(to_json(store), ensure_ascii=False, indent=2)
+    path.write_text(f"{text}\n", "utf-8")
+
+
+def _text(data: bytes) -> str:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = _BASE64
+    return _BASE64 + base64.b64encode(data).decode() if text.startswith(_BASE64) else text
+
+
+def _bytes(text: str) -> bytes:
+    if text.startswith(_BASE64):
+        return base64.b64decode(text.removeprefix(_BASE64), validate=True)
+    return text.encode()

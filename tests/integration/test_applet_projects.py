@@ -1,0 +1,188 @@
+"""Projects of applets: made from each template, built, run, tested and deployed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fieldbrook import cli, scaffold
+from fieldbrook.scaffold import ScaffoldError
+from fieldbrook.wasm import abi
+from tests.tools import require_tool
+
+TEMPLATES = Path(scaffold.__file__).parent / "templates"
+# Debian's compiler beside one that somebody keeps for himself and that lacks the target.
+_RUSTCS = ("rustc", "/usr/bin/rustc")
+
+
+def run(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = cli.run(["applet", *map(str, arguments)])
+    printed = capfd.readouterr()
+    return code, printed.out, printed.err
+
+
+def rustc_for_wasm() -> str:
+    """A compiler that has the target."""
+    command = ["--print", "target-libdir", "--target", "wasm32-unknown-unknown"]
+    for rustc in _RUSTCS:
+        try:
+            done = subprocess.run([rustc, *command], capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            continue
+        if Path(done.stdout.strip() or "/nowhere").is_dir():
+            return rustc
+    if os.environ.get("CI") == "true":
+        pytest.fail("no rustc has the target wasm32-unknown-unknown, and CI tests everything")
+    pytest.skip("no rustc has the target wasm32-unknown-unknown")
+
+
+@pytest.mark.parametrize("template", scaffold.TEMPLATES)
+def test_an_applet_from_a_template_is_built_run_and_tested(
+    template: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tools = {"c": ("clang", "wasm-ld"), "rust": ("wasm-ld",), "assemblyscript": ("npm",)}
+    for tool in tools.get(template, ()):
+        require_tool(tool)
+    if template == "rust":
+        monkeypatch.setenv("RUSTC", rustc_for_wasm())
+    folder = tmp_path / "my-first"
+    code, out, _ = run(capfd, "new", "my-first", "--template", template, "--folder", folder)
+    assert code == 0
+    made = {Path(line) for line in out.splitlines()}
+    assert made == {path for path in folder.rglob("*") if path.is_file()}
+    assert not any("{{" in path.read_text() for path in made)
+
+    code, out, err = run(capfd, "build", folder)
+    assert (code, out) == (0, f"{folder / 'build' / 'my-first.wasm'}\n"), err
+    module = Path(out.strip())
+
+    code, out, _ = run(capfd, "run", module, "--payload", "hello", "--json")
+    left = json.loads(out)
+    assert (code, left["code"], left["error"]) == (0, 0, "")
+    assert left["logs"] == [["info", "count=1 bytes=5"]]
+    assert left["writes"] == {"count": "1"}
+
+    for host in ("raw", "reference", "batch"):
+        code, out, _ = run(capfd, "test", module, folder / "events.jsonl", "--host", host)
+        assert code == 0, out
+        assert "3 runs, 0 not as expected" in out
+
+    # As far as a 64-bit number of it goes, from what an earlier version stored.
+    store = tmp_path / "store.json"
+    store.write_text('{"count": "9223372036854775000"}')
+    code, out, _ = run(capfd, "run", module, "--store", store, "--json")
+    assert json.loads(out)["writes"] == {"count": "9223372036854775001"}
+
+
+def test_what_the_header_for_c_declares_is_what_the_host_has() -> None:
+    text = (TEMPLATES / "c" / "fieldbrook.h").read_text()
+    declared = re.findall(
+        r'^IMPORT\("(\w+)", "(\w+)"\)\s+int32_t \w+\(([^)]*)\);', text, re.MULTILINE | re.DOTALL
+    )
+    known = {(s.module, s.name, s.params) for s in abi.SIGNATURES}
+    assert len(declared) == text.count('IMPORT("')
+    for module, name, parameters in declared:
+        assert (module, name, "i" * len(parameters.split(","))) in known
+
+
+def test_a_missing_tool_is_named_with_what_to_do(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scaffold.create("meter", "c", tmp_path / "meter")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, out, err = run(capfd, "build", tmp_path / "meter")
+    assert (code, out) == (1, "")
+    assert "clang is missing: install clang and lld" in err
+    assert "wasm-ld is missing: install lld" in err
+
+
+def test_a_variable_stands_for_a_tool(tmp_path: Path) -> None:
+    scaffold.create("meter", "c", tmp_path / "meter")
+    recipe = scaffold.read_recipe(tmp_path / "meter")
+    tool = tmp_path / "my-clang"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    environment = {"PATH": "/nowhere", "CLANG": str(tool), "WASM_LD": "/nowhere/wasm-ld"}
+    assert list(scaffold.missing_tools(recipe, environment)) == ["wasm-ld"]
+
+
+def test_a_step_that_fails_ends_the_build_with_its_output(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    require_tool("clang")
+    require_tool("wasm-ld")
+    folder = tmp_path / "meter"
+    scaffold.create("meter", "c", folder)
+    (folder / "applet.c").write_text("int start(int rid) { return ridd; }\n")
+    code, out, err = run(capfd, "build", folder)
+    assert (code, out) == (1, "")
+    assert "ridd" in err
+    assert "ended with status 1" in err
+
+
+def test_a_module_that_a_node_would_refuse_is_told_after_the_build(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "meter"
+    scaffold.create("meter", "wat", folder)
+    (folder / "applet.wat").write_text('(module (memory (export "memory") 1))')
+    code, _, err = run(capfd, "build", folder)
+    assert code == 1
+    assert "a node would refuse the module: it exports no handler" in err
+    (folder / "applet.wat").write_text("(module (")
+    code, _, err = run(capfd, "build", folder)
+    assert code == 1
+    assert "not a WebAssembly text" in err
+
+
+@pytest.mark.parametrize("name", ["", "Meter", "1st", "a b", "../a", "a" * 65, 'a"b', "ä"])
+def test_a_name_that_could_harm_a_recipe_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ScaffoldError, match="is no name for an applet"):
+        scaffold.create(name, "c", tmp_path / "folder")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_already_is_left_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(capfd, "new", "meter", "--template", "wat")[0] == 0
+    source = tmp_path / "meter" / "applet.wat"
+    source.write_text("mine")
+    code, _, err = run(capfd, "new", "meter", "--template", "c")
+    assert code == 1
+    assert "is there already" in err
+    assert source.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "there is no"),
+        ("", "there is no build"),
+        ("[build]", "there is no module"),
+        ("[build", "applet.toml"),
+        ("build = 7", "applet.toml"),
+        ('[build]\nmodule = "a.wasm"\nsteps = [[1]]', "1 is not a text"),
+        ('[build]\nmodule = "a.wasm"\nsteps = [[]]', "a step is empty"),
+        ('[build]\nmodule = "a.wasm"\nneeds = []', "applet.toml"),
+        ('[build]\nmodule = "a.wasm"', "there is no"),
+        ('[build]\nmodule = "a.wasm"\nsteps = [["/nowhere/tool"]]', "/nowhere/tool"),
+    ],
+)
+def test_a_recipe_that_cannot_be_followed_is_told(
+    text: str | None, said: str, tmp_path: Path
+) -> None:
+    if text is not None:
+        (tmp_path / "applet.toml").write_text(text)
+    with pytest.raises(ScaffoldError) as caught:
+        scaffold.build(tmp_path)
+    assert said in str(caught.value)

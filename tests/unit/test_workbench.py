@@ -18,6 +18,22 @@ from fieldbrook import cli, workbench
 from fieldbrook.workbench import Trial, Workbench, WorkbenchError
 
 MODULES = Path(__file__).parents[1] / "modules"
+SENDER = """
+(module
+  (import "env" "ws_send_mqtt_msg" (func $send (param i32 i32 i32 i32) (result i32)))
+  (import "env" "ws_send_tx" (func $tx (param i32 i32 i32 i32 i32) (result i32)))
+  (import "stat" "ws_submit_metrics" (func $submit (param i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 0) "fan/1on\\ff{}")
+  (func (export "start") (param i32) (result i32)
+    (drop (call $submit (i32.const 8) (i32.const 2)))
+    (call $send (i32.const 0) (i32.const 5) (i32.const 5) (i32.const 3)))
+  (func (export "trap") (param i32) (result i32)
+    (drop (call $send (i32.const 0) (i32.const 5) (i32.const 5) (i32.const 2)))
+    unreachable)
+  (func (export "pay") (param i32) (result i32)
+    (call $tx (i32.const 1) (i32.const 8) (i32.const 2) (i32.const 64) (i32.const 68))))
+"""
 GUEST = str(MODULES / "guest.wat")
 FOUR = (4).to_bytes(4, "little")
 
@@ -125,6 +141,27 @@ def test_a_store_in_a_file_is_carried_from_run_to_run_but_not_out_of_a_trap(
     before = store.read_bytes()
     assert run(capsys, "run", GUEST, "--handler", "trap", "--store", store)[0] == 1
     assert store.read_bytes() == before
+
+
+@pytest.mark.parametrize("host", workbench.HOSTS)
+def test_what_a_handler_sends_is_shown_and_goes_nowhere(
+    host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = tmp_path / "sender.wat"
+    module.write_text(SENDER)
+    _, left = result(capsys, "run", module, "--host", host)
+    assert left["code"] == 0
+    assert left["effects"] == [
+        {"kind": "Metric", "value": "{}"},
+        {"kind": "Message", "topic": "fan/1", "payload": "base64:b27/"},
+    ]
+    _, out, _ = run(capsys, "run", module, "--host", host)
+    assert "effect   Message: topic=fan/1, payload=base64:b27/\n" in out
+    _, left = result(capsys, "run", module, "--handler", "trap", "--host", host)
+    assert left["effects"] == []
+    code, left = result(capsys, "run", module, "--handler", "pay", "--host", host)
+    assert (code, left["code"]) == (1, -1)
+    assert "chain 1 is not configured" in left["logs"][0][1]
 
 
 def test_a_handler_that_never_ends_is_stopped(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,6 +33,12 @@ int32_t ws_set_db(const char *key, size_t key_size, const void *value, size_t si
 IMPORT("env", "ws_get_env")
 int32_t ws_get_env(const char *name, size_t name_size, uint8_t **value, size_t *size);
 
+/* An MQTT message, and JSON that is kept with the time: both leave once the event's writes
+ * are on disk, and not at all when the run traps. */
+IMPORT("env", "ws_send_mqtt_msg")
+int32_t ws_send_mqtt_msg(const char *topic, size_t topic_size, const void *payload, size_t size);
+IMPORT("stat", "ws_submit_metrics") int32_t ws_submit_metrics(const char *json, size_t size);
+
 /* A device's signature. OK means that it is the key's; every other number, that it is not.
  * ECDSA (p256, secp256k1) takes a digest of 32 bytes, Ed25519 the message. */
 IMPORT("fieldbrook", "verify_p256")

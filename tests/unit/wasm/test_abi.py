@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from pathlib import Path
+
 from fieldbrook.wasm import abi
 from fieldbrook.wasm.host import GROUPS, bind
 from fieldbrook.wasm.host.guest import Guest, trap_reason
@@ -48,3 +51,11 @@ def test_a_trap_is_told_by_its_last_cause() -> None:
     assert trap_reason(message) == "wasm trap: so"
     assert trap_reason("wasm trap: interrupt") == "wasm trap: interrupt"
     assert trap_reason("") == "trap"
+
+
+def test_the_page_for_authors_names_every_budget_as_it_is() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "applets.md").read_text()
+    section = page.partition("## What a run may use")[2].partition("\n## ")[0]
+    for budget in fields(Limits):
+        value = getattr(Limits(), budget.name)
+        assert f" {value:,} " in section or f" {value} " in section or f" {value}," in section

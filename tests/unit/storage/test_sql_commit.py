@@ -14,6 +14,8 @@ import pytest
 
 from fieldbrook.errors import StoreError
 from fieldbrook.storage import project_store, sql
+from fieldbrook.storage.dead_letters import DeadLetter
+from fieldbrook.storage.history import find_events, remembered
 from fieldbrook.storage.outbox import MQTT, OutboxEntry
 from fieldbrook.storage.project_store import LogRow, MetricRow, ProjectStore
 from fieldbrook.storage.sql import SqlDatabase
@@ -43,6 +45,10 @@ class Project:
             self.store.overlay[b"big"] = bytes(size)
         text = str(number)
         self.store.sent.append(OutboxEntry(MQTT, "t", text.encode(), "e", "a", 1, 0))
+        self.store.failed.append(
+            DeadLetter(0, "e", "DEFAULT", 1, b"", 0, 1, 1, "a", "start", "failed")
+        )
+        self.store.record([remembered("DEFAULT", 1, text, b"", 0, 0, ())])
         self.store.measured.append(MetricRow(0, 1, "a", "e", text))
         self.store.log(LogRow(0, 4, "wasmCode", 1, "a", "e", text))
         self.store.commit(self.sql)
@@ -60,6 +66,9 @@ class Project:
         assert [int(entry.body) for _, entry in self.store.outbox.first(99)] == [*range(1, key + 1)]
         with self.store._environment.begin() as txn:
             measured = self.store._metrics.after(txn, 0, 99)
+            events = find_events(txn, self.store._history, None, 99)
+        assert sorted(int(event.event_id) for event in events) == [*range(1, key + 1)]
+        assert len(self.store._dead) == key
         assert [int(row.value) for _, row in measured] == [*range(1, key + 1)]
         return key, last
 

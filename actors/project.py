@@ -114,18 +114,17 @@ class ProjectWorker:
             return
         with self._reader.snapshot() as registry:
             applets = registry.applets(self._project_id)
-            project = registry.project(self._project_id)
+            self._env = registry.environment(self._project_id)
             self._routes = build_routes(registry.strategies(self._project_id), applets)
             limits = registry.traffic_limits(self._project_id)
         self._modules = {applet.applet_id: applet.sha256 for applet in applets}
         self._per_batch = frozenset(
             applet.applet_id for applet in applets if applet.isolation == PER_BATCH
         )
-        self._scopes = {applet_id: kv.scope(applet_id) for applet_id in self._modules}
+        self._scopes = {applet.applet_id: kv.scope(kv.owner(applet)) for applet in applets}
         self._reads = {applet_id: self._reader_of(s) for applet_id, s in self._scopes.items()}
         self._hosts = {}
         self._surroundings.forget()
-        self._env = dict(project.env) if project else {}
         self._traffic.configure(next((t for t in limits if t.api_type == EVENT), None))
         self._pool.keep_only(applets)
         self._version = version

@@ -383,6 +383,16 @@ class UploadFileMd5UnmatchedError(NodeError):
     template = "the file's md5 is {actual}, the request says {stated}"
 
 
+class UnsupportedFSOperatorError(NodeError):
+    """Modules lie in the node's own folder: there is no address elsewhere to fetch one from."""
+
+    key = "UnsupportedFSOperator"
+    status = 403
+    number = 9
+    msg = "Unsupported FileSystem Operator"
+    template = "download {path} instead"
+
+
 # ---------------------------------------------------------------- what does not exist
 
 
@@ -399,6 +409,13 @@ class ProjectNotFoundError(NotFoundError):
     number = 2
     msg = "Project Not Found"
     template = "project {project}"
+
+
+class ConfigNotFoundError(NotFoundError):
+    key = "ConfigNotFound"
+    number = 3
+    msg = "Config Not Found"
+    template = "{kind} of project {project}"
 
 
 class ResourceNotFoundError(NotFoundError):
@@ -448,6 +465,24 @@ class AccountNotFoundError(NotFoundError):
     number = 17
     msg = "Account Not Found"
     template = "account {account}"
+
+
+class ResourcePermNotFoundError(NotFoundError):
+    """The caller owns no such resource, whether or not somebody else does."""
+
+    key = "ResourcePermNotFound"
+    number = 10
+    msg = "Resource Perm Not Found"
+    template = "resource {resource}"
+
+
+class AppletVersionNotFoundError(NotFoundError):
+    """An applet never had that version, or it is no longer kept."""
+
+    key = "AppletVersionNotFound"
+    number = 50
+    msg = "Applet Version Not Found"
+    template = "applet {applet} has no version {version}"
 
 
 class CronJobNotFoundError(NotFoundError):
@@ -558,7 +593,7 @@ class AccessKeyNameConflictError(ConflictError):
 
 
 class ResourceInUseError(ConflictError):
-    """A resource that an applet still runs is not removed."""
+    """A resource that an applet still runs, or keeps to go back to, is not removed."""
 
     key = "ResourceConflict"
     number = 3

@@ -23,6 +23,10 @@ NODE_PUBLISHER = 1  # who sends what the node itself sends; ids that are given l
 ANONYMOUS = "anonymous"  # name and key of a public project's publisher for who has no token
 EVENT, BLOCKCHAIN = "EVENT", "BLOCKCHAIN"
 IDENTITY_ACCOUNT, IDENTITY_PUBLISHER = "ACCOUNT", "PUBLISHER"  # whom an access key stands for
+# An applet without an instance runs nothing until one is created for it again.
+REMOVED = "REMOVED"
+MEMORY, REDIS = "MEMORY", "REDIS"
+PROJECT_DATABASE, PROJECT_ENV, PROJECT_FLOW = "PROJECT_DATABASE", "PROJECT_ENV", "PROJECT_FLOW"
 
 
 class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -52,7 +56,6 @@ class Project(Record, frozen=True, kw_only=True):
     version: str = ""
     protocol: str = ""
     description: str = ""
-    env: list[tuple[str, str]] = msgspec.field(default_factory=list)
     public: bool = False
 
 
@@ -71,7 +74,10 @@ class Resource(Record, frozen=True, kw_only=True):
 class Applet(Record, frozen=True, kw_only=True):
     """A module in a project, with its one instance (the state events meet).
 
-    `isolation` is PER_EVENT or PER_BATCH.
+    `isolation` is PER_EVENT or PER_BATCH. `version` is the number of the kept version that
+    runs. Applets of a project with the same `cache_prefix` share one key-value store;
+    `cache_mode` is only remembered. Rows of its log up to `logs_cleared_at` (Unix ms) are
+    deleted.
     """
 
     applet_id: int
@@ -83,6 +89,30 @@ class Applet(Record, frozen=True, kw_only=True):
     sha256: str
     state: str = STARTED
     isolation: str = PER_EVENT
+    version: int = 0
+    cache_mode: str = MEMORY
+    cache_prefix: str = ""
+    logs_cleared_at: int = 0
+
+
+class AppletVersion(Record, frozen=True, kw_only=True):
+    """A module that an applet runs or ran, to go back to. Numbers count up from 1."""
+
+    version_id: int
+    applet_id: int
+    number: int
+    resource_id: int
+    sha256: str
+    wasm_name: str
+
+
+class Config(Record, frozen=True, kw_only=True):
+    """One configuration of a project, at most one of each kind. `value` is JSON."""
+
+    config_id: int
+    project_id: int
+    kind: str
+    value: bytes
 
 
 class Strategy(Record, frozen=True, kw_only=True):

@@ -1,7 +1,8 @@
 """Keys of the handlers' key-value store.
 
-One table per project holds the keys of all its applets: 8 bytes of applet id, then the
-applet's own key. LMDB takes keys of 1 to 511 bytes, so an empty or long key is stored
+One table per project holds the keys of all its applets: 8 bytes of their owner, then the
+applet's own key. The owner is the applet's id, or what applets that share a store have in
+common. LMDB takes keys of 1 to 511 bytes, so an empty or long key is stored
 under its hash; a marker byte keeps the two kinds apart.
 """
 
@@ -9,13 +10,24 @@ from __future__ import annotations
 
 import hashlib
 
+from fieldbrook.model import Applet
+
 _PLAIN, _HASHED = b"k", b"h"
 _PLAIN_LIMIT = 511 - 8 - 1
+_SHARED = 1 << 63  # no id has this bit
 
 
-def scope(applet_id: int) -> bytes:
-    """The prefix of all keys of an applet."""
-    return applet_id.to_bytes(8, "big")
+def owner(applet: Applet) -> int:
+    """Whose keys an applet has: its own, or those all applets with its cache prefix share."""
+    if not applet.cache_prefix:
+        return applet.applet_id
+    digest = hashlib.sha256(applet.cache_prefix.encode(errors="surrogatepass")).digest()
+    return _SHARED | int.from_bytes(digest[:8], "big")
+
+
+def scope(owner_: int) -> bytes:
+    """The prefix of all keys of an owner."""
+    return owner_.to_bytes(8, "big")
 
 
 def stored_key(scope_: bytes, key: bytes) -> bytes:

@@ -12,12 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import lmdb
+import msgspec
 
 from fieldbrook.model import (
     ADMIN,
+    PROJECT_ENV,
+    REMOVED,
     AccessKey,
     Account,
     Applet,
+    AppletVersion,
+    Config,
     CronJob,
     Monitor,
     Project,
@@ -33,6 +38,13 @@ from fieldbrook.storage.table import text_key
 
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
+
+
+class _Environment(msgspec.Struct):
+    env: list[tuple[str, str]]
+
+
+_decode_environment = msgspec.json.Decoder(_Environment).decode
 
 
 class RegistryReads(abc.ABC):
@@ -77,6 +89,22 @@ class RegistryReads(abc.ABC):
             if account_id is None:
                 return list(self._tables.projects.all(txn))
             return list(self._tables.projects.scan(txn, "account_projects", to_key(account_id)))
+
+    def config(self, project_id: int, kind: str) -> Config | None:
+        """A project's configuration of a kind."""
+        with self._reading() as txn:
+            key = to_key(project_id) + text_key(kind)
+            return self._tables.configs.find(txn, "project_configs", key)
+
+    def configs(self, project_id: int) -> list[Config]:
+        """The configurations of a project."""
+        with self._reading() as txn:
+            return list(self._tables.configs.scan(txn, "project_configs", to_key(project_id)))
+
+    def environment(self, project_id: int) -> dict[str, str]:
+        """The variables of a project's PROJECT_ENV; empty without one."""
+        found = self.config(project_id, PROJECT_ENV)
+        return dict(_decode_environment(found.value).env) if found else {}
 
     def publisher(self, project_id: int, pub_id: str) -> Publisher | None:
         """The publisher of a project that `pub_id` names: by key first, else by decimal id."""
@@ -125,12 +153,27 @@ class RegistryReads(abc.ABC):
         with self._reading() as txn:
             if not 0 <= instance_id < LIMIT:
                 return None
-            return self._tables.applets.find(txn, "instances", to_key(instance_id))
+            applet = self._tables.applets.find(txn, "instances", to_key(instance_id))
+            return None if applet is None or applet.state == REMOVED else applet
 
     def applets(self, project_id: int) -> list[Applet]:
         """The applets of a project in creation order."""
         with self._reading() as txn:
             return list(self._tables.applets.scan(txn, "project_applets", to_key(project_id)))
+
+    def applet_versions(self, applet_id: int) -> list[AppletVersion]:
+        """The kept versions of an applet, oldest first."""
+        with self._reading() as txn:
+            prefix = to_key(applet_id)
+            return list(self._tables.applet_versions.scan(txn, "version_numbers", prefix))
+
+    def applet_version(self, applet_id: int, number: int) -> AppletVersion | None:
+        """A kept version of an applet."""
+        with self._reading() as txn:
+            if not 0 <= number < LIMIT:
+                return None
+            key = to_key(applet_id) + to_key(number)
+            return self._tables.applet_versions.find(txn, "version_numbers", key)
 
     def strategy(self, strategy_id: int) -> Strategy | None:
         """The strategy with this id."""

@@ -16,6 +16,8 @@ from fieldbrook.model import (
     AccessKey,
     Account,
     Applet,
+    AppletVersion,
+    Config,
     CronJob,
     Monitor,
     Project,
@@ -66,6 +68,21 @@ APPLETS = Table(
         "resource_applets": lambda a: to_key(a.resource_id) + to_key(a.applet_id),
         "instances": lambda a: to_key(a.instance_id),
     },
+)
+APPLET_VERSIONS = Table(
+    "applet_versions",
+    AppletVersion,
+    lambda v: v.version_id,
+    {
+        "version_numbers": lambda v: to_key(v.applet_id) + to_key(v.number),
+        "resource_versions": lambda v: to_key(v.resource_id) + to_key(v.version_id),
+    },
+)
+CONFIGS = Table(
+    "configs",
+    Config,
+    lambda c: c.config_id,
+    {"project_configs": lambda c: to_key(c.project_id) + text_key(c.kind)},
 )
 STRATEGIES = Table(
     "strategies",
@@ -155,6 +172,8 @@ class RegistryTables:
             self.projects = OpenTable(environment, PROJECTS, create=create)
             self.resources = OpenTable(environment, RESOURCES, create=create)
             self.applets = OpenTable(environment, APPLETS, create=create)
+            self.applet_versions = OpenTable(environment, APPLET_VERSIONS, create=create)
+            self.configs = OpenTable(environment, CONFIGS, create=create)
             self.strategies = OpenTable(environment, STRATEGIES, create=create)
             self.publishers = OpenTable(environment, PUBLISHERS, create=create)
             self.cron_jobs = OpenTable(environment, CRON_JOBS, create=create)

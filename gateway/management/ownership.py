@@ -12,21 +12,22 @@ from fieldbrook.errors import (
     InstanceNotFoundError,
     ProjectNotFoundError,
     PublisherNotFoundError,
-    ResourceNotFoundError,
+    ResourcePermNotFoundError,
     StrategyNotFoundError,
 )
+from fieldbrook.gateway.channel import project_name
 from fieldbrook.gateway.management.route import Call
 from fieldbrook.model import ADMIN, Account, Applet, Project, Publisher, Resource, Strategy
 
 
 def own_project(call: Call[Any, Any]) -> Project:
-    """The project the path names.
+    """The project the path names, with its owner's prefix or without.
 
     Raises:
         ProjectNotFoundError: there is none, or it is somebody else's.
     """
     name = call.path["projectName"]
-    project = call.context.reader.project_named(name)
+    project = call.context.reader.project_named(project_name(name))
     if project is None or not _may(call.account, project.account_id):
         raise ProjectNotFoundError(project=name)
     return project
@@ -91,12 +92,12 @@ def own_resource(call: Call[Any, Any]) -> Resource:
     """The resource the path names.
 
     Raises:
-        ResourceNotFoundError: there is none, or it is somebody else's.
+        ResourcePermNotFoundError: there is none, or it is somebody else's.
     """
     resource_id = call.id("resourceID")
     resource = call.context.reader.resource(resource_id)
     if resource is None or not _may(call.account, resource.account_id):
-        raise ResourceNotFoundError(resource=resource_id)
+        raise ResourcePermNotFoundError(resource=resource_id)
     return resource
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from fieldbrook.access_keys import (
     DESCRIPTIONS,
     PUBLISHER_PRIVILEGES,
@@ -20,8 +22,14 @@ from fieldbrook.gateway.management.binding import Paging
 from fieldbrook.model import (
     CHAIN_TX,
     CONTRACT_LOG,
+    PROJECT_DATABASE,
+    PROJECT_ENV,
+    PROJECT_FLOW,
+    REMOVED,
     Account,
     Applet,
+    AppletVersion,
+    Config,
     CronJob,
     Monitor,
     Project,
@@ -34,6 +42,7 @@ from fieldbrook.model import (
 from fieldbrook.storage.project_store import LogRow
 
 R = TypeVar("R", bound=Record)
+NEVER = "0001-01-01T00:00:00Z"  # an unset time (interface document, 1.4)
 Json = dict[str, Any]
 
 
@@ -60,20 +69,37 @@ def account_json(account: Account) -> Json:
     }
 
 
-def project_json(project: Project) -> Json:
-    """A project with its environment variables."""
+def project_json(
+    project: Project, configs: Iterable[Config] = (), *, channel_state: bool = True
+) -> Json:
+    """A project with its configurations. `channel_state`: its topic is listened to."""
     optional = {
         "version": project.version,
         "protocol": project.protocol,
         "description": project.description,
+        "public": project.public,
     }
+    values = {config.kind: msgspec.Raw(config.value) for config in configs}
     return {
         "projectID": str(project.project_id),
         "accountID": str(project.account_id),
         "name": project.name,
         **{key: value for key, value in optional.items() if value},
-        "envs": {"env": project.env},
+        "envs": values.get(PROJECT_ENV, {"env": []}),
+        "database": values.get(PROJECT_DATABASE, {"schemas": []}),
+        **({"flow": values[PROJECT_FLOW]} if PROJECT_FLOW in values else {}),
+        "channelState": channel_state,
         **_times(project),
+    }
+
+
+def config_json(config: Config) -> Json:
+    """A configuration, without its value."""
+    return {
+        "configID": str(config.config_id),
+        "relID": str(config.project_id),
+        "type": config.kind,
+        **_times(config),
     }
 
 
@@ -86,8 +112,15 @@ def project_row_json(project: Project, applets: Sequence[Applet]) -> Json:
             {
                 "appletID": str(applet.applet_id),
                 "appletName": applet.name,
-                "instanceID": str(applet.instance_id),
-                "instanceState": applet.state,
+                **(
+                    {}
+                    if applet.state == REMOVED
+                    else {
+                        "instanceID": str(applet.instance_id),
+                        "instanceState": applet.state,
+                        "instanceStateVM": applet.state,
+                    }
+                ),
             }
             for applet in applets
         ],
@@ -106,6 +139,11 @@ def instance_json(applet: Applet) -> Json:
     }
 
 
+def instances_json(applet: Applet) -> list[Json]:
+    """The instances of an applet: one, or none after it was removed."""
+    return [] if applet.state == REMOVED else [instance_json(applet)]
+
+
 def applet_json(applet: Applet) -> Json:
     """An applet alone."""
     return {
@@ -115,7 +153,30 @@ def applet_json(applet: Applet) -> Json:
         "name": applet.name,
         "wasmName": applet.wasm_name,
         "isolation": applet.isolation,
+        "version": applet.version,
+        "wasmCache": cache_json(applet),
         **_times(applet),
+    }
+
+
+def cache_json(applet: Applet) -> Json:
+    """Where an applet keeps its pairs."""
+    prefix = {"prefix": applet.cache_prefix} if applet.cache_prefix else {}
+    return {"mode": applet.cache_mode, **prefix}
+
+
+def version_json(version: AppletVersion, resource: Resource, applet: Applet) -> Json:
+    """A kept version of an applet, and whether it is the one that runs."""
+    return {
+        "version": version.number,
+        "appletID": str(version.applet_id),
+        "current": version.number == applet.version,
+        "wasmName": version.wasm_name,
+        "resourceID": str(version.resource_id),
+        "md5": resource.md5,
+        "size": resource.size,
+        "handlers": resource.handlers,
+        **_times(version),
     }
 
 
@@ -123,19 +184,22 @@ def deployed_json(applet: Applet, resource: Resource, strategies: Iterable[Strat
     """An applet with its instance, resource and strategies."""
     return {
         **applet_json(applet),
-        "instance": instance_json(applet),
+        "instance": instance_json(applet) if applet.state != REMOVED else None,
         "resource": resource_json(resource),
         "strategies": [strategy_json(strategy) for strategy in strategies],
     }
 
 
 def resource_json(resource: Resource) -> Json:
-    """A resource; `path` is its name in the node's store of modules."""
+    """A resource; `path` is its name in the node's store of modules. None ever expires."""
     return {
         "resourceID": str(resource.resource_id),
         "path": resource.sha256,
         "md5": resource.md5,
+        "uploadedAt": rfc3339(resource.created_at),
+        "expireAt": NEVER,
         "filename": resource.filename,
+        "comment": "",
         "size": resource.size,
         **_times(resource),
     }

@@ -10,11 +10,21 @@ import msgspec
 from fieldbrook.errors import (
     AccountNotFoundError,
     AppletNameConflictError,
+    AppletVersionNotFoundError,
     HandlerNotExportedError,
     StrategyConflictError,
     StrategyNotFoundError,
 )
-from fieldbrook.model import PER_EVENT, STARTED, Applet, Resource, Strategy
+from fieldbrook.model import (
+    MEMORY,
+    PER_EVENT,
+    REMOVED,
+    STARTED,
+    Applet,
+    AppletVersion,
+    Resource,
+    Strategy,
+)
 from fieldbrook.storage.commands.change import Change, Commands, command
 from fieldbrook.storage.ids import to_key
 from fieldbrook.storage.table import text_key
@@ -28,6 +38,13 @@ class Module(msgspec.Struct, array_like=True, frozen=True):
     md5: str
     size: int
     handlers: list[str]
+
+
+class Cache(msgspec.Struct, array_like=True, frozen=True):
+    """Where an applet keeps its pairs; see `model.Applet`."""
+
+    mode: str = MEMORY
+    prefix: str = ""
 
 
 class Deployed(msgspec.Struct, array_like=True, frozen=True):
@@ -55,6 +72,7 @@ class AppletCommands(Commands):
         handlers: list[str],
         strategies: Sequence[tuple[str, str]],
         isolation: str = PER_EVENT,
+        cache: Cache | None = None,
     ) -> Deployed:
         """Create an applet, its started instance and its strategies in one.
 
@@ -69,6 +87,7 @@ class AppletCommands(Commands):
             HandlerNotExportedError: a handler is not among `handlers`.
         """
         module = Module(filename, sha256, md5, size, handlers)
+        cache = cache or Cache()
         with self.change() as change:
             change.project(project_id)
             if change.now.account(account_id) is None:
@@ -86,10 +105,14 @@ class AppletCommands(Commands):
                     instance_id=change.new_id(),
                     sha256=resource.sha256,
                     isolation=isolation,
+                    version=1,
+                    cache_mode=cache.mode,
+                    cache_prefix=cache.prefix,
                     created_at=change.time_ms,
                     updated_at=change.time_ms,
                 ),
             )
+            self._add_version(change, applet)
             rules = [
                 self._add_strategy(change, applet, resource, rule, f"strategies[{n}].handler")
                 for n, rule in enumerate(strategies)
@@ -105,10 +128,14 @@ class AppletCommands(Commands):
         module: Module | None = None,
         strategies: Sequence[tuple[str, str]] | None = None,
         isolation: str | None = None,
+        cache: Cache | None = None,
+        versions_kept: int = 1,
     ) -> Deployed:
         """Change what is given of an applet; `strategies` replaces all it had.
 
-        A new module is owned by the project's account and starts the instance.
+        A new module is owned by the project's account, becomes the latest version and
+        starts the instance. Of all versions the `versions_kept` latest stay, and the one
+        that runs.
 
         Raises:
             AppletNotFoundError: no such applet.
@@ -127,19 +154,58 @@ class AppletCommands(Commands):
                 changed["wasm_name"] = wasm_name
             if isolation is not None:
                 changed["isolation"] = isolation
+            if cache is not None:
+                changed |= {"cache_mode": cache.mode, "cache_prefix": cache.prefix}
             if module is None:
                 resource = change.resource(applet.resource_id)
             else:
                 owner = change.project(applet.project_id).account_id
                 resource = self._resource(change, owner, module)
-                changed |= {
-                    "resource_id": resource.resource_id,
-                    "sha256": resource.sha256,
-                    "state": STARTED,
-                }
+                changed |= self._running(change, applet, resource)
+            another = resource.resource_id != applet.resource_id
+            if another:
+                known = change.now.applet_versions(applet_id)
+                changed["version"] = max([applet.version, *(v.number for v in known)]) + 1
             applet = change.update(self.tables.applets, applet, **changed)
-            rules = self._keep_or_replace(change, applet, resource, strategies)
+            if another:
+                self._add_version(change, applet)
+                self._drop_versions(change, applet, versions_kept)
+            rules = self._keep_or_replace(change, applet, resource, strategies, "file")
             return Deployed(applet, resource, rules)
+
+    @command
+    def roll_back_applet(self, applet_id: int, number: int) -> Deployed:
+        """Run a kept version again, and start the instance; strategies stay.
+
+        Raises:
+            AppletNotFoundError: no such applet.
+            AppletVersionNotFoundError: it has no such version, or no longer.
+            HandlerNotExportedError: a strategy names a handler that version does not export.
+        """
+        with self.change() as change:
+            applet = change.applet(applet_id)
+            version = change.now.applet_version(applet_id, number)
+            if version is None:
+                raise AppletVersionNotFoundError(applet=applet_id, version=number)
+            resource = change.resource(version.resource_id)
+            applet = change.update(
+                self.tables.applets,
+                applet,
+                wasm_name=version.wasm_name,
+                version=number,
+                **self._running(change, applet, resource),
+            )
+            rules = self._keep_or_replace(change, applet, resource, None, "version")
+            return Deployed(applet, resource, rules)
+
+    @command
+    def remove_applets(self, project_id: int, applet_ids: Sequence[int]) -> int:
+        """Remove those of the ids that are applets of this project; how many were."""
+        with self.change() as change:
+            own = [a for a in change.now.applets(project_id) if a.applet_id in applet_ids]
+            for applet in own:
+                self.drop_applet(change, applet)
+            return len(own)
 
     @command
     def remove_applet(self, applet_id: int) -> Applet:
@@ -150,10 +216,48 @@ class AppletCommands(Commands):
         """
         with self.change() as change:
             applet = change.applet(applet_id)
-            for strategy in change.now.strategies_of_applet(applet_id):
-                change.remove(self.tables.strategies, strategy)
-            change.remove(self.tables.applets, applet)
+            self.drop_applet(change, applet)
             return applet
+
+    @command
+    def create_instance(self, applet_id: int, cache: Cache | None = None) -> Applet:
+        """The instance of an applet, started; a new one if it was removed.
+
+        Raises:
+            AppletNotFoundError: no such applet.
+        """
+        with self.change() as change:
+            applet = change.applet(applet_id)
+            changed: dict[str, Any] = {"state": STARTED}
+            if applet.state == REMOVED:
+                changed["instance_id"] = change.new_id()
+            if cache is not None:
+                changed |= {"cache_mode": cache.mode, "cache_prefix": cache.prefix}
+            return change.update(self.tables.applets, applet, **changed)
+
+    @command
+    def remove_instances(self, project_id: int, instance_ids: Sequence[int]) -> int:
+        """Remove those of the ids that are instances in this project; how many were. Their
+        applets stay, and run nothing."""
+        with self.change() as change:
+            found = [change.now.applet_of_instance(n) for n in instance_ids]
+            own = [a for a in found if a is not None and a.project_id == project_id]
+            for applet in own:
+                change.update(self.tables.applets, applet, state=REMOVED)
+            return len(own)
+
+    @command
+    def clear_logs(self, instance_id: int, time_ms: int) -> Applet:
+        """Delete what an instance has logged up to a time (Unix ms).
+
+        Raises:
+            InstanceNotFoundError: no such instance.
+        """
+        with self.change() as change:
+            applet = change.instance(instance_id)
+            return change.put(
+                self.tables.applets, msgspec.structs.replace(applet, logs_cleared_at=time_ms)
+            )
 
     @command
     def set_instance_state(self, instance_id: int, state: str) -> Applet:
@@ -167,7 +271,7 @@ class AppletCommands(Commands):
             return change.update(self.tables.applets, applet, state=state)
 
     @command
-    def restart_instance(self, instance_id: int) -> Applet:
+    def restart_instance(self, instance_id: int, cache: Cache | None = None) -> Applet:
         """Start an instance anew: a change in any case, so that its project takes notice.
 
         Raises:
@@ -175,7 +279,8 @@ class AppletCommands(Commands):
         """
         with self.change() as change:
             applet = change.instance(instance_id)
-            return change.touch(self.tables.applets, applet, state=STARTED)
+            changed = {"cache_mode": cache.mode, "cache_prefix": cache.prefix} if cache else {}
+            return change.touch(self.tables.applets, applet, state=STARTED, **changed)
 
     @command
     def create_strategies(
@@ -316,17 +421,59 @@ class AppletCommands(Commands):
             ),
         )
 
+    def drop_applet(self, change: Change, applet: Applet) -> None:
+        """Remove an applet and what is its own; its resources remain."""
+        for strategy in change.now.strategies_of_applet(applet.applet_id):
+            change.remove(self.tables.strategies, strategy)
+        for version in change.now.applet_versions(applet.applet_id):
+            change.remove(self.tables.applet_versions, version)
+        change.remove(self.tables.applets, applet)
+
+    def _running(self, change: Change, applet: Applet, resource: Resource) -> dict[str, Any]:
+        """The fields of an applet that runs this module; one whose instance was removed
+        gets another."""
+        fields = {
+            "resource_id": resource.resource_id,
+            "sha256": resource.sha256,
+            "state": STARTED,
+        }
+        if applet.state == REMOVED:
+            fields["instance_id"] = change.new_id()
+        return fields
+
+    def _add_version(self, change: Change, applet: Applet) -> None:
+        change.put(
+            self.tables.applet_versions,
+            AppletVersion(
+                version_id=change.new_id(),
+                applet_id=applet.applet_id,
+                number=applet.version,
+                resource_id=applet.resource_id,
+                sha256=applet.sha256,
+                wasm_name=applet.wasm_name,
+                created_at=change.time_ms,
+                updated_at=change.time_ms,
+            ),
+        )
+
+    def _drop_versions(self, change: Change, applet: Applet, kept: int) -> None:
+        versions = change.now.applet_versions(applet.applet_id)
+        for version in versions[: max(0, len(versions) - kept)]:
+            if version.number != applet.version:
+                change.remove(self.tables.applet_versions, version)
+
     def _keep_or_replace(
         self,
         change: Change,
         applet: Applet,
         resource: Resource,
         strategies: Sequence[tuple[str, str]] | None,
+        field: str,
     ) -> list[Strategy]:
         kept = change.now.strategies_of_applet(applet.applet_id)
         if strategies is None:
             for strategy in kept:
-                _refuse_unexported(resource, strategy.handler, "file")
+                _refuse_unexported(resource, strategy.handler, field)
             return kept
         for strategy in kept:
             change.remove(self.tables.strategies, strategy)

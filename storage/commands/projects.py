@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fieldbrook.errors import AccountNotFoundError, ProjectNameConflictError
-from fieldbrook.model import Project
+from fieldbrook.model import PROJECT_DATABASE, PROJECT_ENV, Config, Project
 from fieldbrook.storage.commands.access_keys import remove_access_keys_of
-from fieldbrook.storage.commands.change import Commands, command
+from fieldbrook.storage.commands.change import Change, Commands, command
+
+_DEFAULTS = {
+    PROJECT_DATABASE: b'{"dialect":"POSTGRES","schemas":[{"schema":"public","tables":[]}]}',
+    PROJECT_ENV: b'{"env":[]}',
+}
 
 
 class ProjectCommands(Commands):
@@ -21,9 +24,13 @@ class ProjectCommands(Commands):
         version: str = "",
         protocol: str = "",
         description: str = "",
-        env: Sequence[tuple[str, str]] = (),
+        public: bool = False,
+        configs: dict[str, bytes] | None = None,
     ) -> Project:
         """Create a project.
+
+        Args:
+            configs: JSON by kind, beside the defaults: no variables, and no tables.
 
         Raises:
             AccountNotFoundError: no such account.
@@ -34,7 +41,7 @@ class ProjectCommands(Commands):
                 raise AccountNotFoundError(account=account_id)
             if change.now.project_named(name):
                 raise ProjectNameConflictError(what=f"project {name}")
-            return change.put(
+            project = change.put(
                 self.tables.projects,
                 Project(
                     project_id=change.new_id(),
@@ -43,11 +50,25 @@ class ProjectCommands(Commands):
                     version=version,
                     protocol=protocol,
                     description=description,
-                    env=list(env),
+                    public=public,
                     created_at=change.time_ms,
                     updated_at=change.time_ms,
                 ),
             )
+            for kind, value in {**_DEFAULTS, **(configs or {})}.items():
+                self._put_config(change, project.project_id, kind, value)
+            return project
+
+    @command
+    def put_config(self, project_id: int, kind: str, value: bytes) -> Config:
+        """Give a project a configuration in place of what it had of that kind.
+
+        Raises:
+            ProjectNotFoundError: no such project.
+        """
+        with self.change() as change:
+            change.project(project_id)
+            return self._put_config(change, project_id, kind, value)
 
     @command
     def remove_project(self, project_id: int) -> Project:
@@ -64,7 +85,11 @@ class ProjectCommands(Commands):
                 change.remove(self.tables.publishers, publisher)
                 remove_access_keys_of(change, self.tables, publisher.publisher_id)
             for applet in change.now.applets(project_id):
+                for version in change.now.applet_versions(applet.applet_id):
+                    change.remove(self.tables.applet_versions, version)
                 change.remove(self.tables.applets, applet)
+            for config in change.now.configs(project_id):
+                change.remove(self.tables.configs, config)
             for job in change.now.cron_jobs(project_id):
                 change.remove(self.tables.cron_jobs, job)
             for monitor in change.now.monitors(project_id):
@@ -73,3 +98,19 @@ class ProjectCommands(Commands):
                 change.remove(self.tables.traffic_limits, limit)
             change.remove(self.tables.projects, project)
             return project
+
+    def _put_config(self, change: Change, project_id: int, kind: str, value: bytes) -> Config:
+        found = change.now.config(project_id, kind)
+        if found is not None:
+            return change.update(self.tables.configs, found, value=value)
+        return change.put(
+            self.tables.configs,
+            Config(
+                config_id=change.new_id(),
+                project_id=project_id,
+                kind=kind,
+                value=value,
+                created_at=change.time_ms,
+                updated_at=change.time_ms,
+            ),
+        )

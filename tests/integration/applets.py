@@ -108,3 +108,19 @@ UNLINKABLE = b"""
   (memory (export "memory") 1)
   (func (export "start") (param i32) (result i32) (i32.const 0)))
 """
+
+COLOUR = b"""
+;; `start` stores the project's variable COLOUR under "colour", or returns 8 without one.
+(module
+  (import "env" "ws_get_env" (func $get_env (param i32 i32 i32 i32) (result i32)))
+  (import "env" "ws_set_db" (func $set_db (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 2)
+  (data (i32.const 64) "COLOUR")
+  (data (i32.const 80) "colour")
+  (func (export "alloc") (param i32) (result i32) (i32.const 4096))
+  (func (export "start") (param i32) (result i32) (local $code i32)
+    (local.set $code
+      (call $get_env (i32.const 64) (i32.const 6) (i32.const 0) (i32.const 4)))
+    (if (local.get $code) (then (return (local.get $code))))
+    (call $set_db (i32.const 80) (i32.const 6) (i32.load (i32.const 0)) (i32.load (i32.const 4)))))
+"""

@@ -956,8 +956,8 @@ def test_a_resource_is_listed_downloaded_and_removed_once_unused(ada: User) -> N
     assert (used.status, used.key) == (409, "ResourceConflict")
     ada("DELETE", f"/applet/{created['appletID']}")
     assert ada("DELETE", f"/resource/{resource_id}").status == 204
-    assert ada("GET", f"/resource/data/{resource_id}").key == "ResourceNotFound"
-    assert ada("DELETE", f"/resource/{resource_id}").key == "ResourceNotFound"
+    assert ada("GET", f"/resource/data/{resource_id}").key == "ResourcePermNotFound"
+    assert ada("DELETE", f"/resource/{resource_id}").key == "ResourcePermNotFound"
 
 
 def test_a_file_name_cannot_forge_headers(ada: User) -> None:
@@ -1173,8 +1173,8 @@ def test_somebody_elses_object_is_one_that_does_not_exist(ada: User, bob: User) 
     assert bob("GET", f"/deploy/applet/{applet_id}").key == "AppletNotFound"
     assert bob("GET", f"/deploy/instance/{instance_id}").key == "InstanceNotFound"
     assert bob("PUT", f"/deploy/{instance_id}/STOP").key == "InstanceNotFound"
-    assert bob("GET", f"/resource/data/{resource_id}").key == "ResourceNotFound"
-    assert bob("DELETE", f"/resource/{resource_id}").key == "ResourceNotFound"
+    assert bob("GET", f"/resource/data/{resource_id}").key == "ResourcePermNotFound"
+    assert bob("DELETE", f"/resource/{resource_id}").key == "ResourcePermNotFound"
     assert [row["resourceID"] for row in bob("GET", "/resource").json] == [own["resourceID"]]
     assert [row["projectName"] for row in bob("GET", "/project").json["data"]] == ["other"]
     # Through his own project he does not reach hers either.

@@ -28,7 +28,7 @@ projects = st.builds(
     account_id=numbers,
     name=st.text(),
     description=st.text(),
-    env=st.lists(st.tuples(st.text(), st.text())),
+    public=st.booleans(),
     created_at=numbers,
     updated_at=numbers,
 )

@@ -54,6 +54,7 @@ NODE_OPTIONS = {
     "idle_s": "Seconds after which an idle project's process stops [default: 300].",
     "project_map_bytes": "Largest store of one project [default: 1 GiB].",
     "registry_map_bytes": "Largest registry [default: 4 GiB].",
+    "applet_versions_kept": "Modules of an applet kept to go back to [default: 10].",
     "cron_jobs_limit": "Most cron jobs of one project [default: 100].",
     "cron_timezone": "Time zone of cron expressions [default: UTC].",
     "log_level": "DEBUG, INFO, WARNING, ERROR or CRITICAL [default: INFO].",

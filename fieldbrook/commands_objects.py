@@ -28,6 +28,13 @@ _ID_DIGITS = 15  # ids have 15 to 19 digits; a shorter number is a name
 
 _PROJECT = {"projectName": "NAME", "projectID": "ID", "applets": "APPLETS", "createdAt": "CREATED"}
 _APPLET = {"name": "NAME", "appletID": "ID", "state": "STATE", "updatedAt": "UPDATED"}
+_VERSION = {
+    "version": "VERSION",
+    "wasmName": "MODULE",
+    "createdAt": "UPLOADED",
+    "size": "BYTES",
+    "md5": "MD5",
+}
 _PUBLISHER = {"key": "KEY", "name": "NAME", "publisherID": "ID", "createdAt": "CREATED"}
 _PUBLISHER_FIELDS = {
     "key": "publisher",
@@ -216,6 +223,45 @@ def applet_start(project_: str, name: str) -> None:
 def applet_stop(project_: str, name: str) -> None:
     """Stop an applet: its events are answered with code -1."""
     _control(project_, name, "STOP", "stopped")
+
+
+@applet.command("versions")
+@click.argument("project_", metavar="PROJECT")
+@click.argument("name", metavar="APPLET")
+@shared_options
+def applet_versions(project_: str, name: str) -> None:
+    """List the modules an applet ran and can go back to, the latest first."""
+    client = current().client()
+    found = find_applet(client, project_name(client, project_), name)
+    rows = versions(client, found)
+    if not current().json:
+        for row in rows:
+            row["version"] = f"{row['version']}{' *' if row['current'] else ''}"
+    show_rows(rows, _VERSION, "no versions are kept: deploy the applet once more")
+
+
+@applet.command("rollback")
+@click.argument("project_", metavar="PROJECT")
+@click.argument("name", metavar="APPLET")
+@click.argument("version", type=click.IntRange(1), required=False)
+@shared_options
+def applet_rollback(project_: str, name: str, version: int | None) -> None:
+    """Let an applet run an earlier module again; its data and strategies stay.
+
+    Without VERSION it is the one before that which runs.
+    """
+    client = current().client()
+    found = find_applet(client, project_name(client, project_), name)
+    if version is None:
+        before = [row for row in versions(client, found) if row["version"] < found["version"]]
+        if not before:
+            hint = f"see `fieldbrook applet versions {project_} {name}`"
+            raise ClientError(f"applet {found['name']} has no earlier version", hint)
+        version = int(before[0]["version"])
+    path = ["applet", "data", str(found["appletID"]), "versions", str(version)]
+    _show_applet(client.call("PUT", path))
+    if not current().json:
+        note("rolled back")
 
 
 # ---------------------------------------------------------------- publishers
@@ -462,10 +508,16 @@ def find_applet(client: Client, project_: str, given: str) -> dict[str, Any]:
     return pick(applets(client, project_), given, "applet", "name", "appletID")
 
 
+def versions(client: Client, applet_: dict[str, Any]) -> list[dict[str, Any]]:
+    """The kept versions of an applet, the latest first."""
+    return items(client.call("GET", ["applet", "data", str(applet_["appletID"]), "versions"]))
+
+
 def flat_applet(value: dict[str, Any]) -> dict[str, Any]:
     """An applet with the id and the state of its one instance beside its own fields."""
-    instance = value.get("instance") or value["instances"][0]
-    return {**value, "instanceID": instance["instanceID"], "state": instance["state"]}
+    instances = [value["instance"]] if value.get("instance") else value.get("instances")
+    found = instances[0] if instances else {"instanceID": "", "state": "REMOVED"}
+    return {**value, "instanceID": found["instanceID"], "state": found["state"]}
 
 
 def publishers(client: Client, project_: str) -> list[dict[str, Any]]:
@@ -515,7 +567,12 @@ def _control(project_: str, name: str, command: str, done: str) -> None:
     client = current().client()
     real = project_name(client, project_)
     value = flat_applet(find_applet(client, real, name))
-    client.call("PUT", ["deploy", str(value["instanceID"]), command])
+    if value["instanceID"]:
+        client.call("PUT", ["deploy", str(value["instanceID"]), command])
+    elif command == "START":
+        client.call("POST", ["deploy", "applet", str(value["appletID"])])
+    else:
+        raise ClientError(f"applet {value['name']} has no instance: it runs nothing")
     show_done(f"applet {value['name']} {done}", appletID=value["appletID"], state=done.upper())
 
 
@@ -525,7 +582,8 @@ def _show_applet(value: dict[str, Any]) -> None:
         rules = (f"{row['eventType']}={row['handler']}" for row in value["strategies"])
         value["rules"] = list(rules)
     labels = {"name": "applet", "appletID": "id", "instanceID": "instance", "state": "state"}
-    labels |= {"wasmName": "module", "resourceID": "resource", "rules": "strategies"}
+    labels |= {"version": "version", "wasmName": "module", "resourceID": "resource"}
+    labels |= {"rules": "strategies"}
     show_fields(value, labels)
 
 

@@ -110,6 +110,9 @@ class Settings(BaseSettings):
     registry_map_bytes: int = Field(
         4 * _GIB, ge=_MIB, le=1 << 44, description="that the registry may grow to"
     )
+    applet_versions_kept: int = Field(
+        10, ge=1, le=1_000, description="modules of one applet that one can go back to"
+    )
     cron_jobs_limit: int = Field(100, ge=0, le=100_000, description="cron jobs of one project")
     cron_timezone: str = Field("UTC", description="zone that cron expressions are meant in")
     chains: tuple[Chain, ...] = Field(

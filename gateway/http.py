@@ -194,6 +194,7 @@ class HttpGateway(GatewayActor):
             command=self._command,
             chains=settings.chains,
             cron_jobs_limit=settings.cron_jobs_limit,
+            applet_versions_kept=settings.applet_versions_kept,
             cron_zone=zone_of(settings.cron_timezone),
         )
 

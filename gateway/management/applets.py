@@ -1,16 +1,8 @@
-"""Applets: uploading modules, and the instances they run in.
-
-An upload is compiled before the registry hears of it, so a module that cannot run is
-refused with the compiler's or the linker's reason and leaves nothing behind.
-"""
+"""Applets: uploaded modules, their strategies, and the versions one can go back to."""
 
 from __future__ import annotations
 
-import hmac
-import os
-import secrets
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -19,33 +11,24 @@ from fieldbrook.errors import (
     BadRequestError,
     FieldError,
     HandlerNotExportedError,
-    UnknownDeployCommandError,
-    UploadFileFailedError,
-    UploadFileMd5UnmatchedError,
-    UploadFileSizeLimitError,
+    InstanceNotFoundError,
 )
-from fieldbrook.gateway.management.binding import MISSING, Paging, Sfid, Text
-from fieldbrook.gateway.management.context import ManagementContext
-from fieldbrook.gateway.management.ownership import (
-    own_applet,
-    own_applet_in,
-    own_instance,
-    own_project,
-)
-from fieldbrook.gateway.management.route import Auth, Call, Form, Route
+from fieldbrook.gateway.management.binding import MISSING, Paging, Sfid, Text, bind_body
+from fieldbrook.gateway.management.ownership import own_applet, own_applet_in, own_project
+from fieldbrook.gateway.management.route import Auth, Call, Route
+from fieldbrook.gateway.management.uploads import compiled
 from fieldbrook.gateway.management.views import (
     Json,
     applet_json,
     deployed_json,
-    instance_json,
+    instances_json,
     page,
     strategy_json,
+    version_json,
 )
-from fieldbrook.model import DEFAULT_EVENT_TYPE, DEFAULT_HANDLER, STARTED, STOPPED, Applet
-from fieldbrook.storage.registry import Module
-from fieldbrook.wasm.compile import compile_in_child
+from fieldbrook.model import DEFAULT_EVENT_TYPE, DEFAULT_HANDLER, Applet
+from fieldbrook.storage.registry import Deployed
 
-_COMPILE_LIMIT_S = 60.0
 _NAMES_LIMIT = 20  # handlers named in a refusal
 
 
@@ -56,12 +39,25 @@ class RuleDraft(msgspec.Struct, frozen=True, kw_only=True):
     handler: Text
 
 
+class Cache(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an applet keeps its pairs. Applets of a project with the same prefix share
+    them; they are on disk whatever the mode."""
+
+    mode: Literal["MEMORY", "REDIS"] = "MEMORY"
+    prefix: Text = ""
+
+    def wire(self) -> tuple[str, str]:
+        """As the registry takes it."""
+        return self.mode, self.prefix
+
+
 class AppletInfo(msgspec.Struct, frozen=True, kw_only=True):
     """`info` of a new applet. Without strategies it gets `DEFAULT` -> `start`."""
 
     applet_name: Text = msgspec.field(name="appletName")
     wasm_name: Text = msgspec.field(name="wasmName", default="")
     wasm_md5: Text = msgspec.field(name="wasmMd5", default="")
+    wasm_cache: Cache | None = msgspec.field(name="wasmCache", default=None)
     strategies: list[RuleDraft] = msgspec.field(default_factory=list)
     isolation: Literal["EVENT", "BATCH"] = "EVENT"
 
@@ -72,17 +68,30 @@ class AppletChange(msgspec.Struct, frozen=True, kw_only=True):
     applet_name: Text = msgspec.field(name="appletName", default="")
     wasm_name: Text = msgspec.field(name="wasmName", default="")
     wasm_md5: Text = msgspec.field(name="wasmMd5", default="")
+    wasm_cache: Cache | None = msgspec.field(name="wasmCache", default=None)
     strategies: list[RuleDraft] = msgspec.field(default_factory=list)
     isolation: Literal["EVENT", "BATCH"] | None = None
 
 
 class ListApplets(Paging, frozen=True, kw_only=True):
-    """Filters: ids, exact names, and a part of the name."""
+    """Which applets are meant: by id, by name, by a part of it, or by its end (`lName`); all
+    of the project's without a filter. Removing passes over `size` and `offset`."""
 
     ids: list[Sfid] = msgspec.field(default_factory=list, name="id")
     applet_ids: list[Sfid] = msgspec.field(default_factory=list, name="appletID")
     names: list[str] = msgspec.field(default_factory=list)
     name: str = ""
+    end: str = msgspec.field(default="", name="lName")
+
+    def fits(self, applet: Applet) -> bool:
+        """Whether an applet passes every filter."""
+        ids = {*self.ids, *self.applet_ids}
+        return (
+            (not ids or applet.applet_id in ids)
+            and (not self.names or applet.name in self.names)
+            and self.name in applet.name
+            and applet.name.endswith(self.end)
+        )
 
 
 async def create_applet(call: Call[AppletInfo, None]) -> Json:
@@ -90,7 +99,7 @@ async def create_applet(call: Call[AppletInfo, None]) -> Json:
     project, info = own_project(call), call.body
     if call.form.file is None:
         raise BadRequestError(FieldError("file", MISSING, "body"))
-    module = await _compile(call, info.wasm_md5)
+    module = await compiled(call, info.wasm_md5)
     deployed = await call.context.registry.call(
         "create_applet",
         project_id=project.project_id,
@@ -104,17 +113,102 @@ async def create_applet(call: Call[AppletInfo, None]) -> Json:
         handlers=module.handlers,
         strategies=_pairs(info.strategies) or [_default_rule(module.handlers)],
         isolation=info.isolation,
+        cache=info.wasm_cache and info.wasm_cache.wire(),
     )
-    return deployed_json(deployed.applet, deployed.resource, deployed.strategies)
+    return _json(deployed)
 
 
 async def update_applet(call: Call[AppletChange, None]) -> Json:
-    """Give an applet another module, name or strategies."""
-    applet, change = own_applet(call, call.id("appletID")), call.body
+    """Give an applet another module, name or strategies; a module takes over between two
+    batches of events, none is lost and none fails."""
+    applet = own_applet(call, call.id("appletID"))
+    return _json(await _update(call, applet, call.body.wasm_cache))
+
+
+async def update_and_deploy(call: Call[AppletChange, None]) -> None:
+    """As `UpdateApplet`, and start the instance; the seed era's answer."""
+    applet = own_applet(call, call.id("appletID"))
+    if call.id("instanceID") != applet.instance_id:
+        raise InstanceNotFoundError(instance=call.id("instanceID"))
+    given = call.form.cache
+    cache = call.body.wasm_cache if given is None else bind_body(given, Cache)
+    await _update(call, applet, cache)
+    await call.context.registry.call("create_instance", applet_id=applet.applet_id)
+
+
+async def list_applets(call: Call[None, ListApplets]) -> Json:
+    """The applets of a project; `hints` is what the seed era called `total`."""
+    found = _found(call)
+    data = [
+        {**applet_json(applet), "instances": instances_json(applet)}
+        for applet in page(found, call.query)
+    ]
+    return {"data": data, "total": len(found), "hints": len(found)}
+
+
+async def page_applets(call: Call[None, ListApplets]) -> Json:
+    """The applets of a project with their resources and strategies."""
+    found = _found(call)
+    with call.context.reader.snapshot() as registry:
+        data = []
+        for applet in page(found, call.query):
+            resource = registry.resource(applet.resource_id)
+            strategies = registry.strategies_of_applet(applet.applet_id)
+            if resource is not None:
+                data.append(deployed_json(applet, resource, strategies))
+    return {"data": data, "total": len(found)}
+
+
+async def get_applet(call: Call[None, None]) -> Json:
+    """One applet with its instance and strategies."""
+    return _one(call, own_applet_in(call, own_project(call), call.id("appletID")))
+
+
+async def get_applet_with_id(call: Call[None, None]) -> Json:
+    """One applet, by its id alone."""
+    return _one(call, own_applet(call, call.id("appletID")))
+
+
+async def remove_applet(call: Call[None, None]) -> None:
+    """Remove an applet, its instance, its versions and its strategies."""
+    applet = own_applet(call, call.id("appletID"))
+    await call.context.registry.call("remove_applet", applet_id=applet.applet_id)
+
+
+async def remove_applets(call: Call[None, ListApplets]) -> None:
+    """Remove the applets that pass the filters: without any, all of the project."""
+    await call.context.registry.call(
+        "remove_applets",
+        project_id=own_project(call).project_id,
+        applet_ids=[applet.applet_id for applet in _found(call)],
+    )
+
+
+async def list_versions(call: Call[None, None]) -> Json:
+    """The modules an applet ran and can go back to, the latest first."""
+    applet = own_applet(call, call.id("appletID"))
+    with call.context.reader.snapshot() as registry:
+        kept = registry.applet_versions(applet.applet_id)[::-1]
+        resources = [(version, registry.resource(version.resource_id)) for version in kept]
+    data = [version_json(version, found, applet) for version, found in resources if found]
+    return {"data": data, "total": len(data)}
+
+
+async def roll_back(call: Call[None, None]) -> Json:
+    """Run a kept version of an applet again; its strategies and pairs stay."""
+    applet = own_applet(call, call.id("appletID"))
+    deployed = await call.context.registry.call(
+        "roll_back_applet", applet_id=applet.applet_id, number=call.id("version")
+    )
+    return _json(deployed)
+
+
+async def _update(call: Call[AppletChange, None], applet: Applet, cache: Cache | None) -> Deployed:
+    change = call.body
     if call.form.file is None and call.form.info is None:
         raise BadRequestError(FieldError("info", MISSING, "body"))
-    module = None if call.form.file is None else await _compile(call, change.wasm_md5)
-    deployed = await call.context.registry.call(
+    module = None if call.form.file is None else await compiled(call, change.wasm_md5)
+    deployed: Deployed = await call.context.registry.call(
         "update_applet",
         applet_id=applet.applet_id,
         name=change.applet_name or None,
@@ -122,103 +216,28 @@ async def update_applet(call: Call[AppletChange, None]) -> Json:
         module=None if module is None else msgspec.to_builtins(module),
         strategies=_pairs(change.strategies) or None,
         isolation=change.isolation,
+        cache=cache and cache.wire(),
+        versions_kept=call.context.applet_versions_kept,
     )
-    return deployed_json(deployed.applet, deployed.resource, deployed.strategies)
+    return deployed
 
 
-async def list_applets(call: Call[None, ListApplets]) -> Json:
-    """The applets of a project; `hints` is what the seed era called `total`."""
-    project = own_project(call)
-    applets = call.context.reader.applets(project.project_id)
-    found = [applet for applet in applets if _fits(applet, call.query)]
-    data = [
-        {**applet_json(applet), "instances": [instance_json(applet)]}
-        for applet in page(found, call.query)
-    ]
-    return {"data": data, "total": len(found), "hints": len(found)}
+def _found(call: Call[None, ListApplets]) -> list[Applet]:
+    applets = call.context.reader.applets(own_project(call).project_id)
+    return [applet for applet in applets if call.query.fits(applet)]
 
 
-async def get_applet(call: Call[None, None]) -> Json:
-    """One applet with its instance and strategies."""
-    applet = own_applet_in(call, own_project(call), call.id("appletID"))
+def _one(call: Call[Any, Any], applet: Applet) -> Json:
     strategies = call.context.reader.strategies_of_applet(applet.applet_id)
     return {
         **applet_json(applet),
-        "instances": [instance_json(applet)],
+        "instances": instances_json(applet),
         "strategies": [strategy_json(strategy) for strategy in strategies],
     }
 
 
-async def remove_applet(call: Call[None, None]) -> None:
-    """Remove an applet, its instance and its strategies."""
-    applet = own_applet(call, call.id("appletID"))
-    await call.context.registry.call("remove_applet", applet_id=applet.applet_id)
-
-
-async def get_instance(call: Call[None, None]) -> Json:
-    """One instance."""
-    return instance_json(own_instance(call))
-
-
-async def list_instances(call: Call[None, None]) -> list[Json]:
-    """The instances of an applet: always one."""
-    return [instance_json(own_applet(call, call.id("appletID")))]
-
-
-async def control_instance(call: Call[None, None]) -> None:
-    """Start, stop or restart an instance."""
-    instance_id = own_instance(call).instance_id
-    registry = call.context.registry
-    match call.path["cmd"].upper():
-        case "START":
-            await registry.call("set_instance_state", instance_id=instance_id, state=STARTED)
-        case "STOP" | "HUNGUP":
-            await registry.call("set_instance_state", instance_id=instance_id, state=STOPPED)
-        case "RESTART":
-            await registry.call("restart_instance", instance_id=instance_id)
-        case "CREATE" | "REMOVE" as known:
-            raise UnknownDeployCommandError(command=known)
-        case _:
-            reason = "expected one of START, STOP, HUNGUP, RESTART"
-            raise BadRequestError(FieldError("cmd", reason, "path"))
-
-
-async def _compile(call: Call[Any, None], stated_md5: str) -> Module:
-    form, context = call.form, call.context
-    return await call.workers.uploads.run(lambda: compile_upload(form, stated_md5, context))
-
-
-def compile_upload(form: Form, stated_md5: str, context: ManagementContext) -> Module:
-    """Check and compile an uploaded file; runs in a thread.
-
-    Raises:
-        UploadFileSizeLimitError: it is larger than a module may be.
-        UploadFileMd5UnmatchedError: it is not the file the client says it sent.
-        ModuleRefusedError: it is no module, or one that cannot run here.
-        UploadFileFailedError: the disk did not take it.
-    """
-    content = form.file or b""
-    if len(content) > context.upload_limit_bytes:
-        raise UploadFileSizeLimitError(size=len(content), limit_bytes=context.upload_limit_bytes)
-    upload = context.uploads_dir / f"{secrets.token_hex(16)}.wasm"
-    try:
-        context.modules_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(upload, content)
-        report = compile_in_child(upload, context.modules_dir, context.limits, _COMPILE_LIMIT_S)
-    except OSError as error:
-        raise UploadFileFailedError(reason=str(error.strerror)) from error
-    finally:
-        upload.unlink(missing_ok=True)
-    if stated_md5 and not hmac.compare_digest(stated_md5.lower(), report.md5):
-        raise UploadFileMd5UnmatchedError(actual=report.md5, stated=stated_md5)
-    return Module(form.filename, report.sha256, report.md5, report.size, list(report.handlers))
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+def _json(deployed: Deployed) -> Json:
+    return deployed_json(deployed.applet, deployed.resource, deployed.strategies)
 
 
 def _default_rule(handlers: Sequence[str]) -> tuple[str, str]:
@@ -235,53 +254,26 @@ def _pairs(drafts: Sequence[RuleDraft]) -> list[tuple[str, str]]:
     return [(draft.event_type, draft.handler) for draft in drafts]
 
 
-def _fits(applet: Applet, query: ListApplets) -> bool:
-    ids = {*query.ids, *query.applet_ids}
-    return (
-        (not ids or applet.applet_id in ids)
-        and (not query.names or applet.name in query.names)
-        and query.name in applet.name
-    )
+def _route(method: str, path: str, operation: str, handler: Any, **takes: Any) -> Route[Any, Any]:
+    return Route(method, path, operation, Auth.ACCOUNT, handler, **takes)
 
 
+_ALL, _X, _DATA = "/applet/{projectName}", "/applet/x/{projectName}", "/applet/data/{appletID}"
+_ONE = "/applet/{appletID}"
+_NEW: dict[str, Any] = {"body": AppletInfo, "upload": True}
+_CHANGED: dict[str, Any] = {"body": AppletChange, "upload": True}
 ROUTES: tuple[Route[Any, Any], ...] = (
-    Route(
-        "POST",
-        "/applet/{projectName}",
-        "CreateApplet",
-        Auth.ACCOUNT,
-        create_applet,
-        body=AppletInfo,
-        upload=True,
-    ),
-    Route(
-        "GET",
-        "/applet/{projectName}",
-        "ListApplet",
-        Auth.ACCOUNT,
-        list_applets,
-        query=ListApplets,
-    ),
-    Route("GET", "/applet/{projectName}/{appletID}", "GetApplet", Auth.ACCOUNT, get_applet),
-    Route(
-        "PUT",
-        "/applet/{appletID}",
-        "UpdateApplet",
-        Auth.ACCOUNT,
-        update_applet,
-        body=AppletChange,
-        upload=True,
-    ),
-    Route("DELETE", "/applet/{appletID}", "RemoveApplet", Auth.ACCOUNT, remove_applet),
-    Route(
-        "GET",
-        "/deploy/instance/{instanceID}",
-        "GetInstanceByInstanceID",
-        Auth.ACCOUNT,
-        get_instance,
-    ),
-    Route(
-        "GET", "/deploy/applet/{appletID}", "GetInstanceByAppletID", Auth.ACCOUNT, list_instances
-    ),
-    Route("PUT", "/deploy/{instanceID}/{cmd}", "ControlInstance", Auth.ACCOUNT, control_instance),
+    _route("POST", _ALL, "CreateApplet", create_applet, **_NEW),
+    _route("GET", _ALL, "ListApplet", list_applets, query=ListApplets),
+    _route("GET", f"{_ALL}/{{appletID}}", "GetApplet", get_applet),
+    _route("PUT", _ONE, "UpdateApplet", update_applet, **_CHANGED),
+    _route("PUT", f"{_ONE}/{{instanceID}}", "UpdateAndDeploy", update_and_deploy, **_CHANGED),
+    _route("DELETE", _ONE, "RemoveApplet", remove_applet),
+    _route("POST", _X, "CreateApplet", create_applet, **_NEW),
+    _route("GET", f"{_X}/datalist", "ListApplet", page_applets, query=ListApplets),
+    _route("DELETE", _X, "BatchRemoveApplet", remove_applets, query=ListApplets),
+    _route("GET", _DATA, "GetApplet", get_applet_with_id),
+    _route("DELETE", _DATA, "RemoveApplet", remove_applet),
+    _route("GET", f"{_DATA}/versions", "ListAppletVersions", list_versions),
+    _route("PUT", f"{_DATA}/versions/{{version}}", "RollBackApplet", roll_back),
 )

@@ -51,6 +51,7 @@ from fieldbrook.gateway.management import (
     cronjobs,
     inspection,
     journal,
+    instances,
     monitors,
     projects,
     publishers,
@@ -88,6 +89,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     *projects.ROUTES,
     *configs.ROUTES,
     *applets.ROUTES,
+    *instances.ROUTES,
     *publishers.ROUTES,
     *strategies.ROUTES,
     *cronjobs.ROUTES,
@@ -423,7 +425,7 @@ class ManagementHandler(BaseHandler):
 
 
 def parse_form(content_type: str, body: bytes) -> Form:
-    """The parts `file` and `info` of a multipart body; each may be sent as file or as text.
+    """The parts of a multipart body that are known; each may be sent as file or as text.
 
     Raises:
         BadRequestError: the body is not well-formed.
@@ -436,12 +438,13 @@ def parse_form(content_type: str, body: bytes) -> Form:
         except httputil.HTTPInputError as error:
             raise BadRequestError(FieldError("body", str(error), "body")) from None
     file = files.get("file", [None])[0]
-    info = arguments.get("info", [None])[0]
-    if info is None and "info" in files:
-        info = files["info"][0].body
+    info, cache = (
+        files[name][0].body if name in files else arguments.get(name, [None])[0]
+        for name in ("info", "cache")
+    )
     if file is not None:
-        return Form(file.body, file.filename, info)
-    return Form(arguments.get("file", [None])[0], "", info)
+        return Form(file.body, file.filename, info, cache)
+    return Form(arguments.get("file", [None])[0], "", info, cache)
 
 
 class RootHandler(BaseHandler):

@@ -71,4 +71,5 @@ class ManagementContext:
     command: Callable[[int, str, list[int]], Awaitable[Outcome]]
     chains: tuple[Chain, ...] = ()
     cron_jobs_limit: int = 100
+    applet_versions_kept: int = 10
     cron_zone: tzinfo = UTC

@@ -35,11 +35,12 @@ class Auth(enum.Enum):
 
 @dataclass(frozen=True)
 class Form:
-    """A multipart upload: the file, if any, and the text of `info`, if any."""
+    """A multipart upload: the file, if any, and the texts of `info` and `cache`, if any."""
 
     file: bytes | None
     filename: str
     info: bytes | None
+    cache: bytes | None = None
 
 
 @dataclass(frozen=True)

@@ -260,6 +260,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
         command=obeys_nothing,
         chains=(Chain(id=4690, name="iotex-testnet", endpoint="https://babel.example"),),
         cron_jobs_limit=3,
+        applet_versions_kept=3,
     )
     with serving(context) as port:
         node.port = port
@@ -851,7 +852,7 @@ def test_a_module_that_cannot_run_is_refused_and_leaves_nothing(
     assert (reply.status, reply.key) == (500, "CreateInstanceFailed")
     assert reason in reply.json["desc"]
     assert ada("GET", "/applet/NftMinter").json["total"] == 0
-    assert ada("GET", "/resource").json == []
+    assert ada("GET", "/resource").json == {"data": [], "total": 0}
     assert list((node.folder / "uploads").iterdir()) == []
 
 
@@ -888,7 +889,7 @@ def test_an_applet_gets_another_module_and_another_name(ada: User) -> None:
     swapped = ada.upload("PUT", f"/applet/{applet_id}", wasm(PLAIN_WAT), None)
     assert swapped.json["name"] == "other"
     assert swapped.json["resourceID"] != renamed.json["resourceID"]
-    assert len(ada("GET", "/resource").json) == 2
+    assert len(ada("GET", "/resource").json["data"]) == 2
     lacking = ada.upload("PUT", f"/applet/{applet_id}", wasm(NO_START_WAT), None)
     assert "handler start is not exported" in lacking.fields["file"]
     rules = {"strategies": [{"eventType": "DEFAULT", "handler": "mint"}]}
@@ -911,7 +912,7 @@ def test_an_instance_is_controlled(ada: User, command: str, state: str) -> None:
     assert (done.status, done.body) == (204, b"")
     instance = ada("GET", f"/deploy/instance/{instance_id}").json
     assert (instance["instanceState"], instance["appletID"]) == (state, applet_id)
-    assert ada("GET", f"/deploy/applet/{applet_id}").json == [instance]
+    assert ada("GET", f"/deploy/applet/{applet_id}").json == instance
     assert ada("PUT", f"/deploy/{instance_id}/START").status == 204
     assert ada("GET", f"/deploy/instance/{instance_id}").json["state"] == "STARTED"
 
@@ -921,7 +922,7 @@ def test_an_unknown_command_is_refused(ada: User) -> None:
     instance_id = ada.applet()["instance"]["instanceID"]
     assert list(ada("PUT", f"/deploy/{instance_id}/FLY").fields) == ["cmd"]
     assert list(ada("PUT", f"/deploy/{instance_id}/-").fields) == ["cmd"]
-    assert ada("PUT", f"/deploy/{instance_id}/REMOVE").key == "UnknownDeployCommand"
+    assert ada("PUT", f"/deploy/{instance_id}/CREATE").key == "UnknownDeployCommand"
     assert ada("PUT", "/deploy/5/START").key == "InstanceNotFound"
     bad = ada("PUT", "/deploy/abc/START").fields
     assert bad == {"instanceID": 'strconv.ParseUint: parsing "abc": invalid syntax'}
@@ -946,7 +947,7 @@ def test_an_id_that_is_none_is_refused_wherever_it_stands(ada: User, text: str) 
 def test_a_resource_is_listed_downloaded_and_removed_once_unused(ada: User) -> None:
     ada.project()
     created = ada.applet()
-    (listed,) = ada("GET", "/resource").json
+    (listed,) = ada("GET", "/resource").json["data"]
     resource_id = created["resourceID"]
     assert listed["resourceID"] == resource_id
     file = ada("GET", f"/resource/data/{resource_id}")
@@ -1175,7 +1176,9 @@ def test_somebody_elses_object_is_one_that_does_not_exist(ada: User, bob: User) 
     assert bob("PUT", f"/deploy/{instance_id}/STOP").key == "InstanceNotFound"
     assert bob("GET", f"/resource/data/{resource_id}").key == "ResourcePermNotFound"
     assert bob("DELETE", f"/resource/{resource_id}").key == "ResourcePermNotFound"
-    assert [row["resourceID"] for row in bob("GET", "/resource").json] == [own["resourceID"]]
+    assert [row["resourceID"] for row in bob("GET", "/resource").json["data"]] == [
+        own["resourceID"]
+    ]
     assert [row["projectName"] for row in bob("GET", "/project").json["data"]] == ["other"]
     # Through his own project he does not reach hers either.
     for method, path, sent, key in [
@@ -1206,7 +1209,7 @@ def test_an_administrator_may_manage_what_is_somebody_elses(ada: User, root: Use
     assert root("PUT", f"/deploy/{applet['instance']['instanceID']}/STOP").status == 204
     assert root("GET", f"/resource/data/{applet['resourceID']}").status == 200
     theirs = root.upload("POST", "/applet/NftMinter", wasm(PLAIN_WAT), {"appletName": "b"}).json
-    owned = {row["resourceID"] for row in ada("GET", "/resource").json}
+    owned = {row["resourceID"] for row in ada("GET", "/resource").json["data"]}
     assert theirs["resourceID"] in owned
     assert root("GET", "/project").json["total"] == 0
     assert root("DELETE", "/project/NftMinter").status == 204
@@ -1218,7 +1221,7 @@ def test_removing_a_project_ends_everything_in_it_but_its_resources(ada: User) -
     ada("DELETE", "/project/NftMinter")
     instance_id = applet["instance"]["instanceID"]
     assert ada("GET", f"/deploy/instance/{instance_id}").key == "InstanceNotFound"
-    assert len(ada("GET", "/resource").json) == 1
+    assert len(ada("GET", "/resource").json["data"]) == 1
     ada.project()
     assert ada("GET", "/applet/NftMinter").json["total"] == 0
 

@@ -1,0 +1,66 @@
+"""Uploaded modules: compiled before the registry hears of them.
+
+So a module that cannot run is refused with the compiler's or the linker's reason and
+leaves nothing behind, and one that takes over from another is ready when it does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from fieldbrook.errors import (
+    UploadFileFailedError,
+    UploadFileMd5UnmatchedError,
+    UploadFileSizeLimitError,
+)
+from fieldbrook.gateway.management.context import ManagementContext
+from fieldbrook.gateway.management.route import Call, Form
+from fieldbrook.storage.registry import Module
+from fieldbrook.wasm.compile import compile_in_child
+
+_COMPILE_LIMIT_S = 60.0
+
+
+async def compiled(call: Call[Any, Any], stated_md5: str) -> Module:
+    """The uploaded file of a call, compiled; see `compile_upload`."""
+    form, context = call.form, call.context
+    return await call.workers.uploads.run(lambda: compile_upload(form, stated_md5, context))
+
+
+def compile_upload(form: Form, stated_md5: str, context: ManagementContext) -> Module:
+    """Check and compile an uploaded file; runs in a thread.
+
+    Raises:
+        UploadFileSizeLimitError: it is larger than a module may be.
+        UploadFileMd5UnmatchedError: it is not the file the client says it sent.
+        ModuleRefusedError: it is no module, or one that cannot run here.
+        UploadFileFailedError: the disk did not take it.
+    """
+    content = form.file or b""
+    if len(content) > context.upload_limit_bytes:
+        raise UploadFileSizeLimitError(size=len(content), limit_bytes=context.upload_limit_bytes)
+    md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if stated_md5 and not hmac.compare_digest(stated_md5.lower().encode(), md5.encode()):
+        raise UploadFileMd5UnmatchedError(actual=md5, stated=stated_md5)
+    upload = context.uploads_dir / f"{secrets.token_hex(16)}.wasm"
+    try:
+        context.modules_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write(upload, content)
+        report = compile_in_child(upload, context.modules_dir, context.limits, _COMPILE_LIMIT_S)
+    except OSError as error:
+        raise UploadFileFailedError(reason=str(error.strerror)) from error
+    finally:
+        upload.unlink(missing_ok=True)
+    return Module(form.filename, report.sha256, report.md5, report.size, list(report.handlers))
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)

@@ -33,7 +33,7 @@ def test_a_path_that_is_none_of_ours_is_not_found(path: str) -> None:
 def test_another_method_is_told_which_there_are() -> None:
     with pytest.raises(WrongMethod) as wrong:
         find_route(ROUTES, "POST", "/applet/p/5")
-    assert wrong.value.allowed == ["GET"]
+    assert wrong.value.allowed == ["GET", "PUT"]
 
 
 def test_every_route_is_found_under_its_own_pattern_and_is_there_once() -> None:

@@ -14,6 +14,7 @@ from fieldbrook.gateway.management.binding import Sfid
 from fieldbrook.gateway.management.ownership import own_applet_in, own_project
 from fieldbrook.gateway.management.route import Auth, Call, Route
 from fieldbrook.gateway.management.views import Json, log_row_json
+from fieldbrook.storage import kv
 from fieldbrook.storage.project_store import MetricRow, NumberedRow
 from fieldbrook.storage.rows import Numbered
 
@@ -68,10 +69,10 @@ async def read_pairs(call: Call[None, ReadPairs]) -> Json:
     head: Json = {"appletID": str(applet.applet_id), "encoding": query.encoding}
     if not query.key:
         prefix = _decode(query.prefix, query.encoding, "prefix")
-        keys = store.kv_keys(applet.applet_id, prefix, query.limit) if store else []
+        keys = store.kv_keys(kv.owner(applet), prefix, query.limit) if store else []
         return {**head, "data": [_encode(key, query.encoding) for key in keys]}
     key = _decode(query.key, query.encoding, "key")
-    value = store.kv_get(applet.applet_id, key) if store else None
+    value = store.kv_get(kv.owner(applet), key) if store else None
     if value is None:
         raise NotFoundError(what=f"applet {applet.applet_id} has no key {query.key}")
     return {**head, "key": query.key, "value": _encode(value, query.encoding)}

@@ -108,3 +108,35 @@ def test_one_publishers_access_key_is_not_anothers(world: World) -> None:
     assert refused.json["desc"].endswith("token of another publisher")
     unknown = world.send({**one, "token": "w3b_nothing"})
     assert unknown.status == 401
+
+
+def raw(world: World, token: str, event_type: str) -> Any:
+    """One event in the later form: everything but the payload is in the query."""
+    path = f"/event/p?eventType={event_type}"
+    return world.node.call("POST", path, b"payload", token=token)
+
+
+def test_the_later_form_knows_a_publisher_by_its_token_and_its_limits(world: World) -> None:
+    publisher = world.publisher(eventTypes=["DEFAULT"])
+    before = world.count()
+    taken = raw(world, publisher["token"], "DEFAULT")
+    assert (taken.status, taken.json["publisherID"]) == (201, publisher["publisherID"])
+    refused = raw(world, publisher["token"], "DOOR")
+    assert (refused.status, refused.json["key"]) == (403, "EventTypeNotAllowed")
+    path = f"/publisher/data/{publisher['publisherID']}/token"
+    new = world.node.call("POST", path).json
+    assert {raw(world, publisher["token"], "DEFAULT").status for _ in range(8)} <= {401, 404}
+    assert raw(world, new["token"], "DEFAULT").status == 201
+    assert world.count() == before + 2
+
+
+def test_the_later_form_is_429_over_the_projects_limit(world: World) -> None:
+    publisher = world.publisher()
+    limit = {"threshold": 1, "duration": "24h", "apiType": "EVENT"}
+    assert world.node.call("POST", "/traffic/x/p", limit).status == 201
+    assert raw(world, publisher["token"], "DEFAULT").status == 201
+    refused = raw(world, publisher["token"], "DEFAULT")
+    assert (refused.status, refused.json["key"]) == (429, "TrafficLimitExceededFailed")
+    assert int(refused.headers["Retry-After"]) > 0
+    assert world.node.call("DELETE", "/traffic/x/p").status == 204
+    assert raw(world, publisher["token"], "DEFAULT").status == 201

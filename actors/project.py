@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from fieldbrook import clock
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address, NodeActor
@@ -39,15 +41,16 @@ from fieldbrook.actors.routing import Routes, Target, build_routes, find_target,
 from fieldbrook.actors.surroundings import ProjectSurroundings
 from fieldbrook.actors.traffic import TrafficGate
 from fieldbrook.errors import ModuleRefusedError, NodeError, StoreError, to_wire
-from fieldbrook.model import EVENT, PER_BATCH
+from fieldbrook.model import EVENT, PER_BATCH, PROJECT_DATABASE
 from fieldbrook.process import name_process
 from fieldbrook.settings import Settings
-from fieldbrook.storage import kv
+from fieldbrook.storage import kv, sql
 from fieldbrook.storage.dead_letters import DeadLetter
 from fieldbrook.storage.history import remembered
 from fieldbrook.storage.outbox import API, MQTT, OutboxEntry
 from fieldbrook.storage.project_store import LogRow, MetricRow, ProjectStore, store_path
 from fieldbrook.storage.registry import RegistryReader
+from fieldbrook.storage.sql import SqlDatabase
 from fieldbrook.wasm.abi import LOG_ERROR, SOURCE_TASK
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.run import ApiCall, Effect, Host, Message, Metric, Run
@@ -99,6 +102,8 @@ class ProjectWorker:
         self._hosts: dict[int, Host] = {}
         self._per_batch: frozenset[int] = frozenset()
         self._env: dict[str, str] = {}
+        self._sql: SqlDatabase | None = None
+        self._database: bytes | None = None
         self._written = 0
         self._surroundings = ProjectSurroundings(reader, store.outbox, api_hosts)
         self.told = False  # the supervisor knows of entries in the outbox
@@ -115,6 +120,7 @@ class ProjectWorker:
         with self._reader.snapshot() as registry:
             applets = registry.applets(self._project_id)
             self._env = registry.environment(self._project_id)
+            database = registry.config(self._project_id, PROJECT_DATABASE)
             self._routes = build_routes(registry.strategies(self._project_id), applets)
             limits = registry.traffic_limits(self._project_id)
         self._modules = {applet.applet_id: applet.sha256 for applet in applets}
@@ -124,10 +130,26 @@ class ProjectWorker:
         self._scopes = {applet.applet_id: kv.scope(kv.owner(applet)) for applet in applets}
         self._reads = {applet_id: self._reader_of(s) for applet_id, s in self._scopes.items()}
         self._hosts = {}
+        self._use_database(database.value if database else None)
         self._surroundings.forget()
         self._traffic.configure(next((t for t in limits if t.api_type == EVENT), None))
         self._pool.keep_only(applets)
         self._version = version
+
+    def _use_database(self, config: bytes | None) -> None:
+        """Take a changed database configuration; a batch never sees two."""
+        if config == self._database:
+            return
+        self.close_database()
+        self._database = config
+        if config is not None:
+            self._sql = SqlDatabase(self._store.path / sql.FILE, msgspec.json.decode(config))
+
+    def close_database(self) -> None:
+        """Let go of the project's database; what it has not committed is dropped."""
+        if self._sql is not None:
+            self._sql.close()
+            self._sql = None
 
     def _reader_of(self, scope: bytes) -> Callable[[bytes], bytes | None]:
         store = self._store
@@ -228,10 +250,32 @@ class ProjectWorker:
         applet_id = target.applet_id
         run = Run(event[3], event[0], self._env, self._reads[applet_id], self._surroundings)
         try:
-            code, error = self._host(applet_id).run(target.handler, run)
+            host = self._host(applet_id)
+            if host.uses_sql and self._sql is not None:
+                code, error = self._run_with_sql(self._sql, host, target.handler, run)
+            else:
+                code, error = host.run(target.handler, run)
         except ModuleRefusedError as refused:
             code, error = FAILED, str(refused)
         return self._settle(target, event, run, code, error)
+
+    def _run_with_sql(
+        self, database: SqlDatabase, host: Host, handler: str, run: Run
+    ) -> tuple[int, str]:
+        """A run whose statements are kept or undone with the rest of it."""
+        run.sql = database
+        error: str | None = None
+        before = database.written_bytes
+        database.begin_event()
+        try:
+            code, error = host.run(handler, run)
+        finally:
+            if error == "":
+                database.keep_event()
+            else:
+                database.undo_event()
+        self._written += database.written_bytes - before
+        return code, error
 
     def _host(self, applet_id: int) -> Host:
         host = self._hosts.get(applet_id)
@@ -349,7 +393,7 @@ class ProjectWorker:
             self._store.overlay[kv.stored_key(self._node_scope, key)] = value
         self._record(batch)
         try:
-            self._store.commit()
+            self._store.commit(self._sql)
         except StoreError as error:
             self._traffic.roll_back()
             log.error("project %d: batch not committed: %s", self._project_id, error)
@@ -476,9 +520,11 @@ class ProjectActor(NodeActor):
 
     def _serve(self) -> None:
         assert self._server is not None
+        assert self._worker is not None
         try:
             self._server.serve()
             self._pool.close()
+            self._worker.close_database()
             self._store.close()
         except BaseException:
             # Half a worker is worse than none: the supervisor starts a whole one.

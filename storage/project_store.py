@@ -144,6 +144,7 @@ class ProjectStore:
             StoreError: one of the two cannot be opened.
         """
         self._committed = committed or (lambda: sql.committed_number(path / sql.FILE))
+        self.path = path
         self._environment = open_environment(path, map_size=map_size)
         reader_check(self._environment)  # an earlier writer or a gateway may have been killed
         with store_errors():

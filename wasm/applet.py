@@ -16,15 +16,13 @@ from fieldbrook.wasm.engine import Engine, raw_available
 from fieldbrook.wasm.files import write_atomically
 from fieldbrook.wasm.instance import RawGuest
 from fieldbrook.wasm.limits import Limits
-from fieldbrook.wasm.module import compile_module, examine, load_compiled, to_binary
+from fieldbrook.wasm.module import compile_module, examine, load_compiled, to_binary, uses_sql
 from fieldbrook.wasm.reference import ReferenceHost
 from fieldbrook.wasm.run import Host, Run
 
 __all__ = ["AppletHost", "Host", "load_host"]
 
 log = logging.getLogger(__name__)
-
-_SQL = (abi.WS_SET_SQL_DB, abi.WS_GET_SQL_DB)
 
 
 class AppletHost:
@@ -50,10 +48,9 @@ class AppletHost:
         self._guest = RawGuest(engine, module, report, limits)
         self._make_batch = partial(BatchGuest, engine, module, report, limits)
         self._batch: BatchGuest | None = None
-        imports = {(item.module, item.name) for item in module.imports}
-        self._batches = abi.ALLOC in {export.name for export in module.exports} and not any(
-            (signature.module, signature.name) in imports for signature in _SQL
-        )
+        self.uses_sql = uses_sql(module)
+        exports_alloc = abi.ALLOC in {export.name for export in module.exports}
+        self._batches = exports_alloc and not self.uses_sql
 
     @property
     def handlers(self) -> tuple[str, ...]:

@@ -31,7 +31,8 @@ class ModuleReport:
     """What a usable module offers.
 
     `handlers` are its exports `(i32) -> i32` in the module's order, `wasi` says whether it
-    imports WASI preview1, `memory_pages` is the memory it starts with (64 KiB each).
+    imports WASI preview1, `sql` whether it asks for the project's database, `memory_pages`
+    is the memory it starts with (64 KiB each).
     """
 
     handlers: tuple[str, ...]
@@ -149,6 +150,13 @@ def examine(module: wasmtime.Module, engine: Engine, limits: Limits) -> ModuleRe
 def _imports_wasi(module: wasmtime.Module) -> bool:
     """Whether a store for this module needs a WASI configuration (it aborts without)."""
     return any(item.module == abi.WASI_MODULE for item in module.imports)
+
+
+def uses_sql(module: wasmtime.Module) -> bool:
+    """Whether a module asks for the project's database."""
+    names = {(item.module, item.name) for item in module.imports}
+    wanted = (abi.WS_SET_SQL_DB, abi.WS_GET_SQL_DB)
+    return any((signature.module, signature.name) in names for signature in wanted)
 
 
 def imported(module: wasmtime.Module) -> list[abi.Signature]:

@@ -20,7 +20,7 @@ from fieldbrook.wasm.engine import Engine, deadline_ticks, start_ticker
 from fieldbrook.wasm.host import bind
 from fieldbrook.wasm.host.guest import Guest, RunEndedError, exit_text, trap_reason
 from fieldbrook.wasm.limits import PAGE_BYTES, Limits
-from fieldbrook.wasm.module import examine, func_type, imported, load_compiled
+from fieldbrook.wasm.module import examine, func_type, imported, load_compiled, uses_sql
 from fieldbrook.wasm.run import Run
 
 _U32 = 0xFFFF_FFFF
@@ -192,6 +192,7 @@ class ReferenceHost:
         module = load_compiled(engine, compiled) if isinstance(compiled, Path) else compiled
         report = examine(module, engine, limits)
         self._handlers = report.handlers
+        self.uses_sql = uses_sql(module)
         self._guest = _ReferenceGuest(engine, module, report.wasi, limits)
 
     @property

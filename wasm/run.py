@@ -139,7 +139,12 @@ class Run:
 
 
 class Host(Protocol):
-    """A linked applet, ready to run. One thread at a time."""
+    """A linked applet, ready to run. One thread at a time.
+
+    `uses_sql`: it asks for the project's database, so `Run.sql` matters to it.
+    """
+
+    uses_sql: bool
 
     @property
     def handlers(self) -> tuple[str, ...]:

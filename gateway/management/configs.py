@@ -21,6 +21,7 @@ from fieldbrook.gateway.management.ownership import own_project
 from fieldbrook.gateway.management.route import Auth, Call, Route
 from fieldbrook.gateway.management.views import Json, config_json
 from fieldbrook.model import PROJECT_DATABASE, PROJECT_ENV, PROJECT_FLOW, Config
+from fieldbrook.storage.sql_schema import parse_schema
 
 ENV_LIMIT = 1_000
 _KEY_LIMIT, _VALUE_LIMIT = 256, 64 << 10
@@ -292,7 +293,9 @@ async def set_environment_silently(call: Call[Environment, None]) -> None:
 async def set_database(call: Call[Database, None]) -> Json:
     """Say which tables a project has; those it has and are not named stay."""
     _refuse(check_database(call.body))
-    return await _put(call, PROJECT_DATABASE, database_value(call.body))
+    value = database_value(call.body)
+    parse_schema(msgspec.json.decode(value))
+    return await _put(call, PROJECT_DATABASE, value)
 
 
 async def set_schema(call: Call[Database, None]) -> None:

@@ -148,9 +148,7 @@ def applet_run(
 
     data = _payload(payload, encoded)
     with _foreseen(w.WorkbenchError), _workbench(module, host, env, store, deadline_ms) as bench:
-        if handler not in bench.handlers:
-            hint = f"it has {', '.join(bench.handlers)}"
-            raise ClientError(f"{module.name} has no handler {handler}", hint)
+        _require(bench, [handler])
         outcome = next(bench.perform([w.Trial(handler, data, event_type)]))
         if store is not None and not outcome.error:
             w.write_store(store, bench.store)
@@ -223,20 +221,21 @@ def applet_test(
         if not record and (expect is not None or place.exists()):
             known = w.read_expectations(place)
         with _workbench(module, host, env, store, deadline_ms) as bench:
+            _require(bench, [name for _, name in rules])
             outcomes = list(bench.perform(trials))
             if store is not None:
                 w.write_store(store, bench.store)
         found = [w.describe(outcome) for outcome in outcomes]
         if record:
             w.write_lines(place, found)
-    wrong = _compared(outcomes, found, known)
+    wrong = [] if record else _compared(outcomes, found, known)
     if current().json:
         show_json({"runs": found, "problems": wrong})
     else:
         _show_replay(outcomes, wrong)
         if record:
             note(f"recorded in {place}")
-    if wrong and not record:
+    if wrong:
         context.exit(EXIT_REFUSED)
 
 
@@ -311,6 +310,14 @@ def _foreseen(*kinds: type[Exception]) -> Iterator[None]:
         raise ClientError(str(error), getattr(error, "hint", "")) from None
     except OSError as error:
         raise ClientError(f"{error.filename}: {error.strerror}") from None
+
+
+def _require(bench: Workbench, handlers: Sequence[str]) -> None:
+    """Raise unless the module has all of these handlers."""
+    for name in handlers:
+        if name not in bench.handlers:
+            hint = f"it has {', '.join(bench.handlers)}"
+            raise ClientError(f"the module has no handler {name}", hint)
 
 
 def _payload(text: str, encoded: bool) -> bytes:

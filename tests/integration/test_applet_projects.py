@@ -93,6 +93,13 @@ def test_what_the_header_for_c_declares_is_what_the_host_has() -> None:
         assert (module, name, "i" * len(parameters.split(","))) in known
 
 
+def test_the_lock_file_of_a_project_names_no_place_to_download_from() -> None:
+    lock = json.loads((TEMPLATES / "assemblyscript" / "package-lock.json").read_text())
+    packages = [package for name, package in lock["packages"].items() if name]
+    assert packages
+    assert all("resolved" not in package and package["integrity"] for package in packages)
+
+
 def test_a_missing_tool_is_named_with_what_to_do(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

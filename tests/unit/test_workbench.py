@@ -172,10 +172,12 @@ def test_a_handler_that_never_ends_is_stopped(capsys: pytest.CaptureFixture[str]
 def test_what_is_no_applet_and_no_handler_is_told_without_a_traceback(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, _, err = run(capsys, "run", GUEST, "--handler", "nowhere")
-    assert code == 1
-    assert "has no handler nowhere" in err
-    assert "echo" in err
+    events = lines(tmp_path / "events.jsonl", {"payload": ""})
+    for words in (("run", GUEST), ("test", GUEST, events, "--record")):
+        code, _, err = run(capsys, *words, "--handler", "nowhere")
+        assert code == 1
+        assert "has no handler nowhere" in err
+        assert "echo" in err
     bad = tmp_path / "bad.wasm"
     bad.write_bytes(b"MZ\0\xff")
     code, _, err = run(capsys, "run", bad)

@@ -50,6 +50,18 @@ _store_option = click.option(
     metavar="FILE.json",
     help="The key-value store: read before, written after; made when it is not there.",
 )
+_schema_option = click.option(
+    "--schema",
+    type=_FILE,
+    metavar="FILE.json",
+    help="The tables for SQL, as in the project's configuration PROJECT_DATABASE.",
+)
+_database_option = click.option(
+    "--database",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Where to keep these tables; they are made there.  [default: nowhere]",
+)
 _deadline_option = click.option(
     "--deadline-ms",
     type=click.IntRange(1, 3_600_000),
@@ -123,6 +135,8 @@ def applet_build(folder: Path) -> None:
 @click.option("--type", "event_type", default="DEFAULT", show_default=True)
 @_env_option
 @_store_option
+@_schema_option
+@_database_option
 @_host_option
 @_deadline_option
 @shared_options
@@ -136,6 +150,8 @@ def applet_run(
     event_type: str,
     env: tuple[str, ...],
     store: Path | None,
+    schema: Path | None,
+    database: Path | None,
     host: str,
     deadline_ms: int,
 ) -> None:
@@ -147,7 +163,10 @@ def applet_run(
     from fieldbrook import workbench as w
 
     data = _payload(payload, encoded)
-    with _foreseen(w.WorkbenchError), _workbench(module, host, env, store, deadline_ms) as bench:
+    with (
+        _foreseen(w.WorkbenchError),
+        _workbench(module, host, env, store, schema, database, deadline_ms) as bench,
+    ):
         _require(bench, [handler])
         outcome = next(bench.perform([w.Trial(handler, data, event_type)]))
         if store is not None and not outcome.error:
@@ -183,6 +202,8 @@ def applet_run(
 )
 @_env_option
 @_store_option
+@_schema_option
+@_database_option
 @_host_option
 @_deadline_option
 @shared_options
@@ -197,6 +218,8 @@ def applet_test(
     strategies: tuple[str, ...],
     env: tuple[str, ...],
     store: Path | None,
+    schema: Path | None,
+    database: Path | None,
     host: str,
     deadline_ms: int,
 ) -> None:
@@ -220,7 +243,7 @@ def applet_test(
         known = None
         if not record and (expect is not None or place.exists()):
             known = w.read_expectations(place)
-        with _workbench(module, host, env, store, deadline_ms) as bench:
+        with _workbench(module, host, env, store, schema, database, deadline_ms) as bench:
             _require(bench, [name for _, name in rules])
             outcomes = list(bench.perform(trials))
             if store is not None:
@@ -278,16 +301,26 @@ def _show_replay(outcomes: Sequence[Outcome], wrong: Sequence[dict[str, Any]]) -
 
 @contextmanager
 def _workbench(
-    module: Path, host: str, env: Sequence[str], store: Path | None, deadline_ms: int
+    module: Path,
+    host: str,
+    env: Sequence[str],
+    store: Path | None,
+    schema: Path | None,
+    database: Path | None,
+    deadline_ms: int,
 ) -> Iterator[Workbench]:
     from fieldbrook import workbench as w
     from fieldbrook.wasm.limits import Limits
 
+    if database is not None and schema is None:
+        raise WrongUsageError("--database is of no use without --schema")
     bench = w.Workbench(
         module.read_bytes(),
         host=host,
         env=dict(pair(text, "--env") for text in env),
         store=w.read_store(store) if store is not None else None,
+        schema=w.read_schema(schema) if schema is not None else None,
+        database=database,
         limits=Limits(deadline_ms=deadline_ms),
     )
     try:
@@ -300,7 +333,7 @@ def _workbench(
 def _foreseen(*kinds: type[Exception]) -> Iterator[None]:
     """Turn what was foreseen into errors of the command line: these kinds, a module that a
     node would refuse, a file that cannot be read or written."""
-    from fieldbrook.errors import ModuleRefusedError
+    from fieldbrook.errors import ModuleRefusedError, NodeError
 
     try:
         yield
@@ -308,6 +341,8 @@ def _foreseen(*kinds: type[Exception]) -> Iterator[None]:
         raise ClientError(f"a node would refuse the module: {error.desc}") from None
     except kinds as error:
         raise ClientError(str(error), getattr(error, "hint", "")) from None
+    except NodeError as error:
+        raise ClientError(str(error)) from None
     except OSError as error:
         raise ClientError(f"{error.filename}: {error.strerror}") from None
 

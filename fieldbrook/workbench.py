@@ -11,9 +11,11 @@ import base64
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -21,6 +23,7 @@ import msgspec
 from fieldbrook.errors import MalformedMessageError
 from fieldbrook.gateway.message import decode_message
 from fieldbrook.model import DEFAULT_EVENT_TYPE
+from fieldbrook.storage.sql import SqlDatabase
 from fieldbrook.wasm import abi
 from fieldbrook.wasm.applet import AppletHost
 from fieldbrook.wasm.engine import Engine, make_engine, raw_available
@@ -93,6 +96,8 @@ class Workbench:
         host: str = RAW,
         env: Mapping[str, str] | None = None,
         store: dict[bytes, bytes] | None = None,
+        schema: Mapping[str, Any] | None = None,
+        database: Path | None = None,
         limits: Limits | None = None,
     ) -> None:
         """Compile and link.
@@ -103,6 +108,9 @@ class Workbench:
                 the fast one with events that share an instance.
             env: the project's variables.
             store: what the applet has stored already.
+            schema: the tables for SQL, as a project's configuration states them; without
+                it there is no database.
+            database: the file of the database; without one it ends with the workbench.
             limits: budgets of a run, the node's defaults if none are given.
 
         Raises:
@@ -113,6 +121,13 @@ class Workbench:
         self._env = dict(env or {})
         self._batches = host == BATCH
         self._desk = _Desk()
+        self._folder: TemporaryDirectory[str] | None = None
+        self._sql: SqlDatabase | None = None
+        if schema is not None:
+            if database is None:
+                self._folder = TemporaryDirectory(prefix="fieldbrook-")
+                database = Path(self._folder.name) / "sql.db"
+            self._sql = SqlDatabase(database, schema)
         engine: Engine = make_engine(limits)
         compiled, _ = compile_module(engine, to_binary(module), limits)
         make: Callable[[Engine, Any, Limits], Host]
@@ -125,8 +140,12 @@ class Workbench:
         return self._host.handlers
 
     def close(self) -> None:
-        """Release the module."""
+        """Release the module and the database."""
         self._host.close()
+        if self._sql is not None:
+            self._sql.close()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def perform(self, trials: Sequence[Trial]) -> Iterator[Outcome]:
         """Run each in order; each sees what those before it stored."""
@@ -148,7 +167,9 @@ class Workbench:
         return list(islice(same, _BATCH_EVENTS))
 
     def _run(self, trial: Trial) -> Run:
-        return Run(trial.payload, trial.event_type, self._env, self.store.get, self._desk)
+        return Run(
+            trial.payload, trial.event_type, self._env, self.store.get, self._desk, self._sql
+        )
 
     def _together(self, group: Sequence[Trial]) -> list[Outcome]:
         runs = [self._run(trial) for trial in group]
@@ -163,8 +184,34 @@ class Workbench:
     def _alone(self, trial: Trial) -> Outcome:
         run = self._run(trial)
         before = time.perf_counter()
-        code, error = self._host.run(trial.handler, run)
+        with self._statements() as failed:
+            code, error = self._host.run(trial.handler, run)
+            failed.append(error)
         return self._outcome(trial, run, code, error, (time.perf_counter() - before) * 1e6)
+
+    @contextmanager
+    def _statements(self) -> Iterator[list[str]]:
+        """Keep what the run does with SQL when the list gets an empty reason, else undo it.
+
+        Hosts do not run applets that use SQL together, so this is for runs alone.
+        """
+        reasons: list[str] = []
+        sql = self._sql
+        if sql is None:
+            yield reasons
+            return
+        sql.begin_event()
+        try:
+            yield reasons
+        finally:
+            if reasons == [""]:
+                sql.keep_event()
+            else:
+                sql.undo_event()
+            if sql.wrote:
+                sql.commit(sql.number() + 1)
+            else:
+                sql.rollback()
 
     def _outcome(self, trial: Trial, run: Run, code: int, error: str, elapsed_us: float) -> Outcome:
         writes = {} if error else run.writes
@@ -337,6 +384,19 @@ def read_store(path: Path) -> dict[bytes, bytes]:
     except FileNotFoundError:
         return {}
     except ValueError as error:
+        raise WorkbenchError(f"{path}: {error}") from None
+
+
+def read_schema(path: Path) -> Json:
+    """A database configuration in a file.
+
+    Raises:
+        WorkbenchError: the file holds no JSON object.
+        OSError: it cannot be read.
+    """
+    try:
+        return _object(path.read_bytes())
+    except (TypeError, ValueError) as error:
         raise WorkbenchError(f"{path}: {error}") from None
 
 

@@ -34,6 +34,36 @@ SENDER = """
   (func (export "pay") (param i32) (result i32)
     (call $tx (i32.const 1) (i32.const 8) (i32.const 2) (i32.const 64) (i32.const 68))))
 """
+SCHEMA = {
+    "schemas": [
+        {"tables": [{"name": "t", "cols": [{"name": "c", "constrains": {"datatype": "TEXT"}}]}]}
+    ]
+}
+QUERIER = """
+(module
+  (import "env" "ws_get_data" (func $data (param i32 i32 i32) (result i32)))
+  (import "env" "ws_set_sql_db" (func $execute (param i32 i32) (result i32)))
+  (import "env" "ws_get_sql_db" (func $query (param i32 i32 i32 i32) (result i32)))
+  (import "env" "ws_set_db" (func $set (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 16) "rows")
+  (global $top (mut i32) (i32.const 1024))
+  (func (export "alloc") (param i32) (result i32)
+    (global.get $top)
+    (global.set $top (i32.add (global.get $top) (local.get 0))))
+  (func $do (param i32) (result i32)
+    (drop (call $data (local.get 0) (i32.const 0) (i32.const 4)))
+    (call $execute (i32.load (i32.const 0)) (i32.load (i32.const 4))))
+  (func (export "execute") (param i32) (result i32) (call $do (local.get 0)))
+  (func (export "trap") (param i32) (result i32)
+    (drop (call $do (local.get 0)))
+    unreachable)
+  (func (export "query") (param i32) (result i32)
+    (drop (call $data (local.get 0) (i32.const 0) (i32.const 4)))
+    (drop (call $query
+      (i32.load (i32.const 0)) (i32.load (i32.const 4)) (i32.const 8) (i32.const 12)))
+    (call $set (i32.const 16) (i32.const 4) (i32.load (i32.const 8)) (i32.load (i32.const 12)))))
+"""
 GUEST = str(MODULES / "guest.wat")
 FOUR = (4).to_bytes(4, "little")
 
@@ -162,6 +192,47 @@ def test_what_a_handler_sends_is_shown_and_goes_nowhere(
     code, left = result(capsys, "run", module, "--handler", "pay", "--host", host)
     assert (code, left["code"]) == (1, -1)
     assert "chain 1 is not configured" in left["logs"][0][1]
+
+
+@pytest.mark.parametrize("host", workbench.HOSTS)
+def test_tables_are_those_of_the_schema_and_what_a_trap_did_to_them_is_undone(
+    host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, schema = tmp_path / "querier.wat", tmp_path / "schema.json"
+    module.write_text(QUERIER)
+    schema.write_text(json.dumps(SCHEMA))
+    insert = {"statement": "INSERT INTO t (c) VALUES (?)", "params": [{"string": "a"}]}
+    count = {"statement": "SELECT count(*) AS n FROM t", "params": []}
+    events = lines(
+        tmp_path / "events.jsonl",
+        *({"event_type": kind, "payload": insert} for kind in ("execute", "trap", "execute")),
+        {"event_type": "query", "payload": count},
+    )
+    strategies = [f"--strategy={name}={name}" for name in ("execute", "trap", "query")]
+    options = ("test", module, events, *strategies, "--schema", schema, "--host", host)
+    for _ in range(2):  # nothing is kept without a file
+        _, left = result(capsys, *options)
+        assert [item["code"] for item in left["runs"]] == [0, -1, 0, 0]
+        assert left["runs"][3]["writes"] == {"rows": '{"n":2}'}
+    for rows in (2, 4):
+        _, left = result(capsys, *options, "--database", tmp_path / "sql.db")
+        assert left["runs"][3]["writes"] == {"rows": json.dumps({"n": rows}, separators=(",", ":"))}
+
+
+def test_a_handler_without_a_database_is_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, schema = tmp_path / "querier.wat", tmp_path / "schema.json"
+    module.write_text(QUERIER)
+    code, left = result(capsys, "run", module, "--handler", "execute", "--payload", "{}")
+    assert (code, left["code"]) == (0, 9)
+    code, _, err = run(capsys, "run", module, "--handler", "query", "--database", "x")
+    assert code == 2
+    assert "--schema" in err
+    schema.write_text("[]")
+    code, _, err = run(capsys, "run", module, "--handler", "query", "--schema", schema)
+    assert code == 1
+    assert "schema.json: not a JSON object" in err
 
 
 def test_a_handler_that_never_ends_is_stopped(capsys: pytest.CaptureFixture[str]) -> None:

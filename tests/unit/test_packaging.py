@@ -218,6 +218,24 @@ def test_a_wheels_modules_import_by_the_products_name(built: tuple[Path, Path]) 
     ]
 
 
+def test_a_wheels_templates_make_projects(built: tuple[Path, Path], tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from fieldbrook import scaffold;"
+        "[scaffold.create(name, name, Path(sys.argv[1], name)) for name in scaffold.TEMPLATES]"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)],
+        cwd=built[1].parent,
+        env={"PYTHONPATH": str(built[1])},
+        check=True,
+        timeout=60,
+    )
+    folder = ROOT / "fieldbrook" / "templates"
+    shipped = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+    made = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
+    assert {path for path in made if path.name != ".gitignore"} == shipped
+
+
 def test_a_wheel_has_the_version_of_the_source_and_the_command(built: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(built[1]) as wheel:
         information = f"fieldbrook-{fieldbrook.__version__}.dist-info"

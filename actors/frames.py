@@ -53,8 +53,16 @@ REPLAY, DISCARD = "replay", "discard"
 
 WireEntry = tuple[int, str, str, bytes, str]
 
-WireEvent = tuple[str, int, str, bytes, int]
-"""Event type, publisher id, event id, payload, received at (Unix ms)."""
+WireEvent = tuple[str, int, str, bytes, int, int]
+"""Event type, publisher id, event id, payload, received at (Unix ms), and what the id is good
+for: a sum of the following."""
+
+NAMED = 1
+"""The sender named the event: with the same id and payload it is the same event."""
+DELIVERY = 2
+"""The id is the broker's name of a delivery: remember it."""
+REDELIVERY = 4
+"""This delivery may have come before: look it up."""
 
 pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 

@@ -23,9 +23,12 @@ from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address, NodeActor
 from fieldbrook.actors.frames import (
     AFTER,
+    DELIVERY,
     DONE,
     FRAME_EVENTS,
+    NAMED,
     NODE_COMMAND,
+    REDELIVERY,
     REPLAY,
     TAKE,
     EventResult,
@@ -50,6 +53,7 @@ from fieldbrook.storage.history import remembered
 from fieldbrook.storage.outbox import API, MQTT, OutboxEntry
 from fieldbrook.storage.project_store import LogRow, MetricRow, ProjectStore, store_path
 from fieldbrook.storage.registry import RegistryReader
+from fieldbrook.storage.seen import Outcome, digest_of
 from fieldbrook.storage.sql import SqlDatabase
 from fieldbrook.wasm.abi import LOG_ERROR, SOURCE_TASK
 from fieldbrook.wasm.limits import Limits
@@ -72,6 +76,8 @@ NOT_RUNNING = "instance not running"
 
 NO_LETTER = "there is no such dead letter"
 NO_STRATEGY = "its strategy is gone"
+HANDLED_BEFORE: Outcome = ((0, 0, ""),)
+"""The answer to a delivery that comes again; nobody reads it."""
 
 Batch = list[tuple[Peer, list[EventResult], Sequence[WireEvent], int]]
 """Who is to be answered, the results so far, the frame's events, and the first of the batch."""
@@ -207,9 +213,9 @@ class ProjectWorker:
         target = targets[0]
         end = at + 1
         limit = min(len(events), at + room)
-        while end < limit and events[end][0] == event_type:
+        while end < limit and events[end][0] == event_type and self._is_new(events[end]):
             end += 1
-        if end - at < TOGETHER_EVENTS or not target.started:
+        if end - at < TOGETHER_EVENTS or not target.started or not self._is_new(events[at]):
             return ()
         together = events[at:end]
         read = self._reads[target.applet_id]
@@ -219,14 +225,30 @@ class ProjectWorker:
             outcomes = self._host(target.applet_id).run_batch(target.handler, runs)
         except ModuleRefusedError:
             return ()
-        return [
-            (self._settle(target, event, run, code, error),)
-            for event, run, (code, error) in zip(together, runs, outcomes, strict=False)
-        ]
+        results = []
+        for event, run, (code, error) in zip(together, runs, outcomes, strict=False):
+            result = (self._settle(target, event, run, code, error),)
+            if event[5]:
+                self._remember(event, result)
+            results.append(result)
+        return results
+
+    def _is_new(self, event: WireEvent) -> bool:
+        """Whether an event can share an instance as far as its id goes. A named one is
+        looked up alone: its like may be in the same frame."""
+        kind = event[5]
+        return not kind & NAMED and not (kind & REDELIVERY and self._store.was_delivered(event[2]))
 
     def _handle(self, event: WireEvent) -> EventResult:
         if event[1] == NODE_COMMAND:
             return self._obey(event)
+        if event[5]:
+            try:
+                known = self._known(event)
+            except StoreError as error:
+                return to_wire(error)
+            if known is not None:
+                return known
         targets = match(self._routes, event[0])
         try:
             if self._traffic.active:
@@ -234,14 +256,37 @@ class ProjectWorker:
                 if refusal is not None:
                     return to_wire(refusal)
             if len(targets) == 1:
-                return (self._run(targets[0], event),)
-            results = []
-            for target in targets:
-                self.busy_since = time.monotonic()  # each handler has a deadline of its own
-                results.append(self._run(target, event))
-            return tuple(results)
+                result: Outcome = (self._run(targets[0], event),)
+            else:
+                results = []
+                for target in targets:
+                    self.busy_since = time.monotonic()  # each handler has its own deadline
+                    results.append(self._run(target, event))
+                result = tuple(results)
+            if event[5]:
+                self._remember(event, result)
+            return result
         except StoreError as error:  # what the node cannot do is not the handler's failure
             return to_wire(error)
+
+    def _known(self, event: WireEvent) -> Outcome | None:
+        """What an event was answered that was handled before; None for one that is new."""
+        _, publisher_id, event_id, payload, _, kind = event
+        if kind & NAMED:
+            digest = digest_of(publisher_id, event_id, payload)
+            return self._store.outcome_of(digest, clock.now_ms())
+        if kind & REDELIVERY and self._store.was_delivered(event_id):
+            return HANDLED_BEFORE
+        return None
+
+    def _remember(self, event: WireEvent, outcome: Outcome) -> None:
+        """Have an event known once its batch is committed. One that matched nothing has
+        done nothing, and may match when it comes again."""
+        _, publisher_id, event_id, payload, _, kind = event
+        if kind & NAMED and outcome:
+            self._store.finished[digest_of(publisher_id, event_id, payload)] = outcome
+        elif kind & DELIVERY:
+            self._store.delivered[event_id] = None
 
     def _run(self, target: Target, event: WireEvent) -> HandlerResult:
         if not target.started:
@@ -298,7 +343,7 @@ class ProjectWorker:
 
     def _bury(self, target: Target, event: WireEvent, reason: str) -> None:
         """Keep an event that a handler could not handle."""
-        event_type, publisher_id, event_id, payload, received_at = event
+        event_type, publisher_id, event_id, payload, received_at, _ = event
         self._written += len(payload)
         self._store.failed.append(
             DeadLetter(
@@ -341,9 +386,16 @@ class ProjectWorker:
         self.busy_since = time.monotonic()
         origin = letter.event_id.partition("#r")[0]
         event_id = f"{origin}#r{letter.attempts}"
-        event = letter.event_type, letter.publisher_id, event_id, letter.payload, letter.received_at
+        event = (
+            letter.event_type,
+            letter.publisher_id,
+            event_id,
+            letter.payload,
+            letter.received_at,
+            0,
+        )
         result = self._run(target, event)
-        self._store.record([remembered(*event, clock.now_ms(), (result,))])
+        self._store.record([remembered(*event[:5], clock.now_ms(), (result,))])
         return result
 
     def _keep(self, target: Target, event_id: str, run: Run) -> None:
@@ -385,7 +437,13 @@ class ProjectWorker:
         now = clock.now_ms()
         for _, part, events, first in batch:
             answered = zip(events[first:] if first else events, part, strict=False)
-            self._store.record([remembered(*event, now, result) for event, result in answered])
+            self._store.record(
+                [
+                    remembered(*event[:5], now, result)
+                    for event, result in answered
+                    if event[1] != NODE_COMMAND
+                ]
+            )
 
     def _finish(self, batch: Batch) -> None:
         self._written = 0

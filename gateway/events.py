@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from fieldbrook import clock
-from fieldbrook.actors.frames import HandlerResult
+from fieldbrook.actors.frames import NAMED, HandlerResult
 from fieldbrook.errors import (
     MalformedMessageError,
     NodeError,
@@ -25,7 +25,7 @@ from fieldbrook.gateway.link import LinkTable, Outcome, Settle
 from fieldbrook.gateway.message import DataMessage, decode_message, is_single, split_batch
 from fieldbrook.gateway.raw import RawEvents
 from fieldbrook.gateway.replies import Answer, EventReply, error_json, to_json
-from fieldbrook.gateway.request import NOTHING, Meta, is_message
+from fieldbrook.gateway.request import NOTHING, UNNAMED, Meta, Name, is_message
 from fieldbrook.storage.registry import RegistryClient, RegistryReader
 
 _REMEMBERED_REPLIES = 4_096
@@ -101,9 +101,17 @@ class EventService:
         return bool(meta.token) and not body.startswith(b'{"header"') and not is_message(body)
 
     def submit(
-        self, project_name: str, body: bytes, answer: Answer, *, resend: bool = False
+        self,
+        project_name: str,
+        body: bytes,
+        answer: Answer,
+        *,
+        resend: bool = False,
+        delivery: Name = UNNAMED,
     ) -> None:
         """Take one event; `answer` is called once, now or after its effects are on disk.
+
+        `delivery` is the broker's name for it, which stands in for an id of its own.
 
         Never raises: what is wrong with the event is in its answer (interface document, 3.1).
         """
@@ -115,13 +123,16 @@ class EventService:
                 message = decode_message(body)
             except MalformedMessageError as error:
                 message = self._decode_again(project_name, body, error)
-            event_id = message.header.event_id or self._new_id()
+            event_id, kind = delivery
+            if message.header.event_id:
+                event_id, kind = message.header.event_id, NAMED
+            event_id = event_id or self._new_id()
             event_type = message.event_type
 
             def settle(outcome: Outcome) -> None:
                 answer(self._reply(outcome, event_id, event_type))
 
-            self._hand_over(project_name, message, event_id, settle, resend=resend)
+            self._hand_over(project_name, message, event_id, kind, settle, resend=resend)
         except NodeError as error:
             answer(self.refusal(error, event_id or self._new_id()))
 
@@ -138,6 +149,7 @@ class EventService:
         project_name: str,
         message: DataMessage,
         event_id: str,
+        kind: int,
         settle: Settle,
         *,
         resend: bool = False,
@@ -147,7 +159,7 @@ class EventService:
         project_id, publisher_id = self._admission.admit(project_name, header.pub_id, header.token)
         self._admission.allow(publisher_id, event_type)
         self._links[project_id].submit(
-            (event_type, publisher_id, event_id, message.payload, clock.now_ms()),
+            (event_type, publisher_id, event_id, message.payload, clock.now_ms(), kind),
             settle,
             resend=resend,
         )
@@ -174,9 +186,11 @@ class EventService:
                     message = decode_message(raw)
                 except MalformedMessageError as error:
                     message = self._decode_again(project_name, raw, error)
-                event_id = message.header.event_id or self._new_id()
+                named = message.header.event_id
+                event_id, kind = (named, NAMED) if named else (self._new_id(), 0)
                 batch.name(index, message, event_id)
-                self._hand_over(project_name, message, event_id, partial(batch.settle, index))
+                settle = partial(batch.settle, index)
+                self._hand_over(project_name, message, event_id, kind, settle)
             except NodeError as error:
                 batch.settle(index, error)
 

@@ -161,7 +161,7 @@ class HttpGateway(GatewayActor):
     async def _command(self, project_id: int, name: str, numbers: list[int]) -> Outcome:
         """Have a project obey a command of the node, as an event of nobody's."""
         done: asyncio.Future[Outcome] = self.loop.create_future()
-        event = name, NODE_COMMAND, "", pack(numbers), clock.now_ms()
+        event = name, NODE_COMMAND, "", pack(numbers), clock.now_ms(), 0
         self.links[project_id].submit(event, done.set_result)
         return await done
 

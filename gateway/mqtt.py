@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fieldbrook import __version__, keys
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address
-from fieldbrook.actors.frames import WireEvent
+from fieldbrook.actors.frames import DELIVERY, REDELIVERY, WireEvent
 from fieldbrook.errors import (
     MalformedMessageError,
     StoreError,
@@ -28,7 +28,7 @@ from fieldbrook.gateway.outbox import OutboxTaker
 from fieldbrook.gateway.protobuf import decode_event
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.replies import EventReply
-from fieldbrook.gateway.request import Meta
+from fieldbrook.gateway.request import UNNAMED, Meta, Name
 from fieldbrook.gateway.sources import Delivery, Source, make_publisher, make_source, shown
 from fieldbrook.storage.registry import RegistryReader
 
@@ -180,9 +180,11 @@ class MqttGateway(GatewayActor):
             self._answered(delivery, reply)
 
         if meta is None:
-            self._events.submit(channel, payload, answered, resend=True)
+            self._events.submit(channel, payload, answered, resend=True, delivery=_name(delivery))
         else:
-            self._events.raw.submit(channel, payload, answered, meta, resend=True)
+            self._events.raw.submit(
+                channel, payload, answered, meta, resend=True, delivery=_name(delivery)
+            )
 
     def _answered(self, delivery: Delivery, reply: EventReply) -> None:
         if isinstance(reply.error, TEMPORARY):
@@ -208,3 +210,11 @@ class MqttGateway(GatewayActor):
             hidden = self._refusals - _REFUSALS_LOGGED_PER_S
             log.warning("%d more messages were refused in the last second", hidden)
         self._refusals = 0
+
+
+def _name(delivery: Delivery) -> Name:
+    """The broker's name of a message, for those that it may deliver again."""
+    if not delivery.sequence:
+        return UNNAMED
+    kind = DELIVERY | REDELIVERY if delivery.may_repeat else DELIVERY
+    return f"mqtt-{delivery.sequence}", kind

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from fieldbrook import clock
-from fieldbrook.actors.frames import HandlerResult
+from fieldbrook.actors.frames import NAMED, HandlerResult
 from fieldbrook.errors import (
     BadRequestError,
     FieldError,
@@ -28,7 +28,7 @@ from fieldbrook.gateway.key_use import KeyUse
 from fieldbrook.gateway.link import LinkTable, Outcome
 from fieldbrook.gateway.message import MISSING, lower_keys
 from fieldbrook.gateway.replies import Answer, EventReply, to_json
-from fieldbrook.gateway.request import DATA_PUSH, Meta, check_meta
+from fieldbrook.gateway.request import DATA_PUSH, UNNAMED, Meta, Name, check_meta
 from fieldbrook.model import DEFAULT_EVENT_TYPE, Project, Publisher
 from fieldbrook.storage.registry import RegistryClient
 
@@ -63,9 +63,19 @@ class RawEvents:
         self._pushes: set[asyncio.Task[None]] = set()
 
     def submit(
-        self, channel: str, body: bytes, answer: Answer, meta: Meta, *, resend: bool = False
+        self,
+        channel: str,
+        body: bytes,
+        answer: Answer,
+        meta: Meta,
+        *,
+        resend: bool = False,
+        delivery: Name = UNNAMED,
     ) -> None:
-        """Take one request; `answer` is called once, after its effects are on disk."""
+        """Take one request; `answer` is called once, after its effects are on disk.
+
+        `delivery` is the broker's name for it, which stands in for an id of its own.
+        """
         event_id = ""
         try:
             if len(body) > self._limit:
@@ -75,7 +85,10 @@ class RawEvents:
                 self._push(channel, body, answer, meta, event_id, resend)
                 return
             admitted = self._admission.admit_by_token(channel, meta.token)
-            event_id = check_meta(meta) or self._new_id()
+            event_id, kind = delivery
+            if named := check_meta(meta):
+                event_id, kind = named, NAMED
+            event_id = event_id or self._new_id()
             event_type = meta.matched_type
             self._admission.allow(admitted.publisher_id, event_type)
 
@@ -83,7 +96,7 @@ class RawEvents:
                 answer(self._reply(channel, admitted, event_id, event_type, outcome))
 
             self._links[admitted.project_id].submit(
-                (event_type, admitted.publisher_id, event_id, body, clock.now_ms()),
+                (event_type, admitted.publisher_id, event_id, body, clock.now_ms(), kind),
                 settle,
                 resend=resend,
             )
@@ -176,6 +189,7 @@ class RawEvents:
                 f"{event_id}.{at}",
                 item.payload.encode(),
                 clock.now_ms(),
+                0,
             )
             settle = partial(self._pushed, collected, at, project.project_id, item.event_type)
             try:

@@ -20,6 +20,10 @@ DATA_PUSH = "DA-TA_PU-SH"
 
 _INT64 = 1 << 63
 
+Name = tuple[str, int]
+"""An event's id and what it is good for (`frames.NAMED` and the others)."""
+UNNAMED: Name = ("", 0)
+
 
 class Meta(NamedTuple):
     """What stands in the query and in the header `Authorization`, as it was sent.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import lmdb
 import msgspec
 
+from fieldbrook import clock
 from fieldbrook.errors import StoreError
 from fieldbrook.storage import kv, sql
 from fieldbrook.storage.codec import decode_record, encode_record
@@ -42,6 +43,7 @@ from fieldbrook.storage.history import (
 )
 from fieldbrook.storage.outbox import Outbox, OutboxEntry
 from fieldbrook.storage.rows import Numbered, RowTable
+from fieldbrook.storage.seen import Outcome, Seen
 
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
@@ -93,6 +95,8 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     resolved: list[int]
     chunks: list[Chunk]
     rows: list[LogRow]
+    finished: list[tuple[bytes, Outcome]] = []
+    delivered: list[str] = []
 
 
 class SqlPart(Protocol):
@@ -126,7 +130,9 @@ class ProjectStore:
 
     Writes collect in `overlay`, outbox entries in `sent`, metrics in `measured`, dead letters
     in `failed` and the numbers of those that are done with in `resolved`, until `commit`.
-    Reads see the overlay first, then the last commit.
+    Events that must not run again collect in `finished`, by digest, with what they are
+    answered, and in `delivered`, by the broker's name. Reads see the overlay first, then the
+    last commit.
     """
 
     def __init__(
@@ -156,6 +162,7 @@ class ProjectStore:
             )
             self._dead = DeadLetters(self._environment)
             self._history = open_history(self._environment, create=True)
+            self._seen = Seen(self._environment)
         self.outbox = Outbox(self._environment, path)
         self._reading: Transaction | None = None  # the batch's snapshot, once it has read
         self.overlay: dict[bytes, bytes] = {}
@@ -163,6 +170,8 @@ class ProjectStore:
         self.measured: list[MetricRow] = []
         self.failed: list[DeadLetter] = []
         self.resolved: list[int] = []
+        self.finished: dict[bytes, Outcome] = {}
+        self.delivered: dict[str, None] = {}
         self._handled: list[Remembered] = []
         self._rows: list[LogRow] = []
         self._rows_since = 0.0
@@ -196,6 +205,22 @@ class ProjectStore:
         if not self._rows and not self._handled:
             self._rows_since = time.monotonic()
         self._handled.extend(events)
+
+    def outcome_of(self, digest: bytes, now_ms: int) -> Outcome | None:
+        """What an event of this digest (`seen.digest_of`) was answered, if it was handled."""
+        outcome = self.finished.get(digest)
+        if outcome is not None:
+            return outcome
+        if self._staged:
+            self._settle()
+        with store_errors():
+            if self._reading is None:
+                self._reading = self._environment.begin(db=self._kv)
+            return self._seen.outcome(self._reading, digest, now_ms)
+
+    def was_delivered(self, name: str) -> bool:
+        """Whether the broker's delivery of this name was handled."""
+        return name in self.delivered or self._seen.was_delivered(name)
 
     def dead_letter(self, number: int) -> DeadLetter | None:
         """A dead letter as of the last commit."""
@@ -285,7 +310,15 @@ class ProjectStore:
             self._write()
 
     def _has_effects(self) -> bool:
-        return bool(self.overlay or self.sent or self.measured or self.failed or self.resolved)
+        return bool(
+            self.overlay
+            or self.sent
+            or self.measured
+            or self.failed
+            or self.resolved
+            or self.finished
+            or self.delivered
+        )
 
     def _rows_due(self) -> bool:
         return bool(self._rows or self._handled) and (
@@ -306,7 +339,10 @@ class ProjectStore:
             self.resolved,
             chunks,
             self._rows,
+            list(self.finished.items()),
+            list(self.delivered),
         )
+        self.finished, self.delivered = {}, {}
         self.overlay, self.sent, self.measured = {}, [], []
         self.failed, self.resolved, self._handled, self._rows = [], [], [], []
         return batch
@@ -320,9 +356,11 @@ class ProjectStore:
             self.outbox.announce()
         with self._environment.begin(write=True) as txn:
             sizes, dead = self._put(txn, batch)
+            seen = self._seen.put(txn, batch.finished, batch.delivered, clock.now_ms())
             if batch.number:
                 txn.delete(_STAGE_CELL, db=self._stage)
         self._dead.settle(dead)
+        self._seen.written(seen, batch.delivered)
         self._history.written(len(batch.chunks))
         self._logs.written(len(batch.rows))
         self._metrics.written(len(batch.measured))
@@ -343,6 +381,7 @@ class ProjectStore:
         """Write what waits and close. The effects of an unfinished batch are dropped."""
         self.overlay, self.sent, self.measured = {}, [], []
         self.failed, self.resolved = [], []
+        self.finished, self.delivered = {}, {}
         self._rows_since = 0.0
         try:
             self.flush_logs()

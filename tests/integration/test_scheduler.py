@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook.actors.frames import WireEvent
+from fieldbrook.actors.frames import NAMED, WireEvent
 from fieldbrook.errors import (
     EventParkedError,
     NodeError,
@@ -78,11 +78,11 @@ def test_a_tick_is_an_event_with_an_id_of_its_job_and_its_time(world: World) -> 
     job_id = world.job("*/3 * * * *", "REPORT")
     assert world.turn(0) == []
     (event,) = world.turn(180_250)
-    event_type, publisher_id, event_id, payload, received_at = event
+    event_type, publisher_id, event_id, payload, received_at, kind = event
     assert (event_type, publisher_id) == ("REPORT", NODE_PUBLISHER)
     assert event_id == f"cron-{job_id}-20261121T120300Z"
     assert json.loads(payload) == {"ID": str(job_id), "Timestamp": "2026-11-21T12:03:00Z"}
-    assert received_at == NOON + 180_250
+    assert (received_at, kind) == (NOON + 180_250, NAMED)
 
 
 def test_the_ticker_sleeps_until_the_next_tick_and_no_longer_than_a_second(world: World) -> None:

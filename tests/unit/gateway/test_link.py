@@ -65,8 +65,8 @@ class Board:
         self.asked += 1
 
 
-def event(number: int, size: int = 1) -> tuple[str, int, str, bytes, int]:
-    return "T", 1, str(number), b"x" * size, 0
+def event(number: int, size: int = 1) -> tuple[str, int, str, bytes, int, int]:
+    return "T", 1, str(number), b"x" * size, 0, 0
 
 
 Scenario = Callable[[Link, Board, Path], Awaitable[None]]

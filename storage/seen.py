@@ -1,0 +1,132 @@
+"""Which events a project has handled already, so that one that comes again runs nothing.
+
+Two kinds of names are remembered. An event that its sender named is known by a digest of
+publisher, id and payload (some devices send one id for ever) together with what it was
+answered, for a day or until a million others came. A delivery of the broker is known by the
+name the broker's adapter gives it, until 20,000 others came: redelivery reaches no further
+back than what was unacknowledged. Both are written in the transaction of their batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import lmdb
+import msgspec
+
+from fieldbrook.storage.rows import RowTable
+
+if TYPE_CHECKING:
+    Transaction = lmdb.Transaction[bytes]
+
+WINDOW_MS = 86_400_000
+IDS_LIMIT = 1_000_000
+DELIVERIES_LIMIT = 20_000
+_EVICTED_PER_ID = 2  # so that a full table shrinks to its limit, a little with each batch
+
+_OUTCOMES, _ORDER, _DELIVERIES = b"seen", b"seen_order", b"deliveries"
+
+Outcome = tuple[tuple[int, int, str], ...]
+
+
+class Deliveries(msgspec.Struct, array_like=True, frozen=True):
+    """The broker's names of one batch."""
+
+    names: list[str]
+
+
+class _Remembered(msgspec.Struct, array_like=True, frozen=True):
+    time_ms: int
+    outcome: Outcome
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Remembered).decode
+
+
+def digest_of(publisher_id: int, event_id: str, payload: bytes) -> bytes:
+    """What names an event: 16 bytes."""
+    digest = hashlib.blake2b(payload, digest_size=16)
+    digest.update(b"%d\0%s" % (publisher_id, event_id.encode("utf-8", "surrogatepass")))
+    return digest.digest()
+
+
+class Seen:
+    """The memory of one open project store; its owner is the only writer."""
+
+    def __init__(self, environment: lmdb.Environment) -> None:
+        self._outcomes = environment.open_db(_OUTCOMES)
+        self._order = environment.open_db(_ORDER)
+        self._deliveries = RowTable(
+            environment, _DELIVERIES, Deliveries, DELIVERIES_LIMIT, create=True
+        )
+        with environment.begin(db=self._order) as txn:
+            cursor = txn.cursor()
+            self._next = int.from_bytes(cursor.key(), "big") + 1 if cursor.last() else 1
+        self._names: dict[str, None] = {}
+        with environment.begin() as txn:
+            for row in self._deliveries.backwards(txn):
+                self._names.update(dict.fromkeys(reversed(row.names)))
+                if len(self._names) >= DELIVERIES_LIMIT:
+                    break
+        self._names = dict.fromkeys(reversed(self._names))
+
+    def was_delivered(self, name: str) -> bool:
+        """Whether a batch that is on disk had this delivery."""
+        return name in self._names
+
+    def outcome(self, txn: Transaction, digest: bytes, now_ms: int) -> Outcome | None:
+        """What an event was answered, if it is known."""
+        data = txn.get(digest, db=self._outcomes)
+        if data is None:
+            return None
+        remembered = _decode(data)
+        return remembered.outcome if now_ms - remembered.time_ms < WINDOW_MS else None
+
+    def put(
+        self,
+        txn: Transaction,
+        outcomes: Iterable[tuple[bytes, Outcome]],
+        names: Sequence[str],
+        now_ms: int,
+    ) -> int:
+        """Remember a batch in its transaction; `written` takes the result after it."""
+        count = 0
+        for digest, outcome in outcomes:
+            key = (self._next + count).to_bytes(8, "big")
+            value = _encode(_Remembered(now_ms, outcome))
+            txn.put(digest, value, db=self._outcomes)
+            txn.put(key, now_ms.to_bytes(8, "big") + digest, db=self._order, append=True)
+            count += 1
+        if count:
+            self._evict(txn, _EVICTED_PER_ID * count, now_ms)
+        if names:
+            self._deliveries.append(txn, [Deliveries(list(names))])
+        return count
+
+    def written(self, count: int, names: Sequence[str]) -> None:
+        """The transaction of this batch is on disk."""
+        self._next += count
+        if names:
+            self._deliveries.written(1)
+            self._names.update(dict.fromkeys(names))
+            for name in list(self._names)[: max(0, len(self._names) - DELIVERIES_LIMIT)]:
+                del self._names[name]
+
+    def _evict(self, txn: Transaction, limit: int, now_ms: int) -> None:
+        excess = int(txn.stat(self._order)["entries"]) - IDS_LIMIT
+        cursor = txn.cursor(db=self._order)
+        more = cursor.first()
+        for _ in range(limit):
+            if not more:
+                return
+            time_ms, digest = int.from_bytes(cursor.value()[:8], "big"), cursor.value()[8:]
+            if excess <= 0 and now_ms - time_ms < WINDOW_MS:
+                return
+            data: Any = txn.get(digest, db=self._outcomes)
+            if data is not None and _decode(data).time_ms == time_ms:
+                txn.delete(digest, db=self._outcomes)  # not one that was remembered anew
+            more = cursor.delete()
+            excess -= 1

@@ -1,0 +1,89 @@
+"""What a project remembers of events that may come again, on a real LMDB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fieldbrook import clock
+from fieldbrook.storage import seen
+from fieldbrook.storage.project_store import ProjectStore
+from fieldbrook.storage.seen import digest_of
+
+NOW = 1_700_000_000_000
+OUTCOME = ((5, 7, ""), (6, -1, "trap"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(clock, "now_ms", lambda: NOW)
+    return tmp_path / "p"
+
+
+def handle(store: ProjectStore, *names: str) -> None:
+    for name in names:
+        store.finished[digest_of(1, name, b"p")] = OUTCOME
+    store.commit()
+
+
+def known(store: ProjectStore, name: str, now_ms: int = NOW) -> bool:
+    return store.outcome_of(digest_of(1, name, b"p"), now_ms) is not None
+
+
+def test_an_event_is_known_with_its_answer_also_after_a_restart(folder: Path) -> None:
+    store = ProjectStore(folder, 1 << 22)
+    assert not known(store, "a")
+    handle(store, "a")
+    store.close()
+    store = ProjectStore(folder, 1 << 22)
+    assert store.outcome_of(digest_of(1, "a", b"p"), NOW) == OUTCOME
+    for other in (digest_of(2, "a", b"p"), digest_of(1, "b", b"p"), digest_of(1, "a", b"q")):
+        assert store.outcome_of(other, NOW) is None
+    store.close()
+
+
+def test_an_event_of_a_batch_that_was_not_committed_is_not_known(folder: Path) -> None:
+    store = ProjectStore(folder, 1 << 20)
+    store.finished[digest_of(1, "a", b"p")] = OUTCOME
+    store.overlay[b"k" * 20] = b"x" * (2 << 20)
+    with pytest.raises(Exception, match="size limit"):
+        store.commit()
+    assert not known(store, "a")
+    store.close()
+
+
+def test_an_event_is_forgotten_after_a_day_or_when_a_limit_of_others_came(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seen, "IDS_LIMIT", 10)
+    store = ProjectStore(folder, 1 << 22)
+    handle(store, "old")
+    assert known(store, "old", NOW + seen.WINDOW_MS - 1)
+    assert not known(store, "old", NOW + seen.WINDOW_MS)
+    for number in range(12):
+        handle(store, str(number))
+    assert not known(store, "old")
+    assert known(store, "11")
+    assert known(store, "4")
+    store.close()
+
+
+def test_deliveries_are_known_by_name_until_many_others_came(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seen, "DELIVERIES_LIMIT", 50)
+    store = ProjectStore(folder, 1 << 22)
+    store.delivered["m-0"] = None
+    assert store.was_delivered("m-0")
+    store.commit()
+    assert store.was_delivered("m-0")
+    store.close()
+    store = ProjectStore(folder, 1 << 22)
+    assert store.was_delivered("m-0")
+    for number in range(1, 60):
+        store.delivered[f"m-{number}"] = None
+        store.commit()
+    assert not store.was_delivered("m-0")
+    assert store.was_delivered("m-59")
+    store.close()

@@ -12,7 +12,7 @@ import pytest
 
 from tests.compat.clients import BARE, OTHER, PROJECT, WALLET, World, exchange
 from tests.integration.applets import TALLY
-from tests.integration.nodes import PREFIX, message
+from tests.integration.nodes import PREFIX, message, until
 
 KEYS = {"key", "code", "msg", "desc", "canBeTalk", "id", "sources", "fields"}
 
@@ -277,3 +277,17 @@ def test_a_payload_over_the_limit_is_refused(world: World) -> None:
 def test_no_answer_and_no_log_line_shows_a_token(world: World) -> None:
     world.post("eventType=ECHO", channel="nowhere")
     assert world.token not in world.node.log
+
+
+def test_an_event_over_the_projects_limit_is_429_and_says_when_to_come_back(world: World) -> None:
+    limit = {"threshold": 2, "duration": "1h", "apiType": "EVENT"}
+    answer = world.node.call("POST", f"/traffic/x/{BARE}", limit)
+    assert answer.status == 201, answer
+
+    def post() -> Any:
+        return world.post("eventType=X", channel=BARE, token=world.bare["token"])
+
+    until(lambda: post().status == 429, "the limit is reached")
+    answer = post()
+    refused(answer, 429, "TrafficLimitExceededFailed", "")
+    assert int(answer.headers["Retry-After"]) > 0

@@ -259,6 +259,56 @@ def test_keep_alive_and_authorization_stay_on_the_fast_path() -> None:
     assert (found.project_name, found.body_length) == ("NftMinter", 17)
 
 
+CAPTURED = [
+    (
+        "POST /srv-applet-mgr/v0/event/eth_0xabc_demo?eventType=DA-TA_PU-SH&timestamp=1795233228152"
+        " HTTP/1.1\r\nAccept: application/json, text/plain, */*\r\nContent-Type: application/json\r\n"
+        "Authorization: Bearer w3b_KEY\r\nUser-Agent: axios/1.21.1\r\nContent-Length: 110\r\n"
+        "Accept-Encoding: gzip, compress, deflate, br\r\nHost: 127.0.0.1:18990\r\n"
+        "Connection: keep-alive\r\n\r\n"
+    ),
+    (
+        "POST /srv-applet-mgr/v0/event/eth_0xabc_demo?eventType=DA-TA_PU-SH&timestamp=1795233228"
+        " HTTP/1.1\r\nHost: 127.0.0.1:18990\r\nUser-Agent: python-requests/2.34.2\r\n"
+        "Accept-Encoding: gzip, deflate\r\nAccept: */*\r\nConnection: keep-alive\r\n"
+        "Authorization: Bearer w3b_KEY\r\nContent-Type: application/octet-stream\r\n"
+        "Content-Length: 100\r\n\r\n"
+    ),
+    (
+        "POST /srv-applet-mgr/v0/event/NftMinter HTTP/1.1\r\nHost: 127.0.0.1:18990\r\n"
+        "User-Agent: curl/7.88.1\r\nAccept: */*\r\nContent-Type: text/plain\r\n"
+        "Content-Length: 150\r\n\r\n"
+    ),
+]
+
+
+@pytest.mark.parametrize("head", CAPTURED)
+def test_the_heads_of_real_clients_stay_on_the_fast_path(head: str) -> None:
+    assert read_head(head.encode()) is not None
+
+
+def test_the_query_and_the_token_are_read_and_what_changes_is_not_remembered() -> None:
+    table = FrontTable(Taker(), 1000, lambda *given: None)
+    for number in range(3):
+        head = CAPTURED[0].replace("1795233228152", f"179523322815{number}").encode()
+        found = table.head(head)
+        assert found is not None
+        assert found.project_name == "eth_0xabc_demo"
+        assert found.meta == Meta("DA-TA_PU-SH", "", f"179523322815{number}", "w3b_KEY")
+        assert found.body_length == 110
+    assert not table._heads
+    assert len(table._fields) == 1
+    same = f"POST {PATH}?eventType=X HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n".encode()
+    assert table.head(same) is table.head(same)
+
+
+def test_two_tokens_or_a_fragment_are_tornados() -> None:
+    two = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: a\r\nAuthorization: b\r\n"
+    assert read_head(f"{two}Content-Length: 1\r\n\r\n".encode()) is None
+    line = f"POST {PATH}?eventType=a#b HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n"
+    assert read_head(line.encode()) is None
+
+
 def test_a_client_that_stops_sending_gets_the_answers_it_is_owed() -> None:
     async def scenario(port: Port) -> None:
         port.taker.hold = True

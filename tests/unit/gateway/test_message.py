@@ -91,6 +91,25 @@ def test_what_is_wrong_is_named(data: bytes, field: str, reason: str) -> None:
     assert reason in fields[field]
 
 
+def test_a_payload_that_is_an_object_is_its_text() -> None:
+    assert decode_message(body(payload={"data": {"t": 1}})).payload == b'{"data":{"t":1}}'
+
+
+@pytest.mark.parametrize("header", [{}, {"pub_id": "", "token": ""}, {"token": None}])
+def test_a_public_projects_message_may_have_neither_publisher_nor_token(
+    header: dict[str, object],
+) -> None:
+    message = decode_message(body(header), anonymous=True)
+    assert (message.header.pub_id, message.header.token, message.payload) == ("", "", b"hi")
+    assert set(refused(body(header))) == {"header.pub_id", "header.token"}
+
+
+@pytest.mark.parametrize("header", [{"pub_id": "p"}, {"token": "t"}, {"pub_id": 0}, {"token": []}])
+def test_half_of_it_is_not_enough_even_there(header: dict[str, object]) -> None:
+    with pytest.raises(MalformedMessageError):
+        decode_message(body(header), anonymous=True)
+
+
 def test_every_wrong_field_is_named_at_once() -> None:
     assert set(refused(body({"pub_time": "x"}, payload="*"))) == {
         "header.pub_id",

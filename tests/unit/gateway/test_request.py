@@ -1,0 +1,200 @@
+"""What a request says beside its body, which form it is, and what a data push holds."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from urllib.parse import parse_qs, quote_plus, urlencode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fieldbrook.errors import BadRequestError
+from fieldbrook.gateway.channel import aliases, project_name
+from fieldbrook.gateway.raw import PushItem, read_items
+from fieldbrook.gateway.request import NOTHING, Meta, check_meta, is_message, read_meta
+
+# ---------------------------------------------------------------- meta data
+
+
+def test_a_request_that_says_nothing_costs_nothing() -> None:
+    assert read_meta("", None) is NOTHING
+    assert NOTHING.event_type is None
+
+
+@pytest.mark.parametrize(
+    ("query", "header", "meta"),
+    [
+        ("eventType=A", None, Meta("A")),
+        ("eventType=", None, Meta("")),
+        ("eventType", None, Meta("")),
+        ("eventtype=A", None, Meta()),
+        ("eventType=A&eventType=B", None, Meta("A")),
+        ("eventType=A%26B+C", None, Meta("A&B C")),
+        ("event%54ype=A", None, Meta("A")),
+        ("eventType=%zz%e9", None, Meta("%zz\ufffd")),
+        ("eventID=e&timestamp=5", None, Meta(None, "e", "5")),
+        ("&&=&x", "Bearer T", Meta(token="T")),
+        ("authorization=Q", "Bearer T", Meta(token="Q")),
+        ("authorization=", "T", Meta(token="T")),
+        ("", "Bearer T", Meta(token="T")),
+        ("", "", NOTHING),
+    ],
+)
+def test_meta_data_is_read_as_clients_write_it(query: str, header: str | None, meta: Meta) -> None:
+    assert read_meta(query, header) == meta
+
+
+@given(st.dictionaries(st.sampled_from(["eventType", "eventID", "timestamp", "x"]), st.text()))
+def test_any_text_survives_the_query(values: dict[str, str]) -> None:
+    values = {name: value.encode("utf-8", "replace").decode() for name, value in values.items()}
+    meta = read_meta(urlencode(values), None)
+    assert meta.event_type == values.get("eventType")
+    assert (meta.event_id, meta.timestamp) == (
+        values.get("eventID", ""),
+        values.get("timestamp", ""),
+    )
+
+
+@given(st.text(alphabet="ab=&%+;41", max_size=30))
+def test_a_query_means_what_it_means_elsewhere(text: str) -> None:
+    query = f"eventType={text}"
+    known = parse_qs(query, keep_blank_values=True)["eventType"][0]
+    assert read_meta(query, None).event_type == known
+
+
+@pytest.mark.parametrize("timestamp", ["", "0", "-1", "1700000000", str((1 << 63) - 1)])
+def test_a_time_stamp_is_any_64_bit_integer(timestamp: str) -> None:
+    assert check_meta(Meta(event_id="E-1", timestamp=timestamp)) == "e-1"
+
+
+@pytest.mark.parametrize(
+    "timestamp", ["now", "1.5", "--1", "+1", " 1", "٣", str(1 << 63), "9" * 99]
+)
+def test_another_time_stamp_is_refused(timestamp: str) -> None:
+    with pytest.raises(BadRequestError, match="timestamp: not a 64-bit integer"):
+        check_meta(Meta(timestamp=timestamp))
+
+
+def test_everything_wrong_in_the_meta_data_is_named_at_once() -> None:
+    with pytest.raises(BadRequestError) as caught:
+        check_meta(Meta(event_id="x" * 129, timestamp="x"))
+    fields = caught.value.fields() or []
+    assert [(f.field, f.location) for f in fields] == [("eventID", "query"), ("timestamp", "query")]
+
+
+# ---------------------------------------------------------------- forms
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"header":{}}',
+        b'{"payload":"","header":null}',
+        b' \n{"HEADER":1}',
+        b'{"events":[]}',
+        b'{"events":[{"header":{}},{"Header":{},"x":1}]}',
+    ],
+)
+def test_a_message_is_told_by_its_header(body: bytes) -> None:
+    assert is_message(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"hello",
+        b"[]",
+        b"{}",
+        b'{"events":{}}',
+        b'{"events":[1]}',
+        b'{"events":[{"header":{}},{}]}',
+        b'{"data":{"header":1}}',
+        b'{"header":',
+        b"\xff",
+        b'"header"',
+    ],
+)
+def test_anything_else_is_none(body: bytes) -> None:
+    assert not is_message(body)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_message_or_none(body: bytes) -> None:
+    assert is_message(body) in (True, False)
+
+
+@pytest.mark.parametrize(
+    ("channel", "name"),
+    [
+        ("room", "room"),
+        ("aid_12_room", "room"),
+        ("aid_12_aid_3_x", "aid_3_x"),
+        ("aid_x_room", "aid_x_room"),
+        ("aid_12_", "aid_12_"),
+        ("aid__room", "aid__room"),
+        ("eth_0x19e7e376e7c213b7e7e7e46cc70a5dd086daff2a_room", "room"),
+        ("eth_0xabc_room", "eth_0xabc_room"),
+        ("eth_room", "eth_room"),
+        ("", ""),
+    ],
+)
+def test_a_channel_means_the_project_behind_its_prefix(channel: str, name: str) -> None:
+    assert project_name(channel) == name
+
+
+@given(st.from_regex(r"\A[A-Za-z0-9_]{1,32}\Z"), st.integers(1, (1 << 63) - 1))
+def test_every_alias_of_a_project_means_it(name: str, account_id: int) -> None:
+    if not name.startswith(("aid_", "eth_")):  # which no project's name does
+        assert {project_name(alias) for alias in aliases(name, account_id)} == {name}
+
+
+# ---------------------------------------------------------------- data push
+
+
+def wrong(item: object) -> dict[str, str]:
+    (read,) = read_items(json.dumps([item]).encode())
+    assert isinstance(read, BadRequestError)
+    return {field.field: field.msg for field in read.fields() or []}
+
+
+@pytest.mark.parametrize(
+    ("item", "read"),
+    [
+        ({"device_id": "d"}, PushItem("d", "DEFAULT", "")),
+        ({"device_id": "d", "event_type": ""}, PushItem("d", "DEFAULT", "")),
+        ({"device_id": "d", "event_type": None, "payload": None}, PushItem("d", "DEFAULT", "")),
+        ({"DEVICE_ID": "d", "Event_Type": "E", "Payload": "p"}, PushItem("d", "E", "p")),
+        ({"device_id": "d", "timestamp": "any", "x": []}, PushItem("d", "DEFAULT", "")),
+    ],
+)
+def test_an_item_is_read_as_clients_write_it(item: object, read: PushItem) -> None:
+    assert read_items(json.dumps([item]).encode()) == [read]
+
+
+def test_what_is_wrong_with_an_item_is_named() -> None:
+    assert wrong(7) == {"[0]": "not a JSON object"}
+    assert wrong({}) == {"[0].device_id": "missing required field"}
+    assert wrong({"device_id": ""}) == {"[0].device_id": "missing required field"}
+    assert wrong({"device_id": None}) == {"[0].device_id": "missing required field"}
+    assert wrong({"device_id": 1, "event_type": {}, "payload": {"t": 1}}) == {
+        "[0].device_id": "not a string",
+        "[0].event_type": "not a string",
+        "[0].payload": "not a string",
+    }
+
+
+@given(st.binary(max_size=60) | st.text().map(lambda text: f'[{{"device_id":"{text}"}}]'.encode()))
+def test_any_body_is_items_or_refused(body: bytes) -> None:
+    with suppress(BadRequestError):
+        for item in read_items(body):
+            assert isinstance(item, BadRequestError) or item.payload.encode() is not None
+
+
+def test_a_payload_is_taken_verbatim() -> None:
+    payload = 'né "x"\n\u0000' + quote_plus("é")
+    (item,) = read_items(json.dumps([{"device_id": "d", "payload": payload}]).encode())
+    assert isinstance(item, PushItem)
+    assert item.payload == payload

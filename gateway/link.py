@@ -134,6 +134,18 @@ class Link(asyncio.Protocol):
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
 
+    def require_room(self, events: int, size: int) -> None:
+        """See that so many events with so many bytes together would be taken now.
+
+        Raises:
+            TooManyRequestsError: they would not.
+        """
+        if (
+            len(self._waiting) + events > WAITING_EVENTS_LIMIT
+            or self._waiting_bytes + size > WAITING_BYTES_LIMIT
+        ):
+            raise TooManyRequestsError(what=f"{len(self._waiting)} events of this project wait")
+
     def _flush(self) -> None:
         self._flush_scheduled = False
         while self._transport is not None and self._path is not None and len(self._sent) < CREDIT:

@@ -159,25 +159,33 @@ class RawEvents:
         check_meta(meta)
         items = read_items(body)
         task = asyncio.get_running_loop().create_task(
-            self._push_items(project, items, answer, event_id, resend)
+            self._push_items(project, items, len(body), answer, event_id, resend)
         )
         self._pushes.add(task)
         task.add_done_callback(self._pushes.discard)
 
     async def _push_items(
-        self, project: Project, items: list[Item], answer: Answer, event_id: str, resend: bool
+        self,
+        project: Project,
+        items: list[Item],
+        size: int,
+        answer: Answer,
+        event_id: str,
+        resend: bool,
     ) -> None:
         def done(results: list[list[Json] | None]) -> None:
             body = [{"index": at, "results": result} for at, result in enumerate(results)]
             answer(EventReply(201, to_json(body), event_id))
 
-        collected = _Collected(len(items), done)
         try:
             publishers = await self._publishers(project, items)
+            link = self._links[project.project_id]
+            # All or nothing: clients send a refused request again, not what it left undone.
+            link.require_room(len(items), size)
         except NodeError as error:
             answer(self._refuse(error, event_id))
             return
-        link = self._links[project.project_id]
+        collected = _Collected(len(items), done)
         for at, item in enumerate(items):
             if isinstance(item, NodeError):
                 collected.settle(at, [_failure(item)])

@@ -262,8 +262,9 @@ def test_keep_alive_and_authorization_stay_on_the_fast_path() -> None:
 CAPTURED = [
     (
         "POST /srv-applet-mgr/v0/event/eth_0xabc_demo?eventType=DA-TA_PU-SH&timestamp=1795233228152"
-        " HTTP/1.1\r\nAccept: application/json, text/plain, */*\r\nContent-Type: application/json\r\n"
-        "Authorization: Bearer w3b_KEY\r\nUser-Agent: axios/1.21.1\r\nContent-Length: 110\r\n"
+        " HTTP/1.1\r\nAccept: application/json, text/plain, */*\r\n"
+        "Content-Type: application/json\r\nAuthorization: Bearer w3b_KEY\r\n"
+        "User-Agent: axios/1.21.1\r\nContent-Length: 110\r\n"
         "Accept-Encoding: gzip, compress, deflate, br\r\nHost: 127.0.0.1:18990\r\n"
         "Connection: keep-alive\r\n\r\n"
     ),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fieldbrook.errors import ModuleRefusedError
-from fieldbrook.model import Applet
+from fieldbrook.model import PER_INSTANCE, Applet
 from fieldbrook.wasm.applet import Host, load_host
 from fieldbrook.wasm.engine import engine_tag, make_engine, start_ticker
 from fieldbrook.wasm.limits import Limits
@@ -25,25 +25,30 @@ class InstancePool:
         self._limits = limits
         self._engine = make_engine(limits)
         start_ticker(self._engine)
-        self._hosts: dict[int, tuple[str, Host]] = {}
+        self._hosts: dict[int, tuple[object, Host]] = {}
 
-    def host(self, applet_id: int, sha256: str) -> Host:
-        """The host of an applet at a module version.
+    def host(self, applet: Applet) -> Host:
+        """The host of an applet at its present module and isolation.
 
         Raises:
             ModuleRefusedError: the module's files are gone or cannot be loaded.
         """
+        applet_id, sha256 = applet.applet_id, applet.sha256
+        kept = applet.isolation == PER_INSTANCE
+        # A kept instance ends when somebody restarts or changes the applet.
+        version = (sha256, applet.reuse_events, applet.updated_at) if kept else (sha256,)
         held = self._hosts.get(applet_id)
-        if held is not None and held[0] == sha256:
+        if held is not None and held[0] == version:
             return held[1]
         self.drop(applet_id)
         compiled = self._modules_dir / f"{sha256}.{engine_tag()}.cwasm"
         source = self._modules_dir / f"{sha256}.wasm"
         try:
-            host = load_host(self._engine, compiled, source, self._limits)
+            reuse_events = applet.reuse_events if kept else 0
+            host = load_host(self._engine, compiled, source, self._limits, reuse_events)
         except OSError as error:
             raise ModuleRefusedError(reason=f"module {sha256[:12]}: {error.strerror}") from error
-        self._hosts[applet_id] = (sha256, host)
+        self._hosts[applet_id] = (version, host)
         return host
 
     def keep_only(self, applets: Iterable[Applet]) -> None:

@@ -44,7 +44,7 @@ from fieldbrook.actors.routing import Routes, Target, build_routes, find_target,
 from fieldbrook.actors.surroundings import ProjectSurroundings
 from fieldbrook.actors.traffic import TrafficGate
 from fieldbrook.errors import ModuleRefusedError, NodeError, StoreError, to_wire
-from fieldbrook.model import EVENT, PER_BATCH, PROJECT_DATABASE
+from fieldbrook.model import EVENT, PER_BATCH, PROJECT_DATABASE, Applet
 from fieldbrook.process import name_process
 from fieldbrook.settings import Settings
 from fieldbrook.storage import kv, sql
@@ -102,7 +102,7 @@ class ProjectWorker:
         self._tell = tell
         self._version = -1
         self._routes: Routes = {}
-        self._modules: dict[int, str] = {}
+        self._applets: dict[int, Applet] = {}
         self._scopes: dict[int, bytes] = {}
         self._reads: dict[int, Callable[[bytes], bytes | None]] = {}
         self._hosts: dict[int, Host] = {}
@@ -129,7 +129,7 @@ class ProjectWorker:
             database = registry.config(self._project_id, PROJECT_DATABASE)
             self._routes = build_routes(registry.strategies(self._project_id), applets)
             limits = registry.traffic_limits(self._project_id)
-        self._modules = {applet.applet_id: applet.sha256 for applet in applets}
+        self._applets = {applet.applet_id: applet for applet in applets}
         self._per_batch = frozenset(
             applet.applet_id for applet in applets if applet.isolation == PER_BATCH
         )
@@ -325,7 +325,7 @@ class ProjectWorker:
     def _host(self, applet_id: int) -> Host:
         host = self._hosts.get(applet_id)
         if host is None:
-            host = self._pool.host(applet_id, self._modules[applet_id])
+            host = self._pool.host(self._applets[applet_id])
             self._hosts[applet_id] = host
         return host
 

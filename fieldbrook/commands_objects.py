@@ -134,9 +134,15 @@ def applet() -> None:
 )
 @click.option(
     "--isolation",
-    type=click.Choice(["event", "batch"]),
-    help="A fresh instance for every event, or one for events that arrive together, which is "
-    "faster but lets an event find in memory what others left there.  [default: event]",
+    type=click.Choice(["event", "batch", "instance"]),
+    help="A fresh instance for every event, one for events that arrive together, which is "
+    "faster but lets an event find in memory what others left there, or one for many events, "
+    "for applets that keep state in memory.  [default: event]",
+)
+@click.option(
+    "--reuse-events",
+    type=click.IntRange(1, 1_000_000),
+    help="Events that an instance serves with --isolation instance.  [default: 1000]",
 )
 @shared_options
 def applet_deploy(
@@ -145,6 +151,7 @@ def applet_deploy(
     name: str | None,
     strategies: tuple[str, ...],
     isolation: str | None,
+    reuse_events: int | None,
 ) -> None:
     """Deploy a module (.wasm, or .wat text).
 
@@ -159,6 +166,8 @@ def applet_deploy(
         info["strategies"] = [_strategy(text) for text in strategies]
     if isolation:
         info["isolation"] = isolation.upper()
+    if reuse_events:
+        info["reuseEvents"] = reuse_events
     try:
         upload = Upload(file.name, file.read_bytes())
     except OSError as error:

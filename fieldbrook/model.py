@@ -17,7 +17,9 @@ ENABLED, DISABLED = "ENABLED", "DISABLED"
 STARTED, STOPPED = "STARTED", "STOPPED"
 # An instance per event, or one for as many events as arrive together: faster, but an event
 # may find in memory what others left there.
-PER_EVENT, PER_BATCH = "EVENT", "BATCH"
+# The third keeps an instance for a number of events, as the first generation did for ever.
+PER_EVENT, PER_BATCH, PER_INSTANCE = "EVENT", "BATCH", "INSTANCE"
+REUSE_EVENTS = 1_000
 CONTRACT_LOG, CHAIN_TX, CHAIN_HEIGHT = "contract_log", "chain_tx", "chain_height"
 NODE_PUBLISHER = 1  # who sends what the node itself sends; ids that are given lie far above
 ANONYMOUS = "anonymous"  # name and key of a public project's publisher for who has no token
@@ -74,9 +76,10 @@ class Resource(Record, frozen=True, kw_only=True):
 class Applet(Record, frozen=True, kw_only=True):
     """A module in a project, with its one instance (the state events meet).
 
-    `isolation` is PER_EVENT or PER_BATCH. `version` is the number of the kept version that
-    runs. Applets of a project with the same `cache_prefix` share one key-value store;
-    `cache_mode` is only remembered. Rows of its log up to `logs_cleared_at` (Unix ms) are
+    `isolation` is PER_EVENT, PER_BATCH or PER_INSTANCE; then an instance serves
+    `reuse_events` events. `version` is the number of the kept version that runs. Applets of
+    a project with the same `cache_prefix` share one key-value store; `cache_mode` is only
+    remembered. Rows of its log up to `logs_cleared_at` (Unix ms) are
     deleted.
     """
 
@@ -93,6 +96,7 @@ class Applet(Record, frozen=True, kw_only=True):
     cache_mode: str = MEMORY
     cache_prefix: str = ""
     logs_cleared_at: int = 0
+    reuse_events: int = REUSE_EVENTS
 
 
 class AppletVersion(Record, frozen=True, kw_only=True):

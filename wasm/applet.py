@@ -18,6 +18,7 @@ from fieldbrook.wasm.instance import RawGuest
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import compile_module, examine, load_compiled, to_binary, uses_sql
 from fieldbrook.wasm.reference import ReferenceHost
+from fieldbrook.wasm.reuse import ReusedGuest
 from fieldbrook.wasm.run import Host, Run
 
 __all__ = ["AppletHost", "Host", "load_host"]
@@ -28,7 +29,13 @@ log = logging.getLogger(__name__)
 class AppletHost:
     """One applet, linked to its host functions; an instance of its own for every run."""
 
-    def __init__(self, engine: Engine, compiled: Path | wasmtime.Module, limits: Limits) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        compiled: Path | wasmtime.Module,
+        limits: Limits,
+        reuse_events: int = 0,
+    ) -> None:
         """Load a compiled module and link it.
 
         Args:
@@ -36,6 +43,7 @@ class AppletHost:
             compiled: a module of that engine, or a file that `compile` wrote. The file is
                 native code: whoever can write it can do anything.
             limits: budgets of each run.
+            reuse_events: an instance is kept for so many events; 0 makes one for each.
 
         Raises:
             ModuleRefusedError: the code is of another wasmtime, or does not link.
@@ -45,7 +53,11 @@ class AppletHost:
         report = examine(module, engine, limits)
         self._handlers = report.handlers
         self._names = {name: (name.encode(), len(name.encode())) for name in self._handlers}
-        self._guest = RawGuest(engine, module, report, limits)
+        self._guest = (
+            ReusedGuest(engine, module, report, limits, reuse_events)
+            if reuse_events
+            else RawGuest(engine, module, report, limits)
+        )
         self._make_batch = partial(BatchGuest, engine, module, report, limits)
         self._batch: BatchGuest | None = None
         self.uses_sql = uses_sql(module)
@@ -80,12 +92,14 @@ class AppletHost:
             self._batch.close()
 
 
-def load_host(engine: Engine, cwasm: Path, wasm: Path, limits: Limits) -> Host:
+def load_host(
+    engine: Engine, cwasm: Path, wasm: Path, limits: Limits, reuse_events: int = 0
+) -> Host:
     """The host of a module that `compile` wrote.
 
     Code that this wasmtime refuses, or that is not there, is made again from the module
     and put in its place. Without the raw functions it is the reference host, ten times
-    slower.
+    slower and with an instance for every event.
 
     Raises:
         ModuleRefusedError: the module cannot run here.
@@ -97,7 +111,7 @@ def load_host(engine: Engine, cwasm: Path, wasm: Path, limits: Limits) -> Host:
         log.info("module %s is compiled again: %s", wasm.name, error)
         module = _compile_again(engine, cwasm, wasm, limits)
     if raw_available():
-        return AppletHost(engine, module, limits)
+        return AppletHost(engine, module, limits, reuse_events)
     log.warning("applets run slowly: wasmtime's library lacks %s", ", ".join(raw.missing))
     return ReferenceHost(engine, module, limits)
 

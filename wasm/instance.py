@@ -34,6 +34,11 @@ _store_u32 = struct.Struct("<I").pack_into
 _NO_MEMORY = memoryview(bytearray())
 
 
+def signed(number: int) -> int:
+    """An i32 as it comes off a slot."""
+    return number if number < _NEGATIVE else number - _MODULUS
+
+
 class RawGuest(Guest):
     """The instance under way, one for each run.
 
@@ -129,28 +134,17 @@ class RawGuest(Guest):
         if not self._pre_at:
             raise RuntimeError("the host is closed")
         rid = self.begin(run)
-        self._memory, self._size, self._bound, self._can_alloc = _NO_MEMORY, 0, False, False
-        self.calls_left = 0  # the first call finds the budget empty and looks closer
+        self.reset()
         store = raw.store_new(self._engine_at, None, None)
         self._context = context = raw.store_context(store)
         try:
-            if self._wasi:
-                raw.set_wasi(context, raw.wasi_config_new())
-            raw.set_epoch_deadline(context, self._ticks)
-            error = raw.instantiate(self._pre_at, context, self._instance_at, self._trap_at)
-            if error or self._trap.value:
-                return self._failed(error)
-            if not self._bound:
-                self._bind()
-            value_at, arguments = self._handler, self._arguments
-            if self._initializes:
-                raw.export_get(context, self._instance_at, b"_initialize", 11, self._handler_at)
-                error = raw.call_unchecked(context, value_at, self._arguments_at, 1, self._trap_at)
-                if error or self._trap.value:
-                    return self._failed(error)
+            failure = self.instantiate()
+            if failure is not None:
+                return failure
             raw.export_get(context, self._instance_at, handler, size, self._handler_at)
+            arguments = self._arguments
             arguments[0] = rid
-            error = raw.call_unchecked(context, value_at, self._arguments_at, 1, self._trap_at)
+            error = raw.call_unchecked(context, self._handler, self._arguments_at, 1, self._trap_at)
             if error or self._trap.value:
                 return self._failed(error)
             code: int = arguments[0]
@@ -158,6 +152,29 @@ class RawGuest(Guest):
         finally:
             self._size, self._can_alloc = 0, False
             raw.store_delete(store)
+
+    def reset(self) -> None:
+        """Forget the last instance, before there is another."""
+        self._memory, self._size, self._bound, self._can_alloc = _NO_MEMORY, 0, False, False
+        self.calls_left = 0  # the first call finds the budget empty and looks closer
+
+    def instantiate(self) -> tuple[int, str] | None:
+        """Make the instance in the current store and start it up; what it failed with."""
+        context = self._context
+        if self._wasi:
+            raw.set_wasi(context, raw.wasi_config_new())
+        raw.set_epoch_deadline(context, self._ticks)
+        error = raw.instantiate(self._pre_at, context, self._instance_at, self._trap_at)
+        if error or self._trap.value:
+            return self._failed(error)
+        if not self._bound:
+            self._bind()
+        if self._initializes:
+            raw.export_get(context, self._instance_at, b"_initialize", 11, self._handler_at)
+            error = raw.call_unchecked(context, self._handler, self._arguments_at, 1, self._trap_at)
+            if error or self._trap.value:
+                return self._failed(error)
+        return None
 
     # ------------------------------------------------------------ memory
 

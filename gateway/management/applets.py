@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -26,10 +26,14 @@ from fieldbrook.gateway.management.views import (
     strategy_json,
     version_json,
 )
-from fieldbrook.model import DEFAULT_EVENT_TYPE, DEFAULT_HANDLER, Applet
+from fieldbrook.model import DEFAULT_EVENT_TYPE, DEFAULT_HANDLER, REUSE_EVENTS, Applet
 from fieldbrook.storage.registry import Deployed
 
 _NAMES_LIMIT = 20  # handlers named in a refusal
+
+
+Isolation = Literal["EVENT", "BATCH", "INSTANCE"]
+ReuseEvents = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
 class RuleDraft(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +63,8 @@ class AppletInfo(msgspec.Struct, frozen=True, kw_only=True):
     wasm_md5: Text = msgspec.field(name="wasmMd5", default="")
     wasm_cache: Cache | None = msgspec.field(name="wasmCache", default=None)
     strategies: list[RuleDraft] = msgspec.field(default_factory=list)
-    isolation: Literal["EVENT", "BATCH"] = "EVENT"
+    isolation: Isolation = "EVENT"
+    reuse_events: ReuseEvents = msgspec.field(default=REUSE_EVENTS, name="reuseEvents")
 
 
 class AppletChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +75,8 @@ class AppletChange(msgspec.Struct, frozen=True, kw_only=True):
     wasm_md5: Text = msgspec.field(name="wasmMd5", default="")
     wasm_cache: Cache | None = msgspec.field(name="wasmCache", default=None)
     strategies: list[RuleDraft] = msgspec.field(default_factory=list)
-    isolation: Literal["EVENT", "BATCH"] | None = None
+    isolation: Isolation | None = None
+    reuse_events: ReuseEvents | None = msgspec.field(default=None, name="reuseEvents")
 
 
 class ListApplets(Paging, frozen=True, kw_only=True):
@@ -113,6 +119,7 @@ async def create_applet(call: Call[AppletInfo, None]) -> Json:
         handlers=module.handlers,
         strategies=_pairs(info.strategies) or [_default_rule(module.handlers)],
         isolation=info.isolation,
+        reuse_events=info.reuse_events,
         cache=info.wasm_cache and info.wasm_cache.wire(),
     )
     return _json(deployed)
@@ -216,6 +223,7 @@ async def _update(call: Call[AppletChange, None], applet: Applet, cache: Cache |
         module=None if module is None else msgspec.to_builtins(module),
         strategies=_pairs(change.strategies) or None,
         isolation=change.isolation,
+        reuse_events=change.reuse_events,
         cache=cache and cache.wire(),
         versions_kept=call.context.applet_versions_kept,
     )

@@ -22,6 +22,7 @@ from fieldbrook.gateway.management.binding import Paging
 from fieldbrook.model import (
     CHAIN_TX,
     CONTRACT_LOG,
+    PER_INSTANCE,
     PROJECT_DATABASE,
     PROJECT_ENV,
     PROJECT_FLOW,
@@ -153,6 +154,7 @@ def applet_json(applet: Applet) -> Json:
         "name": applet.name,
         "wasmName": applet.wasm_name,
         "isolation": applet.isolation,
+        **({"reuseEvents": applet.reuse_events} if applet.isolation == PER_INSTANCE else {}),
         "version": applet.version,
         "wasmCache": cache_json(applet),
         **_times(applet),

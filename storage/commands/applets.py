@@ -19,6 +19,7 @@ from fieldbrook.model import (
     MEMORY,
     PER_EVENT,
     REMOVED,
+    REUSE_EVENTS,
     STARTED,
     Applet,
     AppletVersion,
@@ -72,6 +73,7 @@ class AppletCommands(Commands):
         handlers: list[str],
         strategies: Sequence[tuple[str, str]],
         isolation: str = PER_EVENT,
+        reuse_events: int = REUSE_EVENTS,
         cache: Cache | None = None,
     ) -> Deployed:
         """Create an applet, its started instance and its strategies in one.
@@ -105,6 +107,7 @@ class AppletCommands(Commands):
                     instance_id=change.new_id(),
                     sha256=resource.sha256,
                     isolation=isolation,
+                    reuse_events=reuse_events,
                     version=1,
                     cache_mode=cache.mode,
                     cache_prefix=cache.prefix,
@@ -128,6 +131,7 @@ class AppletCommands(Commands):
         module: Module | None = None,
         strategies: Sequence[tuple[str, str]] | None = None,
         isolation: str | None = None,
+        reuse_events: int | None = None,
         cache: Cache | None = None,
         versions_kept: int = 1,
     ) -> Deployed:
@@ -154,6 +158,8 @@ class AppletCommands(Commands):
                 changed["wasm_name"] = wasm_name
             if isolation is not None:
                 changed["isolation"] = isolation
+            if reuse_events is not None:
+                changed["reuse_events"] = reuse_events
             if cache is not None:
                 changed |= {"cache_mode": cache.mode, "cache_prefix": cache.prefix}
             if module is None:

@@ -52,7 +52,29 @@ def test_a_flood_of_single_events_in_shared_instances_is_counted_exactly(
     assert node.count("flood", applet["appletID"]) == 5_000
 
 
-def test_isolation_is_what_was_said_last_and_one_of_two_words(node: RunningNode) -> None:
+def test_state_in_memory_lasts_where_an_instance_is_kept_and_ends_with_a_restart(
+    node: RunningNode,
+) -> None:
+    node.create_project("kept")
+    module = b"""(module (memory (export "memory") 1) (global $n (mut i32) (i32.const 0))
+      (func (export "start") (param i32) (result i32)
+        (global.set $n (i32.add (global.get $n) (i32.const 1))) (global.get $n)))"""
+    applet = node.deploy("kept", module, isolation="INSTANCE", reuseEvents=4)
+    assert applet["reuseEvents"] == 4
+    publisher = node.add_publisher("kept", "d")
+
+    def send() -> int:
+        answer = node.send("kept", message(publisher, b"", "DEFAULT"))
+        code: int = answer.json["results"][0]["code"]
+        return code
+
+    assert [send() for _ in range(6)] == [1, 2, 3, 4, 1, 2]
+    instance = applet["instance"]["instanceID"]
+    assert node.call("PUT", f"/deploy/{instance}/RESTART").status == 204
+    assert send() == 1
+
+
+def test_isolation_is_what_was_said_last_and_one_of_three_words(node: RunningNode) -> None:
     node.create_project("words")
     applet = node.deploy("words", TALLY)
     assert applet["isolation"] == "EVENT"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldbrook.errors import MalformedMessageError
-from fieldbrook.gateway.message import decode_message
+from fieldbrook.gateway.message import decode_message, split_batch
 
 HEADER = {"pub_id": "p", "token": "t", "event_type": "MINT", "pub_time": 1666211451}
 
@@ -141,3 +141,15 @@ def test_what_a_device_sends_is_what_the_handler_gets(
         pub_id,
         token,
     )
+
+
+@pytest.mark.parametrize("depth", [1_000, 100_000])
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_a_body_nested_too_deeply_is_refused_like_any_other(
+    depth: int, opening: bytes, closing: bytes
+) -> None:
+    nested = opening * depth + b"1" + closing * depth
+    assert "recursion" in refused(nested)[""]
+    whole = body()[:-1] + b',"more":' + nested + b"}"
+    assert "recursion" in refused(whole)[""]
+    assert split_batch(b'{"events":[],"more":' + nested + b"}") is None

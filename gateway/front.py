@@ -215,6 +215,7 @@ class EventFront(asyncio.Protocol):
         "_heard",
         "_table",
         "_transport",
+        "_unread",
     )
 
     def __init__(self, table: FrontTable) -> None:
@@ -224,6 +225,7 @@ class EventFront(asyncio.Protocol):
         self._answers: list[list[bytes | None]] = []
         self._handing_over = False
         self._ended = False
+        self._unread = False
         self._heard = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -250,10 +252,33 @@ class EventFront(asyncio.Protocol):
         self._ended = True
         return bool(self._answers)
 
+    def pause_writing(self) -> None:
+        """The client does not read its answers: none of its requests is taken until it does."""
+        self._unread = True
+        self._heard = asyncio.get_running_loop().time()
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """It has read them."""
+        loop = asyncio.get_running_loop()
+        self._unread = False
+        self._heard = loop.time()
+        # Not at once: the transport calls this in the middle of its writing.
+        if not self._handing_over:
+            self._go_on()
+        elif not self._answers:
+            loop.call_soon(self._hand_over)
+
     def close_if_late(self, now: float) -> None:
-        """Close an idle connection, or one whose request stays incomplete."""
-        limit = REQUEST_LIMIT_S if self._buffer else IDLE_LIMIT_S
-        if self._transport is not None and not self._answers and now - self._heard > limit:
+        """Close an idle connection, one whose request stays incomplete, or one whose client
+        does not read its answers."""
+        limit = REQUEST_LIMIT_S if self._buffer and not self._unread else IDLE_LIMIT_S
+        if self._transport is None or now - self._heard <= limit:
+            return
+        if self._transport.get_write_buffer_size():
+            self._transport.abort()  # a polite end would wait for the client to read
+        elif not self._answers:
             if self._buffer:
                 self._transport.write(_LATE)
             self._transport.close()
@@ -262,7 +287,7 @@ class EventFront(asyncio.Protocol):
         buffer, table = self._buffer, self._table
         start, end = 0, len(buffer)
         while start < end and self._transport is not None and not self._handing_over:
-            if len(self._answers) >= PIPELINED_LIMIT:
+            if self._unread or len(self._answers) >= PIPELINED_LIMIT:
                 self._transport.pause_reading()
                 break
             if not buffer.startswith(_START[: end - start], start):
@@ -310,7 +335,15 @@ class EventFront(asyncio.Protocol):
         elif self._ended:
             if not answers:
                 transport.close()
-        elif not transport.is_reading() and len(answers) < PIPELINED_LIMIT:
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Read again, if there is room for answers again."""
+        transport = self._transport
+        if transport is None or transport.is_reading():
+            return
+        if not self._unread and len(self._answers) < PIPELINED_LIMIT:
             transport.resume_reading()
             asyncio.get_running_loop().call_soon(self._take_requests)
 
@@ -326,8 +359,9 @@ class EventFront(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return
-        if transport.get_write_buffer_size():  # answers are still leaving
-            asyncio.get_running_loop().call_later(0.005, self._hand_over)
+        if transport.get_write_buffer_size():
+            # Answers are still leaving: `resume_writing` comes when the last has left.
+            transport.set_write_buffer_limits(0)
             return
         self._transport = None
         self._table.connections.discard(self)

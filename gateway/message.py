@@ -50,7 +50,7 @@ class _Batch(msgspec.Struct):
 
 
 # The last one is what the decoder raises for brackets within brackets within brackets.
-_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _decode = msgspec.json.Decoder(DataMessage).decode
 _decode_batch = msgspec.json.Decoder(_Batch).decode
@@ -61,7 +61,7 @@ def split_batch(body: bytes) -> list[msgspec.Raw] | None:
     body is not of that form. Source: interface document, 3.1 and 3.6."""
     try:
         return _decode_batch(body).events
-    except _NOT_JSON:
+    except NOT_JSON:
         return None
 
 
@@ -91,7 +91,7 @@ def decode_message(body: bytes | msgspec.Raw, *, anonymous: bool = False) -> Dat
     """
     try:
         message = _decode(body)
-    except _NOT_JSON:
+    except NOT_JSON:
         message = _decode_leniently(body, anonymous=anonymous)
     header = message.header
     if len(header.event_id) > EVENT_ID_LIMIT:
@@ -115,7 +115,7 @@ def _decode_leniently(body: bytes | msgspec.Raw, *, anonymous: bool) -> DataMess
     accepted as Go's decoder accepts them; for the rest, say what is wrong."""
     try:
         value = msgspec.json.decode(body)
-    except _NOT_JSON as error:
+    except NOT_JSON as error:
         raise MalformedMessageError(desc=f"body is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise MalformedMessageError(desc="body is not a JSON object")

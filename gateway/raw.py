@@ -26,7 +26,7 @@ from fieldbrook.gateway.admission import Admission, Admitted, require_type
 from fieldbrook.gateway.handlers import HandlerNames
 from fieldbrook.gateway.key_use import KeyUse
 from fieldbrook.gateway.link import LinkTable, Outcome
-from fieldbrook.gateway.message import MISSING, lower_keys
+from fieldbrook.gateway.message import MISSING, NOT_JSON, lower_keys
 from fieldbrook.gateway.replies import Answer, EventReply, to_json
 from fieldbrook.gateway.request import DATA_PUSH, UNNAMED, Meta, Name, check_meta
 from fieldbrook.model import DEFAULT_EVENT_TYPE, Project, Publisher
@@ -254,7 +254,7 @@ def read_items(body: bytes) -> list[Item]:
     """
     try:
         raw = _decode_items(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_JSON as error:
         raise BadRequestError(
             FieldError("body", f"not a JSON array of events: {error}", "body")
         ) from None
@@ -267,7 +267,7 @@ def read_items(body: bytes) -> list[Item]:
 def _read_item(at: int, raw: msgspec.Raw) -> Item:
     try:
         item = _decode_item(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except NOT_JSON:
         return _read_leniently(at, raw)
     return _completed(at, item)
 
@@ -284,7 +284,7 @@ def _read_leniently(at: int, raw: msgspec.Raw) -> Item:
     decoder takes them; for the rest, say what is wrong."""
     try:
         value = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_JSON as error:
         return BadRequestError(FieldError(f"[{at}]", f"not JSON: {error}", "body"))
     if not isinstance(value, dict):
         return BadRequestError(FieldError(f"[{at}]", "not a JSON object", "body"))

@@ -12,7 +12,7 @@ import msgspec
 
 from fieldbrook.errors import BadRequestError, FieldError
 from fieldbrook.gateway.auth import token_of
-from fieldbrook.gateway.message import EVENT_ID_LIMIT
+from fieldbrook.gateway.message import EVENT_ID_LIMIT, NOT_JSON
 from fieldbrook.model import DEFAULT_EVENT_TYPE
 
 DATA_PUSH = "DA-TA_PU-SH"
@@ -110,6 +110,6 @@ def is_message(body: bytes) -> bool:
         if "events" not in keys:
             return False
         events = _decode_list(keys["events"])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except NOT_JSON:
         return False
     return all(any(key.lower() == "header" for key in event) for event in events)

@@ -12,9 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tornado import httpserver, iostream, web
 
-from fieldbrook.gateway.front import FrontTable, header_value, read_head
+from fieldbrook.gateway.front import (
+    IDLE_LIMIT_S,
+    EventFront,
+    FrontTable,
+    header_value,
+    read_head,
+)
 from fieldbrook.gateway.replies import Answer, EventReply
-from fieldbrook.gateway.request import Meta
+from fieldbrook.gateway.request import NOTHING, Meta
 
 PATH = "/srv-applet-mgr/v0/event/NftMinter"
 
@@ -352,3 +358,82 @@ def test_a_request_that_never_ends_is_closed_with_408_and_an_idle_connection_qui
 @given(st.text(max_size=50))
 def test_no_text_from_outside_can_end_a_header(text: str) -> None:
     assert all(0x20 <= byte <= 0x7E for byte in header_value(text))
+
+
+class Chatterbox:
+    """Answers every event at once with many bytes."""
+
+    def __init__(self, size: int) -> None:
+        self.taken = 0
+        self._body = b"x" * size
+
+    def take(self, project_name: str, body: bytes, answer: Answer, meta: Meta = NOTHING) -> None:
+        self.taken += 1
+        answer(EventReply(201, self._body, f"id-{self.taken}"))
+
+
+async def _deaf_client(port: Port) -> tuple[socket.socket, EventFront]:
+    """A client that asks and does not read, and its connection once that has been noticed."""
+    client = socket.create_connection(("127.0.0.1", port.port))
+    client.setblocking(False)
+    loop = asyncio.get_running_loop()
+    asking = loop.create_task(loop.sock_sendall(client, request() * 20_000))
+    async with asyncio.timeout(20):
+        while not any(connection._unread for connection in port.table.connections):
+            await asyncio.sleep(0.01)
+    asking.cancel()
+    (connection,) = port.table.connections
+    return client, connection
+
+
+def test_a_client_that_reads_no_answers_is_not_listened_to() -> None:
+    async def scenario(port: Port) -> None:
+        port.table.events = taker = Chatterbox(20_000)
+        client, connection = await _deaf_client(port)
+        assert connection._transport is not None
+        taken = taker.taken
+        assert taken < 20_000
+        assert connection._transport.get_write_buffer_size() < 200_000
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert taker.taken == taken
+        read = 0
+        async with asyncio.timeout(20):  # it reads: now it is listened to again
+            while taker.taken < taken + 100:
+                read += len(await asyncio.get_running_loop().sock_recv(client, 1 << 20))
+        assert read
+        client.close()
+
+    play(scenario)
+
+
+def test_a_client_that_never_reads_loses_its_connection() -> None:
+    async def scenario(port: Port) -> None:
+        port.table.events = Chatterbox(20_000)
+        client, connection = await _deaf_client(port)
+        now = asyncio.get_running_loop().time()
+        port.table.close_late(now + IDLE_LIMIT_S - 1)
+        await asyncio.sleep(0.01)
+        assert connection in port.table.connections
+        port.table.close_late(now + IDLE_LIMIT_S + 1)
+        await asyncio.sleep(0.01)
+        assert not port.table.connections
+        client.close()
+
+    play(scenario)
+
+
+def test_tornado_gets_a_connection_when_the_last_answer_has_left() -> None:
+    async def scenario(port: Port) -> None:
+        port.table.events = Chatterbox(5_000_000)
+        client = socket.create_connection(("127.0.0.1", port.port))
+        client.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(client, request() + b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        reader, writer = await asyncio.open_connection(sock=client)
+        assert (await response(reader))[0] == 201
+        assert (await response(reader))[2] == b"tornado:"
+        writer.close()
+
+    play(scenario)
+

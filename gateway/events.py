@@ -85,7 +85,11 @@ class EventService:
             self.raw.submit(project_name, body, answer, meta)
             return
         if not is_single(body) and len(body) <= self._limit:
-            messages = split_batch(body)
+            try:
+                messages = split_batch(body)
+            except NodeError as error:
+                answer(self.refusal(error, self._new_id()))
+                return
             if messages is not None:
                 self._take_batch(project_name, messages, answer)
                 return

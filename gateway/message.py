@@ -14,6 +14,8 @@ from fieldbrook.model import DEFAULT_EVENT_TYPE
 
 MISSING = "missing required field"
 EVENT_ID_LIMIT = 128
+EVENT_TYPE_LIMIT = 256  # characters; the longest that a strategy can name
+BATCH_LIMIT = 8_192  # messages: as many as can wait for a project
 _SECONDS_LIMIT = 100_000_000_000  # below: a time in seconds (until the year 5138)
 
 
@@ -58,11 +60,20 @@ _decode_batch = msgspec.json.Decoder(_Batch).decode
 
 def split_batch(body: bytes) -> list[msgspec.Raw] | None:
     """The messages of `{"events": [message, ...]}`, each for `decode_message`; None when the
-    body is not of that form. Source: interface document, 3.1 and 3.6."""
+    body is not of that form. Source: interface document, 3.1 and 3.6.
+
+    Raises:
+        MalformedMessageError: more than `BATCH_LIMIT` messages. They are handled in one turn
+            of the loop, and a megabyte holds half a million that are refused one by one.
+    """
     try:
-        return _decode_batch(body).events
+        messages = _decode_batch(body).events
     except NOT_JSON:
         return None
+    if len(messages) > BATCH_LIMIT:
+        reason = f"more than {BATCH_LIMIT} messages"
+        raise MalformedMessageError(FieldError("events", reason, "body"))
+    return messages
 
 
 def is_single(body: bytes) -> bool:
@@ -94,9 +105,18 @@ def decode_message(body: bytes | msgspec.Raw, *, anonymous: bool = False) -> Dat
     except NOT_JSON:
         message = _decode_leniently(body, anonymous=anonymous)
     header = message.header
-    if len(header.event_id) > EVENT_ID_LIMIT:
-        reason = f"longer than {EVENT_ID_LIMIT} characters"
-        raise MalformedMessageError(FieldError("header.event_id", reason, "body"))
+    if len(header.event_id) > EVENT_ID_LIMIT or len(header.event_type) > EVENT_TYPE_LIMIT:
+        # Both go with the event wherever it waits; queues count the payload only.
+        raise MalformedMessageError(
+            *(
+                FieldError(f"header.{name}", f"longer than {limit} characters", "body")
+                for name, value, limit in (
+                    ("event_id", header.event_id, EVENT_ID_LIMIT),
+                    ("event_type", header.event_type, EVENT_TYPE_LIMIT),
+                )
+                if len(value) > limit
+            )
+        )
     if not header.pub_id or not header.token:
         if anonymous and header.pub_id == header.token:
             return message

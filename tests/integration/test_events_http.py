@@ -193,6 +193,16 @@ def test_a_batch_for_an_unknown_project_is_refused_whole(world: World) -> None:
     assert (answer.status, answer.json["key"]) == (404, "ProjectNotFound")
 
 
+def test_a_batch_of_half_a_million_messages_is_refused_whole_and_at_once(world: World) -> None:
+    body = b'{"events":[' + b",".join([b"0"] * 500_000) + b"]}"
+    answer = world.node.call("POST", f"{PREFIX}/event/NftMinter", body, token="")
+    assert answer.status == 400
+    assert answer.json["fields"] == [
+        {"field": "events", "msg": "more than 8192 messages", "in": "body"}
+    ]
+    world.still_works()
+
+
 def test_an_empty_batch_is_answered_with_an_empty_list(world: World) -> None:
     answer = world.node.send("NftMinter", {"events": []})
     assert (answer.status, answer.json) == (201, [])

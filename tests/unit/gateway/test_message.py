@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldbrook.errors import MalformedMessageError
-from fieldbrook.gateway.message import decode_message, split_batch
+from fieldbrook.gateway.message import BATCH_LIMIT, decode_message, split_batch
 
 HEADER = {"pub_id": "p", "token": "t", "event_type": "MINT", "pub_time": 1666211451}
 
@@ -78,6 +78,7 @@ def test_base64_with_line_breaks_is_accepted() -> None:
         (body(HEADER | {"pub_time": 1.5}), "header.pub_time", "not an integer"),
         (body(HEADER | {"pub_time": 1 << 63}), "header.pub_time", "not a 64-bit integer"),
         (body(HEADER | {"event_id": "x" * 129}), "header.event_id", "longer than 128"),
+        (body(HEADER | {"event_type": "x" * 257}), "header.event_type", "longer than 256"),
         (json.dumps({"header": HEADER}).encode(), "payload", "missing required field"),
         (body(payload=7), "payload", "not a base64 string"),
         (body(payload="a*b="), "payload", "illegal base64 data at input byte 1"),
@@ -153,3 +154,13 @@ def test_a_body_nested_too_deeply_is_refused_like_any_other(
     whole = body()[:-1] + b',"more":' + nested + b"}"
     assert "recursion" in refused(whole)[""]
     assert split_batch(b'{"events":[],"more":' + nested + b"}") is None
+
+
+def test_a_batch_has_an_end() -> None:
+    def batch(size: int) -> bytes:
+        return b'{"events":[' + b",".join([b"0"] * size) + b"]}"
+
+    assert len(split_batch(batch(BATCH_LIMIT)) or ()) == BATCH_LIMIT
+    with pytest.raises(MalformedMessageError) as caught:
+        split_batch(batch(BATCH_LIMIT + 1))
+    assert [field.field for field in caught.value.fields() or ()] == ["events"]

@@ -26,7 +26,7 @@ from fieldbrook.gateway.admission import Admission, Admitted, require_type
 from fieldbrook.gateway.handlers import HandlerNames
 from fieldbrook.gateway.key_use import KeyUse
 from fieldbrook.gateway.link import LinkTable, Outcome
-from fieldbrook.gateway.message import MISSING, NOT_JSON, lower_keys
+from fieldbrook.gateway.message import EVENT_TYPE_LIMIT, MISSING, NOT_JSON, lower_keys
 from fieldbrook.gateway.replies import Answer, EventReply, to_json
 from fieldbrook.gateway.request import DATA_PUSH, UNNAMED, Meta, Name, check_meta
 from fieldbrook.model import DEFAULT_EVENT_TYPE, Project, Publisher
@@ -275,6 +275,9 @@ def _read_item(at: int, raw: msgspec.Raw) -> Item:
 def _completed(at: int, item: PushItem) -> Item:
     if not item.device_id:
         return BadRequestError(FieldError(f"[{at}].device_id", MISSING, "body"))
+    if len(item.event_type) > EVENT_TYPE_LIMIT:
+        reason = f"longer than {EVENT_TYPE_LIMIT} characters"
+        return BadRequestError(FieldError(f"[{at}].event_type", reason, "body"))
     item.event_type = item.event_type or DEFAULT_EVENT_TYPE
     return item
 

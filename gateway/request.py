@@ -12,7 +12,7 @@ import msgspec
 
 from fieldbrook.errors import BadRequestError, FieldError
 from fieldbrook.gateway.auth import token_of
-from fieldbrook.gateway.message import EVENT_ID_LIMIT, NOT_JSON
+from fieldbrook.gateway.message import EVENT_ID_LIMIT, EVENT_TYPE_LIMIT, NOT_JSON
 from fieldbrook.model import DEFAULT_EVENT_TYPE
 
 DATA_PUSH = "DA-TA_PU-SH"
@@ -75,9 +75,13 @@ def check_meta(meta: Meta) -> str:
     microseconds, and nothing but its form matters.
 
     Raises:
-        BadRequestError: the id is too long, or the time stamp no integer.
+        BadRequestError: the id or the type is too long, or the time stamp no integer.
     """
     wrong = []
+    if len(meta.matched_type) > EVENT_TYPE_LIMIT:
+        wrong.append(
+            FieldError("eventType", f"longer than {EVENT_TYPE_LIMIT} characters", "query"),
+        )
     if len(meta.event_id) > EVENT_ID_LIMIT:
         wrong.append(
             FieldError("eventID", f"longer than {EVENT_ID_LIMIT} characters", "query"),

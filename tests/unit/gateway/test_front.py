@@ -436,4 +436,3 @@ def test_tornado_gets_a_connection_when_the_last_answer_has_left() -> None:
         writer.close()
 
     play(scenario)
-

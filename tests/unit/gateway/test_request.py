@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fieldbrook.errors import BadRequestError
 from fieldbrook.gateway.channel import aliases, project_name
+from fieldbrook.gateway.message import EVENT_TYPE_LIMIT
 from fieldbrook.gateway.raw import PushItem, read_items
 from fieldbrook.gateway.request import NOTHING, Meta, check_meta, is_message, read_meta
 
@@ -198,3 +199,29 @@ def test_a_payload_is_taken_verbatim() -> None:
     (item,) = read_items(json.dumps([{"device_id": "d", "payload": payload}]).encode())
     assert isinstance(item, PushItem)
     assert item.payload == payload
+
+
+# ---------------------------------------------------------------- limits
+
+
+def test_an_event_type_is_at_most_as_long_as_a_strategy_can_name() -> None:
+    assert check_meta(Meta("x" * EVENT_TYPE_LIMIT)) == ""
+    with pytest.raises(BadRequestError) as caught:
+        check_meta(Meta("x" * (EVENT_TYPE_LIMIT + 1)))
+    assert [field.field for field in caught.value.fields() or ()] == ["eventType"]
+
+
+def test_an_event_type_in_a_push_is_too() -> None:
+    (item,) = read_items(b'[{"device_id":"d","event_type":"%b"}]' % (b"x" * 257))
+    assert isinstance(item, BadRequestError)
+    assert [field.field for field in item.fields() or ()] == ["[0].event_type"]
+
+
+@pytest.mark.parametrize("depth", [1_000, 100_000])
+def test_a_body_nested_too_deeply_is_no_message_and_no_push(depth: int) -> None:
+    nested = b"[" * depth + b"]" * depth
+    assert not is_message(b'{"more":' + nested + b',"header":{}}')
+    with pytest.raises(BadRequestError):
+        read_items(nested)
+    with pytest.raises(BadRequestError):
+        read_items(b'[{"device_id":"d","more":' + nested + b"}]")

@@ -107,6 +107,13 @@ class Unreachable:
 
 
 @dataclass(frozen=True, slots=True)
+class Gone:
+    """A project was removed: nothing that waits for it will ever be handled."""
+
+    project_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class Retire:
     """A project is to exit as soon as no gateway is connected to it."""
 

@@ -97,6 +97,7 @@ class Supervisor(NodeActor):
         self._waiting_for_boot: Address | None = None
         self._waiting_for_drain: Address | None = None
         self._draining: set[str] = set()
+        self._removed: set[int] = set()  # an id is never given twice
         self._exiting = False
         self._pings = 0
         self._pinged = time.monotonic()
@@ -321,6 +322,9 @@ class Supervisor(NodeActor):
     # ---------------------------------------------------------------- projects
 
     def _activate(self, project_id: int, sender: Address) -> None:
+        if project_id in self._removed and f"project:{project_id}" not in self._children:
+            self.send(sender, m.Gone(project_id))
+            return
         part = f"project:{project_id}"
         child = self._children.setdefault(part, Child(part))
         match child.state:
@@ -353,6 +357,7 @@ class Supervisor(NodeActor):
         part = f"project:{project_id}"
         child = self._children.setdefault(part, Child(part))
         child.removed = True
+        self._removed.add(project_id)
         if child.state == UP:
             self._retire(child)
         elif child.state in (DOWN, BACKOFF):
@@ -372,12 +377,13 @@ class Supervisor(NodeActor):
         del self._children[child.part]
         store = self._settings.data / "projects" / str(child.project_id)
         shutil.rmtree(store, ignore_errors=True)  # what stays is swept at the next start
+        self._tell_gateways(m.Gone(child.project_id))
 
     def _tell(self, child: Child, message: object) -> None:
         if child.address is not None:
             self.send(child.address, message)
 
-    def _tell_gateways(self, message: m.RouteTo | m.Unreachable) -> None:
+    def _tell_gateways(self, message: m.RouteTo | m.Unreachable | m.Gone) -> None:
         for child in self._children.values():
             if child.is_gateway and child.state == UP:
                 self._tell(child, message)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address, NodeActor
-from fieldbrook.errors import NodeError, UnavailableError
+from fieldbrook.errors import NodeError, ProjectNotFoundError, UnavailableError
 from fieldbrook.gateway.link import LinkTable
 from fieldbrook.process import name_process
 from fieldbrook.settings import Settings
@@ -71,6 +71,9 @@ class GatewayActor(NodeActor, abc.ABC):
             case m.Unreachable(project_id=project_id):
                 error = UnavailableError(what="the project keeps dying")
                 self._in_loop(lambda: self.links[project_id].refuse_waiting(error))
+            case m.Gone(project_id=project_id):
+                gone = ProjectNotFoundError(project=project_id)
+                self._in_loop(lambda: self.links[project_id].refuse_all(gone))
             case m.Ping(number=number):
                 pong = m.Ponged(self.part, number)
                 self._in_loop(lambda: self.post(pong))

@@ -198,6 +198,14 @@ class Link(asyncio.Protocol):
         if not self.idle:
             self._loop.call_later(1.0, self._seek_route)
 
+    def refuse_all(self, error: NodeError) -> None:
+        """Settle everything that was not sent: no project will ever take it."""
+        self._asked = False
+        while self._suspects:
+            self._suspects.popleft().finish(error)
+        while self._waiting:
+            self._drop_first().finish(error)
+
     def _drop_first(self) -> Waiting:
         waiting = self._waiting.popleft()
         self._waiting_bytes -= len(waiting.event[3])

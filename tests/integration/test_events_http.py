@@ -514,6 +514,37 @@ def test_a_removed_project_leaves_nothing_behind(tmp_path: Path) -> None:
         node.stop()
 
 
+def test_events_that_wait_for_a_project_do_not_bring_it_back_after_its_removal(
+    tmp_path: Path,
+) -> None:
+    node = RunningNode(tmp_path / "n", "--deadline-ms", str(DEADLINE_MS), command="node")
+    try:
+        node.log_in()
+        node.create_project("p")
+        node.deploy("p", TALLY, strategies=[{"eventType": "DEFAULT", "handler": "spin"}])
+        publisher = node.add_publisher("p", "d")
+        assert node.send("p", message(publisher)).status == 201
+        store = next((node.data / "projects").iterdir())
+        body = json.dumps(message(publisher)).encode()
+        request = (
+            f"POST {PREFIX}/event/p HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        ).encode() + body
+        address = ("127.0.0.1", node.http_port)
+        waiting = [socket.create_connection(address, timeout=20) for _ in range(12)]
+        for connection in waiting:
+            connection.sendall(request)
+            time.sleep(DEADLINE_MS / 1000 / 8)  # in frames of their own: two are on their way
+        assert node.call("DELETE", "/project/p").status == 204
+        answers = [connection.recv(65536) for connection in waiting]
+        assert b" 404 Not Found" in answers[-1]
+        for connection in waiting:
+            connection.close()
+        until(lambda: not store.exists(), "its store is removed")
+        until(lambda: "fb-project" not in parts(node), "its process is gone")
+    finally:
+        node.stop()
+
+
 def test_a_full_store_refuses_the_event_and_takes_the_next_that_fits(tmp_path: Path) -> None:
     node = RunningNode(tmp_path / "n", "--project-map-bytes", str(1 << 20), command="node")
     try:

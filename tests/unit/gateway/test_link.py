@@ -15,6 +15,7 @@ from fieldbrook.errors import (
     EventParkedError,
     NodeError,
     OutcomeUnknownError,
+    ProjectNotFoundError,
     TooManyRequestsError,
     UnavailableError,
 )
@@ -300,3 +301,19 @@ def test_an_answer_that_cannot_be_given_keeps_no_other_from_its_own(
 
     play(tmp_path, scenario)
     assert "event 0: its outcome could not be told" in caplog.text
+
+
+def test_what_waits_for_a_removed_project_is_refused_even_if_it_would_be_sent_again(
+    tmp_path: Path,
+) -> None:
+    async def scenario(link: Link, board: Board, folder: Path) -> None:
+        outcomes: list[Outcome] = []
+        for number in range(3):
+            link.submit(event(number), outcomes.append, resend=number > 0)
+        link.refuse_all(ProjectNotFoundError(project=7))
+        assert [type(outcome) for outcome in outcomes] == [ProjectNotFoundError] * 3
+        assert link.idle
+        assert link.disconnected
+        assert board.asked == 1
+
+    play(tmp_path, scenario)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 DEFAULT_EVENT_TYPE = "DEFAULT"
+EVENT_TYPE_LIMIT = 256  # characters; the longest that a strategy can name
 DEFAULT_HANDLER = "start"
 
 ADMIN, DEVELOPER = "ADMIN", "DEVELOPER"

@@ -10,11 +10,10 @@ from typing import Annotated, Any
 import msgspec
 
 from fieldbrook.errors import FieldError, MalformedMessageError
-from fieldbrook.model import DEFAULT_EVENT_TYPE
+from fieldbrook.model import DEFAULT_EVENT_TYPE, EVENT_TYPE_LIMIT
 
 MISSING = "missing required field"
 EVENT_ID_LIMIT = 128
-EVENT_TYPE_LIMIT = 256  # characters; the longest that a strategy can name
 BATCH_LIMIT = 8_192  # messages: as many as can wait for a project
 _SECONDS_LIMIT = 100_000_000_000  # below: a time in seconds (until the year 5138)
 

@@ -26,10 +26,10 @@ from fieldbrook.gateway.admission import Admission, Admitted, require_type
 from fieldbrook.gateway.handlers import HandlerNames
 from fieldbrook.gateway.key_use import KeyUse
 from fieldbrook.gateway.link import LinkTable, Outcome
-from fieldbrook.gateway.message import EVENT_TYPE_LIMIT, MISSING, NOT_JSON, lower_keys
+from fieldbrook.gateway.message import MISSING, NOT_JSON, lower_keys
 from fieldbrook.gateway.replies import Answer, EventReply, to_json
 from fieldbrook.gateway.request import DATA_PUSH, UNNAMED, Meta, Name, check_meta
-from fieldbrook.model import DEFAULT_EVENT_TYPE, Project, Publisher
+from fieldbrook.model import DEFAULT_EVENT_TYPE, EVENT_TYPE_LIMIT, Project, Publisher
 from fieldbrook.storage.registry import RegistryClient
 
 PUSH_ITEMS_LIMIT = 4_096

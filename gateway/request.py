@@ -12,8 +12,8 @@ import msgspec
 
 from fieldbrook.errors import BadRequestError, FieldError
 from fieldbrook.gateway.auth import token_of
-from fieldbrook.gateway.message import EVENT_ID_LIMIT, EVENT_TYPE_LIMIT, NOT_JSON
-from fieldbrook.model import DEFAULT_EVENT_TYPE
+from fieldbrook.gateway.message import EVENT_ID_LIMIT, NOT_JSON
+from fieldbrook.model import DEFAULT_EVENT_TYPE, EVENT_TYPE_LIMIT
 
 DATA_PUSH = "DA-TA_PU-SH"
 """The event type of a request that carries events of many devices."""

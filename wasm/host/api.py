@@ -12,6 +12,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
+from fieldbrook.model import EVENT_TYPE_LIMIT
 from fieldbrook.wasm import abi
 from fieldbrook.wasm.host.guest import Functions, Guest
 from fieldbrook.wasm.run import ApiCall
@@ -36,6 +37,8 @@ def functions(guest: Guest) -> Functions:
         event_type = next(iter(header.get(EVENT_TYPE_HEADER) or ()), "")
         if not event_type:
             return response(HTTPStatus.OK, header)
+        if len(event_type) > EVENT_TYPE_LIMIT:
+            return _UNDECODABLE
         refusal = guest.run.surroundings.api_refusal(request["Method"], request["Url"])
         if refusal is not None:
             status, reason = refusal
@@ -57,6 +60,8 @@ def decode(raw: bytes) -> dict[str, Any] | None:
         header = value.get("Header") or {}
         body = base64.b64decode(value.get("Body") or "", validate=True)
         urlsplit(url)
+        # JSON can say half of a surrogate pair, which is no text: nobody could store or send it.
+        json.dumps([method, url, header], ensure_ascii=False).encode()
         good = isinstance(method, str) and all(
             isinstance(texts, list) and all(isinstance(text, str) for text in texts)
             for texts in header.values()

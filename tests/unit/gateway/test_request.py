@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from fieldbrook.errors import BadRequestError
 from fieldbrook.gateway.channel import aliases, project_name
-from fieldbrook.gateway.message import EVENT_TYPE_LIMIT
 from fieldbrook.gateway.raw import PushItem, read_items
 from fieldbrook.gateway.request import NOTHING, Meta, check_meta, is_message, read_meta
+from fieldbrook.model import EVENT_TYPE_LIMIT
 
 # ---------------------------------------------------------------- meta data
 

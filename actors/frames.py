@@ -48,8 +48,8 @@ The answer is a list of `(number, kind, target, body, event id)`, oldest first."
 
 NODE_COMMAND = -1
 """The publisher of what is not an event but a command to the project: its event type is the
-command, its payload packed numbers of dead letters."""
-REPLAY, DISCARD = "replay", "discard"
+command, its payload packed numbers: of dead letters, or of instances."""
+REPLAY, DISCARD, CLEAR_LOG = "replay", "discard", "clear_log"
 
 WireEntry = tuple[int, str, str, bytes, str]
 

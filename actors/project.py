@@ -24,6 +24,7 @@ from fieldbrook.actors.base import Address, NodeActor
 from fieldbrook.actors.frames import (
     AFTER,
     DELIVERY,
+    CLEAR_LOG,
     DONE,
     FRAME_EVENTS,
     NAMED,
@@ -363,12 +364,16 @@ class ProjectWorker:
         )
 
     def _obey(self, event: WireEvent) -> EventResult:
-        """A command of the node about dead letters: its payload is their numbers."""
+        """A command of the node: its payload is the numbers of what it is about."""
         numbers: Sequence[int] = unpack(event[3])
         try:
             if event[0] == REPLAY:
                 return tuple(self._replay(number) for number in numbers)
-            self._store.resolved.extend(numbers)
+            if event[0] == CLEAR_LOG:
+                for number in numbers:
+                    self._store.clear_log(number)
+            else:
+                self._store.resolved.extend(numbers)
             return ()
         except StoreError as error:
             return to_wire(error)

@@ -10,6 +10,7 @@ import logging
 import os
 import shutil
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from fieldbrook import clock
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address, NodeActor
 from fieldbrook.actors.frames import FrameServer, Round, unpack
-from fieldbrook.errors import NodeError, to_wire
+from fieldbrook.errors import NodeError, StoreError, to_wire
 from fieldbrook.keys import load_or_create_key
 from fieldbrook.process import name_process
 from fieldbrook.settings import Settings
+from fieldbrook.storage.module_files import collect
 from fieldbrook.storage.registry import (
     RegistryReader,
     RegistryWriter,
@@ -31,6 +33,7 @@ from fieldbrook.storage.registry import (
 log = logging.getLogger(__name__)
 
 PART = "registry"
+COLLECTION_S = 30.0  # at most so often are files nobody owns looked for
 SOCKET_NAME = "registry"
 
 
@@ -82,9 +85,13 @@ class RegistryActor(NodeActor):
         self._writer = RegistryWriter(
             data / "registry", settings.registry_map_bytes, clock.now_ms, key
         )
-        _sweep(data, self._writer.reader())
+        self._reader = self._writer.reader()
+        self._modules, self._uploads = data / "modules", data / "uploads"
+        _remove_stores(data / "projects", self._reader)
+        self._garbage = True
+        self._next_collection = 0.0
         self._path = run_dir / SOCKET_NAME
-        self._server = FrameServer(self._path, self._on_round)
+        self._server = FrameServer(self._path, self._on_round, self._on_quiet)
 
     def _serve(self) -> None:
         assert self._server is not None
@@ -110,19 +117,28 @@ class RegistryActor(NodeActor):
             return (False, *to_wire(NodeError()))
         if operation == "remove_project":
             self.post(m.ProjectRemoved(arguments["project_id"]))
+        if operation == "remove_resource":
+            self._garbage, self._next_collection = True, 0.0
         return True, encode_result(result)
 
+    def _on_quiet(self) -> None:
+        """Nothing to do for a second: remove files nobody owns, if there may be some."""
+        if not self._garbage or time.monotonic() < self._next_collection:
+            return
+        self._next_collection = time.monotonic() + COLLECTION_S
+        try:
+            owned = {resource.sha256 for resource in self._reader.resources()}
+            young = collect(self._modules, owned) + collect(self._uploads, set())
+        except (OSError, StoreError) as error:
+            log.warning("files nobody owns were not removed: %s", error)
+            return
+        self._garbage = young > 0
 
-def _sweep(data: Path, reader: RegistryReader) -> None:
+
+def _remove_stores(projects: Path, reader: RegistryReader) -> None:
     """Remove what a crash between a command and its clean-up left behind."""
     known = {str(project.project_id) for project in reader.projects()}
-    for folder in (data / "projects").iterdir():
+    for folder in projects.iterdir():
         if folder.name not in known:
             log.warning("removing the store of project %s, which is gone", folder.name)
             shutil.rmtree(folder, ignore_errors=True)
-    modules = {resource.sha256 for resource in reader.resources()}
-    for module in (data / "modules").iterdir():
-        if module.name.partition(".")[0] not in modules:
-            module.unlink(missing_ok=True)
-    for upload in (data / "uploads").iterdir():
-        upload.unlink(missing_ok=True)

@@ -80,8 +80,7 @@ class Applet(Record, frozen=True, kw_only=True):
     `isolation` is PER_EVENT, PER_BATCH or PER_INSTANCE; then an instance serves
     `reuse_events` events. `version` is the number of the kept version that runs. Applets of
     a project with the same `cache_prefix` share one key-value store; `cache_mode` is only
-    remembered. Rows of its log up to `logs_cleared_at` (Unix ms) are
-    deleted.
+    remembered.
     """
 
     applet_id: int
@@ -96,7 +95,6 @@ class Applet(Record, frozen=True, kw_only=True):
     version: int = 0
     cache_mode: str = MEMORY
     cache_prefix: str = ""
-    logs_cleared_at: int = 0
     reuse_events: int = REUSE_EVENTS
 
 

@@ -309,6 +309,18 @@ class ProjectStore:
                 self._settle()
             self._write()
 
+    def clear_log(self, instance_id: int) -> None:
+        """Delete what an instance has logged so far, at once.
+
+        Raises:
+            StoreError: the store could not be written.
+        """
+        if self._staged:
+            self._settle()
+        self._rows = [row for row in self._rows if row.instance_id != instance_id]
+        with store_errors(), self._environment.begin(write=True) as txn:
+            self._logs.remove(txn, lambda row: row.instance_id == instance_id)
+
     def _has_effects(self) -> bool:
         return bool(
             self.overlay

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import lmdb
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
     Database = lmdb._Database
 
+_NO_ROW = b""  # where the last row was deleted
 _SLACK = 1_000  # rows over the limit are dropped a thousand at a time
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -60,21 +62,40 @@ class RowTable(Generic[R]):
     def after(self, txn: Transaction, after: int, limit: int) -> list[Numbered[R]]:
         """Rows with a number above `after`, oldest first; a negative `after` counts from
         the end: -20 gives the last 20."""
-        if after < 0:
-            after = max(0, self._last(txn) + after)
         cursor = txn.cursor(db=self._database)
+        if after < 0:
+            newest = cursor.iterprev() if cursor.last() else ()
+            last = list(islice(filter(_is_row, newest), -after))
+            return [self._numbered(item) for item in last[::-1][:limit]]
         found = cursor.set_range((after + 1).to_bytes(8, "big"))
         items: Iterable[tuple[bytes, bytes]] = cursor.iternext() if found else ()
-        return [
-            Numbered(int.from_bytes(key, "big"), self._decode(value))
-            for (key, value), _ in zip(items, range(limit), strict=False)
-        ]
+        return [self._numbered(item) for item in islice(filter(_is_row, items), limit)]
+
+    def remove(self, txn: Transaction, doomed: Callable[[R], bool]) -> None:
+        """Delete rows. The last one leaves its number behind, so that no other gets it."""
+        cursor = txn.cursor(db=self._database)
+        last = self._last(txn).to_bytes(8, "big")
+        more = cursor.first()
+        while more:
+            key, value = cursor.item()
+            if not value or not doomed(self._decode(value)):
+                more = cursor.next()
+            elif key == last:
+                txn.put(key, _NO_ROW, db=self._database)
+                return
+            else:
+                more = cursor.delete()
 
     def backwards(self, txn: Transaction) -> Iterator[R]:
         """All rows, the newest first."""
         cursor = txn.cursor(db=self._database)
         for value in cursor.iterprev(keys=False, values=True) if cursor.last() else ():
-            yield self._decode(value)
+            if value:
+                yield self._decode(value)
+
+    def _numbered(self, item: tuple[bytes, bytes]) -> Numbered[R]:
+        key, value = item
+        return Numbered(int.from_bytes(key, "big"), self._decode(value))
 
     def _last(self, txn: Transaction) -> int:
         cursor = txn.cursor(db=self._database)
@@ -92,6 +113,10 @@ class RowTable(Generic[R]):
         while more and excess > 0:
             more = cursor.delete()
             excess -= 1
+
+
+def _is_row(item: tuple[bytes, bytes]) -> bool:
+    return bool(item[1])
 
 
 def _share(entries: int, size: int, limit: int) -> int:

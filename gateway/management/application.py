@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tornado import httputil, web
+from tornado import httputil, iostream, web
 
 from fieldbrook.access_keys import is_access_key
 from fieldbrook.clock import now_ms
@@ -68,6 +68,7 @@ from fieldbrook.gateway.management.route import (
     Form,
     Match,
     Route,
+    Stream,
     WrongMethod,
     find_route,
 )
@@ -218,6 +219,7 @@ class ManagementHandler(BaseHandler):
     """Serves all declared routes."""
 
     _match: Match | None = None
+    _gone = False
 
     def initialize(self, services: _Services) -> None:
         """Tornado's constructor hook."""
@@ -308,6 +310,7 @@ class ManagementHandler(BaseHandler):
             caller=self._caller and self._caller.account,
             key=self._caller and self._caller.key,
             peer=self.request.remote_ip or "",
+            last_event_id=self.request.headers.get("Last-Event-ID", ""),
         )
         await self._reply(await match.route.handler(call))
 
@@ -397,6 +400,8 @@ class ManagementHandler(BaseHandler):
             self.finish()
         elif isinstance(result, Download):
             await self._send(result)
+        elif isinstance(result, Stream):
+            await self._stream(result)
         else:
             status = 201 if self.request.method == "POST" else 200
             self.answer(status, replies.JSON_TYPE, replies.to_json(result))
@@ -411,6 +416,32 @@ class ManagementHandler(BaseHandler):
         self.set_header("Content-Disposition", f"attachment; filename={filename}")
         self.set_header("X-Content-Type-Options", "nosniff")
         self.answer(200, "text/plain", content)
+
+    async def _stream(self, stream: Stream) -> None:
+        with self._services.workers.followers.taken():
+            self.set_header("Content-Type", "text/event-stream; charset=utf-8")
+            self.set_header("Cache-Control", "no-store")
+            try:
+                await self.flush()
+                async for chunk in stream.chunks:
+                    if self._gone:
+                        break
+                    if chunk:
+                        self.write(chunk)
+                        await self.flush()
+                self.finish()
+            except iostream.StreamClosedError:
+                return  # the client has seen enough
+            except NodeError as error:
+                # The head of the answer has left: all that can be said now is its end.
+                log.warning("%s %s: %s", self.request.method, self.request.path, error)
+                self.finish()
+            finally:
+                await stream.chunks.aclose()
+
+    def on_connection_close(self) -> None:
+        """Called by Tornado when the client goes away before the answer ends."""
+        self._gone = True
 
     def _name_operation(self) -> None:
         if self._match is not None:

@@ -53,7 +53,7 @@ class ManagementContext:
     `setup_code` reads the one-time code; `health` maps a component to "ok" or its error;
     `store_reader` gives a project's store by project id, None while it has none. `chains`
     are those monitors may watch. `command` has a project obey (`frames.REPLAY`,
-    `frames.DISCARD`) and gives its outcome.
+    `frames.DISCARD`, `frames.CLEAR_LOG`) and gives its outcome.
     """
 
     reader: RegistryReader

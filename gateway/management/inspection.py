@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
+import time
+from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from fieldbrook.clock import rfc3339
 from fieldbrook.errors import BadRequestError, FieldError, NotFoundError
+from fieldbrook.gateway import replies
 from fieldbrook.gateway.management.binding import Sfid
-from fieldbrook.gateway.management.ownership import own_applet_in, own_project
-from fieldbrook.gateway.management.route import Auth, Call, Route
+from fieldbrook.gateway.management.ownership import may_project, own_applet_in, own_project
+from fieldbrook.gateway.management.route import Auth, Call, Route, Stream
 from fieldbrook.gateway.management.views import Json, log_row_json
+from fieldbrook.model import ENABLED
 from fieldbrook.storage import kv
 from fieldbrook.storage.project_store import MetricRow, NumberedRow
 from fieldbrook.storage.rows import Numbered
 
+_POLL_S = 0.25
+_SILENCE_S = 15.0  # a follower hears something at least so often
 _SEQUENCE_LIMIT = (1 << 63) - 1
 
 Encoding = Literal["text", "base64"]
@@ -29,6 +36,12 @@ class ReadLog(msgspec.Struct, frozen=True, kw_only=True):
 
     after: Annotated[int, msgspec.Meta(ge=-1_000, le=_SEQUENCE_LIMIT)] = 0
     limit: Limit = 100
+
+
+class FollowLog(ReadLog, frozen=True, kw_only=True):
+    """`follow` asks for rows as they are written, as server-sent events."""
+
+    follow: bool = False
 
 
 class ReadPairs(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,9 +57,13 @@ class ReadPairs(msgspec.Struct, frozen=True, kw_only=True):
     limit: Limit = 100
 
 
-async def read_log(call: Call[None, ReadLog]) -> Json:
-    """A part of the applet log; `next` is the `after` of the following request."""
-    store = call.context.store_reader(own_project(call).project_id)
+async def read_log(call: Call[None, FollowLog]) -> Json | Stream:
+    """A part of the applet log; `next` is the `after` of the following request. With `follow`
+    each row is a server-sent event, its id the sequence; `Last-Event-ID` goes on behind one."""
+    project = own_project(call)
+    if call.query.follow:
+        return Stream(_follow(call, project.project_id, _first(call)))
+    store = call.context.store_reader(project.project_id)
     rows = store.logs(call.query.after, call.query.limit) if store else ()
     following = rows[-1].sequence if rows else max(call.query.after, 0)
     return {"data": [_row_json(row) for row in rows], "next": str(following)}
@@ -76,6 +93,57 @@ async def read_pairs(call: Call[None, ReadPairs]) -> Json:
     if value is None:
         raise NotFoundError(what=f"applet {applet.applet_id} has no key {query.key}")
     return {**head, "key": query.key, "value": _encode(value, query.encoding)}
+
+
+def _first(call: Call[None, FollowLog]) -> int:
+    """After which row to begin: the last one a client that comes again has seen."""
+    seen = call.last_event_id
+    if seen.isascii() and seen.isdecimal() and int(seen) <= _SEQUENCE_LIMIT:
+        return int(seen)
+    return call.query.after
+
+
+async def _follow(
+    call: Call[None, FollowLog], project_id: int, after: int
+) -> AsyncGenerator[bytes, None]:
+    """Rows as they come, until the caller may no longer see them. A client that goes on after
+    the time a login lasts must come again, and show that it still may."""
+    reader = call.context.reader
+    version = reader.version()
+    started = heard = time.monotonic()
+    while time.monotonic() < started + call.context.token_lifetime_s:
+        if reader.version() != version:
+            version = reader.version()
+            if not _still_may(call, project_id):
+                return
+        store = call.context.store_reader(project_id)
+        rows = store.logs(after, call.query.limit) if store else ()
+        if rows:
+            after, heard = rows[-1].sequence, time.monotonic()
+            yield b"".join(_server_sent(row) for row in rows)
+            if len(rows) == call.query.limit:
+                continue
+        after = max(after, 0)  # an empty log has no end to count from
+        if time.monotonic() >= heard + _SILENCE_S:
+            heard = time.monotonic()
+            yield b": nothing new\n\n"
+        yield b""
+        await asyncio.sleep(_POLL_S)
+
+
+def _still_may(call: Call[Any, Any], project_id: int) -> bool:
+    account = call.context.reader.account(call.account.account_id)
+    key = call.key
+    if key is not None:
+        now = call.context.reader.access_key_with_digest(key.digest)
+        if now is None or (now.privileges, now.expires_at) != (key.privileges, key.expires_at):
+            return False
+    return account is not None and account.state == ENABLED and may_project(call, project_id)
+
+
+def _server_sent(row: NumberedRow) -> bytes:
+    data = replies.to_json(_row_json(row)).rstrip()
+    return b"id: %d\ndata: %b\n\n" % (row.sequence, data)
 
 
 def _row_json(numbered: NumberedRow) -> Json:
@@ -115,7 +183,7 @@ def _encode(data: bytes, encoding: Encoding) -> str:
 
 ROUTES: tuple[Route[Any, Any], ...] = (
     Route(
-        "GET", "/applet_log/{projectName}", "ListAppletLog", Auth.ACCOUNT, read_log, query=ReadLog
+        "GET", "/applet_log/{projectName}", "ListAppletLog", Auth.ACCOUNT, read_log, query=FollowLog
     ),
     Route(
         "GET",

@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from fieldbrook.clock import now_ms
+from fieldbrook.actors.frames import CLEAR_LOG
 from fieldbrook.errors import (
     BadRequestError,
     FieldError,
     InstanceNotFoundError,
+    NodeError,
     UnknownDeployCommandError,
 )
 from fieldbrook.gateway.management.applets import Cache
@@ -118,9 +119,12 @@ async def remove_instances(call: Call[None, FilterInstances]) -> None:
 
 async def remove_log(call: Call[None, None]) -> None:
     """Delete what an instance has logged so far."""
-    await call.context.registry.call(
-        "clear_logs", instance_id=own_instance(call).instance_id, time_ms=now_ms()
-    )
+    applet = own_instance(call)
+    if call.context.store_reader(applet.project_id) is None:
+        return  # the project has never run
+    outcome = await call.context.command(applet.project_id, CLEAR_LOG, [applet.instance_id])
+    if isinstance(outcome, NodeError):
+        raise outcome
 
 
 def _cache(call: Call[Deploy, None]) -> tuple[str, str] | None:

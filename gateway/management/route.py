@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import urllib.parse
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -52,6 +52,16 @@ class Download:
 
 
 @dataclass(frozen=True)
+class Stream:
+    """An answer of server-sent events that goes on until either side ends it.
+
+    `chunks` gives an empty one now and then: a moment to notice that the client has gone.
+    """
+
+    chunks: AsyncGenerator[bytes, None]
+
+
+@dataclass(frozen=True)
 class Call(Generic[B, Q]):
     """One request, authenticated and bound; what a handler gets.
 
@@ -70,6 +80,7 @@ class Call(Generic[B, Q]):
     throttle: SignInThrottle
     key: AccessKey | None = None
     peer: str = ""
+    last_event_id: str = ""
 
     @property
     def account(self) -> Account:
@@ -126,8 +137,8 @@ class Route(Generic[B, Q]):
         upload: the body is a multipart form with `file` and `info`.
         group: what an access key must be granted; by default the one `GROUPS` has for the
             path. Access keys cannot call a route without a group.
-        handler: returns None for 204, a `Download`, or what to send as JSON: with 201
-            for a POST, else 200.
+        handler: returns None for 204, a `Download`, a `Stream`, or what to send as JSON:
+            with 201 for a POST, else 200.
     """
 
     method: str

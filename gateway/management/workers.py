@@ -6,8 +6,9 @@ argon2 takes about 90 ms and 64 MiB a hash, so at most two run at once, and few 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import argon2
@@ -21,6 +22,8 @@ _PASSWORDS_WAITING_LIMIT = 64
 _UPLOADS_WAITING_LIMIT = 8  # each holds its file in memory
 
 _SEARCHES_WAITING_LIMIT = 32  # each reads a history from its end
+
+FOLLOWERS_LIMIT = 64
 
 _hasher = argon2.PasswordHasher()
 
@@ -49,12 +52,37 @@ class BoundedPool:
             self._taken -= 1
 
 
+class Seats:
+    """A bound on what goes on at the same time without a thread of its own."""
+
+    def __init__(self, name: str, limit: int) -> None:
+        self._name = name
+        self._limit = limit
+        self._taken = 0
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Hold one for the length of the block.
+
+        Raises:
+            TooManyRequestsError: none is free.
+        """
+        if self._taken >= self._limit:
+            raise TooManyRequestsError(what=f"{self._taken} {self._name} are open already")
+        self._taken += 1
+        try:
+            yield
+        finally:
+            self._taken -= 1
+
+
 class Workers:
     """The pools of one gateway."""
 
     def __init__(self) -> None:
         self._passwords = BoundedPool("passwords", _PASSWORDS_WAITING_LIMIT)
         self.searches = BoundedPool("searches", _SEARCHES_WAITING_LIMIT)
+        self.followers = Seats("followers of logs", FOLLOWERS_LIMIT)
         self.uploads = BoundedPool("uploads", _UPLOADS_WAITING_LIMIT)
 
     async def hash_password(self, password: str) -> str:

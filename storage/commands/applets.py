@@ -253,19 +253,6 @@ class AppletCommands(Commands):
             return len(own)
 
     @command
-    def clear_logs(self, instance_id: int, time_ms: int) -> Applet:
-        """Delete what an instance has logged up to a time (Unix ms).
-
-        Raises:
-            InstanceNotFoundError: no such instance.
-        """
-        with self.change() as change:
-            applet = change.instance(instance_id)
-            return change.put(
-                self.tables.applets, msgspec.structs.replace(applet, logs_cleared_at=time_ms)
-            )
-
-    @command
     def set_instance_state(self, instance_id: int, state: str) -> Applet:
         """Start or stop an instance; one that is in that state already is left alone.
 

@@ -176,15 +176,23 @@ class RunningNode:
         info: dict[str, object] = {"appletName": name, "wasmName": f"{name}.wasm", **more}
         if strategies is not None:
             info["strategies"] = strategies
+        return self._send_form("POST", f"/applet/{project}", info, module)
+
+    def redeploy(self, applet_id: str, module: bytes) -> Answer:
+        """PUT another module in an applet's place."""
+        return self._send_form("PUT", f"/applet/{applet_id}", {}, module)
+
+    def _send_form(self, method: str, path: str, info: dict[str, object], module: bytes) -> Answer:
         mark = "----fieldbrook"
+        filename = info.get("wasmName", "applet.wasm")
         parts = (
             f'--{mark}\r\nContent-Disposition: form-data; name="info"\r\n\r\n'
             f"{json.dumps(info)}\r\n--{mark}\r\nContent-Disposition: form-data; "
-            f'name="file"; filename="{name}.wasm"\r\n\r\n'
+            f'name="file"; filename="{filename}"\r\n\r\n'
         )
         body = parts.encode() + module + f"\r\n--{mark}--\r\n".encode()
         kind = {"Content-Type": f"multipart/form-data; boundary={mark}"}
-        return self.call("POST", f"/applet/{project}", body, headers=kind)
+        return self.call(method, path, body, headers=kind)
 
     def deploy(self, project: str, module: bytes, name: str = "applet", **more: Any) -> Any:
         answer = self.upload(project, module, name, **more)

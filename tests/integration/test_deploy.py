@@ -1,0 +1,144 @@
+"""Deploying while events arrive: a module takes over, and nothing is lost or fails."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.integration.applets import TALLY, UNLINKABLE
+from tests.integration.nodes import PREFIX, RunningNode, message, until
+
+REDEPLOYMENTS = 12
+SENDERS = 4
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    running = RunningNode(tmp_path_factory.mktemp("deploy") / "data")
+    running.log_in()
+    yield running
+    running.stop()
+
+
+def counting(key: bytes) -> bytes:
+    """The tally applet, counting under another key of five letters."""
+    return TALLY.replace(b'"count"', b'"%b"' % key)
+
+
+class Flood:
+    """Sends events as fast as they are answered, over several connections, until stopped."""
+
+    def __init__(self, port: int, project: str, publisher: Any) -> None:
+        self.acknowledged = 0
+        self.wrong: list[object] = []
+        self._port = port
+        self._path = f"{PREFIX}/event/{project}"
+        self._body = json.dumps(message(publisher, b"x"))
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._send) for _ in range(SENDERS)]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join(30)
+
+    def _send(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+        while not self._stopped.is_set():
+            try:
+                connection.request("POST", self._path, self._body)
+                answer = connection.getresponse()
+                content = answer.read()
+                results = json.loads(content)["results"] if answer.status == 201 else []
+                good = [(r["code"], r["errMsg"]) for r in results] == [(0, "")]
+            except (OSError, http.client.HTTPException) as error:
+                content, good = repr(error).encode(), False
+            with self._lock:
+                self.acknowledged += good
+                if not good:
+                    self.wrong.append(content)
+                    return
+        connection.close()
+
+
+@pytest.mark.parametrize("isolation", ["EVENT", "BATCH"])
+def test_no_event_is_lost_or_fails_while_modules_take_over_from_each_other(
+    node: RunningNode, isolation: str
+) -> None:
+    project = f"hot_{isolation}"
+    node.create_project(project)
+    modules = [counting(b"aaaaa"), counting(b"bbbbb")]
+    applet_id = node.deploy(project, modules[0], isolation=isolation)["appletID"]
+    publisher = node.add_publisher(project, "p")
+
+    def counted(key: bytes) -> int:
+        return int.from_bytes(node.kv(project, applet_id, key), "little")
+
+    flood = Flood(node.http_port, project, publisher)
+    try:
+        for number in range(1, REDEPLOYMENTS + 1):
+            before = flood.acknowledged
+            # Each module has some of the events to itself.
+            until(lambda before=before: flood.acknowledged >= before + 20, "events are answered")
+            answer = node.redeploy(applet_id, modules[number % 2])
+            assert (answer.status, answer.json["version"]) == (200, number + 1), answer
+            assert not flood.wrong
+        refused = node.redeploy(applet_id, UNLINKABLE)
+        assert refused.status == 500
+        back = node.call("PUT", f"/applet/data/{applet_id}/versions/{REDEPLOYMENTS}")
+        assert (back.status, back.json["version"]) == (200, REDEPLOYMENTS)
+        last = flood.acknowledged
+        until(lambda: flood.acknowledged >= last + 20, "the version gone back to runs")
+    finally:
+        flood.stop()
+    assert flood.wrong == []
+    assert counted(b"aaaaa") > 0
+    assert counted(b"bbbbb") > 0
+    assert counted(b"aaaaa") + counted(b"bbbbb") == flood.acknowledged
+
+
+def test_an_event_after_the_answer_meets_the_new_module(node: RunningNode) -> None:
+    node.create_project("next")
+    applet_id = node.deploy("next", counting(b"aaaaa"))["appletID"]
+    publisher = node.add_publisher("next", "p")
+    for number in range(1, 6):
+        key = b"%05d" % number
+        assert node.redeploy(applet_id, counting(key)).status == 200
+        assert node.send("next", message(publisher)).status == 201
+        assert node.kv("next", applet_id, key) == (1).to_bytes(8, "little")
+
+
+def test_applets_with_the_same_cache_prefix_share_their_pairs(node: RunningNode) -> None:
+    node.create_project("shared")
+    ids = [node.deploy("shared", TALLY, name)["appletID"] for name in ("one", "two", "own")]
+    for applet_id in ids[:2]:
+        cache = {"cache": {"mode": "REDIS", "prefix": "both"}}
+        assert node.call("POST", f"/deploy/applet/{applet_id}", cache).status == 201
+    publisher = node.add_publisher("shared", "p")
+    for _ in range(3):
+        assert node.send("shared", message(publisher)).status == 201
+    assert [node.count("shared", applet_id) for applet_id in ids] == [6, 6, 3]
+
+
+def test_the_file_of_a_module_goes_with_its_last_owner(node: RunningNode) -> None:
+    node.create_project("files")
+    made = node.deploy("files", counting(b"files"))
+    files = list((node.data / "modules").glob(f"{made['resource']['path']}.*"))
+    assert files
+    for file in files:
+        os.utime(file, (1, 1))
+    path = f"/resource/{made['resourceID']}"
+    assert node.call("DELETE", path).status == 409
+    assert node.call("DELETE", "/project/files").status == 204
+    assert all(file.exists() for file in files)
+    assert node.call("DELETE", path).status == 204
+    until(lambda: not any(file.exists() for file in files), "the files are removed")

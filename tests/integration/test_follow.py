@@ -1,0 +1,142 @@
+"""Applet logs as they are written, and their deletion, in a running node."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.applets import TALLY
+from tests.integration.nodes import PREFIX, RunningNode, message, until
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    running = RunningNode(tmp_path_factory.mktemp("follow") / "data")
+    running.log_in()
+    yield running
+    running.stop()
+
+
+class Follower:
+    """A client that reads server-sent events."""
+
+    def __init__(self, node: RunningNode, path: str, **headers: str) -> None:
+        self.connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=20)
+        sent = {"Authorization": node.token, **headers}
+        self.connection.request("GET", f"{PREFIX}{path}", headers=sent)
+        self.answer = self.connection.getresponse()
+
+    def row(self) -> tuple[str, Any]:
+        """The id and the data of the next event."""
+        name, value = "", ""
+        for line in iter(self.answer.readline, b""):
+            text = line.decode().rstrip("\n")
+            if text.startswith("id: "):
+                name = text.removeprefix("id: ")
+            elif text.startswith("data: "):
+                value = text.removeprefix("data: ")
+            elif not text and value:
+                return name, json.loads(value)
+        pytest.fail("the node ended the stream")
+
+    def close(self) -> None:
+        self.answer.close()
+        self.connection.close()
+
+
+def project(node: RunningNode, name: str) -> tuple[Any, Any]:
+    node.create_project(name)
+    return node.deploy(name, TALLY), node.add_publisher(name, "p")
+
+
+def say(node: RunningNode, name: str, publisher: Any, text: str) -> None:
+    assert node.send(name, message(publisher, text.encode())).status == 201
+
+
+def rows(node: RunningNode, name: str, query: str = "") -> list[str]:
+    answer = node.call("GET", f"/applet_log/{name}{query}")
+    return [row["msg"] for row in answer.json["data"]]
+
+
+def test_rows_arrive_as_they_are_written(node: RunningNode) -> None:
+    applet, publisher = project(node, "talk")
+    follower = Follower(node, "/applet_log/talk?follow=true")
+    try:
+        assert follower.answer.status == 200
+        assert follower.answer.headers["Content-Type"].startswith("text/event-stream")
+        assert "ListAppletLog" in follower.answer.headers["X-Meta"]
+        for number in range(3):
+            say(node, "talk", publisher, f"line <{number}>")
+            sequence, row = follower.row()
+            assert (row["msg"], row["sequence"]) == (f"line <{number}>", sequence)
+            assert row["instanceID"] == applet["instance"]["instanceID"]
+    finally:
+        follower.close()
+
+
+def test_a_follower_that_comes_again_goes_on_where_it_was(node: RunningNode) -> None:
+    _, publisher = project(node, "again")
+    for number in range(5):
+        say(node, "again", publisher, str(number))
+    until(lambda: len(rows(node, "again")) == 5, "the log is written")
+    for path, headers, expected in (
+        ("?follow=1", {}, "0"),
+        ("?follow=1&after=-2", {}, "3"),
+        ("?follow=1&after=1", {"Last-Event-ID": "4"}, "4"),
+        ("?follow=1&after=2", {"Last-Event-ID": "nonsense"}, "2"),
+    ):
+        follower = Follower(node, f"/applet_log/again{path}", **headers)
+        assert follower.row()[1]["msg"] == expected
+        follower.close()
+
+
+def test_a_stream_ends_with_the_right_to_see_it(node: RunningNode) -> None:
+    _, publisher = project(node, "gone")
+    follower = Follower(node, "/applet_log/gone?follow=true")
+    say(node, "gone", publisher, "last words")
+    follower.row()
+    assert node.call("DELETE", "/project/gone").status == 204
+    assert follower.answer.read() == b""
+    follower.close()
+    refused = Follower(node, "/applet_log/gone?follow=true")
+    assert refused.answer.status == 404
+    refused.close()
+    bad = node.call("GET", "/applet_log/gone?follow=perhaps")
+    assert bad.json["fields"][0]["field"] == "follow"
+
+
+def test_the_log_of_an_instance_is_deleted_and_goes_on(node: RunningNode) -> None:
+    applet, publisher = project(node, "tidy")
+    other = node.deploy("tidy", TALLY, "other")
+    unheard = node.create_project("unheard") and node.deploy("unheard", TALLY)
+    path = f"/wasmlog/{unheard['instance']['instanceID']}"
+    assert node.call("DELETE", path).status == 204, "it has never logged"
+    for number in range(3):
+        say(node, "tidy", publisher, str(number))
+    until(lambda: len(rows(node, "tidy")) == 6, "the log is written")
+    highest = int(node.call("GET", "/applet_log/tidy?after=-1").json["next"])
+    say(node, "tidy", publisher, "not yet written")
+    assert node.call("DELETE", f"/wasmlog/{other['instance']['instanceID']}").status == 204
+    assert node.call("DELETE", f"/wasmlog/{applet['instance']['instanceID']}").status == 204
+    assert rows(node, "tidy") == rows(node, "tidy", "?after=-5") == []
+    say(node, "tidy", publisher, "afresh")
+    until(lambda: len(rows(node, "tidy")) == 2, "the log goes on")
+    assert rows(node, "tidy") == ["afresh", "afresh"]
+    assert int(node.call("GET", "/applet_log/tidy?after=-1").json["next"]) > highest
+
+
+def test_followers_do_not_keep_a_node_from_ending(tmp_path: Path) -> None:
+    node = RunningNode(tmp_path / "data")
+    node.log_in()
+    node.create_project("p")
+    follower = Follower(node, "/applet_log/p?follow=true")
+    started = time.monotonic()
+    node.stop()
+    assert time.monotonic() - started < 10
+    follower.close()

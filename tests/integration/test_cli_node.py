@@ -355,6 +355,25 @@ def test_logs_give_the_last_rows_or_those_after_a_number(shell: Shell, project: 
     assert "info  counter: count=5 payload=4" in shell.text("logs", project, "--tail", "1")
 
 
+def test_an_applet_is_rolled_back_and_keeps_its_data(
+    shell: Shell, project: str, tmp_path: Path
+) -> None:
+    send(shell, project, "one")
+    changed = tmp_path / "counter.wat"
+    changed.write_text(COUNTER.read_text() + "\n;; changed\n")
+    assert shell.json("applet", "deploy", project, str(changed))["version"] == 2
+    rows = shell.json("applet", "versions", project, "counter")
+    assert [(row["version"], row["current"]) for row in rows] == [(2, True), (1, False)]
+    assert shell.json("applet", "rollback", project, "counter")["version"] == 1
+    assert "1 *" in shell.text("applet", "versions", project, "counter")
+    send(shell, project, "two")
+    assert shell.text("kv", "get", project, "count") == "2\n"
+    said = shell.fails("applet", "rollback", project, "counter")
+    assert "has no earlier version" in said
+    assert shell.json("applet", "rollback", project, "counter", "2")["version"] == 2
+    assert "AppletVersionNotFound" in shell.fails("applet", "rollback", project, "counter", "9")
+
+
 def test_following_a_log_prints_new_rows_and_ends_quietly_with_ctrl_c(
     shell: Shell, project: str
 ) -> None:

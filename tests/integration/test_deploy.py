@@ -46,6 +46,13 @@ class Flood:
         for thread in self._threads:
             thread.start()
 
+    def wait_for_more(self, count: int) -> None:
+        before = self.acknowledged
+        until(
+            lambda: self.wrong or self.acknowledged >= before + count,
+            "events are acknowledged",
+        )
+
     def stop(self) -> None:
         self._stopped.set()
         for thread in self._threads:
@@ -86,9 +93,7 @@ def test_no_event_is_lost_or_fails_while_modules_take_over_from_each_other(
     flood = Flood(node.http_port, project, publisher)
     try:
         for number in range(1, REDEPLOYMENTS + 1):
-            before = flood.acknowledged
-            # Each module has some of the events to itself.
-            until(lambda before=before: flood.acknowledged >= before + 20, "events are answered")
+            flood.wait_for_more(20)  # each module has some of the events to itself
             answer = node.redeploy(applet_id, modules[number % 2])
             assert (answer.status, answer.json["version"]) == (200, number + 1), answer
             assert not flood.wrong
@@ -96,8 +101,7 @@ def test_no_event_is_lost_or_fails_while_modules_take_over_from_each_other(
         assert refused.status == 500
         back = node.call("PUT", f"/applet/data/{applet_id}/versions/{REDEPLOYMENTS}")
         assert (back.status, back.json["version"]) == (200, REDEPLOYMENTS)
-        last = flood.acknowledged
-        until(lambda: flood.acknowledged >= last + 20, "the version gone back to runs")
+        flood.wait_for_more(20)
     finally:
         flood.stop()
     assert flood.wrong == []

@@ -162,3 +162,22 @@ def test_a_store_that_is_being_made_reads_as_one_that_has_never_run(tmp_path: Pa
     made = ProjectStoreReader.open_if_exists(tmp_path / "p")
     assert made is not None
     made.close()
+
+
+def test_a_cleared_log_has_no_rows_of_that_instance_written_or_waiting(
+    store: ProjectStore,
+) -> None:
+    store.log(row("written"))
+    store.log(LogRow(1, 4, "wasmCode", 4, "b", "e", "another's"))
+    store.overlay[KEY] = b"1"
+    store.commit()
+    store.log(row("waiting"))
+    store.overlay[KEY] = b"2"
+    store.clear_log(3)
+    assert store.read(KEY) == b"2", "the batch goes on"
+    store.commit()
+    assert texts(store) == ["another's"]
+    store.log(row("later"))
+    store.overlay[KEY] = b"3"
+    store.commit()
+    assert texts(store, -1) == ["later"]

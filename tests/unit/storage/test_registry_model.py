@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from fieldbrook.errors import NodeError
-from fieldbrook.model import ADMIN, STARTED, STOPPED, Record
+from fieldbrook.model import ADMIN, REMOVED, STARTED, STOPPED, Applet, Record, Resource
 from fieldbrook.storage.registry import (
     Deployed,
     Module,
@@ -58,6 +59,8 @@ class RegistryMachine(RuleBasedStateMachine):
                 "accounts",
                 "projects",
                 "applets",
+                "applet_versions",
+                "configs",
                 "strategies",
                 "publishers",
                 "resources",
@@ -129,8 +132,30 @@ class RegistryMachine(RuleBasedStateMachine):
             return multiple()
         project = self.call("create_project", account_id=account_id, name=name)
         self.rows["projects"][project.project_id] = project
-        self.remember(project.project_id)
+        configs = self.reader.configs(project.project_id)
+        assert [config.kind for config in configs] == ["PROJECT_DATABASE", "PROJECT_ENV"]
+        self.rows["configs"] |= {config.config_id: config for config in configs}
+        self.remember(project.project_id, *(config.config_id for config in configs))
         return project.project_id
+
+    @rule(
+        project_id=projects | unknown,
+        kind=st.sampled_from(["PROJECT_ENV", "PROJECT_FLOW"]),
+        value=st.sampled_from([b'{"env":[]}', b'{"env":[["a","b"]]}']),
+    )
+    def put_config(self, project_id: int, kind: str, value: bytes) -> None:
+        args = {"project_id": project_id, "kind": kind, "value": value}
+        if project_id not in self.rows["projects"]:
+            self.refused("put_config", **args)
+            return
+        own = self.having("configs", project_id=project_id)
+        known = [config for config in own if config.kind == kind]
+        config = self.call("put_config", **args)
+        self.version -= known == [config]
+        if not known:
+            self.remember(config.config_id)
+        assert config.value == value
+        self.rows["configs"][config.config_id] = config
 
     @rule(project_id=projects | unknown)
     def remove_project(self, project_id: int) -> None:
@@ -139,9 +164,10 @@ class RegistryMachine(RuleBasedStateMachine):
             return
         self.call("remove_project", project_id=project_id)
         del self.rows["projects"][project_id]
-        for kind in ("applets", "strategies", "publishers"):
+        for kind in ("applets", "strategies", "publishers", "configs"):
             kept = {n: r for n, r in self.rows[kind].items() if r.project_id != project_id}
             self.rows[kind] = kept
+        self.forget_versions()
 
     @rule(
         target=applets,
@@ -183,24 +209,36 @@ class RegistryMachine(RuleBasedStateMachine):
         else:
             self.rows["resources"][made.resource.resource_id] = made.resource
             self.remember(made.resource.resource_id)
+        versions = self.reader.applet_versions(made.applet.applet_id)
+        assert [version.number for version in versions] == [made.applet.version] == [1]
+        self.rows["applet_versions"] |= {version.version_id: version for version in versions}
         self.remember(
             made.applet.applet_id,
             made.applet.instance_id,
+            *(version.version_id for version in versions),
             *(strategy.strategy_id for strategy in made.strategies),
         )
         self.rows["applets"][made.applet.applet_id] = made.applet
         self.rows["strategies"] |= {s.strategy_id: s for s in made.strategies}
         return made.applet.applet_id
 
-    @rule(applet_id=applets | unknown, module=st.sampled_from(MODULES), name=names)
-    def update_applet(self, applet_id: int, module: Module, name: str) -> None:
+    @rule(
+        applet_id=applets | unknown,
+        module=st.sampled_from(MODULES),
+        name=names,
+        kept=st.integers(1, 3),
+    )
+    def update_applet(self, applet_id: int, module: Module, name: str, kept: int) -> None:
         applet = self.rows["applets"].get(applet_id)
-        fields = [module.filename, module.sha256, module.md5, module.size, module.handlers]
-        args = {"applet_id": applet_id, "name": name, "module": fields}
-        kept = self.having("strategies", applet_id=applet_id)
+        args = {
+            "applet_id": applet_id,
+            "name": name,
+            "module": msgspec.to_builtins(module),
+            "versions_kept": kept,
+        }
         if (
             applet is None
-            or any(s.handler not in module.handlers for s in kept)
+            or not self.exports(module, applet_id)
             or any(
                 other.applet_id != applet_id
                 for other in self.having("applets", project_id=applet.project_id, name=name)
@@ -208,16 +246,32 @@ class RegistryMachine(RuleBasedStateMachine):
         ):
             self.refused("update_applet", **args)
             return
-        before = self.reader.version()
         made: Deployed = self.call("update_applet", **args)
-        self.version = self.reader.version()
-        changed = made.applet != applet or made.resource.resource_id not in self.rows["resources"]
-        assert self.version == before + changed
+        self.version -= made.applet == applet
         assert (made.applet.name, made.applet.sha256) == (name, module.sha256)
+        assert made.applet.state == STARTED
         if made.resource.resource_id not in self.rows["resources"]:
             self.remember(made.resource.resource_id)
         self.rows["resources"][made.resource.resource_id] = made.resource
+        if made.applet.instance_id != applet.instance_id:
+            self.remember(made.applet.instance_id)
         self.rows["applets"][applet_id] = made.applet
+        self.expect_version(applet, made.applet, kept)
+
+    def expect_version(self, before: Applet, after: Applet, kept: int) -> None:
+        """A module that is another one is the latest version; the oldest beyond `kept` go."""
+        if before.sha256 == after.sha256:
+            assert after.version == before.version
+            return
+        known = sorted(
+            self.having("applet_versions", applet_id=after.applet_id), key=lambda v: v.number
+        )
+        latest = self.reader.applet_versions(after.applet_id)[-1]
+        assert latest.number == after.version == known[-1].number + 1
+        self.remember(latest.version_id)
+        for version in known[: max(0, len(known) + 1 - kept)]:
+            del self.rows["applet_versions"][version.version_id]
+        self.rows["applet_versions"][latest.version_id] = latest
 
     @rule(applet_id=applets | unknown)
     def remove_applet(self, applet_id: int) -> None:
@@ -228,11 +282,74 @@ class RegistryMachine(RuleBasedStateMachine):
         del self.rows["applets"][applet_id]
         kept = {n: s for n, s in self.rows["strategies"].items() if s.applet_id != applet_id}
         self.rows["strategies"] = kept
+        self.forget_versions()
+
+    def forget_versions(self) -> None:
+        rows = self.rows["applet_versions"]
+        kept = {n: v for n, v in rows.items() if v.applet_id in self.rows["applets"]}
+        self.rows["applet_versions"] = kept
+
+    def exports(self, module: Module | Resource, applet_id: int) -> bool:
+        """Whether a module has the handlers of an applet's strategies."""
+        rules = self.having("strategies", applet_id=applet_id)
+        return all(rule.handler in module.handlers for rule in rules)
+
+    @rule(applet_id=applets, number=st.integers(0, 4))
+    def roll_back(self, applet_id: int, number: int) -> None:
+        applet = self.rows["applets"].get(applet_id)
+        found = self.having("applet_versions", applet_id=applet_id, number=number)
+        args = {"applet_id": applet_id, "number": number}
+        if (
+            applet is None
+            or not found
+            or not self.exports(self.rows["resources"][found[0].resource_id], applet_id)
+        ):
+            self.refused("roll_back_applet", **args)
+            return
+        made = self.call("roll_back_applet", **args)
+        self.version -= made.applet == applet
+        if made.applet.instance_id != applet.instance_id:
+            self.remember(made.applet.instance_id)
+        assert (made.applet.sha256, made.applet.version) == (found[0].sha256, number)
+        self.rows["applets"][applet_id] = made.applet
+
+    @rule(applet_id=applets)
+    def remove_instance(self, applet_id: int) -> None:
+        applet = self.rows["applets"].get(applet_id)
+        if applet is None:
+            return
+        gone = self.call(
+            "remove_instances",
+            project_id=applet.project_id,
+            instance_ids=[applet.instance_id, applet_id],
+        )
+        self.version -= not gone
+        assert gone == (applet.state != REMOVED)
+        removed = self.reader.applet(applet_id)
+        assert removed is not None
+        assert removed.state == REMOVED
+        assert self.reader.applet_of_instance(applet.instance_id) is None
+        self.rows["applets"][applet_id] = removed
+
+    @rule(applet_id=applets | unknown)
+    def create_instance(self, applet_id: int) -> None:
+        applet = self.rows["applets"].get(applet_id)
+        if applet is None:
+            self.refused("create_instance", applet_id=applet_id)
+            return
+        made = self.call("create_instance", applet_id=applet_id)
+        self.version -= made == applet
+        assert made.state == STARTED
+        if applet.state == REMOVED:
+            self.remember(made.instance_id)
+        else:
+            assert made.instance_id == applet.instance_id
+        self.rows["applets"][applet_id] = made
 
     @rule(applet_id=applets, state=st.sampled_from([STARTED, STOPPED]))
     def set_state(self, applet_id: int, state: str) -> None:
         applet = self.rows["applets"].get(applet_id)
-        if applet is None:
+        if applet is None or applet.state == REMOVED:
             return
         changed = self.call("set_instance_state", instance_id=applet.instance_id, state=state)
         self.version -= changed == applet
@@ -325,7 +442,10 @@ class RegistryMachine(RuleBasedStateMachine):
     def remove_resource(self, pick: int) -> None:
         all_ = sorted(self.rows["resources"]) or [7]
         resource_id = all_[pick % len(all_)]
-        used = self.having("applets", resource_id=resource_id)
+        used = [
+            *self.having("applets", resource_id=resource_id),
+            *self.having("applet_versions", resource_id=resource_id),
+        ]
         if used or resource_id not in self.rows["resources"]:
             self.refused("remove_resource", resource_id=resource_id)
             return

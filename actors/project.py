@@ -23,8 +23,8 @@ from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address, NodeActor
 from fieldbrook.actors.frames import (
     AFTER,
-    DELIVERY,
     CLEAR_LOG,
+    DELIVERY,
     DONE,
     FRAME_EVENTS,
     NAMED,

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 _LENGTH = struct.Struct("<I")
 _TAKE_ENTRIES = 256
 _UNDELIVERED_LIMIT = 1_024  # of one project; the rest waits in its outbox
+_UNDELIVERED_BYTES = 16 << 20
 _POLL_S = 0.02
 _RETRY_S = 1.0
 _IDLE_POLLS = 50  # empty answers after which the connection is given up
@@ -73,6 +74,7 @@ class _Taking:
         self._path: str | None = None
         self._task: asyncio.Task[None] | None = None
         self._under_way: dict[int, asyncio.Task[None]] = {}
+        self._bytes = 0  # of what is under way
         self._done: list[int] = []
 
     def wake(self, path: str, forget: Callable[[], object]) -> None:
@@ -104,6 +106,8 @@ class _Taking:
                 self._path = None
                 done, self._done = self._done, []
                 room = min(_TAKE_ENTRIES, _UNDELIVERED_LIMIT - len(self._under_way))
+                if self._bytes >= _UNDELIVERED_BYTES:
+                    room = 0
                 try:
                     writer.write(frame(pack({TAKE: room, AFTER: after, DONE: done})))
                     entries = await _read(reader)
@@ -121,6 +125,7 @@ class _Taking:
             writer.close()
 
     def _begin(self, entry: WireEntry) -> None:
+        self._bytes += len(entry[3])
         task = asyncio.get_running_loop().create_task(self._finish(entry))
         self._under_way[entry[0]] = task
 
@@ -132,6 +137,7 @@ class _Taking:
             self._done.append(sequence)
         finally:
             self._under_way.pop(sequence, None)
+            self._bytes -= len(entry[3])
 
     async def _delivered(self, kind: str, entry: WireEntry) -> bool:
         try:

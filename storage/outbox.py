@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ENTRIES_LIMIT = 100_000
 BYTES_LIMIT = 256 << 20
+FIRST_BYTES = 4 << 20
 MARKER = "outbox.waiting"  # beside the store while it has entries: start this project
 
 MQTT, API = "mqtt", "api"
@@ -103,14 +104,18 @@ class Outbox:
         self._bytes += sum(sizes.values())
 
     def first(self, limit: int, after: int = 0) -> list[NumberedEntry]:
-        """The oldest entries with numbers above `after`, at most `limit`."""
+        """The oldest entries with numbers above `after`, at most `limit`, and no further one
+        once they have `FIRST_BYTES`."""
         found: list[NumberedEntry] = []
+        size = 0
         with store_errors(), self._environment.begin(db=self._database) as txn:
             cursor = txn.cursor()
             more = cursor.set_range((after + 1).to_bytes(8, "big"))
-            while more and len(found) < limit:
+            while more and len(found) < limit and size < FIRST_BYTES:
                 sequence = int.from_bytes(cursor.key(), "big")
-                found.append(NumberedEntry(sequence, _decode(cursor.value())))
+                value = cursor.value()
+                size += len(value)
+                found.append(NumberedEntry(sequence, _decode(value)))
                 more = cursor.next()
         return found
 

@@ -162,6 +162,7 @@ class InFlight:
         self.stored = 0
         self.stored_bytes = 0
         self.unstored = 0
+        self.unstored_bytes = 0
         self._numbered: dict[int, tuple[str, int]] = {}
         self._working: set[str] = set()
         self._replies: dict[str, str] = {}
@@ -178,7 +179,15 @@ class InFlight:
             self._working.add(sequence)
         else:
             self.unstored += 1
+            self.unstored_bytes += size
         return self._next
+
+    @property
+    def has_room_for_unstored(self) -> bool:
+        """Whether a message that nobody stores can be taken."""
+        return (
+            self.unstored < UNACKNOWLEDGED_HIGH and self.unstored_bytes < UNACKNOWLEDGED_HIGH_BYTES
+        )
 
     def finish(self, number: int) -> str:
         """The gateway is done with it: its sequence, or "" when there is nothing to tell."""
@@ -187,6 +196,7 @@ class InFlight:
             return ""
         if not sequence:
             self.unstored -= 1
+            self.unstored_bytes -= size
             return ""
         self.stored -= 1
         self.stored_bytes -= size
@@ -399,7 +409,7 @@ class _Session:
             return
         if headers is not None and headers.get(_QOS_HEADER, "0") != "0":
             return  # the copy of a stored one
-        if self._in_flight.unstored >= UNACKNOWLEDGED_HIGH:
+        if not self._in_flight.has_room_for_unstored:
             if not self._dropped:
                 log.warning("too many QoS 0 messages: dropping what has no room")
             self._dropped += 1

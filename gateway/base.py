@@ -59,6 +59,10 @@ class GatewayActor(NodeActor, abc.ABC):
     async def close(self) -> None:
         """Everything taken is answered, or its time is over: let go of the outside."""
 
+    def gone(self, project_id: int) -> None:
+        """A project was removed; runs in the loop."""
+        self.links[project_id].refuse_all(ProjectNotFoundError(project=project_id))
+
     # Control, in the main thread.
 
     def receive(self, message: object, sender: Address) -> None:
@@ -72,8 +76,7 @@ class GatewayActor(NodeActor, abc.ABC):
                 error = UnavailableError(what="the project keeps dying")
                 self._in_loop(lambda: self.links[project_id].refuse_waiting(error))
             case m.Gone(project_id=project_id):
-                gone = ProjectNotFoundError(project=project_id)
-                self._in_loop(lambda: self.links[project_id].refuse_all(gone))
+                self._in_loop(lambda: self.gone(project_id))
             case m.Ping(number=number):
                 pong = m.Ponged(self.part, number)
                 self._in_loop(lambda: self.post(pong))

@@ -222,6 +222,13 @@ class HttpGateway(GatewayActor):
     def _health(self) -> dict[str, str]:
         return {"Registry": "ok" if self._reader.version() >= 0 else "unreadable"}
 
+    def gone(self, project_id: int) -> None:
+        """A project was removed: its open files would keep its room on the disk."""
+        super().gone(project_id)
+        store = self._stores.pop(project_id, None)
+        if store is not None:
+            store.close()
+
     def _store_reader(self, project_id: int) -> ProjectStoreReader | None:
         store = self._stores.get(project_id)
         if store is None:

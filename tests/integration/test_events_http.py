@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -497,6 +498,15 @@ def test_a_project_that_idles_is_stopped_and_started_by_its_next_event(tmp_path:
         node.stop()
 
 
+def open_files(pid: int) -> list[str]:
+    """Where the descriptors of a process lead to."""
+    found = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.append(str(link.readlink()))
+    return found
+
+
 def test_a_removed_project_leaves_nothing_behind(tmp_path: Path) -> None:
     node = RunningNode(tmp_path / "n", command="node")
     try:
@@ -504,11 +514,19 @@ def test_a_removed_project_leaves_nothing_behind(tmp_path: Path) -> None:
         project = node.create_project("p")
         node.deploy("p", TALLY)
         publisher = node.add_publisher("p", "d")
+        applet_id = node.deploy("p", TALLY, "reader")["appletID"]
         assert node.send("p", message(publisher)).status == 201
+        assert node.kv("p", applet_id, b"none") == b""  # a gateway has opened its store, too
         store = next((node.data / "projects").iterdir())
+        gateway = parts(node)["fb-http:0"]
+        assert any(str(store) in file for file in open_files(gateway))
         assert node.call("DELETE", "/project/p").status == 204
         assert node.send("p", message(publisher)).status == 404
         until(lambda: not store.exists(), "its store is removed")
+        until(
+            lambda: not any(str(store) in file for file in open_files(gateway)),
+            "its files are closed",
+        )
         assert project
     finally:
         node.stop()

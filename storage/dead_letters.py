@@ -55,7 +55,8 @@ _decode = msgspec.msgpack.Decoder(DeadLetter).decode
 class DeadLetters:
     """The dead letters of one open project store; its owner is the only writer."""
 
-    def __init__(self, environment: lmdb.Environment) -> None:
+    def __init__(self, environment: lmdb.Environment, limit_bytes: int = BYTES_LIMIT) -> None:
+        self._limit_bytes = min(limit_bytes, BYTES_LIMIT)
         self._database = environment.open_db(DATABASE)
         with environment.begin(db=self._database) as txn:
             cursor = txn.cursor()
@@ -79,7 +80,7 @@ class DeadLetters:
             txn.put(_key(number), data, db=self._database, append=True)
             change.added[number] = len(data)
         excess = len(self._sizes) + len(change.added) - len(change.removed) - LETTERS_LIMIT
-        surplus = self._bytes + sum(change.added.values()) - BYTES_LIMIT
+        surplus = self._bytes + sum(change.added.values()) - self._limit_bytes
         for number, size in self._sizes.items():
             if excess <= 0 and surplus <= 0:
                 break

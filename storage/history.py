@@ -81,9 +81,12 @@ def chunk_of(events: list[Remembered]) -> Chunk:
     return Chunk(cast("list[EventRecord]", events))
 
 
-def open_history(environment: lmdb.Environment, *, create: bool) -> RowTable[Chunk]:
-    """The table of an open store."""
-    return RowTable(environment, DATABASE, Chunk, 1 << 30, limit_bytes=BYTES_LIMIT, create=create)
+def open_history(
+    environment: lmdb.Environment, *, create: bool, limit_bytes: int = 1 << 40
+) -> RowTable[Chunk]:
+    """The table of an open store; it keeps `BYTES_LIMIT` at most."""
+    limit = min(limit_bytes, BYTES_LIMIT)
+    return RowTable(environment, DATABASE, Chunk, 1 << 30, limit_bytes=limit, create=create)
 
 
 def find_events(

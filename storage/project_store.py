@@ -50,6 +50,10 @@ if TYPE_CHECKING:
 
 LOG_ROWS_LIMIT = 100_000
 METRIC_ROWS_LIMIT = 100_000
+# What may be kept of logs, metrics, events and dead letters, each: with the size of the store,
+# so that they leave room for the handlers' own pairs.
+_KEPT_BYTES = 64 << 20
+_KEPT_SHARE = 8
 _LOG_FLUSH_S = 0.2
 _LOG_PENDING_LIMIT = 4_096
 
@@ -153,15 +157,20 @@ class ProjectStore:
         self.path = path
         self._environment = open_environment(path, map_size=map_size)
         reader_check(self._environment)  # an earlier writer or a gateway may have been killed
+        kept = min(_KEPT_BYTES, map_size // _KEPT_SHARE)
         with store_errors():
             self._kv = self._environment.open_db(_KV)
             self._stage = self._environment.open_db(_STAGE)
-            self._logs = RowTable(self._environment, _LOGS, LogRow, LOG_ROWS_LIMIT, create=True)
-            self._metrics = RowTable(
-                self._environment, _METRICS, MetricRow, METRIC_ROWS_LIMIT, create=True
+            self._logs = RowTable(
+                *(self._environment, _LOGS, LogRow, LOG_ROWS_LIMIT), create=True, limit_bytes=kept
             )
-            self._dead = DeadLetters(self._environment)
-            self._history = open_history(self._environment, create=True)
+            self._metrics = RowTable(
+                *(self._environment, _METRICS, MetricRow, METRIC_ROWS_LIMIT),
+                create=True,
+                limit_bytes=kept,
+            )
+            self._dead = DeadLetters(self._environment, kept)
+            self._history = open_history(self._environment, create=True, limit_bytes=kept)
             self._seen = Seen(self._environment)
         self.outbox = Outbox(self._environment, path)
         self._reading: Transaction | None = None  # the batch's snapshot, once it has read

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from fieldbrook.errors import StoreError
 from fieldbrook.storage import kv, project_store, rows
+from fieldbrook.storage.dead_letters import DeadLetter
 from fieldbrook.storage.environment import open_environment
-from fieldbrook.storage.project_store import LogRow, ProjectStore, ProjectStoreReader
+from fieldbrook.storage.project_store import LogRow, MetricRow, ProjectStore, ProjectStoreReader
 
 APPLET, OTHER = 7, 8
 KEY = kv.stored_key(kv.scope(APPLET), b"k")
@@ -181,3 +182,21 @@ def test_a_cleared_log_has_no_rows_of_that_instance_written_or_waiting(
     store.overlay[KEY] = b"3"
     store.commit()
     assert texts(store, -1) == ["later"]
+@pytest.mark.parametrize("kind", ["logs", "metrics", "dead letters"])
+def test_what_is_kept_for_looking_at_leaves_room_for_pairs(tmp_path: Path, kind: str) -> None:
+    store = ProjectStore(tmp_path / "p", 8 << 20)
+    text = "x" * 4_000
+    for number in range(150):
+        for _ in range(32):
+            match kind:
+                case "logs":
+                    store.log(row(text[:1_000]))
+                case "metrics":
+                    store.measured.append(MetricRow(1, 3, "a", "e", text))
+                case _:
+                    letter = DeadLetter(1, "e", "T", 1, text.encode(), 1, 1, 1, "a", "h", "r")
+                    store.failed.append(letter)
+        store.overlay[kv.stored_key(kv.scope(APPLET), b"%d" % number)] = bytes(1_000)
+        store.commit()
+    assert store.read(kv.stored_key(kv.scope(APPLET), b"149")) == bytes(1_000)
+    store.close()

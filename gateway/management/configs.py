@@ -15,7 +15,13 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from fieldbrook.errors import BadRequestError, ConfigNotFoundError, FieldError, ProjectNotFoundError
+from fieldbrook.errors import (
+    BadRequestError,
+    ConfigNotFoundError,
+    DatabaseConfigError,
+    FieldError,
+    ProjectNotFoundError,
+)
 from fieldbrook.gateway.management.binding import Text
 from fieldbrook.gateway.management.ownership import own_project
 from fieldbrook.gateway.management.route import Auth, Call, Route
@@ -160,7 +166,16 @@ def check_database(database: Database, at: str = "") -> list[FieldError]:
     errors += _check_tables(Schema(tables=database.tables), f"{prefix}tables", seen)
     if len(seen) > _TABLES_LIMIT:
         errors.append(FieldError(f"{prefix}schemas", f"more than {_TABLES_LIMIT} tables", "body"))
-    return errors
+    return errors or _check_as_sql(database, f"{prefix}schemas")
+
+
+def _check_as_sql(database: Database, at: str) -> list[FieldError]:
+    """What the interface allows and the project's database cannot have."""
+    try:
+        parse_schema(msgspec.json.decode(database_value(database)))
+    except DatabaseConfigError as error:
+        return [FieldError(at, str(error.details["reason"]), "body")]
+    return []
 
 
 def _check_tables(schema: Schema, at: str, seen: set[str]) -> Iterator[FieldError]:
@@ -293,9 +308,7 @@ async def set_environment_silently(call: Call[Environment, None]) -> None:
 async def set_database(call: Call[Database, None]) -> Json:
     """Say which tables a project has; those it has and are not named stay."""
     _refuse(check_database(call.body))
-    value = database_value(call.body)
-    parse_schema(msgspec.json.decode(value))
-    return await _put(call, PROJECT_DATABASE, value)
+    return await _put(call, PROJECT_DATABASE, database_value(call.body))
 
 
 async def set_schema(call: Call[Database, None]) -> None:

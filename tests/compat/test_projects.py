@@ -307,6 +307,17 @@ def _column(**constrains: Any) -> list[Any]:
             "schemas[0].tables[0].keys[0].columnNames",
             "missing required field",
         ),
+        (
+            _with(keys=[{"columnNames": ["f_name"], "expr": "lower(f_name)"}]),
+            "schemas",
+            "expressions are not supported",
+        ),
+        (
+            _with(cols=_column(datatype="INT", default="many"), keys=[]),
+            "schemas",
+            "is no default for its datatype",
+        ),
+        (_with(name="sqlite_stat1"), "schemas", "reserved"),
         (_with(cols="f_id"), "schemas[0].tables[0].cols", "expected an array"),
         ({"schemas": [5]}, "schemas[0]", "expected an object"),
         ([], "body", "expected an object"),

@@ -49,6 +49,7 @@ NODE_OPTIONS = {
     "token_lifetime_s": "Seconds a login lasts [default: 3600].",
     "body_limit_bytes": "Largest event [default: 1048576].",
     "upload_limit_bytes": "Largest module [default: 10485760].",
+    "disk_reserve_bytes": "Bytes of the disk that uploads leave free [default: 20971520].",
     "deadline_ms": "Longest run of a handler [default: 5000].",
     "memory_limit_bytes": "Most memory of a handler [default: 67108864].",
     "idle_s": "Seconds after which an idle project's process stops [default: 300].",

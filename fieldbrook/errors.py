@@ -383,6 +383,16 @@ class UploadFileMd5UnmatchedError(NodeError):
     template = "the file's md5 is {actual}, the request says {stated}"
 
 
+class UploadFileDiskLimitError(NodeError):
+    """Storing the file would leave less of the disk free than the settings want."""
+
+    key = "UploadFileDiskLimit"
+    status = 403
+    number = 6
+    msg = "Upload File Disk Limit"
+    template = "file of {size} bytes; {free} are free, of which {reserve} stay so"
+
+
 class UnsupportedFSOperatorError(NodeError):
     """Modules lie in the node's own folder: there is no address elsewhere to fetch one from."""
 

@@ -92,6 +92,9 @@ class Settings(BaseSettings):
     token_lifetime_s: int = Field(3_600, ge=1, le=31_536_000, description="of a login")
     body_limit_bytes: int = Field(_MIB, ge=_KIB, le=16 * _MIB, description="of one event")
     upload_limit_bytes: int = Field(10 * _MIB, ge=_KIB, le=256 * _MIB, description="of a module")
+    disk_reserve_bytes: int = Field(
+        20 * _MIB, ge=0, le=1 << 50, description="of the disk that uploads leave free"
+    )
     api_hosts: str = Field("", description="hosts that applets may call, separated by commas")
     mqtt_device_topics: str = Field(
         "", description="MQTT topic filters that devices may subscribe to, separated by commas"

@@ -195,6 +195,7 @@ class HttpGateway(GatewayActor):
             chains=settings.chains,
             cron_jobs_limit=settings.cron_jobs_limit,
             applet_versions_kept=settings.applet_versions_kept,
+            disk_reserve_bytes=settings.disk_reserve_bytes,
             cron_zone=zone_of(settings.cron_timezone),
         )
 

@@ -72,4 +72,5 @@ class ManagementContext:
     chains: tuple[Chain, ...] = ()
     cron_jobs_limit: int = 100
     applet_versions_kept: int = 10
+    disk_reserve_bytes: int = 0
     cron_zone: tzinfo = UTC

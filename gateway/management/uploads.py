@@ -10,10 +10,12 @@ import hashlib
 import hmac
 import os
 import secrets
+import shutil
 from pathlib import Path
 from typing import Any
 
 from fieldbrook.errors import (
+    UploadFileDiskLimitError,
     UploadFileFailedError,
     UploadFileMd5UnmatchedError,
     UploadFileSizeLimitError,
@@ -38,6 +40,7 @@ def compile_upload(form: Form, stated_md5: str, context: ManagementContext) -> M
     Raises:
         UploadFileSizeLimitError: it is larger than a module may be.
         UploadFileMd5UnmatchedError: it is not the file the client says it sent.
+        UploadFileDiskLimitError: the disk has no room to spare.
         ModuleRefusedError: it is no module, or one that cannot run here.
         UploadFileFailedError: the disk did not take it.
     """
@@ -50,6 +53,7 @@ def compile_upload(form: Form, stated_md5: str, context: ManagementContext) -> M
     upload = context.uploads_dir / f"{secrets.token_hex(16)}.wasm"
     try:
         context.modules_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _require_room(len(content), context)
         _write(upload, content)
         report = compile_in_child(upload, context.modules_dir, context.limits, _COMPILE_LIMIT_S)
     except OSError as error:
@@ -57,6 +61,12 @@ def compile_upload(form: Form, stated_md5: str, context: ManagementContext) -> M
     finally:
         upload.unlink(missing_ok=True)
     return Module(form.filename, report.sha256, report.md5, report.size, list(report.handlers))
+
+
+def _require_room(size: int, context: ManagementContext) -> None:
+    free, reserve = shutil.disk_usage(context.modules_dir).free, context.disk_reserve_bytes
+    if free < size + reserve:
+        raise UploadFileDiskLimitError(size=size, free=free, reserve=reserve)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,6 +120,19 @@ def test_an_event_after_the_answer_meets_the_new_module(node: RunningNode) -> No
         assert node.redeploy(applet_id, counting(key)).status == 200
         assert node.send("next", message(publisher)).status == 201
         assert node.kv("next", applet_id, key) == (1).to_bytes(8, "little")
+
+
+def test_an_upload_leaves_the_disk_its_reserve(tmp_path: Path) -> None:
+    node = RunningNode(tmp_path / "data", "--disk-reserve-bytes", str(1 << 50))
+    try:
+        node.log_in()
+        node.create_project("full")
+        refused = node.upload("full", TALLY)
+        assert (refused.status, refused.json["key"]) == (403, "UploadFileDiskLimit")
+        assert refused.json["code"] == 403_999_006
+        assert not list((node.data / "uploads").iterdir())
+    finally:
+        node.stop()
 
 
 def test_applets_with_the_same_cache_prefix_share_their_pairs(node: RunningNode) -> None:

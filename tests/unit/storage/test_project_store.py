@@ -182,6 +182,8 @@ def test_a_cleared_log_has_no_rows_of_that_instance_written_or_waiting(
     store.overlay[KEY] = b"3"
     store.commit()
     assert texts(store, -1) == ["later"]
+
+
 @pytest.mark.parametrize("kind", ["logs", "metrics", "dead letters"])
 def test_what_is_kept_for_looking_at_leaves_room_for_pairs(tmp_path: Path, kind: str) -> None:
     store = ProjectStore(tmp_path / "p", 8 << 20)

@@ -58,6 +58,9 @@ NODE_OPTIONS = {
     "applet_versions_kept": "Modules of an applet kept to go back to [default: 10].",
     "cron_jobs_limit": "Most cron jobs of one project [default: 100].",
     "cron_timezone": "Time zone of cron expressions [default: UTC].",
+    "wallet_whitelist": "Addresses that may sign in with a wallet, or * [default: none].",
+    "wallet_domains": "Hosts that wallets must sign in for [default: none].",
+    "wallet_nonce_required": "Wallets sign a nonce of this node [default: True].",
     "log_level": "DEBUG, INFO, WARNING, ERROR or CRITICAL [default: INFO].",
     "log_format": "text or json [default: text].",
 }

@@ -339,6 +339,32 @@ class InvalidPasswordError(NodeError):
     msg = "Invalid Password"
 
 
+class InvalidEthLoginSignatureError(NodeError):
+    key = "InvalidEthLoginSignature"
+    status = 401
+    number = 10
+    msg = "Invalid Siwe Signature"
+    template = "{reason}"
+
+
+class InvalidEthLoginMessageError(NodeError):
+    key = "InvalidEthLoginMessage"
+    status = 401
+    number = 11
+    msg = "Invalid Siwe Message"
+    template = "{reason}"
+
+
+class WhiteListForbiddenError(NodeError):
+    """The settings do not let this wallet sign in."""
+
+    key = "WhiteListForbidden"
+    status = 403
+    number = 3
+    msg = "White List Forbidden"
+    template = "address {address}"
+
+
 class DisabledAccountError(NodeError):
     key = "DisabledAccount"
     status = 403

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -124,13 +125,25 @@ class Settings(BaseSettings):
         description="chains that monitors may watch, each a table of id, name and endpoint; "
         "in the variable a JSON list",
     )
+    wallet_whitelist: str = Field(
+        "",
+        description="addresses that may sign in with their wallet, separated by commas, or *; "
+        "empty: those that have an account",
+    )
+    wallet_domains: str = Field(
+        "", description="hosts that wallets may sign in for, separated by commas; empty: all"
+    )
+    wallet_nonce_required: bool = Field(
+        True,
+        description="a wallet signs a nonce of this node; false for clients that make their own",
+    )
     log_level: LogLevel = Field("INFO", description="least important records that are logged")
     log_format: Literal["text", "json"] = Field("text", description="of the node's own log")
 
     @property
     def api_host_list(self) -> tuple[str, ...]:
         """`api_hosts` in lower case."""
-        return tuple(part.strip().lower() for part in self.api_hosts.split(",") if part.strip())
+        return listed(self.api_hosts)
 
     @property
     def http_processes(self) -> int:
@@ -143,6 +156,13 @@ class Settings(BaseSettings):
         else:
             cores = os.cpu_count() or 1
         return max(1, cores // 2)
+
+    @field_validator("wallet_whitelist")
+    @classmethod
+    def _are_addresses(cls, value: str) -> str:
+        if not all(word == "*" or re.fullmatch("0x[0-9a-f]{40}", word) for word in listed(value)):
+            raise ValueError("must be addresses (0x and 40 hexadecimal digits), or *")
+        return value
 
     @field_validator("mqtt_device_topics")
     @classmethod
@@ -235,6 +255,11 @@ def as_environment(settings: Settings) -> dict[str, str]:
     }
 
 
+def listed(text: str) -> tuple[str, ...]:
+    """The words of a list separated by commas, in lower case."""
+    return tuple(part.strip().lower() for part in text.split(",") if part.strip())
+
+
 def split_address(address: str) -> tuple[str, int]:
     """The host and the port of `host:port`; an IPv6 host stands in brackets.
 
@@ -300,6 +325,8 @@ def allowed(name: str, otherwise: str = "") -> str:
         reason = otherwise.removeprefix("Value error, ")
         return f"{reason}; {_CHAINS_FORM}" if reason else ""
     schema = next((s for s in schema.get("anyOf", ()) if s.get("type") == "integer"), schema)
+    if schema.get("type") == "boolean":
+        return "must be true or false"
     if schema.get("type") == "integer":
         return f"must be a whole number from {schema['minimum']} to {schema['maximum']}"
     return otherwise.removeprefix("Value error, ")

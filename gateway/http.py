@@ -27,6 +27,8 @@ from fieldbrook.gateway.management.application import (
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.replies import EventReply
 from fieldbrook.gateway.request import read_meta
+from fieldbrook.gateway.wallet import WalletPolicy
+from fieldbrook.settings import Settings, listed
 from fieldbrook.storage.project_store import ProjectStoreReader, store_path
 from fieldbrook.storage.registry import RegistryReader
 from fieldbrook.wasm.limits import Limits
@@ -193,6 +195,7 @@ class HttpGateway(GatewayActor):
             ),
             command=self._command,
             chains=settings.chains,
+            wallets=wallet_policy(settings),
             cron_jobs_limit=settings.cron_jobs_limit,
             applet_versions_kept=settings.applet_versions_kept,
             disk_reserve_bytes=settings.disk_reserve_bytes,
@@ -267,6 +270,15 @@ def _hand_over(
     stream._read_buffer += read
     stream._read_buffer_size += len(read)
     server.handle_stream(stream, address)
+
+
+def wallet_policy(settings: Settings) -> WalletPolicy:
+    """Who may sign in with a wallet, as the settings say."""
+    return WalletPolicy(
+        domains=frozenset(listed(settings.wallet_domains)),
+        whitelist=frozenset(listed(settings.wallet_whitelist)),
+        nonce_required=settings.wallet_nonce_required,
+    )
 
 
 def bind(address: str, port: int, *, shared: bool) -> socket.socket:

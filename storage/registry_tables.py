@@ -28,7 +28,7 @@ from fieldbrook.model import (
 )
 from fieldbrook.storage.environment import store_errors
 from fieldbrook.storage.ids import from_key, to_key
-from fieldbrook.storage.table import OpenTable, Table, text_key
+from fieldbrook.storage.table import OpenTable, Table, open_database, text_key
 
 SCHEMA = 1
 META = b"meta"
@@ -180,6 +180,8 @@ class RegistryTables:
             self.monitors = OpenTable(environment, MONITORS, create=create)
             self.traffic_limits = OpenTable(environment, TRAFFIC_LIMITS, create=create)
             self.access_keys = OpenTable(environment, ACCESS_KEYS, create=create)
+            # Time it is remembered to, digest -> nothing: no records, only keys.
+            self.wallet_nonces = open_database(environment, "wallet_nonces", create)
             if create:
                 _fill_new_indexes(environment, [*vars(self).values()])
 

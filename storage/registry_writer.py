@@ -14,6 +14,7 @@ from fieldbrook.storage.commands.projects import ProjectCommands
 from fieldbrook.storage.commands.publishers import PublisherCommands
 from fieldbrook.storage.commands.resources import ResourceCommands
 from fieldbrook.storage.commands.traffic import TrafficCommands
+from fieldbrook.storage.commands.wallets import WalletCommands
 from fieldbrook.storage.environment import open_environment
 from fieldbrook.storage.registry_reader import RegistryReader
 from fieldbrook.storage.registry_tables import RegistryTables
@@ -24,6 +25,7 @@ __all__ = ["Deployed", "IssuedKey", "Module", "RegistryWriter"]
 class RegistryWriter(
     AccountCommands,
     AccessKeyCommands,
+    WalletCommands,
     ProjectCommands,
     AppletCommands,
     PublisherCommands,

@@ -52,8 +52,8 @@ class OpenTable(Generic[R]):
 
     def __init__(self, environment: lmdb.Environment, table: Table[R], *, create: bool) -> None:
         self.table = table
-        self._rows = _open(environment, table.name, create)
-        self._indexes = {name: _open(environment, name, create) for name in table.indexes}
+        self._rows = open_database(environment, table.name, create)
+        self._indexes = {name: open_database(environment, name, create) for name in table.indexes}
 
     def get(self, txn: Transaction, identifier: int) -> R | None:
         """The record with this id."""
@@ -123,7 +123,8 @@ class OpenTable(Generic[R]):
         return decode_record(data, self.table.kind)
 
 
-def _open(environment: lmdb.Environment, name: str, create: bool) -> Database:
+def open_database(environment: lmdb.Environment, name: str, create: bool) -> Database:
+    """A named database; one that is missing is made, or with `create` False is an error."""
     try:
         return environment.open_db(name.encode(), create=create)
     except lmdb.NotFoundError:

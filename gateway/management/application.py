@@ -58,6 +58,7 @@ from fieldbrook.gateway.management import (
     resources,
     strategies,
     traffic,
+    wallets,
 )
 from fieldbrook.gateway.management.binding import MISSING, bind_body, bind_query
 from fieldbrook.gateway.management.context import ManagementContext
@@ -86,6 +87,7 @@ _DRAIN_FACTOR = 4  # a refused body up to this many limits is read, so the refus
 
 ROUTES: tuple[Route[Any, Any], ...] = (
     *accounts.ROUTES,
+    *wallets.ROUTES,
     *access_keys.ROUTES,
     *projects.ROUTES,
     *configs.ROUTES,

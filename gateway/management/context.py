@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Protocol
 
+from fieldbrook.clock import Clock, now_ms
 from fieldbrook.gateway.link import Outcome
+from fieldbrook.gateway.wallet import WalletPolicy
 from fieldbrook.settings import Chain
 from fieldbrook.storage.dead_letters import DeadLetter, NumberedLetter
 from fieldbrook.storage.history import EventRecord
@@ -53,7 +55,8 @@ class ManagementContext:
     `setup_code` reads the one-time code; `health` maps a component to "ok" or its error;
     `store_reader` gives a project's store by project id, None while it has none. `chains`
     are those monitors may watch. `command` has a project obey (`frames.REPLAY`,
-    `frames.DISCARD`, `frames.CLEAR_LOG`) and gives its outcome.
+    `frames.DISCARD`, `frames.CLEAR_LOG`) and gives its outcome. `clock`
+    gives Unix milliseconds.
     """
 
     reader: RegistryReader
@@ -74,3 +77,5 @@ class ManagementContext:
     applet_versions_kept: int = 10
     disk_reserve_bytes: int = 0
     cron_zone: tzinfo = UTC
+    wallets: WalletPolicy = field(default_factory=WalletPolicy)
+    clock: Clock = now_ms

@@ -85,6 +85,10 @@ class Workers:
         self.followers = Seats("followers of logs", FOLLOWERS_LIMIT)
         self.uploads = BoundedPool("uploads", _UPLOADS_WAITING_LIMIT)
 
+    async def run(self, work: Callable[[], _T]) -> _T:
+        """The result of `work`, some computing that is about as long as a password's."""
+        return await self._passwords.run(work)
+
     async def hash_password(self, password: str) -> str:
         """argon2id's encoded form of a password."""
         return await self._passwords.run(lambda: _hasher.hash(password))

@@ -20,7 +20,7 @@ import wasmtime
 from tornado import httpserver, netutil, web
 
 from fieldbrook import tokens
-from fieldbrook.clock import now_ms
+from fieldbrook.clock import Clock, now_ms
 from fieldbrook.errors import NodeError, UnavailableError, from_wire, to_wire
 from fieldbrook.gateway.link import Outcome
 from fieldbrook.gateway.management.application import (
@@ -240,9 +240,9 @@ class User:
         return created
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    writer = RegistryWriter(tmp_path / "registry", 16 << 20, now_ms, KEY)
+def started(tmp_path: Path, clock: Clock = now_ms) -> tuple[Node, ManagementContext]:
+    """A node whose registry is open, and what a server needs to serve it."""
+    writer = RegistryWriter(tmp_path / "registry", 16 << 20, clock, KEY)
     node = Node(tmp_path, writer)
     context = ManagementContext(
         reader=writer.reader(),
@@ -261,11 +261,18 @@ def node(tmp_path: Path) -> Iterator[Node]:
         chains=(Chain(id=4690, name="iotex-testnet", endpoint="https://babel.example"),),
         cron_jobs_limit=3,
         applet_versions_kept=3,
+        clock=clock,
     )
+    return node, context
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    node, context = started(tmp_path)
     with serving(context) as port:
         node.port = port
         yield node
-    writer.close()
+    node.writer.close()
 
 
 async def obeys_nothing(_project_id: int, _name: str, _numbers: list[int]) -> Outcome:
@@ -566,7 +573,7 @@ def test_a_token_that_is_not_an_accounts_is_refused(node: Node, name: str) -> No
     assert not token or token not in reply.body.decode()
 
 
-def test_every_route_but_two_refuses_a_call_without_a_token_before_anything_else(
+def test_every_route_but_logins_refuses_a_call_without_a_token_before_anything_else(
     node: Node,
 ) -> None:
     open_routes = []
@@ -577,7 +584,8 @@ def test_every_route_but_two_refuses_a_call_without_a_token_before_anything_else
             assert (reply.status, reply.key) == (401, "InvalidToken"), route
         else:
             open_routes.append(route.pattern)
-    assert open_routes == ["/register/admin", "/login"]
+    wallet = ["/login/wallet/nonce", "/login/wallet", "/login/eth"]
+    assert open_routes == ["/register/admin", "/login", *wallet]
 
 
 def test_the_token_of_an_account_that_is_gone_is_refused(node: Node) -> None:

@@ -1,0 +1,63 @@
+"""Signing in with a wallet."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from fieldbrook.clock import rfc3339
+from fieldbrook.gateway import wallet
+from fieldbrook.gateway.management.accounts import login_json
+from fieldbrook.gateway.management.route import Auth, Call, Route
+from fieldbrook.gateway.management.views import Json
+
+Message = Annotated[str, msgspec.Meta(max_length=8_192)]
+Signature = Annotated[str, msgspec.Meta(max_length=256)]
+
+
+class WalletLogin(msgspec.Struct, frozen=True, kw_only=True):
+    """An EIP-4361 message and the wallet's signature of it."""
+
+    message: Message
+    signature: Signature
+
+
+async def give_nonce(call: Call[None, None]) -> Json:
+    """A nonce to put into the message that a wallet signs; good for one login in 5 minutes."""
+    now_ms = call.context.clock()
+    return {
+        "nonce": wallet.issue_nonce(call.context.token_key, now_ms),
+        "expireAt": rfc3339(now_ms + wallet.NONCE_LIFETIME_MS),
+    }
+
+
+async def login_by_wallet(call: Call[WalletLogin, None]) -> Json:
+    """A token for the account of a wallet; the account is made where the settings allow it."""
+    context, policy = call.context, call.context.wallets
+    message = wallet.parse_message(call.body.message)
+    stated = message.address.lower()
+    call.throttle.attempt(stated, call.peer)
+    now_ms = context.clock()
+    wallet.require_timely(message, now_ms)
+    wallet.require_domain(message, policy)
+    once = wallet.once_of(message, policy, context.token_key, now_ms)
+    address = await call.workers.run(lambda: wallet.require_signature(message, call.body.signature))
+    account = await context.registry.call(
+        "sign_in_wallet",
+        address=address,
+        digest=once.digest,
+        valid_until=once.valid_until,
+        may_create=policy.may_create(address),
+    )
+    call.throttle.succeeded(stated, call.peer)
+    return login_json(call, account)
+
+
+ROUTES: tuple[Route[Any, Any], ...] = (
+    Route("GET", "/login/wallet/nonce", "GetWalletNonce", Auth.ANYBODY, give_nonce),
+    *(
+        Route("PUT", path, "LoginByEthAddress", Auth.ANYBODY, login_by_wallet, body=WalletLogin)
+        for path in ("/login/wallet", "/login/eth")
+    ),
+)

@@ -1,0 +1,218 @@
+"""Signing in with a wallet: EIP-4361 messages, EIP-191 signatures, and nonces used once.
+
+A nonce needs no memory: it carries its time and is signed by the node, and the registry
+remembers those that were used until they are too old to be used again. Where clients may
+bring nonces of their own, the whole message counts as one.
+
+The libraries of elliptic curves take 0.15 s and 25 MB, so they are imported by the first
+call that needs them.
+
+Source: EIP-4361, EIP-191, EIP-55; interface document, 4.5.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+
+from fieldbrook.errors import (
+    InvalidEthLoginMessageError,
+    InvalidEthLoginSignatureError,
+    WhiteListForbiddenError,
+)
+
+NONCE_LIFETIME_MS = 300_000
+ANYBODY = "*"
+_SKEW_MS = 60_000  # a wallet's clock may be ahead of ours by this much
+
+_DATE = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)"
+_MESSAGE = re.compile(
+    rf"(?:[a-z][a-z0-9+.-]*://)?(?P<domain>[^\s/?#]{{1,255}})"
+    rf" wants you to sign in with your Ethereum account:\n"
+    rf"(?P<address>0x[0-9A-Fa-f]{{40}})\n\n(?:(?P<statement>[^\n]+)\n\n|\n|)"
+    rf"URI: (?P<uri>[^\s]{{1,1024}})\nVersion: (?P<version>\d+)\n"
+    rf"Chain ID: (?P<chain_id>\d{{1,20}})\n"
+    rf"Nonce: (?P<nonce>[A-Za-z0-9]{{8,128}})\nIssued At: (?P<issued_at>{_DATE})"
+    rf"(?:\nExpiration Time: (?P<expires_at>{_DATE}))?(?:\nNot Before: (?P<not_before>{_DATE}))?"
+    rf"(?:\nRequest ID: (?P<request_id>[^\n]*))?(?:\nResources:(?P<resources>(?:\n- [^\n]+)*))?\n?",
+    re.ASCII,
+)
+_SIGNATURE = re.compile(r"(?:0x)?([0-9A-Fa-f]{130})", re.ASCII)
+_NONCE = re.compile(r"([0-9a-f]{12})([0-9a-f]{16})([0-9a-f]{32})", re.ASCII)
+
+
+@dataclass(frozen=True)
+class WalletPolicy:
+    """Who may sign in with a wallet.
+
+    Args:
+        domains: hosts whose messages are taken; none for all.
+        whitelist: addresses in lower case that may sign in, or `*` for anybody. When it is
+            empty, accounts that exist may, and no new one is made.
+        nonce_required: the nonce must be one this node gave.
+    """
+
+    domains: frozenset[str] = frozenset()
+    whitelist: frozenset[str] = frozenset()
+    nonce_required: bool = True
+
+    def may_create(self, address: str) -> bool:
+        """Whether an account is made for an address that has none.
+
+        Raises:
+            WhiteListForbiddenError: there is a white list, and the address is not on it.
+        """
+        listed = address in self.whitelist or ANYBODY in self.whitelist
+        if self.whitelist and not listed:
+            raise WhiteListForbiddenError(address=address)
+        return listed
+
+
+@dataclass(frozen=True)
+class SignInMessage:
+    """What a message says; times are Unix milliseconds. `address` is as it was written."""
+
+    text: str
+    domain: str
+    address: str
+    nonce: str
+    issued_at: int
+    expires_at: int | None
+    not_before: int | None
+
+
+@dataclass(frozen=True)
+class Once:
+    """What makes a sign-in one that cannot be repeated: remembered until `valid_until`."""
+
+    digest: bytes
+    valid_until: int
+
+
+def parse_message(text: str) -> SignInMessage:
+    """What an EIP-4361 message says.
+
+    Raises:
+        InvalidEthLoginMessageError: it is none, of another version, or a time is none.
+    """
+    found = _MESSAGE.fullmatch(text)
+    if found is None:
+        raise InvalidEthLoginMessageError(reason="it is not of the form of EIP-4361")
+    if found["version"] != "1":
+        raise InvalidEthLoginMessageError(reason=f"version {found['version'][:20]} is not known")
+    issued_at = _ms(found["issued_at"])
+    assert issued_at is not None
+    return SignInMessage(
+        text=text,
+        domain=found["domain"].lower(),
+        address=found["address"],
+        nonce=found["nonce"],
+        issued_at=issued_at,
+        expires_at=_ms(found["expires_at"]),
+        not_before=_ms(found["not_before"]),
+    )
+
+
+def require_timely(message: SignInMessage, now_ms: int) -> None:
+    """Refuse a message whose time is over or has not come.
+
+    Raises:
+        InvalidEthLoginMessageError: it is so.
+    """
+    if message.expires_at is not None and message.expires_at <= now_ms:
+        raise InvalidEthLoginMessageError(reason="it has expired")
+    if message.not_before is not None and message.not_before > now_ms:
+        raise InvalidEthLoginMessageError(reason="it is not valid yet")
+
+
+def require_domain(message: SignInMessage, policy: WalletPolicy) -> None:
+    """Refuse a message that was signed for somebody else's page.
+
+    Raises:
+        InvalidEthLoginMessageError: its domain is none of ours.
+    """
+    if policy.domains and message.domain not in policy.domains:
+        raise InvalidEthLoginMessageError(reason="its domain is none of wallet_domains")
+
+
+def once_of(message: SignInMessage, policy: WalletPolicy, key: bytes, now_ms: int) -> Once:
+    """What must not have been used before for this message to sign in.
+
+    Raises:
+        InvalidEthLoginMessageError: the nonce is not one of ours, or too old; or, where
+            clients bring their own, the message was not issued just now.
+    """
+    if policy.nonce_required:
+        valid_until = _nonce_valid_until(key, message.nonce)
+        digest = hashlib.sha256(message.nonce.encode()).digest()
+        expected = "its nonce is none that GET /login/wallet/nonce gave, or has expired"
+    else:
+        valid_until = message.issued_at + NONCE_LIFETIME_MS
+        digest = hashlib.sha256(message.text.encode()).digest()
+        expected = "it was not issued within the last 5 minutes"
+    if not now_ms < valid_until <= now_ms + NONCE_LIFETIME_MS + _SKEW_MS:
+        raise InvalidEthLoginMessageError(reason=expected)
+    return Once(digest, valid_until)
+
+
+def issue_nonce(key: bytes, now_ms: int) -> str:
+    """A nonce for one sign-in within `NONCE_LIFETIME_MS`; letters and digits only."""
+    body = f"{now_ms:012x}{secrets.token_hex(8)}"
+    return body + _nonce_mac(key, body)
+
+
+def require_signature(message: SignInMessage, signature: str) -> str:
+    """The address that signed, in lower case. Takes some 20 ms, so call it in a thread.
+
+    Raises:
+        InvalidEthLoginMessageError: the stated address has not the capitals of EIP-55.
+        InvalidEthLoginSignatureError: not a signature, or not the stated address's.
+    """
+    from eth_keys.datatypes import Signature
+    from eth_keys.exceptions import BadSignature
+    from eth_utils.address import to_checksum_address
+    from eth_utils.crypto import keccak
+    from eth_utils.exceptions import ValidationError
+
+    if to_checksum_address(message.address) != message.address:
+        raise InvalidEthLoginMessageError(reason="its address has not the capitals of EIP-55")
+    found = _SIGNATURE.fullmatch(signature)
+    if found is None:
+        raise InvalidEthLoginSignatureError(reason="it is not 65 bytes in hexadecimal")
+    raw = bytes.fromhex(found[1])
+    if raw[64] not in (27, 28):
+        raise InvalidEthLoginSignatureError(reason="its last byte is neither 27 nor 28")
+    data = message.text.encode()
+    digest = keccak(b"\x19Ethereum Signed Message:\n" + str(len(data)).encode() + data)
+    try:
+        signed = Signature(raw[:64] + bytes([raw[64] - 27]))
+        signer = signed.recover_public_key_from_msg_hash(digest).to_checksum_address()
+    except (BadSignature, ValidationError, ValueError):
+        raise InvalidEthLoginSignatureError(reason="nobody can have made it") from None
+    if signer != message.address:
+        raise InvalidEthLoginSignatureError(reason="it is not by the stated address")
+    return signer.lower()
+
+
+def _nonce_valid_until(key: bytes, nonce: str) -> int:
+    found = _NONCE.fullmatch(nonce)
+    if found is None or not hmac.compare_digest(_nonce_mac(key, found[1] + found[2]), found[3]):
+        return 0
+    return int(found[1], 16) + NONCE_LIFETIME_MS
+
+
+def _nonce_mac(key: bytes, body: str) -> str:
+    return hmac.new(key, f"wallet nonce {body}".encode(), hashlib.sha256).hexdigest()[:32]
+
+
+def _ms(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise InvalidEthLoginMessageError(reason="a time in it is none") from None

@@ -1,0 +1,143 @@
+"""Signing in with a wallet over real HTTP."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fieldbrook.gateway.throttle import PER_NAME
+from fieldbrook.gateway.wallet import WalletPolicy
+from fieldbrook.model import DEVELOPER, ENABLED
+from tests.integration.test_management import V0, Node, Reply, serving, started
+from tests.unit.gateway.test_wallet import ADDRESS, ISSUED_MS, SAMPLE, SIGNATURE, signed
+
+NOW_MS = ISSUED_MS + 1_000
+
+
+@pytest.fixture
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
+    policy = getattr(request, "param", WalletPolicy(whitelist=frozenset({"*"})))
+    node, context = started(tmp_path, lambda: NOW_MS)
+    context = dataclasses.replace(context, wallets=policy)
+    with serving(context) as port:
+        node.port = port
+        yield node
+    node.writer.close()
+
+
+def policy(**fields: Any) -> pytest.MarkDecorator:
+    """Runs a test with this policy."""
+    return pytest.mark.parametrize("node", [WalletPolicy(**fields)], indirect=True)
+
+
+def login(node: Node, message: str, signature: str, path: str = "/login/wallet") -> Reply:
+    body = json.dumps({"message": message, "signature": signature})
+    return node.send("PUT", V0 + path, body, {"Content-Type": "text/plain"})
+
+
+def with_nonce(node: Node) -> str:
+    given = node.send("GET", f"{V0}/login/wallet/nonce")
+    assert given.status == 200
+    assert given.json["expireAt"] == "2023-11-14T22:18:21.000Z"
+    return SAMPLE.replace("abcdEFGH1234", given.json["nonce"])
+
+
+@pytest.mark.parametrize("path", ["/login/wallet", "/login/eth"])
+def test_a_wallet_signs_in_once_with_a_nonce(node: Node, path: str) -> None:
+    message = with_nonce(node)
+    reply = login(node, message, signed(message), path)
+    assert reply.status == 200, reply.body
+    assert set(reply.json) == {"accountID", "accountRole", "token", "expireAt", "issuer"}
+    assert reply.json["accountRole"] == "DEVELOPER"
+    again = login(node, message, signed(message))
+    assert (again.status, again.key) == (401, "InvalidEthLoginMessage")
+    assert "used before" in again.json["desc"]
+    account = node.writer.reader().account_named(ADDRESS.lower())
+    assert account is not None
+    assert str(account.account_id) == reply.json["accountID"]
+    assert (account.role, account.state) == (DEVELOPER, ENABLED)
+    second = with_nonce(node)
+    assert login(node, second, signed(second)).json["accountID"] == reply.json["accountID"]
+
+
+@policy(nonce_required=False, whitelist=frozenset({ADDRESS.lower()}))
+def test_the_sample_of_other_libraries_signs_in_once_where_nonces_are_the_clients(
+    node: Node,
+) -> None:
+    assert login(node, SAMPLE, SIGNATURE).status == 200
+    assert login(node, SAMPLE, SIGNATURE).key == "InvalidEthLoginMessage"
+
+
+def test_a_nonce_of_the_clients_own_is_refused_by_default(node: Node) -> None:
+    refused = login(node, SAMPLE, SIGNATURE)
+    assert (refused.status, refused.key) == (401, "InvalidEthLoginMessage")
+    assert "nonce" in refused.json["desc"]
+
+
+def test_another_signature_is_refused_and_the_nonce_stays_good(node: Node) -> None:
+    message = with_nonce(node)
+    refused = login(node, message, SIGNATURE)
+    assert (refused.status, refused.key) == (401, "InvalidEthLoginSignature")
+    stranger = login(node, message, signed(message, b"\x22" * 32))
+    assert stranger.key == "InvalidEthLoginSignature"
+    assert login(node, message, signed(message)).status == 200
+
+
+@policy()
+def test_without_a_white_list_only_wallets_that_have_an_account_sign_in(node: Node) -> None:
+    message = with_nonce(node)
+    refused = login(node, message, signed(message))
+    assert (refused.status, refused.key) == (403, "WhiteListForbidden")
+    node.writer.create_account(ADDRESS.lower(), "", DEVELOPER)
+    assert login(node, message, signed(message)).status == 200
+
+
+@policy(whitelist=frozenset({"0x" + "0" * 40}))
+def test_a_wallet_that_is_not_on_the_white_list_is_refused(node: Node) -> None:
+    node.writer.create_account(ADDRESS.lower(), "", DEVELOPER)
+    message = with_nonce(node)
+    assert login(node, message, signed(message)).key == "WhiteListForbidden"
+
+
+@policy(whitelist=frozenset({"*"}), domains=frozenset({"studio.example"}))
+def test_a_message_for_another_page_is_refused(node: Node) -> None:
+    message = with_nonce(node)
+    assert login(node, message, signed(message)).key == "InvalidEthLoginMessage"
+    ours = message.replace("localhost:3000 wants", "studio.example wants")
+    assert login(node, ours, signed(ours)).status == 200
+
+
+def test_a_wallets_account_has_no_password(node: Node) -> None:
+    message = with_nonce(node)
+    login(node, message, signed(message))
+    for password in ("", "x"):
+        body = json.dumps({"username": ADDRESS.lower(), "password": password})
+        assert node.send("PUT", f"{V0}/login", body).status in (400, 401)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"signature": "x"}, "message"),
+        ({"message": "x"}, "signature"),
+        ({"message": "", "signature": "x"}, "message"),
+        ({"message": 1, "signature": "x"}, "message"),
+        ({"message": "x" * 8_193, "signature": "x"}, "message"),
+        ({"message": "x", "signature": "x" * 257}, "signature"),
+    ],
+)
+def test_a_login_that_does_not_fit_is_refused(node: Node, body: Any, field: str) -> None:
+    assert list(node.send("PUT", f"{V0}/login/wallet", json.dumps(body)).fields) == [field]
+
+
+def test_failed_signatures_are_slowed_down(node: Node) -> None:
+    keys = []
+    for _ in range(PER_NAME.burst + 1):
+        message = with_nonce(node)
+        keys.append(login(node, message, SIGNATURE).key)
+    assert keys == ["InvalidEthLoginSignature"] * PER_NAME.burst + ["TooManyAttempts"]

@@ -1,0 +1,181 @@
+"""Messages, signatures and nonces of wallets."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from eth_keys.datatypes import PrivateKey
+from eth_utils.crypto import keccak
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fieldbrook.errors import (
+    InvalidEthLoginMessageError,
+    InvalidEthLoginSignatureError,
+    WhiteListForbiddenError,
+)
+from fieldbrook.gateway import wallet
+from fieldbrook.gateway.wallet import WalletPolicy
+
+KEY = b"k" * 32
+ADDRESS = "0x19E7E376E7C213B7E7e7e46cc70A5dD086DAff2A"
+SAMPLE = (
+    "localhost:3000 wants you to sign in with your Ethereum account:\n"
+    f"{ADDRESS}\n\n\nURI: http://localhost:3000\nVersion: 1\nChain ID: 4690\n"
+    "Nonce: abcdEFGH1234\nIssued At: 2023-11-14T22:13:20.000Z\n"
+    "Expiration Time: 2023-11-14T22:16:20.000Z"
+)
+SIGNATURE = (
+    "0x779698d3a71122c060ec494d16d3f3845d3da2b9fd2d0ec543e2a7f8909b1299"
+    "4cacb8c78a9226ac8b1e1ca29cea372e827a76028060466500d070d08e6500b71c"
+)
+ISSUED_MS = 1_700_000_000_000
+
+
+def signed(text: str, key: bytes = b"\x11" * 32) -> str:
+    """What a wallet would sign `text` with."""
+    data = text.encode()
+    digest = keccak(b"\x19Ethereum Signed Message:\n" + str(len(data)).encode() + data)
+    raw = PrivateKey(key).sign_msg_hash(digest).to_bytes()
+    return "0x" + raw[:64].hex() + f"{raw[64] + 27:02x}"
+
+
+def test_the_sample_that_was_made_with_other_libraries_is_genuine() -> None:
+    message = wallet.parse_message(SAMPLE)
+    assert (message.domain, message.nonce) == ("localhost:3000", "abcdEFGH1234")
+    assert (message.issued_at, message.expires_at) == (ISSUED_MS, ISSUED_MS + 180_000)
+    wallet.require_timely(message, ISSUED_MS + 179_999)
+    assert wallet.require_signature(message, SIGNATURE) == ADDRESS.lower()
+    assert wallet.require_signature(message, SIGNATURE[2:]) == ADDRESS.lower()
+    assert signed(SAMPLE) == SIGNATURE
+
+
+def test_optional_lines_are_read() -> None:
+    text = SAMPLE.replace("\n\n\nURI", "\n\nI accept: all terms\n\nURI") + (
+        "\nNot Before: 2023-11-14T22:13:21+00:00\nRequest ID: a/b\nResources:\n- ipfs://x\n- y:z"
+    )
+    message = wallet.parse_message("https://" + text)
+    assert message.not_before == ISSUED_MS + 1_000
+    assert wallet.parse_message(SAMPLE.replace("\n\n\nURI", "\n\nURI")).address == ADDRESS
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement"),
+    [
+        (r"^.*wants", "wants"),
+        ("wants you", "wants  you"),
+        (ADDRESS, ADDRESS[:-1]),
+        (ADDRESS, "0x" + "g" * 40),
+        ("Version: 1", "Version: 2"),
+        ("Version: 1\n", ""),
+        ("Chain ID: 4690", "Chain ID: x"),
+        ("abcdEFGH1234", "abcdEFG"),
+        ("abcdEFGH1234", "abcd-EFGH"),
+        ("2023-11-14T22:13:20.000Z", "2023-11-14"),
+        ("2023-11-14T22:13:20.000Z", "2023-13-14T22:13:20Z"),
+        ("2023-11-14T22:13:20.000Z", "2023-11-14T22:13:20"),
+        ("$", "\nExpiration Time: 2023-11-14T22:16:20Z"),
+        ("$", "\nsomething else"),
+        ("localhost:3000 wants", "local host wants"),
+        ("4690", "4690\r"),
+        ("4690", "٤٦٩٠"),
+    ],
+)
+def test_what_is_not_of_the_form_is_refused(pattern: str, replacement: str) -> None:
+    text = re.sub(pattern, replacement, SAMPLE, count=1)
+    assert text != SAMPLE
+    with pytest.raises(InvalidEthLoginMessageError):
+        wallet.parse_message(text)
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_message_or_refused(text: str) -> None:
+    with pytest.raises(InvalidEthLoginMessageError):
+        wallet.parse_message(text)
+
+
+def test_a_message_holds_in_its_time_only() -> None:
+    message = wallet.parse_message(SAMPLE + "\nNot Before: 2023-11-14T22:14:20Z")
+    for now_ms, reason in ((ISSUED_MS, "not valid yet"), (ISSUED_MS + 180_000, "expired")):
+        with pytest.raises(InvalidEthLoginMessageError, match=reason):
+            wallet.require_timely(message, now_ms)
+    wallet.require_timely(message, ISSUED_MS + 60_000)
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        "",
+        "0x",
+        SIGNATURE[:-2],
+        SIGNATURE + "00",
+        SIGNATURE[:-2] + "00",
+        SIGNATURE[:-2] + "01",
+        SIGNATURE[:-2] + "1b",
+        SIGNATURE[:-2] + "1d",
+        "0x" + "00" * 64 + "1b",
+        "0x" + "ff" * 64 + "1b",
+        SIGNATURE.replace("77", "78", 1),
+        "zz" * 65,
+    ],
+)
+def test_another_signature_is_refused(signature: str) -> None:
+    with pytest.raises(InvalidEthLoginSignatureError):
+        wallet.require_signature(wallet.parse_message(SAMPLE), signature)
+
+
+def test_a_changed_message_is_not_the_signed_one() -> None:
+    changed = wallet.parse_message(SAMPLE.replace("4690", "4689"))
+    with pytest.raises(InvalidEthLoginSignatureError):
+        wallet.require_signature(changed, SIGNATURE)
+
+
+def test_an_address_needs_its_capitals() -> None:
+    text = SAMPLE.replace(ADDRESS, ADDRESS.lower())
+    with pytest.raises(InvalidEthLoginMessageError):
+        wallet.require_signature(wallet.parse_message(text), signed(text))
+
+
+def test_a_message_for_another_page_is_refused_where_domains_are_named() -> None:
+    message = wallet.parse_message(SAMPLE)
+    wallet.require_domain(message, WalletPolicy())
+    wallet.require_domain(message, WalletPolicy(domains=frozenset({"localhost:3000"})))
+    with pytest.raises(InvalidEthLoginMessageError):
+        wallet.require_domain(message, WalletPolicy(domains=frozenset({"example.org"})))
+
+
+def test_a_nonce_of_ours_holds_for_five_minutes() -> None:
+    nonce = wallet.issue_nonce(KEY, ISSUED_MS)
+    message = wallet.parse_message(SAMPLE.replace("abcdEFGH1234", nonce))
+    policy = WalletPolicy()
+    once = wallet.once_of(message, policy, KEY, ISSUED_MS + 299_999)
+    assert once.valid_until == ISSUED_MS + 300_000
+    with pytest.raises(InvalidEthLoginMessageError):
+        wallet.once_of(message, policy, KEY, ISSUED_MS + 300_000)
+    with pytest.raises(InvalidEthLoginMessageError):
+        wallet.once_of(message, policy, b"x" * 32, ISSUED_MS)
+    later = f"{ISSUED_MS + 60_000:012x}" + nonce[12:]
+    forged = wallet.parse_message(SAMPLE.replace("abcdEFGH1234", later))
+    for wrong in (forged, wallet.parse_message(SAMPLE)):
+        with pytest.raises(InvalidEthLoginMessageError):
+            wallet.once_of(wrong, policy, KEY, ISSUED_MS)
+    assert wallet.issue_nonce(KEY, ISSUED_MS) != nonce
+
+
+def test_a_nonce_of_the_clients_own_needs_a_message_of_just_now() -> None:
+    policy = WalletPolicy(nonce_required=False)
+    message = wallet.parse_message(SAMPLE)
+    assert wallet.once_of(message, policy, KEY, ISSUED_MS + 299_999).digest
+    for now_ms in (ISSUED_MS + 300_000, ISSUED_MS - 60_001):
+        with pytest.raises(InvalidEthLoginMessageError):
+            wallet.once_of(message, policy, KEY, now_ms)
+
+
+def test_the_white_list_decides_who_gets_an_account() -> None:
+    address = ADDRESS.lower()
+    assert not WalletPolicy().may_create(address)
+    assert WalletPolicy(whitelist=frozenset({"*"})).may_create(address)
+    assert WalletPolicy(whitelist=frozenset({address})).may_create(address)
+    with pytest.raises(WhiteListForbiddenError):
+        WalletPolicy(whitelist=frozenset({"0x" + "0" * 40})).may_create(address)

@@ -194,6 +194,16 @@ class InvalidChainHeightIDsError(InvalidMonitorIDsError):
     msg = "Invalid Chain Height IDs"
 
 
+class InvalidPrivateKeyError(NodeError):
+    """A private key that is none. Never carries the key."""
+
+    key = "InvalidPrivateKey"
+    status = 400
+    number = 6
+    msg = "Invalid Private Key"
+    template = "{reason}"
+
+
 class UnknownDeployCommandError(NodeError):
     key = "UnknownDeployCommand"
     status = 400
@@ -249,6 +259,16 @@ class InvalidAccessKeyError(AuthorizationError):
     can_be_talk = True
 
 
+class OccupiedOperatorError(NodeError):
+    """An operator in use is not removed."""
+
+    key = "OccupiedOperator"
+    status = 403
+    number = 8
+    msg = "Occupied Operator"
+    template = "operator {operator}: {reason}"
+
+
 class AccessKeyExpiredError(NodeError):
     key = "AccessKeyExpired"
     status = 403
@@ -302,6 +322,16 @@ class NoProjectPermissionError(NodeError):
     number = 4
     msg = "No Project Permission"
     template = "{name}"
+
+
+class NoOperatorPermissionError(NodeError):
+    """An operator serves the projects of its own account only."""
+
+    key = "NoOperatorPermission"
+    status = 401
+    number = 5
+    msg = "No Operator Permission"
+    template = "operator {operator} is not of the project's account"
 
 
 class NoAdminPermissionError(NodeError):
@@ -574,6 +604,18 @@ class TrafficLimitNotFoundError(NotFoundError):
     template = "traffic limit {traffic_limit}"
 
 
+class OperatorNotFoundError(NotFoundError):
+    key = "OperatorNotFound"
+    number = 19
+    msg = "Operator Not Found"
+
+
+class ProjectOperatorNotFoundError(NotFoundError):
+    key = "ProjectOperatorNotFound"
+    number = 21
+    msg = "Project Operator relationship Not Found"
+
+
 class AccessKeyNotFoundError(NotFoundError):
     key = "AccessKeyNotFound"
     number = 22
@@ -620,6 +662,18 @@ class AccountIdentityConflictError(ConflictError):
     key = "AccountIdentityConflict"
     number = 14
     msg = "Account Identity Conflict"
+
+
+class OperatorConflictError(ConflictError):
+    key = "OperatorConflict"
+    number = 17
+    msg = "Operator Conflict"
+
+
+class ProjectOperatorConflictError(ConflictError):
+    key = "ProjectOperatorConflict"
+    number = 19
+    msg = "Project Operator relationship Conflict"
 
 
 class AccessKeyNameConflictError(ConflictError):

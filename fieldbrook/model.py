@@ -219,6 +219,29 @@ class AccessKey(Record, frozen=True, kw_only=True):
     last_used: int = 0
 
 
+class Operator(Record, frozen=True, kw_only=True):
+    """A key of an account that signs for its projects.
+
+    `kind` is 1 for ECDSA over secp256k1, 2 for ED25519. The keys are sealed
+    (`operator_keys.Vault`) for `address`.
+    """
+
+    operator_id: int
+    account_id: int
+    name: str
+    kind: int
+    address: str
+    sealed_key: bytes
+    sealed_paymaster: bytes = b""
+
+
+class ProjectOperator(Record, frozen=True, kw_only=True):
+    """Which operator a project uses, where that is not its account's default."""
+
+    project_id: int
+    operator_id: int
+
+
 class Event(msgspec.Struct, array_like=True, frozen=True):
     """One admitted event on its way to a project. `received_at` is Unix milliseconds."""
 

@@ -28,6 +28,7 @@ from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.replies import EventReply
 from fieldbrook.gateway.request import read_meta
 from fieldbrook.gateway.wallet import WalletPolicy
+from fieldbrook.operator_keys import Vault
 from fieldbrook.settings import Settings, listed
 from fieldbrook.storage.project_store import ProjectStoreReader, store_path
 from fieldbrook.storage.registry import RegistryReader
@@ -182,6 +183,7 @@ class HttpGateway(GatewayActor):
             reader=self._reader,
             registry=registry,
             token_key=token_key,
+            vault=Vault(keys.load_or_create_key(settings.data / "secrets", "operator.key")),
             upload_limit_bytes=settings.upload_limit_bytes,
             token_lifetime_s=settings.token_lifetime_s,
             modules_dir=settings.data / "modules",

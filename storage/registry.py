@@ -16,13 +16,20 @@ import msgspec
 from fieldbrook.errors import StoreError
 from fieldbrook.storage.commands.change import COMMANDS
 from fieldbrook.storage.registry_reader import RegistryReader, RegistrySnapshot
-from fieldbrook.storage.registry_writer import Deployed, IssuedKey, Module, RegistryWriter
+from fieldbrook.storage.registry_writer import (
+    Deployed,
+    IssuedKey,
+    Module,
+    OperatorDraft,
+    RegistryWriter,
+)
 
 __all__ = [
     "COMMANDS",
     "Deployed",
     "IssuedKey",
     "Module",
+    "OperatorDraft",
     "RegistryClient",
     "RegistryReader",
     "RegistrySnapshot",

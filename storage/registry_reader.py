@@ -25,12 +25,15 @@ from fieldbrook.model import (
     Config,
     CronJob,
     Monitor,
+    Operator,
     Project,
+    ProjectOperator,
     Publisher,
     Resource,
     Strategy,
     TrafficLimit,
 )
+from fieldbrook.operator_keys import DEFAULT_OPERATOR
 from fieldbrook.storage.environment import open_environment, store_error, store_errors
 from fieldbrook.storage.ids import LIMIT, from_key, to_key
 from fieldbrook.storage.registry_tables import CHANGES_CELL, RegistryTables
@@ -267,6 +270,41 @@ class RegistryReads(abc.ABC):
         with self._reading() as txn:
             prefix = to_key(identity_id)
             return list(self._tables.access_keys.scan(txn, "identity_access_keys", prefix))
+
+    def operator(self, operator_id: int) -> Operator | None:
+        """The operator with this id."""
+        with self._reading() as txn:
+            return self._tables.operators.get(txn, operator_id)
+
+    def operator_named(self, account_id: int, name: str) -> Operator | None:
+        """The operator of an account with exactly this name."""
+        with self._reading() as txn:
+            key = to_key(account_id) + text_key(name)
+            return self._tables.operators.find(txn, "operator_names", key)
+
+    def operators(self, account_id: int) -> list[Operator]:
+        """The operators of an account in creation order."""
+        with self._reading() as txn:
+            prefix = to_key(account_id)
+            return list(self._tables.operators.scan(txn, "account_operators", prefix))
+
+    def project_operator(self, project_id: int) -> ProjectOperator | None:
+        """Which operator a project is bound to."""
+        with self._reading() as txn:
+            return self._tables.project_operators.get(txn, project_id)
+
+    def projects_of_operator(self, operator_id: int) -> list[ProjectOperator]:
+        """The projects that are bound to an operator."""
+        with self._reading() as txn:
+            prefix = to_key(operator_id)
+            return list(self._tables.project_operators.scan(txn, "operator_projects", prefix))
+
+    def operator_of_project(self, project: Project) -> Operator | None:
+        """The operator that signs for a project: the bound one, else its account's default."""
+        bound = self.project_operator(project.project_id)
+        if bound is not None:
+            return self.operator(bound.operator_id)
+        return self.operator_named(project.account_id, DEFAULT_OPERATOR)
 
 
 class RegistrySnapshot(RegistryReads):

@@ -20,7 +20,9 @@ from fieldbrook.model import (
     Config,
     CronJob,
     Monitor,
+    Operator,
     Project,
+    ProjectOperator,
     Publisher,
     Resource,
     Strategy,
@@ -132,6 +134,21 @@ TRAFFIC_LIMITS = Table(
         "project_traffic_limits": lambda t: to_key(t.project_id) + to_key(t.traffic_limit_id),
     },
 )
+OPERATORS = Table(
+    "operators",
+    Operator,
+    lambda o: o.operator_id,
+    {
+        "operator_names": lambda o: to_key(o.account_id) + text_key(o.name),
+        "account_operators": lambda o: to_key(o.account_id) + to_key(o.operator_id),
+    },
+)
+PROJECT_OPERATORS = Table(
+    "project_operators",
+    ProjectOperator,
+    lambda p: p.project_id,
+    {"operator_projects": lambda p: to_key(p.operator_id) + to_key(p.project_id)},
+)
 
 
 def monitor_rule(monitor: Monitor) -> bytes:
@@ -180,6 +197,8 @@ class RegistryTables:
             self.monitors = OpenTable(environment, MONITORS, create=create)
             self.traffic_limits = OpenTable(environment, TRAFFIC_LIMITS, create=create)
             self.access_keys = OpenTable(environment, ACCESS_KEYS, create=create)
+            self.operators = OpenTable(environment, OPERATORS, create=create)
+            self.project_operators = OpenTable(environment, PROJECT_OPERATORS, create=create)
             # Time it is remembered to, digest -> nothing: no records, only keys.
             self.wallet_nonces = open_database(environment, "wallet_nonces", create)
             if create:

@@ -10,6 +10,7 @@ from fieldbrook.storage.commands.accounts import AccountCommands
 from fieldbrook.storage.commands.applets import AppletCommands, Deployed, Module
 from fieldbrook.storage.commands.cronjobs import CronJobCommands
 from fieldbrook.storage.commands.monitors import MonitorCommands
+from fieldbrook.storage.commands.operators import OperatorCommands, OperatorDraft
 from fieldbrook.storage.commands.projects import ProjectCommands
 from fieldbrook.storage.commands.publishers import PublisherCommands
 from fieldbrook.storage.commands.resources import ResourceCommands
@@ -19,12 +20,13 @@ from fieldbrook.storage.environment import open_environment
 from fieldbrook.storage.registry_reader import RegistryReader
 from fieldbrook.storage.registry_tables import RegistryTables
 
-__all__ = ["Deployed", "IssuedKey", "Module", "RegistryWriter"]
+__all__ = ["Deployed", "IssuedKey", "Module", "OperatorDraft", "RegistryWriter"]
 
 
 class RegistryWriter(
     AccountCommands,
     AccessKeyCommands,
+    OperatorCommands,
     WalletCommands,
     ProjectCommands,
     AppletCommands,

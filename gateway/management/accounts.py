@@ -23,6 +23,7 @@ from fieldbrook.errors import (
     InvalidPasswordError,
 )
 from fieldbrook.gateway.management.binding import Text
+from fieldbrook.gateway.management.operators import default_draft
 from fieldbrook.gateway.management.route import Auth, Call, Route
 from fieldbrook.gateway.management.views import Json, account_json
 from fieldbrook.model import ENABLED, Account
@@ -75,6 +76,7 @@ async def register(call: Call[Register, None]) -> Json:
         role=call.body.role,
         only_if_first=call.caller is None,
         avatar=call.body.avatar_url,
+        operator=await default_draft(call),
     )
     return {**account_json(account), **({} if given else {"password": password})}
 

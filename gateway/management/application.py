@@ -53,6 +53,7 @@ from fieldbrook.gateway.management import (
     instances,
     journal,
     monitors,
+    operators,
     projects,
     publishers,
     resources,
@@ -68,6 +69,7 @@ from fieldbrook.gateway.management.route import (
     Download,
     Form,
     Match,
+    PlainText,
     Route,
     Stream,
     WrongMethod,
@@ -88,6 +90,7 @@ _DRAIN_FACTOR = 4  # a refused body up to this many limits is read, so the refus
 ROUTES: tuple[Route[Any, Any], ...] = (
     *accounts.ROUTES,
     *wallets.ROUTES,
+    *operators.ROUTES,
     *access_keys.ROUTES,
     *projects.ROUTES,
     *configs.ROUTES,
@@ -404,6 +407,8 @@ class ManagementHandler(BaseHandler):
             await self._send(result)
         elif isinstance(result, Stream):
             await self._stream(result)
+        elif isinstance(result, PlainText):
+            self.answer(200, replies.TEXT_TYPE, result.text.encode())
         else:
             status = 201 if self.request.method == "POST" else 200
             self.answer(status, replies.JSON_TYPE, replies.to_json(result))

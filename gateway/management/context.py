@@ -11,6 +11,7 @@ from typing import Protocol
 from fieldbrook.clock import Clock, now_ms
 from fieldbrook.gateway.link import Outcome
 from fieldbrook.gateway.wallet import WalletPolicy
+from fieldbrook.operator_keys import Vault
 from fieldbrook.settings import Chain
 from fieldbrook.storage.dead_letters import DeadLetter, NumberedLetter
 from fieldbrook.storage.history import EventRecord
@@ -56,12 +57,13 @@ class ManagementContext:
     `store_reader` gives a project's store by project id, None while it has none. `chains`
     are those monitors may watch. `command` has a project obey (`frames.REPLAY`,
     `frames.DISCARD`, `frames.CLEAR_LOG`) and gives its outcome. `clock`
-    gives Unix milliseconds.
+    gives Unix milliseconds, `vault` seals the keys of operators.
     """
 
     reader: RegistryReader
     registry: RegistryClient
     token_key: bytes
+    vault: Vault
     upload_limit_bytes: int
     token_lifetime_s: int
     modules_dir: Path

@@ -62,6 +62,13 @@ class Stream:
 
 
 @dataclass(frozen=True)
+class PlainText:
+    """An answer that is a string, not JSON."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Call(Generic[B, Q]):
     """One request, authenticated and bound; what a handler gets.
 
@@ -134,14 +141,18 @@ class Route(Generic[B, Q]):
     """One method on one path.
 
     Args:
-        operation: its name in the interface, as `X-Meta` says it.
-        body: the struct its JSON body (for uploads: its `info`) is bound to.
-        query: the struct its query is bound to.
-        upload: the body is a multipart form with `file` and `info`.
-        group: what an access key must be granted; by default the one `GROUPS` has for the
-            path. Access keys cannot call a route without a group.
-        handler: returns None for 204, a `Download`, a `Stream`, or what to send as JSON:
-            with 201 for a POST, else 200.
+            operation: its name in the interface, as `X-Meta` says it.
+            body: the struct its JSON body (for uploads: its `info`) is bound to.
+            query: the struct its query is bound to.
+            upload: the body is a multipart form with `file` and `info`.
+            group: what an access key must be granted; by default the one `GROUPS` has for the
+                path. Access keys cannot call a route without a group.
+            handler: returns None for 204, a `Download`, a `Stream`, or what to send as JSON:
+
+
+    @dataclass(frozen=True)
+            handler: returns None for 204, a `Download`, a `PlainText`, or what to send as JSON:
+                with 201 for a POST, else 200.
     """
 
     method: str

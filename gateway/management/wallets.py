@@ -9,6 +9,7 @@ import msgspec
 from fieldbrook.clock import rfc3339
 from fieldbrook.gateway import wallet
 from fieldbrook.gateway.management.accounts import login_json
+from fieldbrook.gateway.management.operators import default_draft
 from fieldbrook.gateway.management.route import Auth, Call, Route
 from fieldbrook.gateway.management.views import Json
 
@@ -43,12 +44,15 @@ async def login_by_wallet(call: Call[WalletLogin, None]) -> Json:
     wallet.require_domain(message, policy)
     once = wallet.once_of(message, policy, context.token_key, now_ms)
     address = await call.workers.run(lambda: wallet.require_signature(message, call.body.signature))
+    may_create = policy.may_create(address)
+    known = context.reader.account_named(address) is not None or not may_create
     account = await context.registry.call(
         "sign_in_wallet",
         address=address,
         digest=once.digest,
         valid_until=once.valid_until,
-        may_create=policy.may_create(address),
+        may_create=may_create,
+        operator=None if known else await default_draft(call),
     )
     call.throttle.succeeded(stated, call.peer)
     return login_json(call, account)

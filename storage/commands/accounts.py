@@ -10,6 +10,7 @@ from fieldbrook.errors import (
 )
 from fieldbrook.model import Account
 from fieldbrook.storage.commands.change import Commands, command
+from fieldbrook.storage.commands.operators import OperatorDraft, add_operator
 
 
 class AccountCommands(Commands):
@@ -23,8 +24,9 @@ class AccountCommands(Commands):
         role: str,
         only_if_first: bool = False,
         avatar: str = "",
+        operator: OperatorDraft | None = None,
     ) -> Account:
-        """Create an account.
+        """Create an account, with its operator.
 
         Raises:
             AccountIdentityConflictError: the username is taken.
@@ -35,7 +37,7 @@ class AccountCommands(Commands):
                 raise NoAdminPermissionError(reason="an administrator exists already")
             if change.now.account_named(username):
                 raise AccountIdentityConflictError(what=f"username {username}")
-            return change.put(
+            account = change.put(
                 self.tables.accounts,
                 Account(
                     account_id=change.new_id(),
@@ -47,6 +49,9 @@ class AccountCommands(Commands):
                     updated_at=change.time_ms,
                 ),
             )
+            if operator is not None:
+                add_operator(change, self.tables, account.account_id, operator)
+            return account
 
     @command
     def update_password(self, account_id: int, old_hash: str, new_hash: str) -> Account:

@@ -96,6 +96,8 @@ class ProjectCommands(Commands):
                 change.remove(self.tables.monitors, monitor)
             for limit in change.now.traffic_limits(project_id):
                 change.remove(self.tables.traffic_limits, limit)
+            if bound := change.now.project_operator(project_id):
+                change.remove(self.tables.project_operators, bound)
             change.remove(self.tables.projects, project)
             return project
 

@@ -9,6 +9,7 @@ from fieldbrook.errors import (
 )
 from fieldbrook.model import DEVELOPER, Account
 from fieldbrook.storage.commands.change import Change, Commands, command
+from fieldbrook.storage.commands.operators import OperatorDraft, add_operator
 from fieldbrook.storage.ids import from_key, to_key
 
 _REMEMBERED = 100_000
@@ -19,9 +20,14 @@ class WalletCommands(Commands):
 
     @command
     def sign_in_wallet(
-        self, address: str, digest: bytes, valid_until: int, may_create: bool
+        self,
+        address: str,
+        digest: bytes,
+        valid_until: int,
+        may_create: bool,
+        operator: OperatorDraft | None = None,
     ) -> Account:
-        """The account of a wallet, made when there is none.
+        """The account of a wallet, made with its operator when there is none.
 
         `digest` names the nonce, which must not have been used; it is remembered until
         `valid_until` (Unix milliseconds), when it is too old to be used anyway.
@@ -38,7 +44,7 @@ class WalletCommands(Commands):
                 return account
             if not may_create:
                 raise WhiteListForbiddenError(address=address)
-            return change.put(
+            made = change.put(
                 self.tables.accounts,
                 Account(
                     account_id=change.new_id(),
@@ -49,6 +55,9 @@ class WalletCommands(Commands):
                     updated_at=change.time_ms,
                 ),
             )
+            if operator is not None:
+                add_operator(change, self.tables, made.account_id, operator)
+            return made
 
     def _use(self, change: Change, key: bytes) -> None:
         used = self.tables.wallet_nonces

@@ -34,6 +34,7 @@ from fieldbrook.gateway.management.application import (
 from fieldbrook.gateway.management.route import Auth
 from fieldbrook.gateway.management.workers import Workers
 from fieldbrook.model import ADMIN, DEVELOPER, DISABLED, Account
+from fieldbrook.operator_keys import Vault
 from fieldbrook.settings import Chain
 from fieldbrook.storage.dead_letters import DeadLetter, NumberedLetter
 from fieldbrook.storage.history import EventRecord
@@ -248,6 +249,7 @@ def started(tmp_path: Path, clock: Clock = now_ms) -> tuple[Node, ManagementCont
         reader=writer.reader(),
         registry=DirectRegistry(writer),
         token_key=KEY,
+        vault=Vault(KEY),
         upload_limit_bytes=UPLOAD_LIMIT,
         token_lifetime_s=3_600,
         modules_dir=tmp_path / "modules",

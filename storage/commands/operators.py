@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import NamedTuple
 
 from fieldbrook.errors import (
     AccountNotFoundError,
@@ -19,7 +19,7 @@ from fieldbrook.storage.commands.change import Change, Commands, command
 from fieldbrook.storage.registry_tables import RegistryTables
 
 
-class OperatorDraft(msgspec.Struct, frozen=True):
+class OperatorDraft(NamedTuple):
     """A new operator as the gateway hands it over: its keys are sealed already."""
 
     name: str

@@ -20,6 +20,7 @@ import wasmtime
 from tornado import httpserver, netutil, web
 
 from fieldbrook import tokens
+from fieldbrook.actors.frames import pack, unpack
 from fieldbrook.clock import Clock, now_ms
 from fieldbrook.errors import NodeError, UnavailableError, from_wire, to_wire
 from fieldbrook.gateway.link import Outcome
@@ -89,7 +90,7 @@ class DirectRegistry:
     async def call(self, op: str, **args: Any) -> Any:
         """As `RegistryClient.call`."""
         try:
-            return decode_result(op, encode_result(execute(self._writer, op, args)))
+            return decode_result(op, encode_result(execute(self._writer, op, unpack(pack(args)))))
         except NodeError as error:
             raise from_wire(*to_wire(error)) from None
 

@@ -664,6 +664,24 @@ class AccountIdentityConflictError(ConflictError):
     msg = "Account Identity Conflict"
 
 
+class AccountInUseError(ConflictError):
+    """An account that has projects is not deleted unless that is forced."""
+
+    key = "AccountInUse"
+    number = 50
+    msg = "Account In Use"
+    template = "account {account} has {projects} projects; force=true removes them too"
+
+
+class LastAdministratorError(ConflictError):
+    """The last enabled administrator is neither disabled nor deleted."""
+
+    key = "LastAdministrator"
+    number = 51
+    msg = "Last Administrator"
+    template = "account {account} is the last administrator"
+
+
 class OperatorConflictError(ConflictError):
     key = "OperatorConflict"
     number = 17

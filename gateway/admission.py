@@ -9,6 +9,7 @@ from typing import NamedTuple
 from fieldbrook import access_keys, clock, tokens
 from fieldbrook.access_keys import Group, Permission
 from fieldbrook.errors import (
+    DisabledAccountError,
     EventTypeNotAllowedError,
     InvalidAuthPublisherIDError,
     InvalidAuthValueError,
@@ -26,6 +27,7 @@ from fieldbrook.gateway.request import DATA_PUSH
 from fieldbrook.model import (
     ADMIN,
     ANONYMOUS,
+    ENABLED,
     IDENTITY_PUBLISHER,
     AccessKey,
     Project,
@@ -74,6 +76,7 @@ class Admission:
             PublisherNotFoundError: no such publisher in this project.
             PublisherTokenError: the token is not the publisher's current one; the
                 description says why (expired, another key, another publisher's, replaced).
+            DisabledAccountError: the project's account is disabled.
         """
         if not self._current:
             self.refresh()
@@ -81,6 +84,7 @@ class Admission:
         ids = self._admitted.get(key)
         if ids is None:
             project = self.project(project_name)
+            self._require_enabled(project)
             if project.public and not pub_id and not token:
                 ids = self._anonymous(project)
             else:
@@ -113,6 +117,7 @@ class Admission:
             PublisherNotFoundError: the token's publisher is gone.
             PublisherTokenError: the token was replaced.
             InvalidEventChannelError: the channel is not that of the publisher's project.
+            DisabledAccountError: the project's account is disabled.
         """
         if not self._current:
             self.refresh()
@@ -139,6 +144,7 @@ class Admission:
             raise InvalidEventChannelError(
                 pub_id=publisher.key, publisher_id=publisher.publisher_id, channel=channel
             )
+        self._require_enabled(project)
         self._restrict(publisher)
         return Admitted(project.project_id, publisher.publisher_id, publisher.key), ends
 
@@ -169,7 +175,14 @@ class Admission:
     def _by_nothing(self, channel: str) -> tuple[Admitted, bool]:
         if not self.is_public(channel):
             raise InvalidTokenError(reason="token is empty")
-        return Admitted(*self._anonymous(self.project(channel)), ANONYMOUS), False
+        project = self.project(channel)
+        self._require_enabled(project)
+        return Admitted(*self._anonymous(project), ANONYMOUS), False
+
+    def _require_enabled(self, project: Project) -> None:
+        account = self._reader.account(project.account_id)
+        if account is not None and account.state != ENABLED:
+            raise DisabledAccountError(account=project.account_id)
 
     def is_public(self, channel: str) -> bool:
         """Whether the channel is that of a project that takes events without a token."""
@@ -205,6 +218,7 @@ class Admission:
         project = self.project(channel)
         if project.account_id != account.account_id and account.role != ADMIN:
             raise NoProjectPermissionError(name=channel)
+        self._require_enabled(project)
         return project, key
 
     def publisher(self, project_id: int, key: str) -> Publisher | None:

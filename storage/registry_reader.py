@@ -16,6 +16,7 @@ import msgspec
 
 from fieldbrook.model import (
     ADMIN,
+    ENABLED,
     PROJECT_ENV,
     REMOVED,
     AccessKey,
@@ -65,6 +66,17 @@ class RegistryReads(abc.ABC):
         """The account with this id."""
         with self._reading() as txn:
             return self._tables.accounts.get(txn, account_id)
+
+    def accounts(self) -> list[Account]:
+        """All accounts in creation order."""
+        with self._reading() as txn:
+            return list(self._tables.accounts.all(txn))
+
+    def administrators(self) -> list[Account]:
+        """The accounts with the role ADMIN that are not disabled."""
+        with self._reading() as txn:
+            found = self._tables.accounts.scan(txn, "account_roles", text_key(ADMIN) + b"\0")
+            return [account for account in found if account.state == ENABLED]
 
     def account_named(self, username: str) -> Account | None:
         """The account with exactly this username."""

@@ -46,6 +46,7 @@ from fieldbrook.gateway.key_use import KeyUse
 from fieldbrook.gateway.management import (
     access_keys,
     accounts,
+    administration,
     applets,
     configs,
     cronjobs,
@@ -89,6 +90,7 @@ _DRAIN_FACTOR = 4  # a refused body up to this many limits is read, so the refus
 
 ROUTES: tuple[Route[Any, Any], ...] = (
     *accounts.ROUTES,
+    *administration.ROUTES,
     *wallets.ROUTES,
     *operators.ROUTES,
     *access_keys.ROUTES,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from fieldbrook.errors import (
     AccountIdentityConflictError,
+    AccountInUseError,
     AccountNotFoundError,
     InvalidOldPasswordError,
+    LastAdministratorError,
     NoAdminPermissionError,
 )
-from fieldbrook.model import Account
-from fieldbrook.storage.commands.change import Commands, command
+from fieldbrook.model import ENABLED, Account
+from fieldbrook.storage.commands.change import Change, Commands, command
 from fieldbrook.storage.commands.operators import OperatorDraft, add_operator
+from fieldbrook.storage.ids import to_key
 
 
 class AccountCommands(Commands):
@@ -62,9 +65,70 @@ class AccountCommands(Commands):
             InvalidOldPasswordError: the password was changed meanwhile.
         """
         with self.change() as change:
-            account = change.now.account(account_id)
-            if account is None:
-                raise AccountNotFoundError(account=account_id)
+            account = _account(change, account_id)
             if account.password_hash != old_hash:
                 raise InvalidOldPasswordError()
             return change.update(self.tables.accounts, account, password_hash=new_hash)
+
+    @command
+    def set_password(self, account_id: int, new_hash: str) -> Account:
+        """Replace a password's hash, whatever it is.
+
+        Raises:
+            AccountNotFoundError: no such account.
+        """
+        with self.change() as change:
+            account = _account(change, account_id)
+            return change.update(self.tables.accounts, account, password_hash=new_hash)
+
+    @command
+    def set_account_state(self, account_id: int, state: str) -> Account:
+        """Enable or disable an account.
+
+        Raises:
+            AccountNotFoundError: no such account.
+            LastAdministratorError: nobody could administer the node any more.
+        """
+        with self.change() as change:
+            account = _account(change, account_id)
+            if state != ENABLED:
+                _refuse_last_administrator(change, account)
+            return change.update(self.tables.accounts, account, state=state)
+
+    @command
+    def remove_account(self, account_id: int) -> Account:
+        """Remove an account, its access keys, its operators, and resources no applet uses.
+
+        Raises:
+            AccountNotFoundError: no such account.
+            AccountInUseError: it has projects.
+            LastAdministratorError: nobody could administer the node any more.
+        """
+        with self.change() as change:
+            account = _account(change, account_id)
+            _refuse_last_administrator(change, account)
+            if projects := change.now.projects(account_id):
+                raise AccountInUseError(account=account_id, projects=len(projects))
+            for key in change.now.access_keys(account_id):
+                change.remove(self.tables.access_keys, key)
+            for operator in change.now.operators(account_id):
+                change.remove(self.tables.operators, operator)
+            for resource in change.now.resources(account_id):
+                used = to_key(resource.resource_id)
+                if not self.tables.applets.holds(change.txn, "resource_applets", used):
+                    change.remove(self.tables.resources, resource)
+            change.remove(self.tables.accounts, account)
+            return account
+
+
+def _account(change: Change, account_id: int) -> Account:
+    account = change.now.account(account_id)
+    if account is None:
+        raise AccountNotFoundError(account=account_id)
+    return account
+
+
+def _refuse_last_administrator(change: Change, account: Account) -> None:
+    administrators = [other.account_id for other in change.now.administrators()]
+    if administrators == [account.account_id]:
+        raise LastAdministratorError(account=account.account_id)

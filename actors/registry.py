@@ -83,7 +83,11 @@ class RegistryActor(NodeActor):
         data = settings.data
         key = load_or_create_key(data / "secrets", "token.key")
         self._writer = RegistryWriter(
-            data / "registry", settings.registry_map_bytes, clock.now_ms, key
+            data / "registry",
+            settings.registry_map_bytes,
+            clock.now_ms,
+            key,
+            settings.audit_rows,
         )
         self._reader = self._writer.reader()
         self._modules, self._uploads = data / "modules", data / "uploads"

@@ -137,6 +137,9 @@ class Settings(BaseSettings):
         True,
         description="a wallet signs a nonce of this node; false for clients that make their own",
     )
+    audit_rows: int = Field(
+        100_000, ge=100, le=10_000_000, description="rows of the audit log that are kept"
+    )
     log_level: LogLevel = Field("INFO", description="least important records that are logged")
     log_format: Literal["text", "json"] = Field("text", description="of the node's own log")
 

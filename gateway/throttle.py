@@ -11,6 +11,7 @@ logged in under a name before has a bucket of its own for that name.
 from __future__ import annotations
 
 import collections
+import ipaddress
 import math
 import time
 from collections.abc import Callable
@@ -89,6 +90,7 @@ class SignInThrottle:
         Raises:
             TooManyAttemptsError: too many have failed; it says when to come back.
         """
+        peer = _network(peer)
         wait_s = max(self._names.wait_s(self._name(name, peer)), self._peers.wait_s(peer))
         if wait_s > 0:
             raise TooManyAttemptsError(wait_s=math.ceil(wait_s))
@@ -97,6 +99,7 @@ class SignInThrottle:
 
     def succeeded(self, name: str, peer: str) -> None:
         """The attempt was right."""
+        peer = _network(peer)
         self._names.give_back(self._name(name, peer))
         self._peers.give_back(peer)
         self._known[name, peer] = None
@@ -106,3 +109,13 @@ class SignInThrottle:
 
     def _name(self, name: str, peer: str) -> object:
         return (name, peer) if (name, peer) in self._known else name
+
+
+def _network(peer: str) -> str:
+    """What one client can hardly change of its address: of IPv6 the first 64 bits."""
+    if ":" not in peer:
+        return peer
+    try:
+        return str(ipaddress.IPv6Network((peer.partition("%")[0], 64), strict=False))
+    except ValueError:
+        return peer

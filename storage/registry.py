@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from fieldbrook.errors import StoreError
+from fieldbrook.storage.audit import AuditRow
 from fieldbrook.storage.commands.change import COMMANDS
 from fieldbrook.storage.registry_reader import RegistryReader, RegistrySnapshot
 from fieldbrook.storage.registry_writer import (
@@ -38,6 +39,8 @@ __all__ = [
     "encode_result",
     "execute",
 ]
+
+AUDIT = "audit"
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -76,6 +79,9 @@ def _signature(op: str) -> _Signature:
 def execute(writer: RegistryWriter, op: str, args: dict[str, Any]) -> Any:
     """Run the command `op` with arguments as they came off the wire.
 
+    The argument `audit`, which every command takes, is a row of the audit log that is
+    written with the change.
+
     Returns:
         A record, records, or a number; `encode_result` takes it.
 
@@ -83,11 +89,14 @@ def execute(writer: RegistryWriter, op: str, args: dict[str, Any]) -> Any:
         NodeError: as the command raises it.
         StoreError: no such command, or arguments of another form.
     """
+    given = {name: value for name, value in args.items() if name != AUDIT}
     try:
-        arguments = msgspec.convert(args, _signature(op).arguments)
+        row = msgspec.convert(args.get(AUDIT), AuditRow | None)
+        arguments = msgspec.convert(given, _signature(op).arguments)
     except msgspec.ValidationError as error:
         raise StoreError(reason=f"registry command {op}: {error}") from error
-    return getattr(writer, op)(**msgspec.structs.asdict(arguments))
+    with writer.audited(row):
+        return getattr(writer, op)(**msgspec.structs.asdict(arguments))
 
 
 def encode_result(result: Any) -> bytes:

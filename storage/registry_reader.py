@@ -6,7 +6,7 @@ Every read is a snapshot of its own; `snapshot()` gives several reads the same o
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +35,7 @@ from fieldbrook.model import (
     TrafficLimit,
 )
 from fieldbrook.operator_keys import DEFAULT_OPERATOR
+from fieldbrook.storage.audit import AuditPage, AuditRow, page
 from fieldbrook.storage.environment import open_environment, store_error, store_errors
 from fieldbrook.storage.ids import LIMIT, from_key, to_key
 from fieldbrook.storage.registry_tables import CHANGES_CELL, RegistryTables
@@ -317,6 +318,11 @@ class RegistryReads(abc.ABC):
         if bound is not None:
             return self.operator(bound.operator_id)
         return self.operator_named(project.account_id, DEFAULT_OPERATOR)
+
+    def audit(self, before: int, limit: int, matches: Callable[[AuditRow], bool]) -> AuditPage:
+        """Rows of the audit log, newest first, as `storage.audit.page` finds them."""
+        with self._reading() as txn:
+            return page(txn, self._tables.audit, before, limit, matches)
 
 
 class RegistrySnapshot(RegistryReads):

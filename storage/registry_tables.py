@@ -199,6 +199,7 @@ class RegistryTables:
             self.access_keys = OpenTable(environment, ACCESS_KEYS, create=create)
             self.operators = OpenTable(environment, OPERATORS, create=create)
             self.project_operators = OpenTable(environment, PROJECT_OPERATORS, create=create)
+            self.audit = open_database(environment, "audit", create)
             # Time it is remembered to, digest -> nothing: no records, only keys.
             self.wallet_nonces = open_database(environment, "wallet_nonces", create)
             if create:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from fieldbrook.clock import Clock
+from fieldbrook.storage.audit import ROWS_LIMIT
 from fieldbrook.storage.commands.access_keys import AccessKeyCommands, IssuedKey
 from fieldbrook.storage.commands.accounts import AccountCommands
 from fieldbrook.storage.commands.applets import AppletCommands, Deployed, Module
+from fieldbrook.storage.commands.audit import AuditCommands
 from fieldbrook.storage.commands.cronjobs import CronJobCommands
 from fieldbrook.storage.commands.monitors import MonitorCommands
 from fieldbrook.storage.commands.operators import OperatorCommands, OperatorDraft
@@ -35,6 +37,7 @@ class RegistryWriter(
     CronJobCommands,
     MonitorCommands,
     TrafficCommands,
+    AuditCommands,
 ):
     """Commands that change the registry. Open it in one process, after the fork.
 
@@ -43,16 +46,24 @@ class RegistryWriter(
         map_size: bytes it may grow to.
         clock: Unix milliseconds now.
         token_key: signs publishers' tokens.
+        audit_rows: how many rows of the audit log are kept.
     """
 
-    def __init__(self, path: Path, map_size: int, clock: Clock, token_key: bytes) -> None:
+    def __init__(
+        self,
+        path: Path,
+        map_size: int,
+        clock: Clock,
+        token_key: bytes,
+        audit_rows: int = ROWS_LIMIT,
+    ) -> None:
         environment = open_environment(path, map_size=map_size)
         try:
             tables = RegistryTables(environment, create=True)
         except BaseException:
             environment.close()
             raise
-        super().__init__(environment, tables, clock, token_key)
+        super().__init__(environment, tables, clock, token_key, audit_rows)
 
     def reader(self) -> RegistryReader:
         """A reader for this process, over the writer's environment."""

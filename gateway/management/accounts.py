@@ -69,6 +69,8 @@ async def register(call: Call[Register, None]) -> Json:
     _require_name(call.body.username)
     _require_url(call.body.avatar_url)
     password = given or generated_password()
+    if call.caller is None:
+        call.trail.named(call.body.username)
     account = await call.context.registry.call(
         "create_account",
         username=call.body.username,
@@ -88,6 +90,7 @@ async def login(call: Call[Login, None]) -> Json:
     account = call.context.reader.account_named(username)
     if account is None:
         raise AccountIdentityNotFoundError(username=username)
+    call.trail.about(account)
     if not await call.workers.is_password(account.password_hash, call.body.password):
         raise InvalidPasswordError()
     call.throttle.succeeded(username, call.peer)

@@ -9,6 +9,7 @@ Source: interface document, section 1.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import re
 import urllib.parse
@@ -48,6 +49,7 @@ from fieldbrook.gateway.management import (
     accounts,
     administration,
     applets,
+    audit,
     configs,
     cronjobs,
     inspection,
@@ -76,6 +78,7 @@ from fieldbrook.gateway.management.route import (
     WrongMethod,
     find_route,
 )
+from fieldbrook.gateway.management.trail import AuditedRegistry, AuditNotes, Trail
 from fieldbrook.gateway.management.workers import Workers
 from fieldbrook.gateway.throttle import SignInThrottle
 
@@ -91,6 +94,7 @@ _DRAIN_FACTOR = 4  # a refused body up to this many limits is read, so the refus
 ROUTES: tuple[Route[Any, Any], ...] = (
     *accounts.ROUTES,
     *administration.ROUTES,
+    *audit.ROUTES,
     *wallets.ROUTES,
     *operators.ROUTES,
     *access_keys.ROUTES,
@@ -118,13 +122,17 @@ class _Services:
     workers: Workers
     key_use: KeyUse
     throttle: SignInThrottle
+    notes: AuditNotes
 
 
 def make_application_routes(context: ManagementContext, *, management: bool = True) -> list[Any]:
     """Rules for `tornado.web.Application`: management, if wanted, under both prefixes, the
     node's own pages, and an answer for every other path. Mount them last."""
+    registry = context.registry
     services = {
-        "services": _Services(context, Workers(), KeyUse(context.registry), SignInThrottle())
+        "services": _Services(
+            context, Workers(), KeyUse(registry), SignInThrottle(), AuditNotes(registry)
+        )
     }
     prefix = "|".join(re.escape(prefix) for prefix in PREFIXES)
     managing = [(rf"(?:{prefix})(/.*)", ManagementHandler, services)] if management else []
@@ -235,6 +243,8 @@ class ManagementHandler(BaseHandler):
         self._received = 0
         self._limit = JSON_LIMIT_BYTES
         self._refusal: Callable[[], None] | None = None
+        self._trail: Trail | None = None
+        self._error = ""
 
     def set_default_headers(self) -> None:
         """Called by Tornado for every answer, errors included."""
@@ -272,6 +282,14 @@ class ManagementHandler(BaseHandler):
             return partial(self._redirect_or_unknown, path)
         self._match = match
         self._name_operation()
+        self._trail = Trail(
+            match.route.operation,
+            self.request.method or "",
+            path,
+            self.request.query,
+            self.request.remote_ip or "",
+            self.context.clock,
+        )
         if match.route.upload:
             self._limit = self.context.upload_limit_bytes + _MULTIPART_SLACK
         try:
@@ -298,8 +316,9 @@ class ManagementHandler(BaseHandler):
         if self._refusal is not None:
             self._refusal()
             return
-        match, form = self._match, _NO_FORM
+        match, form, trail = self._match, _NO_FORM, self._trail
         assert match is not None
+        assert trail is not None
         if self._received > self._limit:
             raise self._too_large(match, self._received)
         body = bytes(self._body)
@@ -307,13 +326,16 @@ class ManagementHandler(BaseHandler):
             form = await self._form(body)
             body = form.info or b""
         call: Call[Any, Any] = Call(
-            context=self.context,
+            context=dataclasses.replace(
+                self.context, registry=AuditedRegistry(self.context.registry, trail)
+            ),
             workers=self._services.workers,
             path=match.parameters,
             body=self._bound_body(match, form, body),
             query=match.route.query and bind_query(self._query(), match.route.query),
             form=form,
             throttle=self._services.throttle,
+            trail=trail,
             caller=self._caller and self._caller.account,
             key=self._caller and self._caller.key,
             peer=self.request.remote_ip or "",
@@ -334,6 +356,18 @@ class ManagementHandler(BaseHandler):
             self.wrong_method(wrong.allowed)
         except NotFoundError:
             self.unknown_path()
+
+    def refuse(self, error: NodeError) -> None:
+        """As every answer's; the audit log is told why."""
+        self._error = error.key
+        super().refuse(error)
+
+    def on_finish(self) -> None:
+        """Called by Tornado when the answer has been sent."""
+        if self._trail is not None:
+            status = self.get_status()
+            error = self._error or ("UnknownError" if status >= 500 else "")
+            self._services.notes.ended(self._trail, status, error)
 
     def _path(self) -> str:
         prefix = next(prefix for prefix in PREFIXES if self.request.path.startswith(prefix))
@@ -369,12 +403,17 @@ class ManagementHandler(BaseHandler):
         return caller
 
     def _caller_with(self, token: str, route: Route[Any, Any]) -> Caller:
-        reader = self.context.reader
+        reader, trail = self.context.reader, self._trail
+        assert trail is not None
         if not is_access_key(token):
-            return Caller(account_of(reader, self.context.token_key, token), None)
+            account = account_of(reader, self.context.token_key, token)
+            trail.about(account)
+            return Caller(account, None)
         key = key_of(reader, token, now_ms())
+        trail.with_key(key)
         group = route.group or "no group"
         account = account_of_key(reader, key, group, route.permission, route.operation)
+        trail.about(account)
         self._services.key_use.note(key, now_ms())
         return Caller(account, key)
 

@@ -16,6 +16,7 @@ from fieldbrook.access_keys import Group, Permission
 from fieldbrook.errors import NotFoundError
 from fieldbrook.gateway.management.binding import path_id
 from fieldbrook.gateway.management.context import ManagementContext
+from fieldbrook.gateway.management.trail import Trail
 from fieldbrook.gateway.management.workers import Workers
 from fieldbrook.gateway.throttle import SignInThrottle
 from fieldbrook.model import AccessKey, Account
@@ -73,7 +74,8 @@ class Call(Generic[B, Q]):
     """One request, authenticated and bound; what a handler gets.
 
     `account` is the caller; routes open to anybody have none. `key` is the access key it
-    came with, if it came with one; `peer` the address it came from. `form` is there on
+    came with, if it came with one; `peer` the address it came from; `trail` is what the
+    audit log will say. `form` is there on
     upload routes, `body` and `query` where the route declares them.
     """
 
@@ -85,6 +87,7 @@ class Call(Generic[B, Q]):
     form: Form
     caller: Account | None
     throttle: SignInThrottle
+    trail: Trail
     key: AccessKey | None = None
     peer: str = ""
     last_event_id: str = ""

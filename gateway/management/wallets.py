@@ -39,20 +39,23 @@ async def login_by_wallet(call: Call[WalletLogin, None]) -> Json:
     message = wallet.parse_message(call.body.message)
     stated = message.address.lower()
     call.throttle.attempt(stated, call.peer)
+    known = context.reader.account_named(stated)
+    if known is not None:
+        call.trail.about(known)
     now_ms = context.clock()
     wallet.require_timely(message, now_ms)
     wallet.require_domain(message, policy)
     once = wallet.once_of(message, policy, context.token_key, now_ms)
     address = await call.workers.run(lambda: wallet.require_signature(message, call.body.signature))
+    call.trail.named(address)
     may_create = policy.may_create(address)
-    known = context.reader.account_named(address) is not None or not may_create
     account = await context.registry.call(
         "sign_in_wallet",
         address=address,
         digest=once.digest,
         valid_until=once.valid_until,
         may_create=may_create,
-        operator=None if known else await default_draft(call),
+        operator=await default_draft(call) if may_create and known is None else None,
     )
     call.throttle.succeeded(stated, call.peer)
     return login_json(call, account)

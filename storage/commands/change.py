@@ -21,6 +21,7 @@ from fieldbrook.errors import (
     ResourceNotFoundError,
 )
 from fieldbrook.model import Applet, Project, Record, Resource, Strategy
+from fieldbrook.storage.audit import ROWS_LIMIT, AuditRow, append
 from fieldbrook.storage.environment import store_errors
 from fieldbrook.storage.ids import from_key, next_id, to_key
 from fieldbrook.storage.registry_reader import RegistrySnapshot
@@ -55,8 +56,11 @@ class Commands:
         tables: RegistryTables,
         clock: Clock,
         token_key: bytes,
+        audit_rows: int = ROWS_LIMIT,
     ) -> None:
         self.tables = tables
+        self.audit_rows = audit_rows
+        self._audit: AuditRow | None = None
         self.token_key = token_key
         self._environment = environment
         self._clock = clock
@@ -68,6 +72,17 @@ class Commands:
             change = Change(txn, self.tables, self._clock())
             yield change
             change.seal()
+            if self._audit is not None:
+                append(txn, self.tables.audit, self._audit, self.audit_rows)
+
+    @contextmanager
+    def audited(self, row: AuditRow | None) -> Iterator[None]:
+        """A change made within the block writes this row of the audit log with it."""
+        self._audit = row
+        try:
+            yield
+        finally:
+            self._audit = None
 
 
 class Change:

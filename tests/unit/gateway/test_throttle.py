@@ -53,6 +53,16 @@ def test_an_address_guesses_a_few_times_whatever_the_name() -> None:
     throttle.attempt("another", "10.0.0.2")
 
 
+def test_the_addresses_of_one_network_of_ipv6_count_as_one() -> None:
+    throttle = SignInThrottle(Clock())
+    for n in range(PER_PEER.burst):
+        throttle.attempt(f"user-{n}", f"2001:db8::{n:x}")
+    with pytest.raises(TooManyAttemptsError):
+        throttle.attempt("another", "2001:db8::ffff%eth0")
+    throttle.attempt("another", "2001:db8:0:1::1")
+    throttle.attempt("another", "not:an:address")
+
+
 def test_who_knows_the_password_is_never_slowed_down() -> None:
     throttle = SignInThrottle(Clock())
     for _ in range(1_000):

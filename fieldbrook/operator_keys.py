@@ -2,7 +2,8 @@
 
 A private key is kept sealed: encrypted with AES-256-GCM under a key of the node, bound to
 the address it belongs to, so that a sealed key moved to another operator does not open.
-What is said about a key that does not fit never contains it.
+What is said about a key that does not fit never contains it. The libraries are imported by
+the first call that needs them.
 
 Source: EIP-55, RFC 8032; interface document, 4.4 and 5.7.
 """
@@ -89,14 +90,18 @@ def address_of(secret: bytes, kind: int) -> str:
     """The address a private key signs for: EIP-55 for ECDSA, base58 for ED25519."""
     if kind == ED25519:
         return base58(secret[32:])
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from eth_utils.address import to_checksum_address
-    from eth_utils.crypto import keccak
+    from coincurve import PrivateKey
 
-    point = ec.derive_private_key(int.from_bytes(secret, "big"), ec.SECP256K1()).public_key()
-    numbers = point.public_numbers()
-    raw = numbers.x.to_bytes(32, "big") + numbers.y.to_bytes(32, "big")
-    return str(to_checksum_address(keccak(raw)[-20:]))
+    point = PrivateKey(secret).public_key.format(compressed=False)
+    return eip55(_keccak256(point[1:])[-20:])
+
+
+def eip55(address: bytes) -> str:
+    """20 bytes as an address whose capitals are a checksum."""
+    plain = address.hex()
+    digest = _keccak256(plain.encode()).hex()
+    pairs = zip(plain, digest, strict=False)
+    return "0x" + "".join(c.upper() if int(nibble, 16) > 7 else c for c, nibble in pairs)
 
 
 def base58(data: bytes) -> str:
@@ -139,3 +144,9 @@ def _from_base58(text: str) -> bytes:
         number = number * 58 + _BASE58.index(character)
     zeros = len(text) - len(text.lstrip("1"))
     return bytes(zeros) + number.to_bytes((number.bit_length() + 7) // 8, "big")
+
+
+def _keccak256(data: bytes) -> bytes:
+    from Crypto.Hash import keccak
+
+    return keccak.new(data=data, digest_bits=256).digest()

@@ -4,9 +4,6 @@ A nonce needs no memory: it carries its time and is signed by the node, and the 
 remembers those that were used until they are too old to be used again. Where clients may
 bring nonces of their own, the whole message counts as one.
 
-The libraries of elliptic curves take 0.15 s and 25 MB, so they are imported by the first
-call that needs them.
-
 Source: EIP-4361, EIP-191, EIP-55; interface document, 4.5.
 """
 
@@ -24,6 +21,9 @@ from fieldbrook.errors import (
     InvalidEthLoginSignatureError,
     WhiteListForbiddenError,
 )
+from fieldbrook.operator_keys import eip55
+from fieldbrook.wasm.abi import OK
+from fieldbrook.wasm.crypto import keccak256, recover_address
 
 NONCE_LIFETIME_MS = 300_000
 ANYBODY = "*"
@@ -166,19 +166,14 @@ def issue_nonce(key: bytes, now_ms: int) -> str:
 
 
 def require_signature(message: SignInMessage, signature: str) -> str:
-    """The address that signed, in lower case. Takes some 20 ms, so call it in a thread.
+    """The address that signed, in lower case. Call it in a thread: the first call imports
+    the library of the curve.
 
     Raises:
         InvalidEthLoginMessageError: the stated address has not the capitals of EIP-55.
         InvalidEthLoginSignatureError: not a signature, or not the stated address's.
     """
-    from eth_keys.datatypes import Signature
-    from eth_keys.exceptions import BadSignature
-    from eth_utils.address import to_checksum_address
-    from eth_utils.crypto import keccak
-    from eth_utils.exceptions import ValidationError
-
-    if to_checksum_address(message.address) != message.address:
+    if eip55(bytes.fromhex(message.address[2:])) != message.address:
         raise InvalidEthLoginMessageError(reason="its address has not the capitals of EIP-55")
     found = _SIGNATURE.fullmatch(signature)
     if found is None:
@@ -187,15 +182,13 @@ def require_signature(message: SignInMessage, signature: str) -> str:
     if raw[64] not in (27, 28):
         raise InvalidEthLoginSignatureError(reason="its last byte is neither 27 nor 28")
     data = message.text.encode()
-    digest = keccak(b"\x19Ethereum Signed Message:\n" + str(len(data)).encode() + data)
-    try:
-        signed = Signature(raw[:64] + bytes([raw[64] - 27]))
-        signer = signed.recover_public_key_from_msg_hash(digest).to_checksum_address()
-    except (BadSignature, ValidationError, ValueError):
-        raise InvalidEthLoginSignatureError(reason="nobody can have made it") from None
-    if signer != message.address:
+    digest = keccak256(b"\x19Ethereum Signed Message:\n" + str(len(data)).encode() + data)
+    code, signer = recover_address(digest, raw)
+    if code != OK:
+        raise InvalidEthLoginSignatureError(reason="nobody can have made it")
+    if eip55(signer) != message.address:
         raise InvalidEthLoginSignatureError(reason="it is not by the stated address")
-    return signer.lower()
+    return message.address.lower()
 
 
 def _nonce_valid_until(key: bytes, nonce: str) -> int:

@@ -14,6 +14,7 @@ from fieldbrook.operator_keys import (
     Vault,
     address_of,
     base58,
+    eip55,
     new_secret,
     parse_secret,
 )
@@ -29,6 +30,19 @@ def test_an_ecdsa_key_has_the_address_other_libraries_say(prefix: str) -> None:
     assert address_of(secret, ECDSA) == "0x19E7E376E7C213B7E7e7e46cc70A5dD086DAff2A"
     one = parse_secret(f"{1:064x}", ECDSA)
     assert address_of(one, ECDSA) == "0x7E5F4552091A69125d5DfCb7b8C2659029395Bdf"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "0x52908400098527886E0F7030069857D2E4169EE7",
+        "0xde709f2102306220921060314715629080e2fb77",
+        "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed",
+        "0xD1220A0cf47c7B9Be7A2E6BA89F429762e7b9aDb",
+    ],
+)
+def test_capitals_are_those_of_the_published_examples(address: str) -> None:
+    assert eip55(bytes.fromhex(address[2:])) == address
 
 
 @pytest.mark.parametrize("text", [PAIR.hex(), "0x" + PAIR.hex(), base58(PAIR)])

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from eth_keys.datatypes import PrivateKey
-from eth_utils.crypto import keccak
+from coincurve import PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from fieldbrook.errors import (
 )
 from fieldbrook.gateway import wallet
 from fieldbrook.gateway.wallet import WalletPolicy
+from fieldbrook.wasm.crypto import keccak256
 
 KEY = b"k" * 32
 ADDRESS = "0x19E7E376E7C213B7E7e7e46cc70A5dD086DAff2A"
@@ -36,8 +36,8 @@ ISSUED_MS = 1_700_000_000_000
 def signed(text: str, key: bytes = b"\x11" * 32) -> str:
     """What a wallet would sign `text` with."""
     data = text.encode()
-    digest = keccak(b"\x19Ethereum Signed Message:\n" + str(len(data)).encode() + data)
-    raw = PrivateKey(key).sign_msg_hash(digest).to_bytes()
+    digest = keccak256(b"\x19Ethereum Signed Message:\n" + str(len(data)).encode() + data)
+    raw = PrivateKey(key).sign_recoverable(digest, hasher=None)
     return "0x" + raw[:64].hex() + f"{raw[64] + 27:02x}"
 
 

@@ -1,0 +1,491 @@
+"""What the data thread of a project does: route, run, commit, answer.
+
+A batch ends after `BATCH_EVENTS` events, `BATCH_S` of work or `BATCH_BYTES` of writes, is
+committed in one synced transaction, and only then are its events answered.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from fieldbrook import clock
+from fieldbrook.actors.frames import (
+    AFTER,
+    CLEAR_LOG,
+    DELIVERY,
+    DONE,
+    FRAME_EVENTS,
+    NAMED,
+    NODE_COMMAND,
+    REDELIVERY,
+    REPLAY,
+    TAKE,
+    EventResult,
+    HandlerResult,
+    Peer,
+    Round,
+    WireEvent,
+    unpack,
+)
+from fieldbrook.actors.pool import InstancePool
+from fieldbrook.actors.routing import Routes, Target, build_routes, find_target, match
+from fieldbrook.actors.surroundings import ProjectSurroundings
+from fieldbrook.actors.traffic import TrafficGate
+from fieldbrook.errors import ModuleRefusedError, StoreError, to_wire
+from fieldbrook.model import EVENT, PER_BATCH, PROJECT_DATABASE, Applet
+from fieldbrook.storage import kv, sql
+from fieldbrook.storage.dead_letters import DeadLetter
+from fieldbrook.storage.history import remembered
+from fieldbrook.storage.outbox import API, MQTT, OutboxEntry
+from fieldbrook.storage.project_store import LogRow, MetricRow, ProjectStore
+from fieldbrook.storage.registry import RegistryReader
+from fieldbrook.storage.seen import Outcome, digest_of
+from fieldbrook.storage.sql import SqlDatabase
+from fieldbrook.wasm.abi import LOG_ERROR, SOURCE_TASK
+from fieldbrook.wasm.run import ApiCall, Effect, Host, Message, Metric, Run
+
+log = logging.getLogger(__name__)
+
+BATCH_EVENTS = FRAME_EVENTS
+BATCH_S = 0.020
+BATCH_BYTES = 16 << 20  # of key-value writes that wait in memory for their commit
+TOGETHER_EVENTS = 6  # fewer are as fast in instances of their own (benchmarks/README.md)
+TAKE_LIMIT = 256  # outbox entries in one answer
+
+_NODE = 0  # what the node itself keeps lies where no applet has its keys
+
+FAILED = -1
+NOT_RUNNING = "instance not running"
+
+
+NO_LETTER = "there is no such dead letter"
+NO_STRATEGY = "its strategy is gone"
+HANDLED_BEFORE: Outcome = ((0, 0, ""),)
+"""The answer to a delivery that comes again; nobody reads it."""
+
+Batch = list[tuple[Peer, list[EventResult], Sequence[WireEvent], int]]
+"""Who is to be answered, the results so far, the frame's events, and the first of the batch."""
+
+
+class ProjectWorker:
+    """What the data thread does, free of actors and threads."""
+
+    def __init__(
+        self,
+        project_id: int,
+        reader: RegistryReader,
+        store: ProjectStore,
+        pool: InstancePool,
+        api_hosts: Sequence[str] = (),
+        tell: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._project_id = project_id
+        self._reader = reader
+        self._store = store
+        self._pool = pool
+        self._tell = tell
+        self._version = -1
+        self._routes: Routes = {}
+        self._applets: dict[int, Applet] = {}
+        self._scopes: dict[int, bytes] = {}
+        self._reads: dict[int, Callable[[bytes], bytes | None]] = {}
+        self._hosts: dict[int, Host] = {}
+        self._per_batch: frozenset[int] = frozenset()
+        self._env: dict[str, str] = {}
+        self._sql: SqlDatabase | None = None
+        self._database: bytes | None = None
+        self._written = 0
+        self._surroundings = ProjectSurroundings(reader, store.outbox, api_hosts)
+        self.told = False  # the supervisor knows of entries in the outbox
+        self._node_scope = kv.scope(_NODE)
+        self._traffic = TrafficGate(self._reader_of(self._node_scope))
+        self.busy_since = 0.0
+        self.last_event = time.monotonic()
+
+    def refresh(self) -> None:
+        """Read routes, modules and environment again if the registry has changed."""
+        version = self._reader.version()
+        if version == self._version:
+            return
+        with self._reader.snapshot() as registry:
+            applets = registry.applets(self._project_id)
+            self._env = registry.environment(self._project_id)
+            database = registry.config(self._project_id, PROJECT_DATABASE)
+            self._routes = build_routes(registry.strategies(self._project_id), applets)
+            limits = registry.traffic_limits(self._project_id)
+        self._applets = {applet.applet_id: applet for applet in applets}
+        self._per_batch = frozenset(
+            applet.applet_id for applet in applets if applet.isolation == PER_BATCH
+        )
+        self._scopes = {applet.applet_id: kv.scope(kv.owner(applet)) for applet in applets}
+        self._reads = {applet_id: self._reader_of(s) for applet_id, s in self._scopes.items()}
+        self._hosts = {}
+        self._use_database(database.value if database else None)
+        self._surroundings.forget()
+        self._traffic.configure(next((t for t in limits if t.api_type == EVENT), None))
+        self._pool.keep_only(applets)
+        self._version = version
+
+    def _use_database(self, config: bytes | None) -> None:
+        """Take a changed database configuration; a batch never sees two."""
+        if config == self._database:
+            return
+        self.close_database()
+        self._database = config
+        if config is not None:
+            self._sql = SqlDatabase(self._store.path / sql.FILE, msgspec.json.decode(config))
+
+    def close_database(self) -> None:
+        """Let go of the project's database; what it has not committed is dropped."""
+        if self._sql is not None:
+            self._sql.close()
+            self._sql = None
+
+    def _reader_of(self, scope: bytes) -> Callable[[bytes], bytes | None]:
+        store = self._store
+        return lambda key: store.read(kv.stored_key(scope, key))
+
+    def on_round(self, round_: Round) -> None:
+        """Run the events of some frames in order, in batches, and answer each batch."""
+        self.refresh()
+        batch: Batch = []
+        now = time.monotonic()
+        size, limit = 0, now + BATCH_S
+        for peer, data in round_:
+            events = unpack(data)
+            if isinstance(events, dict):
+                self._give_outbox(peer, events)
+                continue
+            part: list[EventResult] = []
+            batch.append((peer, part, events, 0))
+            at = 0
+            while at < len(events):
+                self.busy_since = now
+                results = self._handle_together(events, at, BATCH_EVENTS - size)
+                part += results or (self._handle(events[at]),)
+                at += len(results) or 1
+                size += len(results) or 1
+                now = time.monotonic()
+                if size >= BATCH_EVENTS or now >= limit or self._written >= BATCH_BYTES:
+                    self._finish(batch)
+                    self.refresh()  # a new module takes over between two batches
+                    part = []
+                    batch = [(peer, part, events, at)]
+                    now = time.monotonic()
+                    size, limit = 0, now + BATCH_S
+        self.busy_since = 0.0
+        self._finish(batch)
+        self.last_event = now
+
+    def on_quiet(self) -> None:
+        """Nothing arrived for a moment: write waiting log rows."""
+        try:
+            self._store.flush_logs()
+        except StoreError as error:
+            log.error("project %d: applet log not written: %s", self._project_id, error)
+
+    def _handle_together(
+        self, events: Sequence[WireEvent], at: int, room: int
+    ) -> Sequence[EventResult]:
+        """Results of the events from `at` on that could share an instance, often none."""
+        if not self._per_batch or self._traffic.active:  # a limit looks at each event
+            return ()
+        event_type = events[at][0]
+        targets = match(self._routes, event_type)
+        if len(targets) != 1 or targets[0].applet_id not in self._per_batch:
+            return ()
+        target = targets[0]
+        end = at + 1
+        limit = min(len(events), at + room)
+        while end < limit and events[end][0] == event_type and self._is_new(events[end]):
+            end += 1
+        if end - at < TOGETHER_EVENTS or not target.started or not self._is_new(events[at]):
+            return ()
+        together = events[at:end]
+        read = self._reads[target.applet_id]
+        around = self._surroundings
+        runs = [Run(event[3], event_type, self._env, read, around) for event in together]
+        try:
+            outcomes = self._host(target.applet_id).run_batch(target.handler, runs)
+        except ModuleRefusedError:
+            return ()
+        results = []
+        for event, run, (code, error) in zip(together, runs, outcomes, strict=False):
+            result = (self._settle(target, event, run, code, error),)
+            if event[5]:
+                self._remember(event, result)
+            results.append(result)
+        return results
+
+    def _is_new(self, event: WireEvent) -> bool:
+        """Whether an event can share an instance as far as its id goes. A named one is
+        looked up alone: its like may be in the same frame."""
+        kind = event[5]
+        return not kind & NAMED and not (kind & REDELIVERY and self._store.was_delivered(event[2]))
+
+    def _handle(self, event: WireEvent) -> EventResult:
+        if event[1] == NODE_COMMAND:
+            return self._obey(event)
+        if event[5]:
+            try:
+                known = self._known(event)
+            except StoreError as error:
+                return to_wire(error)
+            if known is not None:
+                return known
+        targets = match(self._routes, event[0])
+        try:
+            if self._traffic.active:
+                refusal = self._traffic.take(event[1], clock.now_ms())
+                if refusal is not None:
+                    return to_wire(refusal)
+            if len(targets) == 1:
+                result: Outcome = (self._run(targets[0], event),)
+            else:
+                results = []
+                for target in targets:
+                    self.busy_since = time.monotonic()  # each handler has its own deadline
+                    results.append(self._run(target, event))
+                result = tuple(results)
+            if event[5]:
+                self._remember(event, result)
+            return result
+        except StoreError as error:  # what the node cannot do is not the handler's failure
+            return to_wire(error)
+
+    def _known(self, event: WireEvent) -> Outcome | None:
+        """What an event was answered that was handled before; None for one that is new."""
+        _, publisher_id, event_id, payload, _, kind = event
+        if kind & NAMED:
+            digest = digest_of(publisher_id, event_id, payload)
+            return self._store.outcome_of(digest, clock.now_ms())
+        if kind & REDELIVERY and self._store.was_delivered(event_id):
+            return HANDLED_BEFORE
+        return None
+
+    def _remember(self, event: WireEvent, outcome: Outcome) -> None:
+        """Have an event known once its batch is committed. One that matched nothing has
+        done nothing, and may match when it comes again."""
+        _, publisher_id, event_id, payload, _, kind = event
+        if kind & NAMED and outcome:
+            self._store.finished[digest_of(publisher_id, event_id, payload)] = outcome
+        elif kind & DELIVERY:
+            self._store.delivered[event_id] = None
+
+    def _run(self, target: Target, event: WireEvent) -> HandlerResult:
+        if not target.started:
+            self._bury(target, event, NOT_RUNNING)
+            return target.instance_id, FAILED, NOT_RUNNING
+        applet_id = target.applet_id
+        run = Run(event[3], event[0], self._env, self._reads[applet_id], self._surroundings)
+        try:
+            host = self._host(applet_id)
+            if host.uses_sql and self._sql is not None:
+                code, error = self._run_with_sql(self._sql, host, target.handler, run)
+            else:
+                code, error = host.run(target.handler, run)
+        except ModuleRefusedError as refused:
+            code, error = FAILED, str(refused)
+        return self._settle(target, event, run, code, error)
+
+    def _run_with_sql(
+        self, database: SqlDatabase, host: Host, handler: str, run: Run
+    ) -> tuple[int, str]:
+        """A run whose statements are kept or undone with the rest of it."""
+        run.sql = database
+        error: str | None = None
+        before = database.written_bytes
+        database.begin_event()
+        try:
+            code, error = host.run(handler, run)
+        finally:
+            if error == "":
+                database.keep_event()
+            else:
+                database.undo_event()
+        self._written += database.written_bytes - before
+        return code, error
+
+    def _host(self, applet_id: int) -> Host:
+        host = self._hosts.get(applet_id)
+        if host is None:
+            host = self._pool.host(self._applets[applet_id])
+            self._hosts[applet_id] = host
+        return host
+
+    def _settle(
+        self, target: Target, event: WireEvent, run: Run, code: int, error: str
+    ) -> HandlerResult:
+        if error:
+            run.logs.append((LOG_ERROR, SOURCE_TASK, f"{target.handler}: {error}"))
+            self._bury(target, event, error)
+        else:
+            self._keep(target, event[2], run)
+        if run.logs:
+            self._log(target, event[2], run.logs)
+        return target.instance_id, code, error
+
+    def _bury(self, target: Target, event: WireEvent, reason: str) -> None:
+        """Keep an event that a handler could not handle."""
+        event_type, publisher_id, event_id, payload, received_at, _ = event
+        self._written += len(payload)
+        self._store.failed.append(
+            DeadLetter(
+                time_ms=clock.now_ms(),
+                event_id=event_id,
+                event_type=event_type,
+                publisher_id=publisher_id,
+                payload=payload,
+                received_at=received_at,
+                strategy_id=target.strategy_id,
+                applet_id=target.applet_id,
+                applet_name=target.applet_name,
+                handler=target.handler,
+                reason=reason,
+                attempts=_attempt(event_id),
+            )
+        )
+
+    def _obey(self, event: WireEvent) -> EventResult:
+        """A command of the node: its payload is the numbers of what it is about."""
+        numbers: Sequence[int] = unpack(event[3])
+        try:
+            if event[0] == REPLAY:
+                return tuple(self._replay(number) for number in numbers)
+            if event[0] == CLEAR_LOG:
+                for number in numbers:
+                    self._store.clear_log(number)
+            else:
+                self._store.resolved.extend(numbers)
+            return ()
+        except StoreError as error:
+            return to_wire(error)
+
+    def _replay(self, number: int) -> HandlerResult:
+        """Run one handler again over its dead letter; if it fails again, that is a letter of
+        its own, and the old one goes either way."""
+        letter = self._store.dead_letter(number)
+        if letter is None or number in self._store.resolved:
+            return 0, FAILED, NO_LETTER
+        target = find_target(self._routes, letter.strategy_id)
+        if target is None:
+            return 0, FAILED, NO_STRATEGY
+        self._store.resolved.append(number)
+        self.busy_since = time.monotonic()
+        origin = letter.event_id.partition("#r")[0]
+        event_id = f"{origin}#r{letter.attempts}"
+        event = (
+            letter.event_type,
+            letter.publisher_id,
+            event_id,
+            letter.payload,
+            letter.received_at,
+            0,
+        )
+        result = self._run(target, event)
+        self._store.record([remembered(*event[:5], clock.now_ms(), (result,))])
+        return result
+
+    def _keep(self, target: Target, event_id: str, run: Run) -> None:
+        """Take what a run that went well leaves behind into the batch."""
+        if run.writes:
+            scope, overlay = self._scopes[target.applet_id], self._store.overlay
+            for key, value in run.writes.items():
+                overlay[kv.stored_key(scope, key)] = value
+                self._written += len(value)
+        for effect in run.effects:
+            self._take(effect, target, event_id)
+
+    def _take(self, effect: Effect, target: Target, event_id: str) -> None:
+        now, store = clock.now_ms(), self._store
+        applet, instance_id = target.applet_name, target.instance_id
+        match effect:
+            case Message(topic=topic, payload=payload):
+                self._written += len(payload)
+                store.sent.append(
+                    OutboxEntry(MQTT, topic, payload, event_id, applet, instance_id, now)
+                )
+            case ApiCall(event_type=event_type, request=request):
+                self._written += len(request)
+                store.sent.append(
+                    OutboxEntry(API, event_type, request, event_id, applet, instance_id, now)
+                )
+            case Metric(value=value):
+                store.measured.append(MetricRow(now, instance_id, applet, event_id, value))
+
+    def _log(self, target: Target, event_id: str, rows: list[tuple[int, str, str]]) -> None:
+        now = clock.now_ms()
+        for level, source, text in rows:
+            self._store.log(
+                LogRow(now, level, source, target.instance_id, target.applet_name, event_id, text)
+            )
+
+    def _record(self, batch: Batch) -> None:
+        """Note for the history what becomes of a batch's events."""
+        now = clock.now_ms()
+        for _, part, events, first in batch:
+            answered = zip(events[first:] if first else events, part, strict=False)
+            self._store.record(
+                [
+                    remembered(*event[:5], now, result)
+                    for event, result in answered
+                    if event[1] != NODE_COMMAND
+                ]
+            )
+
+    def _finish(self, batch: Batch) -> None:
+        self._written = 0
+        for key, value in self._traffic.take_changes().items():
+            self._store.overlay[kv.stored_key(self._node_scope, key)] = value
+        self._record(batch)
+        try:
+            self._store.commit(self._sql)
+        except StoreError as error:
+            self._traffic.roll_back()
+            log.error("project %d: batch not committed: %s", self._project_id, error)
+            refusal = to_wire(error)
+            for peer, part, _, _ in batch:
+                if part:
+                    peer.answer([refusal] * len(part))
+            return
+        for peer, part, _, _ in batch:
+            if part:
+                peer.answer(part)
+        self.tell_of_outbox()
+
+    def tell_of_outbox(self) -> None:
+        """Let the supervisor know, once, that the outbox is to be taken."""
+        if not self.told and len(self._store.outbox):
+            self.told = True
+            self._tell()
+
+    def _give_outbox(self, peer: Peer, request: dict[str, Any]) -> None:
+        """Answer somebody who delivers what was sent; `told` ends when nothing is left."""
+        outbox = self._store.outbox
+        try:
+            outbox.remove(request.get(DONE, ()))
+            entries = outbox.first(min(request[TAKE], TAKE_LIMIT), request[AFTER])
+        except StoreError as error:
+            log.error("project %d: outbox: %s", self._project_id, error)
+            entries = []
+        if not len(outbox):
+            self.told = False
+        peer.answer(
+            [(n, entry.kind, entry.target, entry.body, entry.event_id) for n, entry in entries]
+        )
+
+    @property
+    def has_outbox(self) -> bool:
+        """Whether something waits to be taken."""
+        return len(self._store.outbox) > 0
+
+
+def _attempt(event_id: str) -> int:
+    """Which attempt an event's id tells of: `<id>#r2` is the third."""
+    _, mark, number = event_id.rpartition("#r")
+    return int(number) + 1 if mark and number.isdecimal() else 1

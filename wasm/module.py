@@ -12,10 +12,10 @@ from fieldbrook.errors import ModuleRefusedError
 from fieldbrook.wasm import abi
 from fieldbrook.wasm.engine import Engine, make_compiler
 from fieldbrook.wasm.limits import PAGE_BYTES, Limits
+from fieldbrook.wasm.sections import read_sections
 
 _MAGIC = b"\0asm"
 _CORE_VERSION = b"\x01\0\0\0"
-_MEMORY_SECTION = 5
 _LETTERS = {"i32": "i", "i64": "l", "f32": "f", "f64": "d"}
 _TYPES = {letter: name for name, letter in _LETTERS.items()}
 _LISTED_LIMIT = 20
@@ -86,34 +86,15 @@ def compile_module(
         module = wasmtime.Module(engine, wasm)
     except wasmtime.WasmtimeError as error:
         raise ModuleRefusedError(reason=f"not a valid module: {_brief(error)}") from error
-    if _memories(wasm) > 1:
+    sections = read_sections(wasm)
+    if sections.memories > 1:
         raise ModuleRefusedError(reason="it has more than one memory")
+    if sections.vector_functions:
+        named = ", ".join(sections.vector_functions[:_LISTED_LIMIT])
+        raise ModuleRefusedError(reason=f"functions that take or give a vector (v128): {named}")
     report = examine(module, engine, limits)
     _link(module, engine)
     return module, report
-
-
-def _memories(wasm: bytes) -> int:
-    """How many memories a valid module defines; those it keeps to itself are in no list."""
-    at = len(_MAGIC) + len(_CORE_VERSION)
-    while at < len(wasm):
-        section = wasm[at]
-        size, at = _leb128(wasm, at + 1)
-        if section == _MEMORY_SECTION:
-            return _leb128(wasm, at)[0]
-        at += size
-    return 0
-
-
-def _leb128(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned number of a module, and the place behind it."""
-    number = shift = 0
-    while True:
-        byte = data[at]
-        number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return number, at
 
 
 def load_compiled(engine: Engine, cwasm: Path) -> wasmtime.Module:

@@ -183,3 +183,34 @@ def test_no_damaged_module_raises_anything_but_a_refusal(data: st.DataObject) ->
 def test_a_second_memory_is_refused_although_nobody_sees_it(before: str) -> None:
     memories = '(memory (export "memory") 1) (memory 1)'
     assert refusal(f"(module {before} {memories} {START})") == "it has more than one memory"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('(func (export "v") (param v128))', "v"),
+        ('(func (export "v") (result v128) unreachable)', "v"),
+        ('(import "env" "v" (func (param i32 v128)))', "env.v"),
+        ('(import "env" "v" (func (param v128))) (export "w" (func 0))', "env.v, w"),
+        (
+            (
+                '(import "env" "g" (global i32)) (import "env" "t" (table 1 2 funcref))'
+                ' (import "env" "m" (memory 1)) (import "env" "v" (func (result v128)))'
+            ),
+            "env.v",
+        ),
+    ],
+)
+def test_a_vector_cannot_pass_the_border_of_a_module(text: str, names: str) -> None:
+    whole = f'(module {text} (memory (export "memory") 1) {START})'
+    if "(memory 1)" in text:
+        whole = f"(module {text} {START})"
+    assert refusal(whole) == f"functions that take or give a vector (v128): {names}"
+
+
+def test_a_module_may_use_vectors_inside() -> None:
+    text = (
+        '(module (func $sum (param v128) (result v128) local.get 0) (memory (export "memory") 1)'
+        f" (func (drop (call $sum (v128.const i64x2 1 2)))) {START})"
+    )
+    assert check(text.encode(), LIMITS).handlers == ("start",)

@@ -171,7 +171,7 @@ class ProjectStore:
             )
             self._dead = DeadLetters(self._environment, kept)
             self._history = open_history(self._environment, create=True, limit_bytes=kept)
-            self._seen = Seen(self._environment)
+            self._seen = Seen(self._environment, map_size // _KEPT_SHARE)
         self.outbox = Outbox(self._environment, path)
         self._reading: Transaction | None = None  # the batch's snapshot, once it has read
         self.overlay: dict[bytes, bytes] = {}

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 WINDOW_MS = 86_400_000
 IDS_LIMIT = 1_000_000
 DELIVERIES_LIMIT = 20_000
+_DELIVERIES_BYTES = 8 << 20  # several times what so many names take, a row for each at worst
+_ID_BYTES = 128  # what one takes, with the answer of one handler
 _EVICTED_PER_ID = 2  # so that a full table shrinks to its limit, a little with each batch
 
 _OUTCOMES, _ORDER, _DELIVERIES = b"seen", b"seen_order", b"deliveries"
@@ -56,11 +58,15 @@ def digest_of(publisher_id: int, event_id: str, payload: bytes) -> bytes:
 class Seen:
     """The memory of one open project store; its owner is the only writer."""
 
-    def __init__(self, environment: lmdb.Environment) -> None:
+    def __init__(self, environment: lmdb.Environment, room_bytes: int) -> None:
+        """`room_bytes` is what ids may take of the store; a small one remembers fewer."""
+        self._ids_room = room_bytes // _ID_BYTES
         self._outcomes = environment.open_db(_OUTCOMES)
         self._order = environment.open_db(_ORDER)
         self._deliveries = RowTable(
-            environment, _DELIVERIES, Deliveries, DELIVERIES_LIMIT, create=True
+            *(environment, _DELIVERIES, Deliveries, DELIVERIES_LIMIT),
+            create=True,
+            limit_bytes=_DELIVERIES_BYTES,
         )
         with environment.begin(db=self._order) as txn:
             cursor = txn.cursor()
@@ -116,7 +122,7 @@ class Seen:
                 del self._names[name]
 
     def _evict(self, txn: Transaction, limit: int, now_ms: int) -> None:
-        excess = int(txn.stat(self._order)["entries"]) - IDS_LIMIT
+        excess = int(txn.stat(self._order)["entries"]) - min(IDS_LIMIT, self._ids_room)
         cursor = txn.cursor(db=self._order)
         more = cursor.first()
         for _ in range(limit):

@@ -87,3 +87,27 @@ def test_deliveries_are_known_by_name_until_many_others_came(
     assert not store.was_delivered("m-0")
     assert store.was_delivered("m-59")
     store.close()
+
+
+def test_what_is_remembered_leaves_room_in_a_small_store(folder: Path) -> None:
+    store = ProjectStore(folder, 4 << 20)
+    for batch in range(200):
+        for number in range(256):
+            store.finished[digest_of(1, f"{batch}-{number}", b"p")] = OUTCOME
+            store.delivered[f"mqtt-{batch}-{number}"] = None
+        store.commit()
+    assert known(store, "199-255")
+    assert not known(store, "0-0")
+    store.close()
+
+
+def test_deliveries_on_disk_are_bounded_in_bytes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seen, "_DELIVERIES_BYTES", 1 << 16)
+    store = ProjectStore(folder, 2 << 20)
+    for batch in range(300):
+        store.delivered.update(dict.fromkeys(f"mqtt-{batch}-{n}" for n in range(256)))
+        store.commit()
+    assert store.was_delivered("mqtt-299-0")
+    store.close()

@@ -148,7 +148,7 @@ def http_page() -> str:
         'with `{"results": [{"instanceID", "code", "errMsg"}]}`, one result per handler, when '
         "its effects are on disk. A handler that traps, runs out of a budget or is stopped gives "
         "code -1 and the reason. Every answer carries `X-Event-Id`.",
-        'A batch: `{"events": [message, ...]}`. It is answered 201 with a list, one item per '
+        'A batch: `{"events": [message, ...]}`, 8,192 at most. It is answered 201 with a list, one item per '
         'message in order: `{"projectName", "pubID", "eventID", "errMsg"?, "wasmResults"}`; what '
         "is wrong with a message is in its item.",
         "A publisher that may send certain event types only gets 403 `EventTypeNotAllowed` for others. "

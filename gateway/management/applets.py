@@ -26,7 +26,7 @@ from fieldbrook.gateway.management.views import (
     strategy_json,
     version_json,
 )
-from fieldbrook.model import DEFAULT_EVENT_TYPE, DEFAULT_HANDLER, REUSE_EVENTS, Applet
+from fieldbrook.model import DEFAULT_EVENT_TYPE, DEFAULT_HANDLER, REMOVED, REUSE_EVENTS, Applet
 from fieldbrook.storage.registry import Deployed
 
 _NAMES_LIMIT = 20  # handlers named in a refusal
@@ -135,7 +135,7 @@ async def update_applet(call: Call[AppletChange, None]) -> Json:
 async def update_and_deploy(call: Call[AppletChange, None]) -> None:
     """As `UpdateApplet`, and start the instance; the seed era's answer."""
     applet = own_applet(call, call.id("appletID"))
-    if call.id("instanceID") != applet.instance_id:
+    if call.id("instanceID") != applet.instance_id or applet.state == REMOVED:
         raise InstanceNotFoundError(instance=call.id("instanceID"))
     given = call.form.cache
     cache = call.body.wasm_cache if given is None else bind_body(given, Cache)

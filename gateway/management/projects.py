@@ -97,11 +97,9 @@ async def create_project(call: Call[CreateProject, None]) -> Json:
         version=body.version,
         protocol=body.protocol,
         description=body.description,
-        public=body.public,
         configs=configs,
     )
     if body.public:
-        # An event without a token needs somebody whom it is counted for.
         await call.context.registry.call(
             "create_anonymous_publisher", project_id=project.project_id
         )

@@ -208,7 +208,8 @@ class AppletCommands(Commands):
     def remove_applets(self, project_id: int, applet_ids: Sequence[int]) -> int:
         """Remove those of the ids that are applets of this project; how many were."""
         with self.change() as change:
-            own = [a for a in change.now.applets(project_id) if a.applet_id in applet_ids]
+            wanted = set(applet_ids)
+            own = [a for a in change.now.applets(project_id) if a.applet_id in wanted]
             for applet in own:
                 self.drop_applet(change, applet)
             return len(own)

@@ -24,7 +24,6 @@ class ProjectCommands(Commands):
         version: str = "",
         protocol: str = "",
         description: str = "",
-        public: bool = False,
         configs: dict[str, bytes] | None = None,
     ) -> Project:
         """Create a project.
@@ -50,7 +49,6 @@ class ProjectCommands(Commands):
                     version=version,
                     protocol=protocol,
                     description=description,
-                    public=public,
                     created_at=change.time_ms,
                     updated_at=change.time_ms,
                 ),

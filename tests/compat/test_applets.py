@@ -346,6 +346,16 @@ def test_deploying_sets_the_cache_and_starts_what_was_stopped(
     assert ada("GET", f"/applet/data/{applet_id}").json["wasmCache"] == {"mode": "MEMORY"}
 
 
+def test_an_instance_that_was_removed_is_not_deployed_to(ada: User, applet: dict[str, Any]) -> None:
+    path = f"/applet/{applet['appletID']}/{applet['instance']['instanceID']}"
+    ada("DELETE", f"/deploy/data/{applet['instance']['instanceID']}")
+    refused = ada.upload("PUT", path, wasm(PLAIN_WAT), {"appletName": "b"})
+    assert (refused.status, refused.key) == (404, "InstanceNotFound")
+    assert ada("GET", f"/applet/data/{applet['appletID']}").json["version"] == 1
+    again = ada.upload("PUT", f"/applet/{applet['appletID']}", wasm(PLAIN_WAT), None).json
+    assert (again["version"], again["instance"]["state"]) == (2, "STARTED")
+
+
 def test_an_instance_is_removed_and_made_anew(ada: User, applet: dict[str, Any]) -> None:
     applet_id, instance_id = applet["appletID"], applet["instance"]["instanceID"]
     for method, path in (

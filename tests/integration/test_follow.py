@@ -111,6 +111,23 @@ def test_a_stream_ends_with_the_right_to_see_it(node: RunningNode) -> None:
     assert bad.json["fields"][0]["field"] == "follow"
 
 
+def test_a_stream_ends_with_the_access_key_it_was_asked_for_with(node: RunningNode) -> None:
+    _, publisher = project(node, "lent")
+    body = {"name": "reader", "privileges": [{"name": "Wasm Log", "perm": "READONLY"}]}
+    key = node.call("POST", "/account_access_key", body).json["accessKey"]
+    follower = Follower(node, "/applet_log/lent?follow=true", Authorization=f"Bearer {key}")
+    assert follower.answer.status == 200
+    say(node, "lent", publisher, "seen")
+    assert follower.row()[1]["msg"] == "seen"
+    other = {"name": "other", "privileges": []}
+    assert node.call("POST", "/account_access_key", other).status == 201
+    say(node, "lent", publisher, "seen still")
+    assert follower.row()[1]["msg"] == "seen still"
+    assert node.call("DELETE", "/account_access_key/reader").status == 204
+    assert follower.answer.read() == b""
+    follower.close()
+
+
 def test_the_log_of_an_instance_is_deleted_and_goes_on(node: RunningNode) -> None:
     applet, publisher = project(node, "tidy")
     other = node.deploy("tidy", TALLY, "other")

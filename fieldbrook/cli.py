@@ -25,7 +25,9 @@ from fieldbrook.commands_applets import applet
 from fieldbrook.commands_devices import cron, limit
 from fieldbrook.commands_events import kv, logs, send
 from fieldbrook.commands_journal import dead_letter, event
+from fieldbrook.commands_keys import key, operator
 from fieldbrook.commands_objects import project, publisher, resource, strategy
+from fieldbrook.commands_people import account, audit
 from fieldbrook.console import Console, current, note, shared_options, show_json, show_rows
 
 PROGRAM = "fieldbrook"
@@ -202,6 +204,10 @@ COMMANDS: tuple[click.Command, ...] = (
     login,
     logout,
     whoami,
+    account,
+    audit,
+    key,
+    operator,
     project,
     applet,
     publisher,

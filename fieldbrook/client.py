@@ -23,7 +23,15 @@ PREFIX = "/srv-applet-mgr/v0"
 TIMEOUT_S = 30.0
 
 EXIT_REFUSED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_NOT_ALLOWED = 1, 2, 3, 4
-_ALLOWANCE_KEYS = frozenset({"Forbidden", "DisabledAccount", "WhiteListForbidden"})
+_ALLOWANCE_KEYS = frozenset(
+    {
+        "AccessKeyExpired",
+        "AccessKeyPermissionDenied",
+        "DisabledAccount",
+        "Forbidden",
+        "WhiteListForbidden",
+    }
+)
 
 
 class ClientError(Exception):

@@ -67,7 +67,7 @@ def admin_create(
         if session is None:
             raise
         code = ""  # not needed: an administrator makes another one
-    password = _new_password(source)
+    password = new_password(source)
     body = {"username": username, "role": "ADMIN"}
     if password is not None:
         body["password"] = password
@@ -97,9 +97,9 @@ def admin_create(
 def admin_password(password_stdin: bool) -> None:
     """Change your own password."""
     if password_stdin:
-        old, new = _line_of_input("old password"), _line_of_input("new password")
+        old, new = line_of_input("old password"), line_of_input("new password")
     else:
-        _need_terminal("--password-stdin")
+        need_terminal("--password-stdin")
         old = click.prompt("Old password", hide_input=True, err=True)
         new = click.prompt("New password", hide_input=True, confirmation_prompt=True, err=True)
     client = current().client()
@@ -121,9 +121,9 @@ def login(username: str | None, password_stdin: bool) -> None:
     server = current().server
     if password_stdin:
         username = username or "admin"
-        password = _line_of_input("password")
+        password = line_of_input("password")
     else:
-        _need_terminal("--password-stdin")
+        need_terminal("--password-stdin")
         username = username or click.prompt("Username", default="admin", err=True)
         password = click.prompt("Password", hide_input=True, err=True)
     session = _log_in(server, username, password)
@@ -189,7 +189,7 @@ def read_setup_code(data: Path) -> str:
         ) from None
 
 
-def _new_password(source: str | None) -> str | None:
+def new_password(source: str | None) -> str | None:
     """The password, or None when the node is to make one."""
     source = source or ("prompt" if sys.stdin.isatty() else "generated")
     if source not in PASSWORD_SOURCES:
@@ -201,8 +201,8 @@ def _new_password(source: str | None) -> str | None:
     if source == "generated":
         return None
     if source == "-":
-        return _line_of_input("password")
-    _need_terminal("--password -")
+        return line_of_input("password")
+    need_terminal("--password -")
     answer: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     return answer
 
@@ -230,14 +230,24 @@ def _log_in(server: str, username: str, password: str) -> Session:
     return session
 
 
-def _line_of_input(what: str) -> str:
+def line_of_input(what: str) -> str:
+    """A line of standard input without its end.
+
+    Raises:
+        WrongUsageError: there is none.
+    """
     line = sys.stdin.readline().rstrip("\r\n")
     if not line:
         raise WrongUsageError(f"no {what} on standard input")
     return line
 
 
-def _need_terminal(instead: str) -> None:
+def need_terminal(instead: str) -> None:
+    """Refuse to ask when nobody is there; `instead` is the option to use.
+
+    Raises:
+        WrongUsageError: standard input is not a terminal.
+    """
     if not sys.stdin.isatty():
         raise WrongUsageError(
             "standard input is not a terminal, nobody can be asked", f"use {instead}"

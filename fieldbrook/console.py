@@ -29,6 +29,15 @@ from fieldbrook.client import (
 )
 
 _NAMES_SHOWN = 20
+_TOKEN_KEYS = frozenset(
+    {
+        "AccessKeyExpired",
+        "InvalidAccessKey",
+        "InvalidAuthAccountID",
+        "InvalidToken",
+        "Unauthorized",
+    }
+)
 
 Row = Mapping[str, Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -83,7 +92,7 @@ class Console:
             return error.hint
         if error.key == "ProjectNotFound":
             return self._names_of_projects()
-        if error.key in ("InvalidToken", "Unauthorized", "InvalidAuthAccountID"):
+        if error.key in _TOKEN_KEYS:
             return self._login_hint()
         if error.key == "OutcomeUnknown":
             return "send it again with the same --event-id: it will not run twice"

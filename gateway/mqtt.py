@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 _REGISTRY_POLL_S = 0.05
 _RETRY_S = 1.0
+_ATTEMPTS = 3
+_PUT_BACK_S = 10.0
 _REFUSALS_LOGGED_PER_S = 10
 TEMPORARY = (TooManyRequestsError, UnavailableError, StoreError)
 
@@ -155,7 +157,7 @@ class MqttGateway(GatewayActor):
                 self._report_refusals()
             await asyncio.sleep(_REGISTRY_POLL_S)
 
-    def _on_delivery(self, delivery: Delivery) -> None:
+    def _on_delivery(self, delivery: Delivery, attempt: int = 1) -> None:
         if self._closing:
             return
         ingress = read_topic(delivery.topic)
@@ -177,7 +179,7 @@ class MqttGateway(GatewayActor):
                     return
 
         def answered(reply: EventReply) -> None:
-            self._answered(delivery, reply)
+            self._answered(delivery, reply, attempt)
 
         if meta is None:
             self._events.submit(channel, payload, answered, resend=True, delivery=_name(delivery))
@@ -186,9 +188,11 @@ class MqttGateway(GatewayActor):
                 channel, payload, answered, meta, resend=True, delivery=_name(delivery)
             )
 
-    def _answered(self, delivery: Delivery, reply: EventReply) -> None:
+    def _answered(self, delivery: Delivery, reply: EventReply, attempt: int) -> None:
         if isinstance(reply.error, TEMPORARY):
-            self.loop.call_later(_RETRY_S, self._on_delivery, delivery)
+            # What one project cannot take for long must not hold the room all projects share.
+            if attempt < _ATTEMPTS or not delivery.put_back(_PUT_BACK_S):
+                self.loop.call_later(_RETRY_S, self._on_delivery, delivery, attempt + 1)
             return
         if reply.error is not None:
             self._refused(delivery, reply.body.decode("utf-8", "replace").strip())

@@ -59,6 +59,8 @@ _PULL_LIFETIME_NS = 600 * 10**9
 # Acknowledgements cannot get lost on a living connection, and a new one resets the
 # consumer: redelivery by time would only repeat what a slow project is still working on.
 _ACK_WAIT_S = 7 * 86_400
+# Messages that were put back count as pending, too: of projects that cannot take theirs now.
+_PENDING_LIMIT = 100_000
 
 
 class NatsSource:
@@ -137,9 +139,10 @@ class NatsSource:
         if not is_ingress(topic, self._projects):
             return False
         qos = 1 if sequence else 0
-        ack = partial(self._acknowledge, self._in_flight.add(sequence, len(payload)))
+        number = self._in_flight.add(sequence, len(payload))
+        ack, put_back = partial(self._acknowledge, number), partial(self._put_back, number)
         try:
-            self._deliver(Delivery(topic, payload, qos, sequence, ack, bool(sequence)))
+            self._deliver(Delivery(topic, payload, qos, sequence, ack, bool(sequence), put_back))
         except Exception:
             log.exception("message on %s was not taken; it stays the broker's", shown(topic))
         return True
@@ -148,6 +151,12 @@ class NatsSource:
         sequence = self._in_flight.finish(number)
         if sequence and self._session is not None:
             self._session.acknowledge(sequence)
+
+    def _put_back(self, number: int, delay_s: float) -> bool:
+        reply = self._in_flight.put_back(number)
+        if reply and self._session is not None:
+            self._session.put_back(reply, delay_s)
+        return reply is not None
 
 
 class InFlight:
@@ -205,6 +214,18 @@ class InFlight:
             self._done.add(sequence)  # of a lost connection: settled when it comes again
         return sequence
 
+    def put_back(self, number: int) -> str | None:
+        """The broker is to deliver it again: the reply subject on which to say so, "" when
+        its connection is lost and it comes by itself, None when nobody has stored it."""
+        sequence, size = self._numbered.get(number, ("", -1))
+        if not sequence:
+            return None
+        del self._numbered[number]
+        self.stored -= 1
+        self.stored_bytes -= size
+        self._working.discard(sequence)
+        return self._replies.pop(sequence, "")
+
     def arrived(self, sequence: str, reply: str) -> bool:
         """Remember where to acknowledge; False when it must not be handed over (again)."""
         self._replies[sequence] = reply
@@ -242,7 +263,7 @@ class _Session:
         self._clients: list[Client] = []
         self._writer: asyncio.Task[None] | None = None
         self._inbox = ""
-        self._acks: list[str] = []
+        self._acks: list[tuple[str, bytes]] = []
         self._messages: list[tuple[str, bytes]] = []
         self._wake = asyncio.Event()
         self._requested = 0
@@ -297,8 +318,14 @@ class _Session:
         """Tell the broker, with the next write, that this message is done."""
         reply = self._in_flight.settle(sequence)
         if reply is not None:
-            self._acks.append(reply)
+            self._acks.append((reply, b""))
             self._wake.set()
+
+    def put_back(self, reply: str, delay_s: float) -> None:
+        """Tell the broker, with the next write, to deliver this message again later."""
+        delay_ns = int(delay_s * 1e9)
+        self._acks.append((reply, b'-NAK {"delay": %d}' % delay_ns))
+        self._wake.set()
 
     def publish(self, subject: str, payload: bytes) -> None:
         """Send a message with the next write, if there is room."""
@@ -381,8 +408,8 @@ class _Session:
 
     async def _send_acks(self) -> None:
         acks, self._acks = self._acks, []
-        for reply in acks:
-            await self._clients[0].publish(reply)
+        for reply, word in acks:
+            await self._clients[0].publish(reply, word)
         messages, self._messages = self._messages, []
         for subject, payload in messages:
             await self._clients[0].publish(subject, payload)
@@ -460,7 +487,7 @@ async def _prepare_consumer(client: Client) -> int:
                 durable_name=CONSUMER,
                 ack_policy=api.AckPolicy.EXPLICIT,
                 ack_wait=_ACK_WAIT_S,
-                max_ack_pending=4 * UNACKNOWLEDGED_HIGH,
+                max_ack_pending=_PENDING_LIMIT,
                 deliver_policy=api.DeliverPolicy.ALL,
             ),
         )

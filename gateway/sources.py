@@ -28,6 +28,10 @@ _FIRST_DELAY_S = 0.05
 _LONGEST_DELAY_S = 1.0
 
 
+def _cannot(_delay_s: float) -> bool:
+    return False
+
+
 class Delivery(NamedTuple):
     """One message.
 
@@ -38,6 +42,9 @@ class Delivery(NamedTuple):
 
     `ack` is called once, in the loop, when nothing can be lost any more: for QoS 0 as
     well, because it also makes room for the next message. Late and repeated calls are harmless.
+
+    `put_back` gives the message back for so many seconds instead: it makes room, and the
+    broker delivers it again. False where a broker cannot do that.
     """
 
     topic: str
@@ -46,6 +53,7 @@ class Delivery(NamedTuple):
     sequence: str
     ack: Callable[[], None]
     may_repeat: bool
+    put_back: Callable[[float], bool] = _cannot
 
 
 OnDelivery = Callable[[Delivery], None]

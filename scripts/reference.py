@@ -16,6 +16,7 @@ import msgspec
 
 from fieldbrook import cli, errors
 from fieldbrook.gateway.management.application import ROUTES
+from fieldbrook.gateway.management.route import Auth
 from fieldbrook.settings import ENVIRONMENT_PREFIX, Settings, allowed
 from fieldbrook.wasm import abi
 
@@ -124,13 +125,16 @@ def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Com
 
 def http_page() -> str:
     """Every route."""
-    rows = [("POST", "/event/{channel}", "HandleEvent", "the publisher's token", "see below")]
+    rows = [
+        ("POST", "/event/{channel}", "HandleEvent", "the publisher's token", "Event", "see below")
+    ]
     rows += [
         (
             route.method,
             route.pattern,
             route.operation,
             route.auth.name.lower().replace("_", " "),
+            "" if route.auth is Auth.ANYBODY else str(route.group or ""),
             "; ".join(filter(None, (_first_line(route.handler), _fields(route)))),
         )
         for route in ROUTES
@@ -139,9 +143,10 @@ def http_page() -> str:
         "HTTP",
         "Paths are below `/srv-applet-mgr/v0`, and below `/api/w3bapp` too. Success is 201 for a "
         "POST, 200 with a body and 204 without; a failure is the 8-key error of "
-        "[errors](errors.md). The account's token travels as `Authorization: Bearer TOKEN`. A `*` "
-        "marks what is required. Beside these: `GET /` (204), `GET /liveness`, `GET /version`.",
-        table(("method", "path", "operation", "authority", "what"), rows),
+        "[errors](errors.md). The account's token, or an access key, travels as `Authorization: "
+        "Bearer TOKEN`. An access key needs READONLY on the group for GET, READ_WRITE for the rest "
+        "([accounts and keys](../accounts.md)). A `*` marks what is required. Beside these: `GET /` (204), `GET /liveness`, `GET /version`.",
+        table(("method", "path", "operation", "authority", "group", "what"), rows),
         "## Events",
         'One message: `{"header": {"pub_id", "token", "event_type"?, "pub_time"?, '
         '"event_id"?}, "payload": base64}`, whatever the Content-Type says. It is answered 201 '

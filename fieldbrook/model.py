@@ -40,7 +40,8 @@ class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class Account(Record, frozen=True, kw_only=True):
-    """Somebody who manages projects. `password_hash` is argon2's encoded form."""
+    """Somebody who manages projects. `password_hash` is argon2's encoded form; logins of
+    another `token_generation` have ended."""
 
     account_id: int
     username: str
@@ -48,6 +49,7 @@ class Account(Record, frozen=True, kw_only=True):
     password_hash: str
     state: str = ENABLED
     avatar: str = ""
+    token_generation: int = 0
 
 
 class Project(Record, frozen=True, kw_only=True):

@@ -2,7 +2,8 @@
 
 Claims are upstream's (interface document, 4.2): `Payload` carries the decimal id, `iss`
 the issuer, `exp` Unix seconds where the token expires; a publisher's token also carries
-a random `jti`, so that a rotated token differs from the one before it.
+a random `jti`, so that a rotated token differs from the one before it. An account's token
+carries `gen` once an administrator has reset the password: older ones are worth nothing then.
 
 The library is imported at the first use: it brings the whole of `cryptography`, 22 MiB,
 and the processes of projects read no token.
@@ -11,7 +12,7 @@ and the processes of projects read no token.
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import Any, NamedTuple
 
 from fieldbrook.errors import InvalidTokenError
 
@@ -20,11 +21,20 @@ ISSUER = "fieldbrook"
 PUBLISHER_TOKEN_LIMIT = 159  # ESP32 firmware keeps the token in a 160-byte array
 
 
-def issue_account_token(key: bytes, account_id: int, expires_at_s: int) -> str:
+class AccountToken(NamedTuple):
+    """What an account's token says: whose it is, and of which generation of logins."""
+
+    account_id: int
+    generation: int
+
+
+def issue_account_token(key: bytes, account_id: int, expires_at_s: int, generation: int = 0) -> str:
     """A token for the management routes; `expires_at_s` is Unix seconds."""
     import jwt
 
     claims = {"Payload": str(account_id), "iss": ISSUER, "exp": expires_at_s}
+    if generation:
+        claims["gen"] = generation
     return jwt.encode(claims, key, ALGORITHM)
 
 
@@ -43,6 +53,24 @@ def read_token(key: bytes, token: str, issuer: str = ISSUER) -> int:
         InvalidTokenError: empty, malformed, of another algorithm, key or issuer, or
             expired; the description says which and never contains the token.
     """
+    return _id_in(_claims(key, token, issuer))
+
+
+def read_account_token(key: bytes, token: str) -> AccountToken:
+    """As `read_token`, with the generation of logins the token belongs to."""
+    claims = _claims(key, token, ISSUER)
+    generation = claims.get("gen", 0)
+    if not isinstance(generation, int):
+        raise InvalidTokenError(reason="token carries no generation")
+    return AccountToken(_id_in(claims), generation)
+
+
+def read_publisher_token(key: bytes, token: str) -> int:
+    """As `read_token`, for a publisher's token."""
+    return read_token(key, token, issuer="fb")
+
+
+def _claims(key: bytes, token: str, issuer: str) -> dict[str, Any]:
     if not token:
         raise InvalidTokenError(reason="token is empty")
     import jwt
@@ -61,12 +89,11 @@ def read_token(key: bytes, token: str, issuer: str = ISSUER) -> int:
         raise InvalidTokenError(reason="issuer is not this node") from None
     except jwt.PyJWTError as error:
         raise InvalidTokenError(reason=f"token is malformed: {error}") from None
+    return claims
+
+
+def _id_in(claims: dict[str, Any]) -> int:
     payload = claims.get("Payload")
     if not isinstance(payload, str) or not payload.isdecimal():
         raise InvalidTokenError(reason="token carries no id")
     return int(payload)
-
-
-def read_publisher_token(key: bytes, token: str) -> int:
-    """As `read_token`, for a publisher's token."""
-    return read_token(key, token, issuer="fb")

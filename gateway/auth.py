@@ -14,11 +14,12 @@ from fieldbrook.errors import (
     AccountNotFoundError,
     DisabledAccountError,
     InvalidAuthValueError,
+    InvalidTokenError,
     NoAdminPermissionError,
 )
 from fieldbrook.model import ADMIN, ENABLED, IDENTITY_ACCOUNT, AccessKey, Account
 from fieldbrook.storage.registry import RegistryReader
-from fieldbrook.tokens import read_token
+from fieldbrook.tokens import read_account_token
 
 _SCHEME = "Bearer"
 
@@ -42,11 +43,16 @@ def account_of(reader: RegistryReader, token_key: bytes, token: str) -> Account:
     """The account a token was issued for.
 
     Raises:
-        InvalidTokenError: absent, malformed, expired, or not an account's token of this node.
+        InvalidTokenError: absent, malformed, expired, not an account's token of this node,
+            or from before an administrator reset the password.
         AccountNotFoundError: the account is gone.
         DisabledAccountError: it is disabled.
     """
-    return _enabled(reader, read_token(token_key, token))
+    read = read_account_token(token_key, token)
+    account = _enabled(reader, read.account_id)
+    if read.generation != account.token_generation:
+        raise InvalidTokenError(reason="token was ended by a new password")
+    return account
 
 
 def key_of(reader: RegistryReader, text: str, now_ms: int) -> AccessKey:

@@ -110,7 +110,7 @@ def login_json(call: Call[Any, Any], account: Account) -> Json:
         "accountID": str(account.account_id),
         "accountRole": account.role,
         "token": tokens.issue_account_token(
-            call.context.token_key, account.account_id, expires_at_s
+            call.context.token_key, account.account_id, expires_at_s, account.token_generation
         ),
         "expireAt": rfc3339(expires_at_s * 1000),
         "issuer": tokens.ISSUER,

@@ -70,7 +70,7 @@ async def disable_account(call: Call[None, None]) -> Json:
 
 
 async def reset_password(call: Call[ResetPassword, None]) -> Json:
-    """Give another account a new password; one's own needs the old one."""
+    """Give another account a new password and end its logins; one's own needs the old one."""
     account = _account(call)
     if account.account_id == call.account.account_id:
         reason = "is your own: change your password with PUT /account"

@@ -72,14 +72,19 @@ class AccountCommands(Commands):
 
     @command
     def set_password(self, account_id: int, new_hash: str) -> Account:
-        """Replace a password's hash, whatever it is.
+        """Replace a password's hash, whatever it is, and end the logins there are.
 
         Raises:
             AccountNotFoundError: no such account.
         """
         with self.change() as change:
             account = _account(change, account_id)
-            return change.update(self.tables.accounts, account, password_hash=new_hash)
+            return change.touch(
+                self.tables.accounts,
+                account,
+                password_hash=new_hash,
+                token_generation=account.token_generation + 1,
+            )
 
     @command
     def set_account_state(self, account_id: int, state: str) -> Account:

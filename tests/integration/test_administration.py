@@ -9,7 +9,7 @@ import pytest
 from fieldbrook.model import ADMIN
 from tests.integration.people import holder
 from tests.integration.test_accounts import PASSWORD, login, register
-from tests.integration.test_management import LOG_WAT, Node, User, ada, bob, node, root, wasm
+from tests.integration.test_management import LOG_WAT, V0, Node, User, ada, bob, node, root, wasm
 
 __all__ = ["ada", "bob", "node", "root"]
 
@@ -158,6 +158,20 @@ def test_a_password_is_reset_to_a_given_or_a_generated_one(root: User) -> None:
     assert login(root.node, "eve", "battery staple").key == "InvalidPassword"
     assert list(root("PUT", where, {"password": "short"}).fields) == ["password"]
     assert list(root("PUT", where, {"password": "x" * 1_025}).fields) == ["password"]
+
+
+def test_a_reset_password_ends_the_logins_there_are(root: User) -> None:
+    made = register(root, username="eve", password=PASSWORD).json
+    where = f"/account/{made['accountID']}/password"
+    tokens = [login(root.node, "eve").json["token"]]
+    for password in ("battery staple", "horse battery"):
+        assert root("PUT", where, {"password": password}).status == 200
+        for token in tokens:
+            old = root.node.send("GET", f"{V0}/project", headers={"Authorization": token})
+            assert (old.status, old.key) == (401, "InvalidToken")
+        tokens.append(login(root.node, "eve", password).json["token"])
+        headers = {"Authorization": tokens[-1]}
+        assert root.node.send("GET", f"{V0}/project", headers=headers).status == 200
 
 
 def test_ones_own_password_is_not_reset_without_the_old_one(root: User) -> None:

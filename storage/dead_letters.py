@@ -109,6 +109,9 @@ class LettersChange(NamedTuple):
     removed: list[int]
 
 
+NO_CHANGE = LettersChange({}, [])
+
+
 def read_letter(txn: Transaction, database: lmdb._Database, number: int) -> DeadLetter | None:
     """The letter with this number, for readers."""
     data = txn.get(_key(number), db=database)

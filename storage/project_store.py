@@ -24,6 +24,7 @@ from fieldbrook.storage import kv, sql
 from fieldbrook.storage.codec import decode_record, encode_record
 from fieldbrook.storage.dead_letters import DATABASE as DEAD_LETTERS
 from fieldbrook.storage.dead_letters import (
+    NO_CHANGE,
     DeadLetter,
     DeadLetters,
     LettersChange,
@@ -393,9 +394,13 @@ class ProjectStore:
         sizes = self.outbox.add(txn, batch.sent) if batch.sent else {}
         if batch.measured:
             self._metrics.append(txn, batch.measured)
-        dead = self._dead.put(txn, batch.failed, batch.resolved)
-        self._history.append(txn, batch.chunks)
-        self._logs.append(txn, batch.rows)
+        dead = NO_CHANGE
+        if batch.failed or batch.resolved:
+            dead = self._dead.put(txn, batch.failed, batch.resolved)
+        if batch.chunks:
+            self._history.append(txn, batch.chunks)
+        if batch.rows:
+            self._logs.append(txn, batch.rows)
         return sizes, dead
 
     def close(self) -> None:

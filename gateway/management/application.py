@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import logging
 import re
 import urllib.parse
@@ -56,6 +57,8 @@ from fieldbrook.gateway.management import (
     instances,
     journal,
     monitors,
+    openapi,
+    openapi_page,
     operators,
     projects,
     publishers,
@@ -135,9 +138,13 @@ def make_application_routes(context: ManagementContext, *, management: bool = Tr
         )
     }
     prefix = "|".join(re.escape(prefix) for prefix in PREFIXES)
-    managing = [(rf"(?:{prefix})(/.*)", ManagementHandler, services)] if management else []
+    managing = [
+        (rf"(?:{prefix})(/.*)", ManagementHandler, services),
+        (r"/srv-applet-mgr", DescriptionHandler, services),
+        (r"/srv-applet-mgr/docs", DescriptionPageHandler, services),
+    ]
     return [
-        *managing,
+        *(managing if management else ()),
         (r"/", RootHandler, services),
         (r"/liveness", LivenessHandler, services),
         (r"/version", VersionHandler, services),
@@ -564,6 +571,34 @@ class VersionHandler(LivenessHandler):
     def get(self) -> None:
         """Plain text."""
         self.answer(200, replies.TEXT_TYPE, f"fieldbrook@{self.context.version}".encode())
+
+
+class DescriptionHandler(LivenessHandler):
+    """`/srv-applet-mgr`: the interface as an OpenAPI document, for anybody."""
+
+    def get(self) -> None:
+        """JSON (interface document, 1.5)."""
+        self.answer(200, replies.JSON_TYPE, _description(self.context.version))
+
+
+class DescriptionPageHandler(LivenessHandler):
+    """`/srv-applet-mgr/docs`: the same to read."""
+
+    def get(self) -> None:
+        """A page that fetches nothing and runs nothing."""
+        self.set_header("Content-Security-Policy", openapi_page.POLICY)
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.answer(200, "text/html; charset=utf-8", _description_page(self.context.version))
+
+
+@functools.cache
+def _description(version: str) -> bytes:
+    return replies.to_json(openapi.describe(ROUTES, PREFIXES, version))
+
+
+@functools.cache
+def _description_page(version: str) -> bytes:
+    return openapi_page.render(openapi.describe(ROUTES, PREFIXES, version)).encode()
 
 
 class UnknownPathHandler(BaseHandler):

@@ -38,7 +38,7 @@ class ReadEvents(msgspec.Struct, frozen=True, kw_only=True):
 class ReadLetters(msgspec.Struct, frozen=True, kw_only=True):
     """Dead letters, the newest first, that are older than `before`."""
 
-    before: Sfid = Sfid(0)
+    before: Sfid | None = None
     limit: Limit = 100
 
 

@@ -145,17 +145,14 @@ class Route(Generic[B, Q]):
 
     Args:
             operation: its name in the interface, as `X-Meta` says it.
+            handler: returns None for 204, a `Download`, a `Stream`, a `PlainText`, or what to
+                send as JSON: with 201 for a POST, else 200.
             body: the struct its JSON body (for uploads: its `info`) is bound to.
             query: the struct its query is bound to.
             upload: the body is a multipart form with `file` and `info`.
             group: what an access key must be granted; by default the one `GROUPS` has for the
                 path. Access keys cannot call a route without a group.
-            handler: returns None for 204, a `Download`, a `Stream`, or what to send as JSON:
-
-
-    @dataclass(frozen=True)
-            handler: returns None for 204, a `Download`, a `PlainText`, or what to send as JSON:
-                with 201 for a POST, else 200.
+            response: the type of its JSON, for the description of the interface alone.
     """
 
     method: str
@@ -167,6 +164,7 @@ class Route(Generic[B, Q]):
     query: type[Q] | None = None
     upload: bool = False
     group: Group | None = None
+    response: Any = None
     segments: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:

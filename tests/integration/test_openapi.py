@@ -1,0 +1,209 @@
+"""A node keeps to the description it serves, whatever is sent to it."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis
+import pytest
+import schemathesis
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from requests import RequestException
+from schemathesis.checks import CheckContext
+from schemathesis.core.failures import FailureGroup
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from fieldbrook.errors import ModuleRefusedError
+from fieldbrook.gateway import replies
+from tests.integration.nodes import PREFIX, Answer, RunningNode
+from tests.integration.test_management import LOG_WAT, wasm
+
+EXAMPLES = 10
+# Of the operations are carried out at least once; chance makes few cron expressions.
+REACHED = 0.6
+ANSWER_LIMIT_S = 10
+# What is deleted can no longer be asked for, and what holds others takes them with it.
+_METHODS = ("GET", "PUT", "POST", "DELETE")
+_LAST = ("deploy", "applet", "resource", "project_operator", "operator", "account", "project")
+
+DESCRIPTION = "/srv-applet-mgr"
+PAGE = "/srv-applet-mgr/docs"
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    running = RunningNode(tmp_path_factory.mktemp("described") / "data")
+    running.log_in()
+    yield running
+    running.stop()
+
+
+def ask(node: RunningNode, method: str, path: str, origin: str = "") -> Answer:
+    headers = {"Origin": origin} if origin else {}
+    return node.call(method, path, headers=headers, token="")
+
+
+def test_the_description_is_served_to_anybody_as_json(node: RunningNode) -> None:
+    answer = ask(node, "GET", DESCRIPTION)
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == replies.JSON_TYPE
+    assert answer.json["openapi"] == "3.1.0"
+    assert "/event/{channel}" in answer.json["paths"]
+
+
+def test_the_page_is_served_to_anybody_and_fetches_nothing(node: RunningNode) -> None:
+    answer = ask(node, "GET", PAGE)
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
+    assert b"/event/{channel}" in answer.body
+
+
+@pytest.mark.parametrize("path", [DESCRIPTION, PAGE])
+def test_a_page_of_another_origin_may_read_the_description(node: RunningNode, path: str) -> None:
+    assert ask(node, "OPTIONS", path, "https://x.example").status == 204
+    answer = ask(node, "GET", path, "https://x.example")
+    assert answer.headers["Access-Control-Allow-Origin"] == "*"
+    assert "Access-Control-Allow-Origin" not in ask(node, "GET", path).headers
+
+
+@pytest.mark.parametrize("path", [DESCRIPTION, PAGE])
+def test_the_description_is_not_written_to(node: RunningNode, path: str) -> None:
+    answer = ask(node, "POST", path)
+    assert answer.status == 405
+    assert answer.headers["Allow"] == "GET"
+
+
+def furnish(node: RunningNode) -> dict[str, str]:
+    """One object of each kind; their names and ids by the names that paths have for them."""
+
+    def make(path: str, body: object) -> Any:
+        answer = node.call("POST", path, body)
+        assert answer.status == 201, answer
+        return answer.json
+
+    project = node.create_project("room")
+    applet = node.deploy("room", wasm(LOG_WAT))
+    publisher = node.add_publisher("room", "sensor")
+    drafts = {"appletID": applet["appletID"], "eventType": "HEAT", "handler": "mint"}
+    strategy = make("/strategy/x/room", drafts)
+    job = make(f"/cronjob/{project['projectID']}", {"cronExpressions": "0 0 1 1 *"})
+    limit = make("/traffic/x/room", {"threshold": 1_000_000, "duration": "1h", "apiType": "EVENT"})
+    account = make("/register/admin", {"username": "second", "role": "DEVELOPER"})
+    make("/account_access_key", {"name": "ci", "privileges": []})
+    operator = make("/operator", {"name": "signer", "privateKey": "0x" + "11" * 32})
+    return {
+        "channel": "room",
+        "projectName": "room",
+        "projectID": project["projectID"],
+        "appletID": applet["appletID"],
+        "instanceID": applet["instance"]["instanceID"],
+        "resourceID": applet["resourceID"],
+        "version": "1",
+        "publisherID": publisher["publisherID"],
+        "strategyID": strategy["strategyID"],
+        "cronJobID": job["cronJobID"],
+        "trafficLimitID": limit["trafficLimitID"],
+        "accountID": account["accountID"],
+        "operatorID": operator["operatorID"],
+        "name": "ci",
+    }
+
+
+def turn(operation: Any) -> tuple[int, int]:
+    """When an operation has its turn."""
+    word = operation.path.split("/")[1]
+    return _METHODS.index(operation.method.upper()), _LAST.index(word) if word in _LAST else -1
+
+
+def real_path(operation: Any, known: dict[str, str]) -> dict[str, str]:
+    """The path's parameters, as far as there are objects to name."""
+    found = {}
+    for parameter in operation.definition.raw.get("parameters", ()):
+        note = parameter.get("description", "")
+        name = note.removeprefix("here: ") if note.startswith("here: ") else parameter["name"]
+        if parameter["in"] == "path" and name in known:
+            found[parameter["name"]] = known[name]
+    return found
+
+
+def is_no_failure_of_the_node(
+    ctx: CheckContext, response: Any, case: schemathesis.Case[Any]
+) -> None:
+    """The interface answers 500 for a module that cannot run, and for nothing else here."""
+    if response.status_code >= 500:
+        assert json.loads(response.content)["key"] == ModuleRefusedError.key, response.content
+
+
+CHECKS = [
+    is_no_failure_of_the_node,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+
+
+class Prober:
+    """Sends what fits an operation and what does not, and remembers the answers' statuses."""
+
+    def __init__(self, node: RunningNode, known: dict[str, str]) -> None:
+        self.base_url = f"http://127.0.0.1:{node.http_port}{PREFIX}"
+        self.headers = {"Authorization": f"Bearer {node.token}"}
+        self.known = known
+        self.statuses: dict[str, set[int]] = defaultdict(set)
+
+    def probe(self, operation: Any) -> None:
+        path = real_path(operation, self.known)
+        cases = st.one_of(
+            operation.as_strategy(GenerationMode.POSITIVE, path_parameters=path),
+            operation.as_strategy(GenerationMode.POSITIVE),
+            operation.as_strategy(GenerationMode.NEGATIVE, path_parameters=path),
+        )
+
+        @hypothesis.settings(
+            max_examples=EXAMPLES,
+            derandomize=True,
+            database=None,
+            deadline=None,
+            phases=[hypothesis.Phase.generate],
+            suppress_health_check=list(hypothesis.HealthCheck),
+        )
+        @hypothesis.given(case=cases)
+        def send(case: schemathesis.Case[Any]) -> None:
+            # A made-up token is refused before anything else is looked at; and what `follow`
+            # asks for goes on until the client leaves.
+            for name in ("authorization", "follow"):
+                (case.query or {}).pop(name, None)
+            response = case.call(self.base_url, headers=self.headers, timeout=ANSWER_LIMIT_S)
+            self.statuses[operation.label].add(response.status_code)
+            case.validate_response(response, checks=CHECKS)
+
+        send()
+
+
+@pytest.mark.timeout(300)
+def test_whatever_is_sent_the_answer_is_one_that_the_description_has(node: RunningNode) -> None:
+    document = ask(node, "GET", DESCRIPTION).json
+    described: list[Any] = list(schemathesis.openapi.from_dict(document).get_all_operations())
+    operations = sorted((each.ok() for each in described), key=turn)
+    prober = Prober(node, furnish(node))
+    failures = []
+    for operation in operations:
+        try:
+            prober.probe(operation)
+        except (AssertionError, FailureGroup, RequestException) as failure:
+            failures.append(f"{operation.label}: {failure}")
+    assert failures == [], "\n\n".join(failures)
+    carried_out = [label for label, statuses in prober.statuses.items() if min(statuses) < 300]
+    assert len(carried_out) > REACHED * len(operations), "nearly all examples are refused"
+    assert ask(node, "GET", "/liveness").status == 200

@@ -5,8 +5,12 @@ With --check nothing is written, and the exit code is 1 when a page differs from
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import inspect
+import itertools
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +19,15 @@ import click
 import msgspec
 
 from fieldbrook import cli, errors
-from fieldbrook.gateway.management.application import ROUTES
-from fieldbrook.gateway.management.route import Auth
+from fieldbrook.errors import NotFoundError
+from fieldbrook.gateway.management.application import PREFIXES, ROUTES
+from fieldbrook.gateway.management.generations import LATER, SEED, generations, shape
+from fieldbrook.gateway.management.route import Auth, Route, WrongMethod, find_route
 from fieldbrook.settings import ENVIRONMENT_PREFIX, Settings, allowed
 from fieldbrook.wasm import abi
 
-FOLDER = Path(__file__).parent.parent / "docs" / "reference"
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "docs" / "reference"
 _NOTE = "<!-- made by scripts/reference.py; change the code, not this page -->"
 
 _HOST_FUNCTIONS = {
@@ -180,6 +187,183 @@ def http_page() -> str:
     )
 
 
+def routes_page() -> str:
+    """Every route, whom it is for and which test calls it."""
+    tests = tested_by()
+    rows = [
+        (
+            route.method,
+            f"`{route.pattern}`",
+            route.operation,
+            ", ".join(generations(route)) or "ours",
+            route.auth.name.lower(),
+            _calls_most(tests[shape(route)]),
+        )
+        for route in sorted(ROUTES, key=lambda route: (route.segments, route.method))
+    ]
+    missing = sorted((SEED | LATER) - {shape(route) for route in ROUTES})
+    return page(
+        "Routes by generation",
+        "S1 are the routes of early clients (until April 2023), L those of later ones; ours are in "
+        "neither. What a route takes is in [HTTP](http.md). The test named is the file that calls "
+        "the route most often; how that is found: `tested_by` in scripts/reference.py.",
+        "Of both generations these are not served: "
+        + (", ".join(f"`{name}`" for name in missing) or "none")
+        + ".",
+        table(("method", "path", "operation", "generation", "authority", "tested by"), rows),
+    )
+
+
+def tested_by() -> dict[str, Counter[str]]:
+    """How often each test file calls each route.
+
+    A call is a method and a path that stand next to each other among the arguments of a call
+    or the members of a tuple. A path is a string, or put together from strings, names given
+    one in the same function or module, and functions of the file that return one. What
+    an f-string inserts otherwise stands for any parameter of a path, or, where no route has
+    one, for any word (the kinds of monitors). Helpers outside of test files do not count.
+    """
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        name = path.relative_to(ROOT).as_posix()
+        for method, target in _requests(ast.parse(path.read_text())):
+            for route in _routes_at(method, target):
+                found[shape(route)][name] += 1
+    return found
+
+
+def _routes_at(method: str, target: str) -> list[Route[Any, Any]]:
+    with contextlib.suppress(NotFoundError, WrongMethod):
+        return [find_route(ROUTES, method, target).route]
+    found = []
+    for route in ROUTES:
+        given = target.split("/")[1:]
+        if len(given) != len(route.segments) or given[0] != route.segments[0]:
+            continue
+        words = [
+            want if have == ANY and not want.startswith("{") else have
+            for have, want in zip(given, route.segments, strict=True)
+        ]
+        with contextlib.suppress(NotFoundError, WrongMethod):
+            if find_route(ROUTES, method, "/" + "/".join(words)).route is route:
+                found.append(route)
+    return found
+
+
+def _requests(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    texts = _Texts({}, {function.name: function for function in functions})
+    texts = _Texts(texts.given_in(tree.body), texts.functions)
+    scopes: list[ast.FunctionDef | ast.Module] = [*functions, tree]
+    for scope in scopes:
+        given = {**texts.names, **texts.given_to(scope), **texts.given_in(scope.body)}
+        local = _Texts(given, texts.functions)
+        inside = ast.walk(scope) if isinstance(scope, ast.FunctionDef) else _outside(tree)
+        for node in inside:
+            if isinstance(node, ast.Call):
+                items = node.args
+            elif isinstance(node, ast.Tuple | ast.List):
+                items = node.elts
+            else:
+                continue
+            for first, second in itertools.pairwise(items):
+                for method in local.of(first) & _METHODS:
+                    yield from ((method, _below_prefix(text)) for text in local.of(second) if text)
+
+
+def _outside(tree: ast.Module) -> Iterator[ast.AST]:
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield from ast.walk(node)
+
+
+class _Texts:
+    """What expressions of a test file can be, as far as they are text."""
+
+    def __init__(
+        self, names: dict[str, set[str]], functions: dict[str, ast.FunctionDef], depth: int = 0
+    ) -> None:
+        self.names, self.functions, self._depth = names, functions, depth
+
+    def given_in(self, body: list[ast.stmt]) -> dict[str, set[str]]:
+        """Names that statements give a text, by assignment or by looping over texts."""
+        given: dict[str, set[str]] = defaultdict(set)
+        for statement in body:
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                    given[node.targets[0].id] |= self.of(node.value)
+                elif (
+                    isinstance(node, ast.For)
+                    and isinstance(node.target, ast.Name)
+                    and isinstance(node.iter, ast.Tuple | ast.List)
+                ):
+                    for item in node.iter.elts:
+                        given[node.target.id] |= self.of(item)
+        return {name: texts for name, texts in given.items() if texts}
+
+    def given_to(self, scope: ast.FunctionDef | ast.Module) -> dict[str, set[str]]:
+        """Parameters of a test that `pytest.mark.parametrize` gives texts, one at a time."""
+        given = {}
+        for decorator in scope.decorator_list if isinstance(scope, ast.FunctionDef) else ():
+            match decorator:
+                case ast.Call(args=[ast.Constant(value=str(name)), ast.List(elts=items), *_]):
+                    given[name] = set().union(*map(self.of, items))
+        return given
+
+    def of(self, node: ast.expr) -> set[str]:
+        """All texts an expression can be; none when that cannot be told."""
+        match node:
+            case ast.Constant(value=str(text)):
+                return {text}
+            case ast.JoinedStr(values=values):
+                return self._joined([self.of(value) or {ANY} for value in values])
+            case ast.FormattedValue(value=value):
+                return self.of(value)
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                return self._joined([self.of(left) or {ANY}, self.of(right) or {ANY}])
+            case ast.Name(id=name):
+                return self.names.get(name, set())
+            case ast.IfExp(body=one, orelse=other):
+                return self.of(one) | self.of(other)
+            case ast.Call(func=ast.Name(id=name)) if name in self.functions and self._depth < 3:
+                return self._returned(self.functions[name], node)
+        return set()
+
+    def _returned(self, function: ast.FunctionDef, call: ast.Call) -> set[str]:
+        texts: set[str] = set()
+        parameters = [argument.arg for argument in function.args.args]
+        defaults = dict(zip(parameters[::-1], function.args.defaults[::-1], strict=False))
+        given = {name: self.of(default) for name, default in defaults.items()}
+        given |= {name: self.of(node) for name, node in zip(parameters, call.args, strict=False)}
+        inner = _Texts(
+            {**self.names, **{name: set() for name in parameters}, **given},
+            self.functions,
+            self._depth + 1,
+        )
+        for node in ast.walk(function):
+            if isinstance(node, ast.Return) and node.value is not None:
+                texts |= inner.of(node.value)
+        return texts
+
+    @staticmethod
+    def _joined(parts: list[set[str]]) -> set[str]:
+        return {"".join(chosen) for chosen in itertools.product(*parts)}
+
+
+def _below_prefix(target: str) -> str:
+    path = target.partition("?")[0]
+    for prefix in PREFIXES:
+        path = path.removeprefix(prefix)
+    return path.removeprefix(ANY) if path.startswith(f"{ANY}/") else path
+
+
+def _calls_most(files: Counter[str]) -> str:
+    if not files:
+        return ""
+    name = min(files, key=lambda name: (-files[name], name))
+    return f"[{Path(name).name}](../../{name})"
+
+
 def errors_page() -> str:
     """Every error class."""
     found = sorted(
@@ -238,10 +422,14 @@ def abi_page() -> str:
     )
 
 
+_METHODS = frozenset({"GET", "POST", "PUT", "DELETE"})
+ANY = "*"
+
 PAGES = {
     "settings.md": settings_page,
     "cli.md": cli_page,
     "http.md": http_page,
+    "routes.md": routes_page,
     "errors.md": errors_page,
     "abi.md": abi_page,
 }

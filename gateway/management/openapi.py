@@ -21,6 +21,7 @@ import msgspec
 from fieldbrook.errors import BadRequestError, NodeError
 from fieldbrook.gateway.management import openapi_events
 from fieldbrook.gateway.management.binding import Sfid
+from fieldbrook.gateway.management.generations import generations
 from fieldbrook.gateway.management.route import Auth, Download, PlainText, Route, Stream
 
 Json = dict[str, Any]
@@ -205,6 +206,7 @@ def _operation(
         "summary": " ".join(summary.split()),
         "description": description,
         "tags": [_tag(route)],
+        "x-generations": list(generations(route)) or ["ours"],
         "security": _SECURITY[route.auth],
         **({"parameters": parameters} if parameters else {}),
         **({"requestBody": body} if body else {}),

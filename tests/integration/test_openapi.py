@@ -11,8 +11,8 @@ import hypothesis
 import pytest
 import schemathesis
 from hypothesis import strategies as st
-from schemathesis import GenerationMode
 from requests import RequestException
+from schemathesis import GenerationMode
 from schemathesis.checks import CheckContext
 from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi.checks import (

@@ -132,7 +132,8 @@ def test_a_wallets_account_has_no_password(node: Node) -> None:
     ],
 )
 def test_a_login_that_does_not_fit_is_refused(node: Node, body: Any, field: str) -> None:
-    assert list(node.send("PUT", f"{V0}/login/wallet", json.dumps(body)).fields) == [field]
+    for path in ("/login/wallet", "/login/eth"):
+        assert list(node.send("PUT", V0 + path, json.dumps(body)).fields) == [field]
 
 
 def test_failed_signatures_are_slowed_down(node: Node) -> None:

@@ -18,7 +18,8 @@ from fieldbrook.storage.rows import RowTable
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
 
-BYTES_LIMIT = 64 << 20
+# About 100,000 events. Written pages stay mapped and count as memory of the process.
+BYTES_LIMIT = 8 << 20
 GATHERED_EVENTS = 1_000
 DATABASE = b"history"
 

@@ -1,0 +1,75 @@
+"""`python -m tests.faults --kills 1000 --seed N`: the long form, with a report."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.faults.harness import Harness, Report, every_kind, faults
+
+
+def main(words: list[str]) -> int:
+    """Returns 0 when nothing was lost, doubled against the promise, or left unhealed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("--kills", type=int, default=150, help="how many things to break")
+    parser.add_argument("--seed", type=int, default=1, help="of the choice and the moments")
+    parser.add_argument("--folder", type=Path, help="where to work; kept when given")
+    given = parser.parse_args(words)
+    with tempfile.TemporaryDirectory(prefix="fb") as made:
+        folder = given.folder or Path(made)
+        folder.mkdir(parents=True, exist_ok=True)
+        harness = Harness(folder, lambda line: print(line, flush=True))
+        report = harness.run(faults(given.seed, given.kills, every_kind()))
+        print(table(report))
+        return 0 if report.sound else 1
+
+
+def table(report: Report) -> str:
+    """The report as Markdown."""
+    verdict = report.verdict
+    heads = {
+        "sent": verdict.sent,
+        "sent again": verdict.resent,
+        "acknowledged": verdict.acknowledged,
+        "committed": verdict.committed,
+        "dead letters": verdict.parked,
+        "lost": len(verdict.lost),
+        "doubled, allowed": verdict.doubled,
+        "doubled, wrong": len(verdict.wrong),
+        "never sent": len(verdict.unknown),
+    }
+    lines = [
+        f"| {' | '.join(heads)} |",
+        "|---" * len(heads) + "|",
+        f"| {' | '.join(map(str, heads.values()))} |",
+        "",
+        "| broken | times | gap p50 ms | gap p99 ms |",
+        "|---|---|---|---|",
+    ]
+    for fault, times in sorted(report.faults.items()):
+        gaps = sorted(report.gaps_s.get(fault, []))
+        shown = f"{_at(gaps, 0.5)} | {_at(gaps, 0.99)}" if gaps else "- | -"
+        lines.append(f"| {fault} | {times} | {shown} |")
+    lines += ["", "| process alive at the end | files | memory MiB |", "|---|---|---|"]
+    for held in report.held:
+        files, memory = held.files, held.memory_kib
+        lines.append(
+            f"| {held.part} | {files[0]} to {files[1]} |"
+            f" {memory[0] / 1024:.0f} to {memory[1] / 1024:.0f} |"
+        )
+    lines += ["", f"answers that sent a device again: {report.refused}"]
+    for kind in ("lost", "wrong", "unknown"):
+        lines += [f"{kind.upper()} {name}" for name in getattr(verdict, kind)[:20]]
+    lines += [f"PROBLEM {text}" for text in report.problems]
+    return "\n".join(lines)
+
+
+def _at(ordered: list[float], part: float) -> str:
+    """A quantile, in milliseconds."""
+    return f"{ordered[min(int(part * len(ordered)), len(ordered) - 1)] * 1000:.0f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

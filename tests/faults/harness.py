@@ -1,0 +1,384 @@
+"""A node under load with breakers at it, and the books compared at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fieldbrook.storage.project_store import ProjectStoreReader, store_path
+from tests.faults.applet import counter
+from tests.faults.ledger import Ledger, Verdict
+from tests.faults.loads import HttpBatches, HttpSingles, Load, MqttMessages, Target
+from tests.integration.nodes import RunningNode, alive, part_of, parts, until
+
+PROJECT = "faults"
+IDLE_S = 1
+HEAL_S = 60.0
+# More than the 10 s of silence after which the supervisor kills a child.
+_FROZEN_S = 15.0
+_EVERYTHING = 10_000_000
+KILLED = (
+    "fb-project",
+    "fb-http:0",
+    "fb-mqtt:0",
+    "fb-registry",
+    "fb-scheduler",
+    "fb-root",
+    "fb-admin",
+    "fb-actor",
+    "fb-node",
+    "nats-server",
+)
+FROZEN = ("fb-project", "fb-http:0", "fb-mqtt:0")
+_MQTT_PARTS = ("fb-mqtt:0", "nats-server")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing to break: a verb and which process, if the verb needs one."""
+
+    verb: str
+    part: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.part}".strip()
+
+
+@dataclass(slots=True)
+class Held:
+    """What one process held when it was seen first, and at the end."""
+
+    part: str
+    files: tuple[int, int]
+    memory_kib: tuple[int, int]
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run found."""
+
+    verdict: Verdict = field(default_factory=Verdict)
+    faults: Counter[str] = field(default_factory=Counter)
+    gaps_s: dict[str, list[float]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    refused: dict[str, int] = field(default_factory=dict)
+    held: list[Held] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        return self.verdict.sound and not self.problems
+
+
+def faults(seed: int, count: int, kinds: Sequence[Fault]) -> Iterator[tuple[Fault, float]]:
+    """Each fault with the seconds to wait before it; a seed always gives the same ones.
+
+    Every kind comes once before any comes twice as often as another.
+    """
+    chance = random.Random(seed)
+    pack: list[Fault] = []
+    for _ in range(count):
+        if not pack:
+            pack = list(kinds)
+            chance.shuffle(pack)
+        yield pack.pop(), chance.uniform(0.0, 0.4)
+
+
+def every_kind() -> list[Fault]:
+    """For the long form: kills by far the most."""
+    kills = [Fault("kill", part) for part in KILLED]
+    rest = [Fault("kill", "everything"), Fault("deploy"), Fault("revoke"), Fault("idle")]
+    slow = [Fault("copy"), *(Fault("freeze", part) for part in FROZEN)]
+    return [*kills * 4, *rest * 2, *slow]
+
+
+def no_progress(_: str) -> None:
+    """Tell nobody."""
+
+
+class Harness:
+    """One node, one project, and devices at it. `folder` must not exist for long paths: the
+    node's sockets lie below it."""
+
+    def __init__(self, folder: Path, tell: Callable[[str], None] = no_progress) -> None:
+        self._folder = folder
+        self._tell = tell
+        self.report = Report()
+        self.ledger = Ledger()
+        self.node = RunningNode(folder / "n", "--idle-s", str(IDLE_S))
+        self._versions = 1
+        self._copies = 0
+        self._seen: dict[int, Held] = {}
+        try:
+            self._set_up()
+        except BaseException:
+            self.node.stop()
+            raise
+
+    def _set_up(self) -> None:
+        self.node.log_in()
+        self.project_id = int(self.node.create_project(PROJECT)["projectID"])
+        self.applet_id = int(self.node.deploy(PROJECT, counter(1))["appletID"])
+        http = [
+            Target(self.node.http_port, PROJECT, self.node.add_publisher(PROJECT, f"http{n}"))
+            for n in range(2)
+        ]
+        mqtt = Target(self.node.mqtt_port, PROJECT, self.node.add_publisher(PROJECT, "mqtt"))
+        self._revocable = http[0]
+        self.loads: list[Load] = [
+            *(HttpSingles(self.ledger, http[n % 2], n, 0.005) for n in range(4)),
+            *(HttpBatches(self.ledger, http[n % 2], n, 0.05) for n in range(2)),
+            *(MqttMessages(self.ledger, mqtt, n, 0.01) for n in range(2)),
+        ]
+
+    def run(self, plan: Iterator[tuple[Fault, float]]) -> Report:
+        """Break what the plan says, under load; then compare the books."""
+        for load in self.loads:
+            load.start()
+        try:
+            self._wait_healed(time.monotonic())
+            for number, (fault, wait_s) in enumerate(plan, 1):
+                time.sleep(wait_s)
+                self._one(fault, number)
+            self._settle()
+        finally:
+            self.node.stop()
+        return self.report
+
+    def _one(self, fault: Fault, number: int) -> None:
+        self.report.faults[str(fault)] += 1
+        since = time.monotonic()
+        gap = None
+        try:
+            since = self._break(fault)
+            gap = self._wait_healed(since, mqtt=fault.part in _MQTT_PARTS)
+        except (AssertionError, OSError) as error:
+            self._problem(f"{number}, {fault}: {error!r}")
+        if gap is None:
+            self._problem(f"{number}, {fault}: not served again within {HEAL_S:.0f} s")
+            return
+        self.report.gaps_s.setdefault(str(fault), []).append(gap)
+        self._look_at_processes()
+        self._tell(f"{number:5} {fault}: {gap * 1000:.0f} ms, {self.ledger.count} acknowledged")
+
+    def _problem(self, text: str) -> None:
+        self.report.problems.append(text)
+        self._tell(f"PROBLEM {text}")
+
+    def _wait_healed(self, since: float, *, mqtt: bool = False) -> float | None:
+        """Wait until every load is served; returns the longest time since `since` without an
+        acknowledged event over HTTP. For the ways of MQTT, whose acknowledgement is the
+        broker's, the time until its events are committed."""
+        broken_until = time.monotonic()
+        for load in ("single", "batch", "mqtt"):
+            if not self.ledger.wait_for_attempt(load, broken_until, HEAL_S):
+                return None
+        return self._wait_committed(since) if mqtt else self.ledger.silence(since)
+
+    def _wait_committed(self, since: float) -> float | None:
+        names = [load.newest for load in self.loads if isinstance(load, MqttMessages)]
+        with contextlib.suppress(AssertionError):
+            until(lambda: all(name in self._counts(name) for name in names), "commits", HEAL_S)
+            return time.monotonic() - since
+        return None
+
+    def _break(self, fault: Fault) -> float:
+        """Returns when it was broken, or when the last hindrance was taken away."""
+        match fault.verb:
+            case "kill" if fault.part == "everything":
+                began = time.monotonic()
+                self.node.kill()
+                self.node.start()
+                return began
+            case "kill":
+                return self._kill(fault.part)
+            case "freeze":
+                return self._freeze(self._pid(fault.part))
+            case "deploy":
+                self._until_answered(self._deploy)
+            case "revoke":
+                self._until_answered(self._revoke)
+            case "idle":
+                self._be_idle()
+            case "copy":
+                self._copy()
+        return time.monotonic()
+
+    def _pid(self, part: str) -> int:
+        """Of a running process, which may be starting just now."""
+        return int(until(lambda: parts(self.node).get(part), f"{part} runs", HEAL_S))
+
+    def _kill(self, part: str) -> float:
+        pid, began = self._pid(part), time.monotonic()
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: self._pid(part) != pid, f"another {part}", HEAL_S)
+        return began
+
+    def _freeze(self, pid: int) -> float:
+        began = time.monotonic()
+        os.kill(pid, signal.SIGSTOP)
+        until(lambda: not alive(pid) or time.monotonic() > began + _FROZEN_S, "a thaw", HEAL_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+        return began
+
+    def _until_answered(self, action: Callable[[], bool]) -> None:
+        def answered() -> bool:
+            with contextlib.suppress(OSError):
+                return action()
+            return False
+
+        until(answered, action.__name__, HEAL_S)
+
+    def _deploy(self) -> bool:
+        self._versions += 1
+        mark = "----fieldbrook"
+        head = f'--{mark}\r\nContent-Disposition: form-data; name="'
+        info = head + f'info"\r\n\r\n{json.dumps({"appletName": "applet"})}\r\n'
+        module = counter(self._versions % 5).decode()
+        file = head + f'file"; filename="applet.wasm"\r\n\r\n{module}\r\n--{mark}--\r\n'
+        kind = {"Content-Type": f"multipart/form-data; boundary={mark}"}
+        body = (info + file).encode()
+        return self.node.call("PUT", f"/applet/{self.applet_id}", body, headers=kind).status == 200
+
+    def _revoke(self) -> bool:
+        publisher = self._revocable.publisher
+        path = f"/publisher/data/{publisher['publisherID']}/token"
+        answer = self.node.call("POST", path, {})
+        if answer.status != 201:
+            return False
+        self._revocable.publisher = {**publisher, "token": answer.json["token"]}
+        old = self.node.send(
+            PROJECT,
+            {
+                **self.loads[0].event("revoked"),
+                "header": {
+                    "pub_id": publisher["key"],
+                    "token": publisher["token"],
+                    "event_type": "DEFAULT",
+                    "pub_time": 1,
+                },
+            },
+        )
+        assert old.status == 401, f"a revoked token was answered {old}"
+        return True
+
+    def _be_idle(self) -> None:
+        """Nobody sends until the project's process is retired."""
+        self._rest()
+        until(lambda: "fb-project" not in parts(self.node), "the project retires", HEAL_S)
+        self._go_on()
+
+    def _copy(self) -> None:
+        """The files as a power cut at this moment would leave them to a system that had
+        written everything out; a node opened on them must have what was acknowledged."""
+        before = self.ledger.names_acknowledged()
+        self._copies += 1
+        copy = self._folder / f"c{self._copies}"
+        pids = self.node.processes()
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        try:
+            _copy_files(self.node.data, copy)
+        finally:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+        opened = RunningNode(copy, "--idle-s", str(IDLE_S))
+        try:
+            missing = self._missing_in(copy, before)
+        finally:
+            opened.stop()
+        shutil.rmtree(copy)
+        assert not missing, f"not in a copy that began afterwards: {sorted(missing)[:5]}"
+
+    def _missing_in(self, data: Path, expected: set[str]) -> set[str]:
+        missing = expected
+
+        def complete() -> bool:
+            nonlocal missing
+            missing = expected - self._counts(data=data).keys() - self._parked(data)
+            return not missing
+
+        with contextlib.suppress(AssertionError):
+            until(complete, "all are committed", HEAL_S)  # the broker's messages come late
+        return missing
+
+    def _rest(self) -> None:
+        for load in self.loads:
+            load.rest(0.0)
+        for load in self.loads:
+            assert load.rest(HEAL_S), f"{load.name} does not come to rest; {load.failure}"
+
+    def _go_on(self) -> None:
+        for load in self.loads:
+            load.go_on()
+
+    def _settle(self) -> None:
+        try:
+            self._rest()
+        except AssertionError as error:
+            self._problem(str(error))
+        self._look_at_processes()
+        self._missing_in(self.node.data, self.ledger.names_acknowledged())
+        time.sleep(1.0)  # one too many would come now
+        counts, parked = self._counts(), self._parked(self.node.data)
+        self.report.verdict = self.ledger.compare(counts, parked)
+        self.report.refused = dict(self.ledger.refused)
+        self.report.held = [held for pid, held in self._seen.items() if alive(pid)]
+        for load in self.loads:
+            load.end()
+            if load.failure:
+                self._problem(load.failure)
+
+    def _look_at_processes(self) -> None:
+        for pid in self.node.processes():
+            with contextlib.suppress(OSError):
+                files, memory = len(list(Path(f"/proc/{pid}/fd").iterdir())), _memory_kib(pid)
+                held = self._seen.setdefault(
+                    pid, Held(part_of(pid), (files, files), (memory, memory))
+                )
+                held.files = (held.files[0], files)
+                held.memory_kib = (held.memory_kib[0], memory)
+
+    def _counts(self, prefix: str = "", data: Path | None = None) -> dict[str, int]:
+        """How often the handler saw each event whose name begins so."""
+        path = store_path((data or self.node.data) / "projects", self.project_id)
+        reader = ProjectStoreReader.open_if_exists(path)
+        if reader is None:
+            return {}
+        try:
+            keys = reader.kv_keys(self.applet_id, prefix.encode(), _EVERYTHING)
+            values = ((key, reader.kv_get(self.applet_id, key)) for key in keys)
+            return {key.decode(): int.from_bytes(v[:8], "little") for key, v in values if v}
+        finally:
+            reader.close()
+
+    def _parked(self, data: Path) -> set[str]:
+        reader = ProjectStoreReader.open_if_exists(store_path(data / "projects", self.project_id))
+        if reader is None:
+            return set()
+        try:
+            letters, _ = reader.dead_letters(None, _EVERYTHING)
+            return {one.letter.payload.decode() for one in letters}
+        finally:
+            reader.close()
+
+
+def _memory_kib(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+def _copy_files(source: Path, target: Path) -> None:
+    # Sockets and process ids are those of the node that was copied from.
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("run", "*.pid", "*.ports"))

@@ -1,0 +1,116 @@
+"""The client's book: what was sent, what was acknowledged; and the comparison with the store."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import threading
+import time
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Entry:
+    """One event. `named`: it carries an event id, so that sending it again doubles nothing."""
+
+    named: bool
+    attempts: int = 0
+    acknowledged: bool = False
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What the comparison found; `lost`, `wrong` and `unknown` must be empty."""
+
+    sent: int = 0
+    resent: int = 0
+    acknowledged: int = 0
+    committed: int = 0
+    parked: int = 0  # acknowledged as dead letters
+    doubled: int = 0  # sent again without an event id, and committed more than once
+    lost: list[str] = field(default_factory=list)  # acknowledged, and nowhere
+    wrong: list[str] = field(default_factory=list)  # more often than anything allows
+    unknown: list[str] = field(default_factory=list)  # committed, and never sent
+
+    @property
+    def sound(self) -> bool:
+        return not (self.lost or self.wrong or self.unknown)
+
+
+class Ledger:
+    """Written by the loads' threads, each event by one of them."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._changed = threading.Condition()
+        self._newest: dict[str, float] = {}  # load: begin of its last acknowledged attempt
+        self._times: list[float] = []  # of acknowledgements over HTTP, ascending
+        self.refused: dict[str, int] = {}
+
+    def sending(self, name: str, *, named: bool) -> float:
+        """An attempt begins; returns when, in seconds of the monotonic clock."""
+        with self._changed:
+            self._entries.setdefault(name, Entry(named)).attempts += 1
+        return time.monotonic()
+
+    def acknowledged(self, load: str, name: str, began: float) -> None:
+        with self._changed:
+            self._entries[name].acknowledged = True
+            self._newest[load] = began
+            if load != "mqtt":
+                self._times.append(time.monotonic())
+            self._changed.notify_all()
+
+    def refuse(self, reason: str) -> None:
+        """Count an attempt that was not acknowledged, by what was said."""
+        with self._changed:
+            self.refused[reason] = self.refused.get(reason, 0) + 1
+
+    def wait_for_attempt(self, load: str, since: float, limit_s: float) -> bool:
+        """Wait until an attempt that began after `since` is acknowledged; whether in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._newest.get(load, 0.0) > since, limit_s)
+
+    def silence(self, since: float) -> float:
+        """The longest time in seconds without an acknowledgement over HTTP, from `since` to
+        the last acknowledgement there was."""
+        with self._changed:
+            first = bisect.bisect_left(self._times, since)
+            times = [since, *self._times[first:]]
+        return max((later - sooner for sooner, later in itertools.pairwise(times)), default=0.0)
+
+    def names_acknowledged(self) -> set[str]:
+        with self._changed:
+            return {name for name, entry in self._entries.items() if entry.acknowledged}
+
+    @property
+    def count(self) -> int:
+        """How many are acknowledged."""
+        return len(self.names_acknowledged())
+
+    def compare(self, counts: Mapping[str, int], parked: Set[str]) -> Verdict:
+        """`counts`: how often the handler saw each event; `parked`: those in dead letters."""
+        with self._changed:
+            entries = dict(self._entries)
+        verdict = Verdict(sent=len(entries), committed=len(counts))
+        for name, entry in entries.items():
+            judge(name, entry, counts.get(name, 0), name in parked, verdict)
+        verdict.unknown = sorted(counts.keys() - entries.keys())
+        return verdict
+
+
+def judge(name: str, entry: Entry, count: int, is_parked: bool, verdict: Verdict) -> None:
+    """Add one event to the verdict."""
+    verdict.resent += entry.attempts > 1
+    verdict.acknowledged += entry.acknowledged
+    if count == 0 and entry.acknowledged:
+        if is_parked:
+            verdict.parked += 1
+        else:
+            verdict.lost.append(name)
+    elif count > 1:
+        if entry.named or count > entry.attempts:
+            verdict.wrong.append(f"{name}: {count} times in {entry.attempts} attempts")
+        else:
+            verdict.doubled += 1

@@ -1,0 +1,208 @@
+"""Devices that send numbered events until they are told to stop, each until acknowledged."""
+
+from __future__ import annotations
+
+import abc
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.faults.ledger import Ledger
+from tests.integration.brokers import Device
+from tests.integration.nodes import PREFIX, message
+
+_RETRY_S = 0.02
+_ANSWER_S = 25.0  # longer than a gateway waits for a project
+_BATCH = 20
+_RECONNECT_AFTER = 200
+
+
+@dataclass(slots=True)
+class Target:
+    """Where events go, and as whom; `publisher` is replaced when its token is."""
+
+    port: int
+    project: str
+    publisher: Any
+
+
+class Load(threading.Thread, abc.ABC):
+    """A device with a connection of its own. It sends a new event only when the one before
+    is acknowledged, and every one again until it is."""
+
+    kind = ""
+
+    def __init__(self, ledger: Ledger, target: Target, number: int, pause_s: float) -> None:
+        super().__init__(name=f"{self.kind}{number}", daemon=True)
+        self.ledger, self.target = ledger, target
+        self._pause_s = pause_s
+        self.named = number % 2 == 0
+        self._running = threading.Event()
+        self._running.set()
+        self._resting = threading.Event()
+        self._ended = False
+        self.failure = ""
+
+    def run(self) -> None:
+        try:
+            self._send_all()
+        except Exception as error:  # noqa: BLE001 - told by whoever joins the thread
+            self.failure = f"{self.name}: {error!r}"
+        finally:
+            self.disconnect()
+
+    def _send_all(self) -> None:
+        numbers = self._numbers()
+        while True:
+            if not self._running.is_set():
+                self._resting.set()
+                self._running.wait()
+                self._resting.clear()
+            if self._ended:
+                return
+            self.send(numbers)
+            time.sleep(self._pause_s)
+
+    def _numbers(self) -> Iterator[str]:
+        number = 0
+        while True:
+            yield f"{self.name}-{number:08}"
+            number += 1
+
+    def rest(self, limit_s: float = 60.0) -> bool:
+        """Stop sending when everything is acknowledged; whether that came in time."""
+        self._running.clear()
+        return self._resting.wait(limit_s)
+
+    def go_on(self) -> None:
+        self._running.set()
+
+    def end(self) -> None:
+        """For a load that rests."""
+        self._ended = True
+        self._running.set()
+        self.join(10)
+
+    @abc.abstractmethod
+    def send(self, numbers: Iterator[str]) -> None:
+        """Send the next events until each is acknowledged."""
+
+    @abc.abstractmethod
+    def disconnect(self) -> None:
+        """Close the connection, if there is one."""
+
+    def event(self, name: str) -> dict[str, Any]:
+        made = message(self.target.publisher, name.encode())
+        if self.named:
+            made["header"]["event_id"] = name
+        return made
+
+
+class _HttpLoad(Load):
+    _connection: http.client.HTTPConnection | None = None
+
+    def disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def post(self, body: object) -> tuple[int, Any]:
+        """The status and the JSON of the answer; 0 without an answer."""
+        if self._connection is None:
+            self._connection = http.client.HTTPConnection(
+                "127.0.0.1", self.target.port, timeout=_ANSWER_S
+            )
+        path = f"{PREFIX}/event/{self.target.project}"
+        try:
+            self._connection.request("POST", path, json.dumps(body).encode())
+            reply = self._connection.getresponse()
+            return reply.status, json.loads(reply.read())
+        except (OSError, http.client.HTTPException) as error:
+            self.ledger.refuse(f"http {type(error).__name__}")
+            self.disconnect()
+            return 0, None
+
+
+class HttpSingles(_HttpLoad):
+    """One event per request."""
+
+    kind = "single"
+
+    def send(self, numbers: Iterator[str]) -> None:
+        name = next(numbers)
+        while True:
+            began = self.ledger.sending(name, named=self.named)
+            status, answer = self.post(self.event(name))
+            if status == 201 and all(one["code"] == 0 for one in answer["results"]):
+                self.ledger.acknowledged(self.kind, name, began)
+                return
+            if status:
+                self.ledger.refuse(f"http {status}")
+            time.sleep(_RETRY_S)
+
+
+class HttpBatches(_HttpLoad):
+    """Twenty events per request; what was not taken of them is sent again."""
+
+    kind = "batch"
+
+    def send(self, numbers: Iterator[str]) -> None:
+        left = [next(numbers) for _ in range(_BATCH)]
+        while left:
+            began = [self.ledger.sending(name, named=self.named) for name in left]
+            status, answers = self.post({"events": [self.event(name) for name in left]})
+            if status != 201:
+                if status:
+                    self.ledger.refuse(f"http batch {status}")
+                time.sleep(_RETRY_S)
+                continue
+            assert len(answers) == len(left)
+            again = []
+            for name, at, answer in zip(left, began, answers, strict=True):
+                if answer["wasmResults"] and all(r["code"] == 0 for r in answer["wasmResults"]):
+                    self.ledger.acknowledged(self.kind, name, at)
+                else:
+                    self.ledger.refuse("http batch item")
+                    again.append(name)
+            left = again
+            if left:
+                time.sleep(_RETRY_S)
+
+
+class MqttMessages(Load):
+    """QoS 1, acknowledged by the broker; with a new connection every 200 messages."""
+
+    kind = "mqtt"
+    _device: Device | None = None
+    _sent = 0
+    newest = ""  # the last event that the broker has acknowledged
+
+    def disconnect(self) -> None:
+        if self._device is not None:
+            self._device.close()
+            self._device = None
+
+    def send(self, numbers: Iterator[str]) -> None:
+        name = next(numbers)
+        self._sent += 1
+        if self._sent % _RECONNECT_AFTER == 0:
+            self.disconnect()
+        while True:
+            try:
+                if self._device is None:
+                    self._device = Device(self.target.port, self.name)
+                began = self.ledger.sending(name, named=self.named)
+                body = json.dumps(self.event(name)).encode()
+                self._device.publish(self.target.project, body)
+            except (OSError, AssertionError) as error:
+                self.ledger.refuse(f"mqtt {type(error).__name__}")
+                self.disconnect()
+                time.sleep(_RETRY_S)
+                continue
+            self.newest = name
+            self.ledger.acknowledged(self.kind, name, began)
+            return

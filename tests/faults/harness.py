@@ -351,26 +351,39 @@ class Harness:
                 held.memory_kib = (held.memory_kib[0], memory)
 
     def _counts(self, prefix: str = "", data: Path | None = None) -> dict[str, int]:
-        """How often the handler saw each event whose name begins so."""
-        path = store_path((data or self.node.data) / "projects", self.project_id)
-        reader = ProjectStoreReader.open_if_exists(path)
-        if reader is None:
-            return {}
-        try:
-            keys = reader.kv_keys(self.applet_id, prefix.encode(), _EVERYTHING)
-            values = ((key, reader.kv_get(self.applet_id, key)) for key in keys)
-            return {key.decode(): int.from_bytes(v[:8], "little") for key, v in values if v}
-        finally:
-            reader.close()
+        return counts(data or self.node.data, self.project_id, self.applet_id, prefix)
 
     def _parked(self, data: Path) -> set[str]:
-        reader = ProjectStoreReader.open_if_exists(store_path(data / "projects", self.project_id))
+        return parked(data, self.project_id)
+
+
+def counts(data: Path, project_id: int, applet_id: int, prefix: str = "") -> dict[str, int]:
+    """How often the handler saw each event whose name begins so, as it is committed below a
+    node's data folder; the node may be running."""
+    with _store(data, project_id) as reader:
+        if reader is None:
+            return {}
+        keys = reader.kv_keys(applet_id, prefix.encode(), _EVERYTHING)
+        values = ((key, reader.kv_get(applet_id, key)) for key in keys)
+        return {key.decode(): int.from_bytes(v[:8], "little") for key, v in values if v}
+
+
+def parked(data: Path, project_id: int) -> set[str]:
+    """The names of the events in dead letters."""
+    with _store(data, project_id) as reader:
         if reader is None:
             return set()
-        try:
-            letters, _ = reader.dead_letters(None, _EVERYTHING)
-            return {one.letter.payload.decode() for one in letters}
-        finally:
+        letters, _ = reader.dead_letters(None, _EVERYTHING)
+        return {one.letter.payload.decode() for one in letters}
+
+
+@contextlib.contextmanager
+def _store(data: Path, project_id: int) -> Iterator[ProjectStoreReader | None]:
+    reader = ProjectStoreReader.open_if_exists(store_path(data / "projects", project_id))
+    try:
+        yield reader
+    finally:
+        if reader is not None:
             reader.close()
 
 

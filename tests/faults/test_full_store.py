@@ -1,0 +1,65 @@
+"""A store that reaches its limit, and goes on when the limit is raised."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.faults.applet import counter
+from tests.faults.harness import PROJECT, counts
+from tests.integration.brokers import Device
+from tests.integration.nodes import RunningNode, message, until
+
+_MIB = 1 << 20
+_VALUE = 16_384
+_REFUSALS = 10
+
+
+def named(publisher: object, name: str) -> dict[str, object]:
+    return message(publisher, name.encode())
+
+
+def test_what_was_acknowledged_before_the_store_was_full_is_there_and_the_rest_comes_later(
+    tmp_path: Path,
+) -> None:
+    node = RunningNode(tmp_path / "n", "--project-map-bytes", str(2 * _MIB))
+    acknowledged: set[str] = set()
+    try:
+        node.log_in()
+        project_id = int(node.create_project(PROJECT)["projectID"])
+        applet_id = int(node.deploy(PROJECT, counter(1, _VALUE))["appletID"])
+        publisher = node.add_publisher(PROJECT, "d")
+        refused: list[str] = []
+        for number in range(2 * _MIB // _VALUE * 2):
+            name = f"http-{number:06}"
+            status = node.send(PROJECT, named(publisher, name)).status
+            if status == 201:
+                acknowledged.add(name)
+            else:
+                assert status == 500, status  # the store: nothing was taken
+                refused.append(name)
+            if len(refused) == _REFUSALS:
+                break
+        assert len(refused) == _REFUSALS
+        assert acknowledged <= counts(node.data, project_id, applet_id).keys()
+        waiting = {f"mqtt-{number}" for number in range(5)}
+        with Device(node.mqtt_port, "device") as device:
+            for name in sorted(waiting):
+                device.publish(PROJECT, json.dumps(named(publisher, name)).encode())
+        assert node.call("GET", "/liveness").status == 200
+        assert node.call("GET", f"/kv/{PROJECT}?appletID={applet_id}").status == 200
+    finally:
+        node.stop()
+    raised = RunningNode(tmp_path / "n", "--project-map-bytes", str(64 * _MIB))
+    try:
+        for name in refused:
+            assert raised.send(PROJECT, named(publisher, name)).status == 201
+        expected = acknowledged | waiting | set(refused)
+        until(
+            lambda: expected <= counts(raised.data, project_id, applet_id).keys(),
+            "what waited at the broker is handled",
+        )
+        seen = counts(raised.data, project_id, applet_id)
+        assert {seen[name] for name in expected} == {1}
+    finally:
+        raised.stop()

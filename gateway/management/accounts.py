@@ -22,6 +22,7 @@ from fieldbrook.errors import (
     InvalidOldPasswordError,
     InvalidPasswordError,
 )
+from fieldbrook.gateway.management import shapes
 from fieldbrook.gateway.management.binding import Text
 from fieldbrook.gateway.management.operators import default_draft
 from fieldbrook.gateway.management.route import Auth, Call, Route
@@ -188,8 +189,17 @@ ROUTES: tuple[Route[Any, Any], ...] = (
         Auth.SETUP,
         register,
         body=Register,
+        response=shapes.AccountReply,
     ),
-    Route("PUT", "/login", "LoginByUsername", Auth.ANYBODY, login, body=Login),
+    Route(
+        "PUT",
+        "/login",
+        "LoginByUsername",
+        Auth.ANYBODY,
+        login,
+        body=Login,
+        response=shapes.LoginReply,
+    ),
     Route(
         "PUT",
         "/account",

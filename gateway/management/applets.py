@@ -13,6 +13,7 @@ from fieldbrook.errors import (
     HandlerNotExportedError,
     InstanceNotFoundError,
 )
+from fieldbrook.gateway.management import shapes
 from fieldbrook.gateway.management.binding import MISSING, Paging, Sfid, Text, bind_body
 from fieldbrook.gateway.management.ownership import own_applet, own_applet_in, own_project
 from fieldbrook.gateway.management.route import Auth, Call, Route
@@ -271,17 +272,30 @@ _ONE = "/applet/{appletID}"
 _NEW: dict[str, Any] = {"body": AppletInfo, "upload": True}
 _CHANGED: dict[str, Any] = {"body": AppletChange, "upload": True}
 ROUTES: tuple[Route[Any, Any], ...] = (
-    _route("POST", _ALL, "CreateApplet", create_applet, **_NEW),
+    _route("POST", _ALL, "CreateApplet", create_applet, **_NEW, response=shapes.AppletReply),
     _route("GET", _ALL, "ListApplet", list_applets, query=ListApplets),
     _route("GET", f"{_ALL}/{{appletID}}", "GetApplet", get_applet),
-    _route("PUT", _ONE, "UpdateApplet", update_applet, **_CHANGED),
+    _route("PUT", _ONE, "UpdateApplet", update_applet, **_CHANGED, response=shapes.AppletReply),
     _route("PUT", f"{_ONE}/{{instanceID}}", "UpdateAndDeploy", update_and_deploy, **_CHANGED),
     _route("DELETE", _ONE, "RemoveApplet", remove_applet),
-    _route("POST", _X, "CreateApplet", create_applet, **_NEW),
-    _route("GET", f"{_X}/datalist", "ListApplet", page_applets, query=ListApplets),
+    _route("POST", _X, "CreateApplet", create_applet, **_NEW, response=shapes.AppletReply),
+    _route(
+        "GET",
+        f"{_X}/datalist",
+        "ListApplet",
+        page_applets,
+        query=ListApplets,
+        response=shapes.AppletPage,
+    ),
     _route("DELETE", _X, "BatchRemoveApplet", remove_applets, query=ListApplets),
     _route("GET", _DATA, "GetApplet", get_applet_with_id),
     _route("DELETE", _DATA, "RemoveApplet", remove_applet),
     _route("GET", f"{_DATA}/versions", "ListAppletVersions", list_versions),
-    _route("PUT", f"{_DATA}/versions/{{version}}", "RollBackApplet", roll_back),
+    _route(
+        "PUT",
+        f"{_DATA}/versions/{{version}}",
+        "RollBackApplet",
+        roll_back,
+        response=shapes.AppletReply,
+    ),
 )

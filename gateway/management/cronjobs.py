@@ -8,6 +8,7 @@ import msgspec
 
 from fieldbrook.clock import now_ms
 from fieldbrook.errors import CronJobNotFoundError
+from fieldbrook.gateway.management import shapes
 from fieldbrook.gateway.management.binding import Paging, Sfid, Text
 from fieldbrook.gateway.management.ownership import may_project, own_project_with_id
 from fieldbrook.gateway.management.route import Auth, Call, Route
@@ -94,9 +95,25 @@ _ALL, _DATA = "/cronjob/{projectID}", "/cronjob/data/{cronJobID}"
 _ONE = "/cronjob/{projectID}/{cronJobID}"
 _WHO = Auth.ACCOUNT
 ROUTES: tuple[Route[Any, Any], ...] = (
-    Route("POST", _ALL, "CreateCronJob", _WHO, create_cron_job, body=CreateCronJob),
-    Route("GET", _ALL, "ListCronJob", _WHO, list_cron_jobs, query=ListCronJobs),
-    Route("GET", _DATA, "GetCronJob", _WHO, get_cron_job),
+    Route(
+        "POST",
+        _ALL,
+        "CreateCronJob",
+        _WHO,
+        create_cron_job,
+        body=CreateCronJob,
+        response=shapes.CronJobReply,
+    ),
+    Route(
+        "GET",
+        _ALL,
+        "ListCronJob",
+        _WHO,
+        list_cron_jobs,
+        query=ListCronJobs,
+        response=shapes.CronJobPage,
+    ),
+    Route("GET", _DATA, "GetCronJob", _WHO, get_cron_job, response=shapes.CronJobReply),
     Route("DELETE", _DATA, "RemoveCronJob", _WHO, remove_cron_job),
     Route("DELETE", _ONE, "RemoveCronJob", _WHO, remove_cron_job_of_project),
 )

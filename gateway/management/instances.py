@@ -17,6 +17,7 @@ from fieldbrook.errors import (
     NodeError,
     UnknownDeployCommandError,
 )
+from fieldbrook.gateway.management import shapes
 from fieldbrook.gateway.management.applets import Cache
 from fieldbrook.gateway.management.binding import Paging, Sfid
 from fieldbrook.gateway.management.ownership import own_applet, own_instance, own_project
@@ -146,12 +147,30 @@ def _route(method: str, path: str, operation: str, handler: Any, **takes: Any) -
 
 _OF_APPLET, _ONE = "/deploy/applet/{appletID}", "/deploy/instance/{instanceID}"
 ROUTES: tuple[Route[Any, Any], ...] = (
-    _route("POST", _OF_APPLET, "CreateAndStartInstance", create_instance, body=Deploy),
     _route(
-        "POST", f"{_OF_APPLET}/{{instanceID}}", "ReDeployInstance", redeploy_instance, body=Deploy
+        "POST",
+        _OF_APPLET,
+        "CreateAndStartInstance",
+        create_instance,
+        body=Deploy,
+        response=shapes.InstanceReply,
     ),
-    _route("GET", _OF_APPLET, "GetInstanceByAppletID", get_instance_of_applet),
-    _route("GET", _ONE, "GetInstanceByInstanceID", get_instance),
+    _route(
+        "POST",
+        f"{_OF_APPLET}/{{instanceID}}",
+        "ReDeployInstance",
+        redeploy_instance,
+        body=Deploy,
+        response=shapes.InstanceReply,
+    ),
+    _route(
+        "GET",
+        _OF_APPLET,
+        "GetInstanceByAppletID",
+        get_instance_of_applet,
+        response=shapes.InstanceReply,
+    ),
+    _route("GET", _ONE, "GetInstanceByInstanceID", get_instance, response=shapes.InstanceReply),
     _route("PUT", "/deploy/{instanceID}/{cmd}", "ControlInstance", control_instance),
     _route("DELETE", "/deploy/data/{instanceID}", "RemoveInstance", remove_instance),
     _route(

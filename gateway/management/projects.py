@@ -12,6 +12,7 @@ import msgspec
 
 from fieldbrook.errors import BadRequestError, FieldError
 from fieldbrook.gateway.channel import project_name
+from fieldbrook.gateway.management import shapes
 from fieldbrook.gateway.management.binding import Paging, Sfid, Text
 from fieldbrook.gateway.management.configs import (
     Database,
@@ -197,13 +198,27 @@ def _route(method: str, path: str, operation: str, handler: Any, **takes: Any) -
 
 _ONE, _X = "/project/{projectName}", "/project/x/{projectName}"
 ROUTES: tuple[Route[Any, Any], ...] = (
-    _route("POST", "/project", "CreateProject", create_project, body=CreateProject),
+    _route(
+        "POST",
+        "/project",
+        "CreateProject",
+        create_project,
+        body=CreateProject,
+        response=shapes.ProjectReply,
+    ),
     _route("GET", "/project", "ListProject", list_projects, query=ListProjects),
-    _route("GET", _ONE, "GetProject", get_project),
+    _route("GET", _ONE, "GetProject", get_project, response=shapes.ProjectReply),
     _route("DELETE", _ONE, "RemoveProject", remove_project),
-    _route("GET", f"{_X}/data", "GetProject", get_project),
+    _route("GET", f"{_X}/data", "GetProject", get_project, response=shapes.ProjectReply),
     _route("DELETE", _X, "RemoveProject", remove_project),
-    _route("GET", "/project/datalist", "ListProject", page_projects, query=FilterProjects),
+    _route(
+        "GET",
+        "/project/datalist",
+        "ListProject",
+        page_projects,
+        query=FilterProjects,
+        response=shapes.ProjectPage,
+    ),
     _route(
         "GET",
         "/project/detail_list",

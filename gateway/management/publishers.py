@@ -13,6 +13,7 @@ import msgspec
 
 from fieldbrook.clock import now_ms
 from fieldbrook.errors import BadRequestError, FieldError, PublisherNotFoundError
+from fieldbrook.gateway.management import shapes
 from fieldbrook.gateway.management.binding import Paging, Sfid, Text
 from fieldbrook.gateway.management.ownership import may_project, own_project, own_publisher
 from fieldbrook.gateway.management.route import Auth, Call, Route
@@ -263,18 +264,59 @@ _ALL, _X, _DATA = (
 )
 _ONE = "{publisherID}"
 ROUTES: tuple[Route[Any, Any], ...] = (
-    _route("POST", _ALL, "CreatePublisher", create_publisher, body=CreatePublisher),
+    _route(
+        "POST",
+        _ALL,
+        "CreatePublisher",
+        create_publisher,
+        body=CreatePublisher,
+        response=shapes.PublisherReply,
+    ),
     _route("GET", _ALL, "ListPublisher", list_publishers, query=FilterPublishers),
     _route("PUT", f"{_ALL}/{_ONE}", "UpdatePublisher", update_publisher, body=NamePublisher),
     _route("DELETE", _ALL, "RemovePublisher", remove_publishers, query=RemovePublishers),
-    _route("POST", _X, "CreatePublisher", create_publisher_with_key, body=CreatePublisher),
-    _route("POST", f"{_X}/upsert", "UpsertPublisher", upsert_publisher, body=CreatePublisher),
-    _route("POST", f"{_X}/anonymous", "CreateAnonymousPublisher", create_anonymous_publisher),
+    _route(
+        "POST",
+        _X,
+        "CreatePublisher",
+        create_publisher_with_key,
+        body=CreatePublisher,
+        response=shapes.PublisherReply,
+    ),
+    _route(
+        "POST",
+        f"{_X}/upsert",
+        "UpsertPublisher",
+        upsert_publisher,
+        body=CreatePublisher,
+        response=shapes.PublisherReply,
+    ),
+    _route(
+        "POST",
+        f"{_X}/anonymous",
+        "CreateAnonymousPublisher",
+        create_anonymous_publisher,
+        response=shapes.PublisherReply,
+    ),
     _route("PUT", f"{_X}/{_ONE}", "UpdatePublisher", update_publisher, body=NamePublisher),
-    _route("GET", _X, "ListPublisher", page_publishers, query=FilterPublishers),
+    _route(
+        "GET",
+        _X,
+        "ListPublisher",
+        page_publishers,
+        query=FilterPublishers,
+        response=shapes.PublisherPage,
+    ),
     _route("DELETE", _X, "BatchRemovePublisher", remove_fitting_publishers, query=FilterPublishers),
-    _route("GET", _DATA, "GetPublisher", get_publisher),
+    _route("GET", _DATA, "GetPublisher", get_publisher, response=shapes.PublisherReply),
     _route("DELETE", _DATA, "RemovePublisher", remove_publisher),
-    _route("POST", f"{_DATA}/token", "RotatePublisherToken", rotate_token, body=Expiry),
+    _route(
+        "POST",
+        f"{_DATA}/token",
+        "RotatePublisherToken",
+        rotate_token,
+        body=Expiry,
+        response=shapes.PublisherReply,
+    ),
     _route("GET", f"{_DATA}/token", "GetPublisherToken", get_token),
 )

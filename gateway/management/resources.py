@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from fieldbrook.errors import ResourceNotFoundError, UnsupportedFSOperatorError
+from fieldbrook.gateway.management import shapes
 from fieldbrook.gateway.management.binding import Paging, Sfid
 from fieldbrook.gateway.management.ownership import own_resource
 from fieldbrook.gateway.management.route import Auth, Call, Download, Route
@@ -85,7 +86,14 @@ def _route(method: str, path: str, operation: str, handler: Any, **takes: Any) -
 
 _ID = "{resourceID}"
 ROUTES: tuple[Route[Any, Any], ...] = (
-    _route("GET", "/resource", "ListResources", list_resources, query=ListResources),
+    _route(
+        "GET",
+        "/resource",
+        "ListResources",
+        list_resources,
+        query=ListResources,
+        response=shapes.ResourcePage,
+    ),
     _route("DELETE", f"/resource/{_ID}", "RemoveResource", remove_resource),
     _route("GET", f"/resource/data/{_ID}", "DownloadResource", download_resource),
     _route("GET", f"/resource/url/{_ID}", "GetDownloadResourceUrl", get_resource_url),

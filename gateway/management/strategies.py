@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from fieldbrook.gateway.management import shapes
 from fieldbrook.gateway.management.binding import Paging, Sfid, Text
 from fieldbrook.gateway.management.ownership import (
     own_project,
@@ -225,10 +226,24 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     _route("POST", _ALL, "CreateStrategy", create_strategies, body=CreateStrategies),
     _route("GET", _ALL, "ListStrategy", list_strategies, query=ListStrategies),
     _route("DELETE", _ALL, "RemoveStrategy", remove_strategies, query=RemoveStrategies),
-    _route("GET", _ONE, "GetStrategy", get_strategy),
+    _route("GET", _ONE, "GetStrategy", get_strategy, response=shapes.StrategyReply),
     _route("PUT", _ONE, "UpdateStrategy", update_strategy, body=StateStrategy),
-    _route("POST", _X, "CreateStrategy", create_strategy, body=StateStrategy),
-    _route("GET", f"{_X}/datalist", "ListStrategy", page_strategies, query=FilterStrategies),
+    _route(
+        "POST",
+        _X,
+        "CreateStrategy",
+        create_strategy,
+        body=StateStrategy,
+        response=shapes.StrategyReply,
+    ),
+    _route(
+        "GET",
+        f"{_X}/datalist",
+        "ListStrategy",
+        page_strategies,
+        query=FilterStrategies,
+        response=shapes.StrategyPage,
+    ),
     _route("DELETE", _X, "BatchRemoveStrategy", remove_fitting_strategies, query=FilterStrategies),
     _route(
         "PUT",
@@ -237,6 +252,6 @@ ROUTES: tuple[Route[Any, Any], ...] = (
         update_strategy_with_id,
         body=StateStrategy,
     ),
-    _route("GET", _DATA, "GetStrategy", get_strategy_with_id),
+    _route("GET", _DATA, "GetStrategy", get_strategy_with_id, response=shapes.StrategyReply),
     _route("DELETE", _DATA, "RemoveStrategy", remove_strategy_with_id),
 )

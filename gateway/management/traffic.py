@@ -9,6 +9,7 @@ import msgspec
 from fieldbrook.durations import parse_duration
 from fieldbrook.errors import BadRequestError, FieldError, TrafficLimitNotFoundError
 from fieldbrook.gateway.auth import require_admin
+from fieldbrook.gateway.management import shapes
 from fieldbrook.gateway.management.binding import MISSING, Paging
 from fieldbrook.gateway.management.ownership import may_project, own_project
 from fieldbrook.gateway.management.route import Auth, Call, Route
@@ -139,7 +140,15 @@ async def _remove(call: Call[Any, Any], project: Project, limits: list[TrafficLi
 
 _ALL, _WHO = "/traffic/x/{projectName}", Auth.ACCOUNT
 ROUTES: tuple[Route[Any, Any], ...] = (
-    Route("POST", _ALL, "CreateTrafficLimit", _WHO, create_traffic_limit, body=CreateTrafficLimit),
+    Route(
+        "POST",
+        _ALL,
+        "CreateTrafficLimit",
+        _WHO,
+        create_traffic_limit,
+        body=CreateTrafficLimit,
+        response=shapes.TrafficLimitReply,
+    ),
     Route(
         "PUT",
         f"{_ALL}/{{trafficLimitID}}",
@@ -147,8 +156,16 @@ ROUTES: tuple[Route[Any, Any], ...] = (
         _WHO,
         update_traffic_limit,
         body=UpdateTrafficLimit,
+        response=shapes.TrafficLimitReply,
     ),
-    Route("GET", "/traffic/data/{trafficLimitID}", "GetTrafficLimit", _WHO, get_traffic_limit),
+    Route(
+        "GET",
+        "/traffic/data/{trafficLimitID}",
+        "GetTrafficLimit",
+        _WHO,
+        get_traffic_limit,
+        response=shapes.TrafficLimitReply,
+    ),
     Route(
         "GET",
         f"{_ALL}/datalist",
@@ -156,6 +173,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
         _WHO,
         list_traffic_limits,
         query=FilterTrafficLimits,
+        response=shapes.TrafficLimitPage,
     ),
     Route(
         "DELETE",

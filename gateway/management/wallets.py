@@ -8,6 +8,7 @@ import msgspec
 
 from fieldbrook.clock import rfc3339
 from fieldbrook.gateway import wallet
+from fieldbrook.gateway.management import shapes
 from fieldbrook.gateway.management.accounts import login_json
 from fieldbrook.gateway.management.operators import default_draft
 from fieldbrook.gateway.management.route import Auth, Call, Route
@@ -64,7 +65,15 @@ async def login_by_wallet(call: Call[WalletLogin, None]) -> Json:
 ROUTES: tuple[Route[Any, Any], ...] = (
     Route("GET", "/login/wallet/nonce", "GetWalletNonce", Auth.ANYBODY, give_nonce),
     *(
-        Route("PUT", path, "LoginByEthAddress", Auth.ANYBODY, login_by_wallet, body=WalletLogin)
+        Route(
+            "PUT",
+            path,
+            "LoginByEthAddress",
+            Auth.ANYBODY,
+            login_by_wallet,
+            body=WalletLogin,
+            response=shapes.LoginReply,
+        )
         for path in ("/login/wallet", "/login/eth")
     ),
 )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import hypothesis
+import msgspec
 import pytest
 import schemathesis
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ from schemathesis.specs.openapi.checks import (
 
 from fieldbrook.errors import ModuleRefusedError
 from fieldbrook.gateway import replies
+from fieldbrook.gateway.management import shapes
 from tests.integration.nodes import PREFIX, Answer, RunningNode
 from tests.integration.test_management import LOG_WAT, wasm
 
@@ -81,6 +83,23 @@ def test_the_description_is_not_written_to(node: RunningNode, path: str) -> None
     answer = ask(node, "POST", path)
     assert answer.status == 405
     assert answer.headers["Allow"] == "GET"
+
+
+def test_what_is_made_and_who_logs_in_is_answered_in_the_form_described(node: RunningNode) -> None:
+    def fits(answer: Answer, shape: Any) -> None:
+        assert answer.status in (200, 201), answer
+        msgspec.convert(answer.json, shape, dec_hook=lambda kind, value: kind(value))
+
+    person = {"username": "third", "password": "correct horse"}
+    fits(node.call("POST", "/register/admin", person), shapes.AccountReply)
+    fits(node.call("PUT", "/login", person), shapes.LoginReply)
+    project = node.call("POST", "/project", {"name": "hall"})
+    fits(project, shapes.ProjectReply)
+    fits(node.upload("hall", wasm(LOG_WAT)), shapes.AppletReply)
+    job = {"cronExpressions": "@every 10m"}
+    fits(node.call("POST", f"/cronjob/{project.json['projectID']}", job), shapes.CronJobReply)
+    limit = {"threshold": 1, "duration": "1h", "apiType": "EVENT"}
+    fits(node.call("POST", "/traffic/x/hall", limit), shapes.TrafficLimitReply)
 
 
 def furnish(node: RunningNode) -> dict[str, str]:

@@ -92,6 +92,14 @@ def test_success_is_what_the_handler_returns() -> None:
     assert set(follows) == {"application/json", "text/event-stream"}
 
 
+def test_an_answer_has_the_names_on_the_wire_and_its_ids_are_strings() -> None:
+    content = operation("GET", "/strategy/x/{projectName}/datalist")["responses"]["200"]["content"]
+    assert content["application/json"]["schema"] == {"$ref": "#/components/schemas/StrategyPage"}
+    strategy = DOCUMENT["components"]["schemas"]["StrategyReply"]
+    assert strategy["properties"]["strategyID"]["type"] == "string"
+    assert "autoCollectMetric" not in strategy["required"]
+
+
 def test_an_error_has_the_eight_keys_and_a_key_of_the_catalogue() -> None:
     conflict = DOCUMENT["components"]["responses"]["409"]
     body = conflict["content"]["application/json"]["schema"]["allOf"]

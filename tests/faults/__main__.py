@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -21,7 +22,7 @@ def main(words: list[str]) -> int:
         folder = given.folder or Path(made)
         folder.mkdir(parents=True, exist_ok=True)
         harness = Harness(folder, lambda line: print(line, flush=True))
-        report = harness.run(faults(given.seed, given.kills, every_kind()))
+        report = harness.run(faults(given.seed, given.kills, every_kind(folder)))
         print(table(report))
         return 0 if report.sound else 1
 
@@ -72,4 +73,6 @@ def _at(ordered: list[float], part: float) -> str:
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):  # a run that is ended ends what it started
+        signal.signal(number, lambda *_: sys.exit(1))
     sys.exit(main(sys.argv[1:]))

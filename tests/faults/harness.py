@@ -25,6 +25,9 @@ IDLE_S = 1
 HEAL_S = 60.0
 # More than the 10 s of silence after which the supervisor kills a child.
 _FROZEN_S = 15.0
+_FULL_S = 3.0
+_FILLED_BYTES = 4096
+_SMALL_DISK_BYTES = 1 << 30
 _EVERYTHING = 10_000_000
 KILLED = (
     "fb-project",
@@ -92,11 +95,14 @@ def faults(seed: int, count: int, kinds: Sequence[Fault]) -> Iterator[tuple[Faul
         yield pack.pop(), chance.uniform(0.0, 0.4)
 
 
-def every_kind() -> list[Fault]:
-    """For the long form: kills by far the most."""
+def every_kind(folder: Path) -> list[Fault]:
+    """For the long form: kills by far the most. A disk is filled only where `folder` lies on
+    a small one of its own."""
     kills = [Fault("kill", part) for part in KILLED]
     rest = [Fault("kill", "everything"), Fault("deploy"), Fault("revoke"), Fault("idle")]
     slow = [Fault("copy"), *(Fault("freeze", part) for part in FROZEN)]
+    if shutil.disk_usage(folder).total < _SMALL_DISK_BYTES:
+        slow += [Fault("fill")] * 2
     return [*kills * 4, *rest * 2, *slow]
 
 
@@ -105,8 +111,8 @@ def no_progress(_: str) -> None:
 
 
 class Harness:
-    """One node, one project, and devices at it. `folder` must not exist for long paths: the
-    node's sockets lie below it."""
+    """One node, one project, and devices at it. `folder` must have a short path: the node's
+    sockets lie below it."""
 
     def __init__(self, folder: Path, tell: Callable[[str], None] = no_progress) -> None:
         self._folder = folder
@@ -210,6 +216,8 @@ class Harness:
                 self._be_idle()
             case "copy":
                 self._copy()
+            case "fill":
+                self._fill()
         return time.monotonic()
 
     def _pid(self, part: str) -> int:
@@ -276,6 +284,17 @@ class Harness:
         self._rest()
         until(lambda: "fb-project" not in parts(self.node), "the project retires", HEAL_S)
         self._go_on()
+
+    def _fill(self) -> None:
+        """The disk is full for some seconds."""
+        filler = self._folder / "filler"
+        try:
+            with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+                while file.write(bytes(_FILLED_BYTES)) == _FILLED_BYTES:
+                    pass
+            time.sleep(_FULL_S)
+        finally:
+            filler.unlink()
 
     def _copy(self) -> None:
         """The files as a power cut at this moment would leave them to a system that had

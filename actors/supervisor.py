@@ -37,6 +37,7 @@ _CLASSES = {
     "http": "fieldbrook.gateway.http.HttpGateway",
     "mqtt": "fieldbrook.gateway.mqtt.MqttGateway",
     "scheduler": "fieldbrook.gateway.scheduler.Scheduler",
+    "chain": "fieldbrook.gateway.chain.ChainGateway",
 }
 
 TAKER = "mqtt:0"  # delivers what handlers send
@@ -63,13 +64,13 @@ class Child:
 
     @property
     def kind(self) -> str:
-        """`registry`, `http`, `mqtt`, `scheduler` or `project`."""
+        """`registry`, `http`, `mqtt`, `scheduler`, `chain` or `project`."""
         return self.part.partition(":")[0]
 
     @property
     def is_gateway(self) -> bool:
         """Whether it must hear of routes."""
-        return self.kind in ("http", "mqtt", "scheduler")
+        return self.kind in ("http", "mqtt", "scheduler", "chain")
 
     @property
     def project_id(self) -> int:
@@ -162,7 +163,8 @@ class Supervisor(NodeActor):
         self._run_dir: Path = boot.run_dir
         self._waiting_for_boot = sender
         http = [f"http:{n}" for n in range(boot.settings.http_processes)]
-        parts = [REGISTRY, *http, TAKER, "scheduler"]
+        chains = [f"chain:{chain.id}" for chain in boot.settings.chains]
+        parts = [REGISTRY, *http, TAKER, "scheduler", *chains]
         for part in parts:
             self._children[part] = Child(part)
         self._start(self._children[REGISTRY])

@@ -790,6 +790,12 @@ class UnavailableError(NodeError):
     template = "{what}"
 
 
+class ChainUnavailableError(UnavailableError):
+    """No endpoint of a chain answers now. Names endpoints by their hosts alone."""
+
+    template = "chain {chain}: {reason}"
+
+
 class OutcomeUnknownError(UnavailableError):
     """The part that was answering went away; it may or may not have committed."""
 

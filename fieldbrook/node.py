@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 BOOT_LIMIT_S = 20.0
 DRAIN_LIMIT_S = 2.0
-FOLDERS = ("registry", "projects", "modules", "uploads", "secrets", "run")
+FOLDERS = ("registry", "projects", "chains", "modules", "uploads", "secrets", "run")
 
 
 def run(settings: Settings) -> int:
@@ -122,6 +122,9 @@ def _preload(settings: Settings) -> None:
     import fieldbrook.gateway.http
     import fieldbrook.gateway.mqtt
     import fieldbrook.gateway.scheduler
+
+    if settings.chains:
+        import fieldbrook.gateway.chain
 
     # A node uses one of the two client libraries: 10 MiB that a gateway would import alone.
     if settings.mqtt_broker is None:

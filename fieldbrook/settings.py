@@ -20,6 +20,7 @@ from pydantic import (
     Field,
     ValidationError,
     field_validator,
+    model_validator,
 )
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
@@ -30,6 +31,7 @@ from pydantic_settings import (
 )
 from pydantic_settings import SettingsError as SourceError
 
+from fieldbrook import networks
 from fieldbrook.clock import zone_of
 from fieldbrook.errors import SettingsError
 
@@ -57,14 +59,54 @@ LogLevel = Annotated[
 ]
 
 
+HttpOrWebSocket = Annotated[str, Field(pattern=r"^(https?|wss?)://[^\s]+$")]
+
+
 class Chain(BaseModel):
-    """A chain the node knows. The endpoint may hold a key: it is shown to nobody."""
+    """A chain the node knows. Its endpoints may hold keys: they are shown to nobody.
+
+    A name or an id of `networks` brings the other one with it, and what is customary there
+    for `confirmations` and `poll_ms`. `endpoints` are tried in this order; `endpoint` is
+    another way to write a single one. `websocket` is asked for nothing but new blocks, so
+    that they need not be waited for until the next look.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: int = Field(ge=1, lt=1 << 63)
     name: str = Field(min_length=1, max_length=64)
-    endpoint: str = Field(pattern=r"^(https?|wss?)://", repr=False)
+    endpoints: tuple[HttpOrWebSocket, ...] = Field(min_length=1, max_length=16, repr=False)
+    websocket: str | None = Field(None, pattern=r"^wss?://[^\s]+$", repr=False)
+    confirmations: int = Field(0, ge=0, le=10_000)
+    poll_ms: int = Field(networks.DEFAULT_POLL_MS, ge=50, le=3_600_000)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        given = dict(value)
+        if "endpoint" in given and "endpoints" not in given:
+            given["endpoints"] = [given.pop("endpoint")]
+        try:
+            if given.get("name") in networks.NOT_EVM:
+                raise ValueError(f"{given['name']} is no EVM chain: the node cannot talk to it")
+            network = networks.BY_NAME.get(given.get("name", "")) or networks.BY_ID.get(
+                given.get("id", 0)
+            )
+        except TypeError:  # a name or an id of a strange type; its field says so
+            return given
+        if network is None:
+            return given
+        if given.get("id", network.chain_id) != network.chain_id:
+            raise ValueError(f"the chain {network.name} has the id {network.chain_id}")
+        return {
+            "id": network.chain_id,
+            "name": network.name,
+            "confirmations": network.confirmations,
+            "poll_ms": network.poll_ms,
+            **given,
+        }
 
 
 class Settings(BaseSettings):
@@ -122,8 +164,8 @@ class Settings(BaseSettings):
     chains: tuple[Chain, ...] = Field(
         (),
         repr=False,
-        description="chains that monitors may watch, each a table of id, name and endpoint; "
-        "in the variable a JSON list",
+        description="chains that monitors watch and transactions go to, each a table of id, name "
+        "and endpoints, see docs/chain.md; in the variable a JSON list",
     )
     wallet_whitelist: str = Field(
         "",

@@ -261,7 +261,7 @@ def started(tmp_path: Path, clock: Clock = now_ms) -> tuple[Node, ManagementCont
         store_reader=lambda project_id: node.stores.get(project_id),
         limits=Limits(),
         command=obeys_nothing,
-        chains=(Chain(id=4690, name="iotex-testnet", endpoint="https://babel.example"),),
+        chains=(Chain(id=4690, name="iotex-testnet", endpoints=("https://babel.example",)),),
         cron_jobs_limit=3,
         applet_versions_kept=3,
         clock=clock,

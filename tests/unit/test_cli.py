@@ -337,8 +337,8 @@ def test_chains_come_from_a_file_or_as_json_from_the_environment(
     endpoint = "https://user:hunter22@babel.example"
     file.write_text(f'[[chains]]\nid = 4690\nname = "iotex-testnet"\nendpoint = "{endpoint}"\n')
     loaded = settings.load(config=file)
-    assert [(c.id, c.name, c.endpoint) for c in loaded.chains] == [
-        (4690, "iotex-testnet", endpoint)
+    assert [(c.id, c.name, c.endpoints) for c in loaded.chains] == [
+        (4690, "iotex-testnet", (endpoint,))
     ]
     assert "hunter22" not in repr(loaded)
     assert "hunter22" not in repr(loaded.chains)

@@ -1,0 +1,1 @@
+"""EVM chains as their endpoints tell of them: calls, blocks, logs."""

@@ -1,0 +1,349 @@
+"""A chain as its endpoints tell of it: calls that survive the failure of some of them.
+
+Endpoints are used in the order of the settings. One that fails or asks for fewer requests
+rests for a while, one of another chain for longer, and one whose head lies behind that of
+another is passed over until it has caught up. What is shown of an endpoint is its scheme and
+host: the rest of its address may be a key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from fieldbrook.chain.transport import BusyError, Transport, TransportError, make_transport
+from fieldbrook.errors import ChainUnavailableError
+
+log = logging.getLogger(__name__)
+
+CALL_LIMIT_S = 10.0
+CHECK_S = 10.0
+PROBE_S = 15.0
+HEADS_KEPT_S = 60.0
+_CONCURRENT = 8
+_REST_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_FOREIGN_REST_S = 30.0
+_SHOWN_CHARACTERS = 300
+
+_METHOD_NOT_FOUND, _INTERNAL, _UNSUPPORTED, _LIMIT = -32601, -32603, -32004, -32005
+_TOO_MANY = re.compile(
+    r"more than \d+ (results|logs)|query returned more|too many (results|logs)|block range"
+    r"|range (is )?too (large|wide|big)|max(imum)? (block )?range|exceeds? (the )?(max|limit)"
+    r"|response size|limit exceeded|query timeout|timed? ?out|too large|wide range|reduce",
+    re.IGNORECASE,
+)
+_TOO_FAST = re.compile(
+    r"too many requests|rate.?limit|request limit|capacity|per second", re.IGNORECASE
+)
+
+
+class RpcError(Exception):
+    """An endpoint understood a request and refused it, e.g. a call that reverts.
+
+    Args:
+        code: the number of JSON-RPC or of the node (3 for a revert with a reason).
+        text: its words, without the endpoint's address.
+        data: what came with it, e.g. the ABI-encoded reason of a revert.
+    """
+
+    def __init__(self, code: int, text: str, data: Any = None) -> None:
+        super().__init__(text)
+        self.code, self.text, self.data = code, text, data
+
+
+class TooManyResultsError(RpcError):
+    """A query for logs that must be split into smaller ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointStatus:
+    """One endpoint as an administrator sees it. `reason` is empty while it is used."""
+
+    name: str
+    head: int
+    failures: int
+    reason: str
+
+
+class Endpoint:
+    """One endpoint and what is known of it; times are those of `time.monotonic`."""
+
+    def __init__(self, url: str, transport: Transport) -> None:
+        self.name = shown(url)
+        self.transport = transport
+        self.checked_at = float("-inf")
+        self.head = 0
+        self.head_at = float("-inf")
+        self.failures = 0  # in all
+        self.in_a_row = 0
+        self.rests_until = float("-inf")
+        self.reason = ""
+
+    def failed(self, now: float, reason: str, rest_s: float = 0.0) -> None:
+        """Rest, longer each time in a row."""
+        if not self.in_a_row:
+            log.warning("endpoint %s: %s", self.name, reason)
+        self.in_a_row += 1
+        self.failures += 1
+        self.reason = reason
+        step = _REST_S[min(self.in_a_row, len(_REST_S) - 1)]
+        self.rests_until = now + max(rest_s, step)
+        self.checked_at = float("-inf")
+
+    def answered(self) -> None:
+        """It serves."""
+        if self.in_a_row:
+            log.info("endpoint %s: serves again", self.name)
+        self.in_a_row, self.reason = 0, ""
+
+
+class ChainClient:
+    """Calls to one chain.
+
+    Args:
+        chain_id: what every endpoint must say it is.
+        urls: its endpoints, the preferred one first.
+        lag_blocks: how far one endpoint may lie behind another and still be used.
+        limit_s: how long one request to one endpoint may take.
+    """
+
+    def __init__(
+        self,
+        chain_id: int,
+        urls: Sequence[str],
+        *,
+        lag_blocks: int = 5,
+        limit_s: float = CALL_LIMIT_S,
+        probe_s: float = PROBE_S,
+        transport: Callable[[str], Transport] = make_transport,
+    ) -> None:
+        self.chain_id = chain_id
+        self._lag_blocks = lag_blocks
+        self._limit_s = limit_s
+        self._probe_s = probe_s
+        self._endpoints = [Endpoint(url, transport(url)) for url in urls]
+        self._secrets = sorted({s for url in urls for s in _secrets_of(url)}, key=len, reverse=True)
+        self._slots = asyncio.Semaphore(_CONCURRENT)
+        self._probed_at = float("-inf")
+
+    async def call(
+        self,
+        method: str,
+        params: list[Any],
+        *,
+        checked: bool = False,
+        limit_s: float | None = None,
+    ) -> Any:
+        """The result of a request, from the first endpoint that gives one.
+
+        Args:
+            method: a method of JSON-RPC, e.g. `eth_getLogs`.
+            params: its parameters as JSON values.
+            checked: ask for the chain id after the answer, so that none of another chain
+                is taken; without it the id is as old as `CHECK_S`.
+            limit_s: for one endpoint; that of the client by default.
+
+        Raises:
+            ChainUnavailableError: no endpoint could be asked, or none answered.
+            RpcError: an endpoint refused the request; `TooManyResultsError` where it did so
+                for the size of the answer.
+        """
+        refused: RpcError | None = None
+        limit_s = self._limit_s if limit_s is None else limit_s
+        for endpoint in self._usable():
+            try:
+                result = await self._ask(endpoint, method, params, checked, limit_s)
+            except TransportError as error:
+                self._failed(endpoint, error)
+                continue
+            except RpcError as error:
+                if error.code not in (_METHOD_NOT_FOUND, _INTERNAL, _UNSUPPORTED):
+                    raise
+                refused = error
+                continue
+            return result
+        if refused is not None:
+            raise refused
+        raise self._unavailable()
+
+    async def head(self) -> dict[str, Any]:
+        """The newest block that an endpoint in use knows, with the hashes of its transactions.
+
+        Raises:
+            ChainUnavailableError, RpcError: as `call`.
+        """
+        if len(self._endpoints) > 1:
+            await self._probe_when_due()
+        refused: RpcError | None = None
+        for endpoint in self._usable():
+            try:
+                block = await self._newest(endpoint)
+            except TransportError as error:
+                self._failed(endpoint, error)
+            except RpcError as error:
+                refused = error
+            else:
+                if not self._lies_behind(endpoint):
+                    return block
+        if refused is not None:
+            raise refused
+        raise self._unavailable()
+
+    def status(self) -> list[EndpointStatus]:
+        """The endpoints in the order of the settings."""
+        return [
+            EndpointStatus(
+                e.name,
+                e.head,
+                e.failures,
+                e.reason or ("lies behind" if self._lies_behind(e) else ""),
+            )
+            for e in self._endpoints
+        ]
+
+    def redacted(self, text: str) -> str:
+        """A text of others without what is secret of an endpoint's address, not too long."""
+        for secret in self._secrets:
+            text = text.replace(secret, "...")
+        return text[:_SHOWN_CHARACTERS]
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for endpoint in self._endpoints:
+            await endpoint.transport.close()
+
+    # ---------------------------------------------------------------- endpoints
+
+    def _usable(self) -> Iterator[Endpoint]:
+        for endpoint in self._endpoints:
+            resting = endpoint.rests_until > time.monotonic()
+            if not resting and not self._lies_behind(endpoint):
+                yield endpoint
+
+    def _lies_behind(self, endpoint: Endpoint) -> bool:
+        if endpoint.head_at == float("-inf"):
+            return False
+        since = time.monotonic() - HEADS_KEPT_S
+        heads = [e.head for e in self._endpoints if e is not endpoint and e.head_at > since]
+        return endpoint.head < max(heads, default=0) - self._lag_blocks
+
+    def _failed(self, endpoint: Endpoint, error: TransportError) -> None:
+        rest_s = _FOREIGN_REST_S if isinstance(error, _ForeignError) else 0.0
+        if isinstance(error, BusyError):
+            rest_s = error.retry_after_s
+        endpoint.head_at = float("-inf")
+        endpoint.failed(time.monotonic(), self.redacted(str(error)), rest_s)
+
+    def _unavailable(self) -> ChainUnavailableError:
+        reasons = [f"{s.name}: {s.reason or 'no answer'}" for s in self.status()]
+        return ChainUnavailableError(chain=self.chain_id, reason="; ".join(reasons))
+
+    async def _ask(
+        self, endpoint: Endpoint, method: str, params: list[Any], checked: bool, limit_s: float
+    ) -> Any:
+        """The result of one request to one endpoint of the right chain."""
+        if endpoint.checked_at == float("-inf"):
+            await self._check(endpoint, limit_s)
+        result = await self._request(endpoint, method, params, limit_s)
+        if checked or time.monotonic() - endpoint.checked_at > CHECK_S:
+            await self._check(endpoint, limit_s)
+        endpoint.answered()
+        return result
+
+    async def _check(self, endpoint: Endpoint, limit_s: float) -> None:
+        said = await self._request(endpoint, "eth_chainId", [], limit_s)
+        try:
+            chain_id = int(said, 16)
+        except (TypeError, ValueError):
+            raise TransportError("its chain id is no number") from None
+        if chain_id != self.chain_id:
+            raise _ForeignError(f"it is of the chain {chain_id}, not of {self.chain_id}")
+        endpoint.checked_at = time.monotonic()
+
+    async def _newest(self, endpoint: Endpoint) -> dict[str, Any]:
+        params = ["latest", False]
+        block = await self._ask(endpoint, "eth_getBlockByNumber", params, True, self._limit_s)
+        try:
+            endpoint.head = int(block["number"], 16)
+        except (KeyError, TypeError, ValueError):
+            raise TransportError("its newest block has no number") from None
+        endpoint.head_at = time.monotonic()
+        return dict(block)
+
+    async def _probe_when_due(self) -> None:
+        now = time.monotonic()
+        if now - self._probed_at < self._probe_s:
+            return
+        self._probed_at = now
+        resting = [e for e in self._endpoints if e.rests_until > now]
+        asked = [e for e in self._endpoints if e not in resting]
+        results = await asyncio.gather(*(self._newest(e) for e in asked), return_exceptions=True)
+        for endpoint, result in zip(asked, results, strict=True):
+            if isinstance(result, TransportError):
+                self._failed(endpoint, result)
+            elif isinstance(result, BaseException) and not isinstance(result, RpcError):
+                raise result
+
+    async def _request(
+        self, endpoint: Endpoint, method: str, params: list[Any], limit_s: float
+    ) -> Any:
+        async with self._slots:
+            try:
+                async with asyncio.timeout(limit_s):
+                    answer = await endpoint.transport.request(method, params)
+            except TimeoutError:
+                raise TransportError(f"no answer to {method} within {limit_s:g} s") from None
+        error = answer.get("error")
+        if error is None:
+            if "result" not in answer:
+                raise TransportError("its answer has neither result nor error")
+            return answer["result"]
+        raise self._refusal(method, error)
+
+    def _refusal(self, method: str, error: Any) -> Exception:
+        """What an `error` of JSON-RPC means."""
+        error = error if isinstance(error, dict) else {"message": str(error)}
+        code, text = error.get("code"), self.redacted(str(error.get("message", "")))
+        code = code if isinstance(code, int) else 0
+        if code == 429 or _TOO_FAST.search(text):
+            return BusyError(text or "too many requests")
+        if method == "eth_getLogs" and (code == _LIMIT or _TOO_MANY.search(text)):
+            return TooManyResultsError(code, text, error.get("data"))
+        if code == _LIMIT:
+            return BusyError(text or "limit exceeded")
+        return RpcError(code, text, error.get("data"))
+
+
+class _ForeignError(TransportError):
+    """An endpoint of another chain."""
+
+
+def shown(url: str) -> str:
+    """What may be shown of an endpoint's address: its scheme, host and port."""
+    parts = urlsplit(url)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    try:
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        port = ""
+    return f"{parts.scheme}://{host}{port}"
+
+
+def _secrets_of(url: str) -> Iterator[str]:
+    """Parts of an endpoint's address that must not be shown."""
+    parts = urlsplit(url)
+    yield url
+    if parts.query:
+        yield parts.query
+    if parts.password:
+        yield parts.password
+    yield from (part for part in parts.path.split("/") if len(part) >= 8)
+    yield from (
+        value for pair in parts.query.split("&") if len(value := pair.partition("=")[2]) >= 8
+    )

@@ -1,0 +1,92 @@
+"""The process of one chain: the gateway whose source is a chain.
+
+It owns the connections to the chain's endpoints and the chain's store. What it does with
+them are services that live side by side in its event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from fieldbrook.gateway.base import GatewayActor
+from fieldbrook.gateway.registry_client import SocketRegistryClient
+from fieldbrook.settings import Chain
+from fieldbrook.storage.chain_store import ChainStore, chain_path
+from fieldbrook.storage.registry import RegistryReader
+
+if TYPE_CHECKING:
+    # Its libraries take 0.4 s and 20 MB: only this process imports them, when it starts.
+    from fieldbrook.chain.client import ChainClient
+
+log = logging.getLogger(__name__)
+
+_LAG_S = 30  # how long one endpoint may be behind another
+_LAG_BLOCKS_LEAST = 5
+
+
+class Service(Protocol):
+    """One thing a chain's process does. All methods run in its event loop."""
+
+    async def start(self) -> None:
+        """Begin; what takes long goes on in tasks. A chain out of reach is no failure.
+
+        Raises:
+            NodeError: it cannot serve at all, e.g. its tables cannot be opened.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Take nothing more; what was handed to projects may still be answered."""
+        ...
+
+    def gone(self, project_id: int) -> None:
+        """A project was removed."""
+        ...
+
+
+class ChainGateway(GatewayActor):
+    """Owns one chain: `chain` is its settings; services find here what they share."""
+
+    chain: Chain
+    client: ChainClient
+    store: ChainStore
+    reader: RegistryReader
+    registry: SocketRegistryClient
+    services: Sequence[Service] = ()
+
+    async def open(self) -> None:
+        """Open the stores and start the services."""
+        from fieldbrook.chain.client import ChainClient
+
+        chain_id = int(self.part.partition(":")[2])
+        self.chain = next(chain for chain in self.settings.chains if chain.id == chain_id)
+        self.reader = RegistryReader(self.settings.data / "registry")
+        self.registry = SocketRegistryClient(self.run_dir / "registry")
+        self.store = ChainStore(chain_path(self.settings.data / "chains", chain_id))
+        lag_blocks = max(_LAG_BLOCKS_LEAST, _LAG_S * 1_000 // self.chain.poll_ms)
+        self.client = ChainClient(chain_id, self.chain.endpoints, lag_blocks=lag_blocks)
+        self.services = self.make_services()
+        for service in self.services:
+            await service.start()
+
+    def make_services(self) -> list[Service]:
+        """What this process does."""
+        return []
+
+    async def refuse_more(self) -> None:
+        """Look at the chain no more."""
+        for service in self.services:
+            await service.stop()
+
+    async def close(self) -> None:
+        """Leave the endpoints."""
+        await self.client.close()
+        self.store.close()
+
+    def gone(self, project_id: int) -> None:
+        """See `GatewayActor`."""
+        super().gone(project_id)
+        for service in self.services:
+            service.gone(project_id)

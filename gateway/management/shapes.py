@@ -40,6 +40,18 @@ class LoginReply(TypedDict):
     issuer: str
 
 
+class EthClientReply(TypedDict):
+    """Ids of chains, as JSON in a string: `{"4690": ""}`."""
+
+    clients: str
+
+
+class ChainConfigReply(TypedDict):
+    """Chains, as JSON in a string: a list of objects with `chainID`, `name`, `endpoint`."""
+
+    chains: str
+
+
 class ProjectReply(Times):
     """A project with its configurations."""
 

@@ -75,12 +75,19 @@ class Inspected:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The first message of every child: what it is and where things are."""
+    """To every child: what it is and where things are."""
 
     part: str
     generation: int
     settings: Settings
     run_dir: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Comes before Start where a process is made ahead: do what every project needs."""
+
+    settings: Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,10 +38,14 @@ class ProjectActor(NodeActor):
         self._worker: ProjectWorker | None = None
         self._thread: threading.Thread | None = None
         self._stopping = False
+        self._pool: InstancePool | None = None
 
     def receive(self, message: object, sender: Address) -> None:
         """See `actors.messages`."""
         match message:
+            case m.Prepare(settings=settings):
+                name_process("fb-spare")
+                self._pool = _make_pool(settings)
             case m.Start():
                 self._start(message, sender)
             case m.Ping(number=number):
@@ -88,11 +92,10 @@ class ProjectActor(NodeActor):
 
     def _open(self, settings: Settings, run_dir: Path) -> None:
         data = settings.data
-        limits = Limits(deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes)
         self._store = ProjectStore(
             store_path(data / "projects", self._project_id), settings.project_map_bytes
         )
-        self._pool = InstancePool(data / "modules", limits)
+        self._pool = self._pool or _make_pool(settings)
         reader = RegistryReader(data / "registry")
         self._worker = ProjectWorker(
             self._project_id,
@@ -110,6 +113,7 @@ class ProjectActor(NodeActor):
     def _serve(self) -> None:
         assert self._server is not None
         assert self._worker is not None
+        assert self._pool is not None
         try:
             self._server.serve()
             self._pool.close()
@@ -130,3 +134,8 @@ class ProjectActor(NodeActor):
         if time.monotonic() - self._worker.last_event >= self._idle_s:
             self._worker.last_event = time.monotonic()
             self.post(m.Idle(self._project_id, self._generation))
+
+
+def _make_pool(settings: Settings) -> InstancePool:
+    limits = Limits(deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes)
+    return InstancePool(settings.data / "modules", limits)

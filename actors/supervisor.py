@@ -29,6 +29,7 @@ START_LIMIT_S = 10.0
 RETIRE_LIMIT_S = 20.0
 PING_S = 2.0
 SILENT_LIMIT_S = 10.0
+_SPARE_AGAIN_S = 1.0
 _OVERTIME_S = 3.0  # a handler this far over its deadline was not stopped by the engine
 
 _CLASSES = {
@@ -99,6 +100,7 @@ class Supervisor(NodeActor):
         self._waiting_for_drain: Address | None = None
         self._draining: set[str] = set()
         self._removed: set[int] = set()  # an id is never given twice
+        self._spares: list[Address] = []
         self._exiting = False
         self._pings = 0
         self._pinged = time.monotonic()
@@ -138,6 +140,8 @@ class Supervisor(NodeActor):
         match payload:
             case "ping":
                 self._ping()
+            case "spares":
+                self._make_spares()
             case _Timer(what=what, part=part, generation=generation):
                 child = self._children.get(part)
                 if child is not None and child.generation == generation:
@@ -150,6 +154,9 @@ class Supervisor(NodeActor):
             if child.address is not None and child.address == address:
                 self._exited(child)
                 return
+        if address in self._spares:
+            self._spares.remove(address)
+            self.wake_after(_SPARE_AGAIN_S, "spares")
 
     def stopping(self) -> None:
         """Children exit with their parent; none is started again."""
@@ -181,6 +188,7 @@ class Supervisor(NodeActor):
                 child = self._children.setdefault(part, Child(part))
                 if child.state == DOWN:
                     self._start(child)
+            self._make_spares()
 
     def _drain(self, sender: Address) -> None:
         self._exiting = True
@@ -224,10 +232,23 @@ class Supervisor(NodeActor):
         child.wanted = child.has_sent = False
         child.enter(STARTING)
         child.heard = child.since
-        child.address = self.createActor(_CLASSES[child.kind])
+        child.address = self._new_process(child.kind)
         start = m.Start(child.part, child.generation, self._settings, self._run_dir)
         self._tell(child, start)
         self._later(START_LIMIT_S, "started?", child)
+
+    def _new_process(self, kind: str) -> Address:
+        if kind == "project" and self._spares:
+            return self._spares.pop()
+        return self.createActor(_CLASSES[kind])
+
+    def _make_spares(self) -> None:
+        """Have processes ready: half of what a project's first event waits for is not about
+        that project."""
+        while len(self._spares) < self._settings.spare_projects and not self._exiting:
+            spare = self.createActor(_CLASSES["project"])
+            self.send(spare, m.Prepare(self._settings))
+            self._spares.append(spare)
 
     def _ready(self, ready: m.Ready) -> None:
         child = self._children.get(ready.part)
@@ -250,6 +271,8 @@ class Supervisor(NodeActor):
         else:
             self._tell_gateways(m.RouteTo(child.project_id, child.path))
         self._booted()
+        if child.kind == "project":
+            self._make_spares()
 
     def _failed(self, failed: m.Failed) -> None:
         if self._waiting_for_boot is not None:

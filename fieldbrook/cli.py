@@ -54,6 +54,7 @@ NODE_OPTIONS = {
     "disk_reserve_bytes": "Bytes of the disk that uploads leave free [default: 20971520].",
     "deadline_ms": "Longest run of a handler [default: 5000].",
     "memory_limit_bytes": "Most memory of a handler [default: 67108864].",
+    "spare_projects": "Processes kept ready for projects that start [default: 1].",
     "idle_s": "Seconds after which an idle project's process stops [default: 300].",
     "project_map_bytes": "Largest store of one project [default: 1 GiB].",
     "registry_map_bytes": "Largest registry [default: 4 GiB].",

@@ -150,6 +150,9 @@ class Settings(BaseSettings):
     idle_s: int = Field(
         300, ge=1, le=604_800, description="after which a project's process is stopped"
     )
+    spare_projects: int = Field(
+        1, ge=0, le=64, description="processes kept ready for projects that start"
+    )
     project_map_bytes: int = Field(
         _GIB, ge=_MIB, le=1 << 44, description="that one project's store may grow to"
     )

@@ -22,6 +22,8 @@ from tests.integration.nodes import RunningNode, alive, parts, until
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[RunningNode]:
     running = RunningNode(tmp_path / "n", "--bind", "0.0.0.0", command="node")  # noqa: S104
+    # A process that is being forked still has its parent's name.
+    until(lambda: "fb-spare" in parts(running), "the spare is there")
     yield running
     running.stop()
 

@@ -1,0 +1,63 @@
+"""A process that is ready before a project needs one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.applets import TALLY
+from tests.integration.nodes import RunningNode, message, parts, until
+
+DEFAULT = [{"eventType": "DEFAULT", "handler": "quiet"}]
+
+
+def spare(node: RunningNode) -> int | None:
+    return parts(node).get("fb-spare")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[RunningNode]:
+    node = RunningNode(tmp_path / "n", command="node")
+    yield node
+    node.stop()
+
+
+def test_a_project_starts_in_the_spare_process_and_another_spare_takes_its_place(
+    node: RunningNode,
+) -> None:
+    node.log_in()
+    node.create_project("p")
+    node.deploy("p", TALLY, strategies=DEFAULT)
+    device = node.add_publisher("p", "k")
+    ready = until(lambda: spare(node), "a spare")
+    assert node.send("p", message(device)).status == 201
+    assert parts(node)["fb-project"] == ready
+    until(lambda: spare(node), "another spare")
+
+
+def test_a_spare_that_dies_costs_no_event_and_is_replaced(node: RunningNode) -> None:
+    node.log_in()
+    node.create_project("p")
+    applet = node.deploy("p", TALLY, strategies=DEFAULT)["appletID"]
+    device = node.add_publisher("p", "k")
+    ready = until(lambda: spare(node), "a spare")
+    os.kill(ready, signal.SIGKILL)
+    assert node.send("p", message(device)).status == 201
+    assert node.count("p", applet) == 1
+    assert until(lambda: spare(node), "another spare") != ready
+
+
+def test_a_node_without_spares_has_none(tmp_path: Path) -> None:
+    node = RunningNode(tmp_path / "n", "--spare-projects", "0", command="node")
+    try:
+        node.log_in()
+        node.create_project("p")
+        node.deploy("p", TALLY, strategies=DEFAULT)
+        assert node.send("p", message(node.add_publisher("p", "k"))).status == 201
+        assert spare(node) is None
+    finally:
+        node.stop()

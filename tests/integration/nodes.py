@@ -280,5 +280,6 @@ def part_of(pid: int) -> str:
 
 
 def parts(node: RunningNode) -> dict[str, int]:
-    """The process ids of a node by what they call themselves; one of several projects."""
-    return {part_of(pid): pid for pid in node.processes() if alive(pid)}
+    """The process ids of a node by what they call themselves; one of several projects. Of a
+    process and one that it is forking, which still has its name, the former."""
+    return {part_of(pid): pid for pid in reversed(node.processes()) if alive(pid)}

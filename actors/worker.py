@@ -153,11 +153,11 @@ class ProjectWorker:
     def on_round(self, round_: Round) -> None:
         """Run the events of some frames in order, in batches, and answer each batch."""
         self.refresh()
+        frames = [(peer, unpack(data)) for peer, data in round_]
         batch: Batch = []
         now = time.monotonic()
         size, limit = 0, now + BATCH_S
-        for peer, data in round_:
-            events = unpack(data)
+        for peer, events in frames:
             if isinstance(events, dict):
                 self._give_outbox(peer, events)
                 continue
@@ -281,17 +281,20 @@ class ProjectWorker:
         if not target.started:
             self._bury(target, event, NOT_RUNNING)
             return target.instance_id, FAILED, NOT_RUNNING
-        applet_id = target.applet_id
-        run = Run(event[3], event[0], self._env, self._reads[applet_id], self._surroundings)
-        try:
-            host = self._host(applet_id)
-            if host.uses_sql and self._sql is not None:
-                code, error = self._run_with_sql(self._sql, host, target.handler, run)
-            else:
-                code, error = host.run(target.handler, run)
-        except ModuleRefusedError as refused:
-            code, error = FAILED, str(refused)
+        read = self._reads[target.applet_id]
+        run = Run(event[3], event[0], self._env, read, self._surroundings)
+        code, error = self._execute(target, run)
         return self._settle(target, event, run, code, error)
+
+    def _execute(self, target: Target, run: Run) -> tuple[int, str]:
+        """See `Host.run`; a module that cannot be loaded is the handler's failure."""
+        try:
+            host = self._host(target.applet_id)
+            if host.uses_sql and self._sql is not None:
+                return self._run_with_sql(self._sql, host, target.handler, run)
+            return host.run(target.handler, run)
+        except ModuleRefusedError as refused:
+            return FAILED, str(refused)
 
     def _run_with_sql(
         self, database: SqlDatabase, host: Host, handler: str, run: Run

@@ -10,7 +10,9 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address, NodeActor
@@ -20,13 +22,41 @@ from fieldbrook.actors.worker import ProjectWorker
 from fieldbrook.errors import NodeError
 from fieldbrook.process import name_process
 from fieldbrook.settings import Settings
-from fieldbrook.storage.project_store import ProjectStore, store_path
+from fieldbrook.storage import sql
+from fieldbrook.storage.project_store import ProjectDatabase, ProjectStore, store_path
 from fieldbrook.storage.registry import RegistryReader
+from fieldbrook.storage.sql import SqlDatabase, SqlLimits
 from fieldbrook.wasm.limits import Limits
 
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.25
+
+
+class _Database(NamedTuple):
+    """How to open the project's SQL database, and how to ask what it has committed; None is
+    the file in the project's folder."""
+
+    open: Callable[[Mapping[str, Any]], ProjectDatabase]
+    committed: Callable[[], int] | None
+
+
+def _database(settings: Settings, folder: Path, project_id: int) -> _Database:
+    limits = SqlLimits(
+        statement_ms=settings.sql_statement_ms,
+        rows=settings.sql_rows,
+        result_bytes=settings.sql_result_bytes,
+        database_bytes=settings.sql_database_bytes,
+    )
+    dsn = settings.postgres_dsn
+    if dsn is None:
+        return _Database(lambda config: SqlDatabase(folder / sql.FILE, config, limits), None)
+    from fieldbrook.storage import postgres  # libpq is loaded where it is used
+
+    return _Database(
+        lambda config: postgres.PostgresDatabase(dsn, folder, project_id, config, limits),
+        lambda: postgres.committed_number(dsn, folder),
+    )
 
 
 class ProjectActor(NodeActor):
@@ -92,9 +122,9 @@ class ProjectActor(NodeActor):
 
     def _open(self, settings: Settings, run_dir: Path) -> None:
         data = settings.data
-        self._store = ProjectStore(
-            store_path(data / "projects", self._project_id), settings.project_map_bytes
-        )
+        folder = store_path(data / "projects", self._project_id)
+        database = _database(settings, folder, self._project_id)
+        self._store = ProjectStore(folder, settings.project_map_bytes, database.committed)
         self._pool = self._pool or _make_pool(settings)
         reader = RegistryReader(data / "registry")
         self._worker = ProjectWorker(
@@ -104,6 +134,7 @@ class ProjectActor(NodeActor):
             self._pool,
             settings.api_host_list,
             lambda: self.post(m.Sent(self._project_id, self._generation)),
+            database.open,
         )
         self._worker.refresh()
         # A Unix socket's path ends at 108 bytes: short names.

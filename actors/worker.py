@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -42,7 +42,7 @@ from fieldbrook.storage import kv, sql
 from fieldbrook.storage.dead_letters import DeadLetter
 from fieldbrook.storage.history import remembered
 from fieldbrook.storage.outbox import API, MQTT, OutboxEntry
-from fieldbrook.storage.project_store import LogRow, MetricRow, ProjectStore
+from fieldbrook.storage.project_store import LogRow, MetricRow, ProjectDatabase, ProjectStore
 from fieldbrook.storage.registry import RegistryReader
 from fieldbrook.storage.seen import Outcome, digest_of
 from fieldbrook.storage.sql import SqlDatabase
@@ -83,12 +83,16 @@ class ProjectWorker:
         pool: InstancePool,
         api_hosts: Sequence[str] = (),
         tell: Callable[[], None] = lambda: None,
+        open_database: Callable[[Mapping[str, Any]], ProjectDatabase] | None = None,
     ) -> None:
         self._project_id = project_id
         self._reader = reader
         self._store = store
         self._pool = pool
         self._tell = tell
+        self._open_database = open_database or (
+            lambda config: SqlDatabase(store.path / sql.FILE, config)
+        )
         self._version = -1
         self._routes: Routes = {}
         self._applets: dict[int, Applet] = {}
@@ -97,7 +101,7 @@ class ProjectWorker:
         self._hosts: dict[int, Host] = {}
         self._per_batch: frozenset[int] = frozenset()
         self._env: dict[str, str] = {}
-        self._sql: SqlDatabase | None = None
+        self._sql: ProjectDatabase | None = None
         self._database: bytes | None = None
         self._written = 0
         self._surroundings = ProjectSurroundings(reader, store.outbox, api_hosts)
@@ -138,7 +142,7 @@ class ProjectWorker:
         self.close_database()
         self._database = config
         if config is not None:
-            self._sql = SqlDatabase(self._store.path / sql.FILE, msgspec.json.decode(config))
+            self._sql = self._open_database(msgspec.json.decode(config))
 
     def close_database(self) -> None:
         """Let go of the project's database; what it has not committed is dropped."""
@@ -297,7 +301,7 @@ class ProjectWorker:
             return FAILED, str(refused)
 
     def _run_with_sql(
-        self, database: SqlDatabase, host: Host, handler: str, run: Run
+        self, database: ProjectDatabase, host: Host, handler: str, run: Run
     ) -> tuple[int, str]:
         """A run whose statements are kept or undone with the rest of it."""
         run.sql = database

@@ -823,6 +823,15 @@ class StoreError(NodeError):
     template = "{reason}"
 
 
+class DatabaseUnreachableError(StoreError):
+    """The SQL server of a project's database does not answer, or was lost half-way; nothing of
+    the event has happened, or a later look at the server's number decides; send again."""
+
+    key = "DatabaseUnreachable"
+    status = 503
+    retry_after_s = 1
+
+
 class DatabaseConfigError(NodeError):
     """A project's database configuration cannot be read, or not be applied to what is there."""
 

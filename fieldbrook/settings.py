@@ -5,6 +5,7 @@ Importing this costs 0.1 s, so the command line does it only in commands that ru
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -38,7 +39,7 @@ from fieldbrook.errors import SettingsError
 ENVIRONMENT_PREFIX = "FIELDBROOK_"
 CONFIG_VARIABLE = "FIELDBROOK_CONFIG"
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
-_SECRETS = frozenset({"mqtt_password", "chains"})
+_SECRETS = frozenset({"mqtt_password", "chains", "postgres_dsn"})
 _CHAINS_FORM = (
     'must be a list like [{"id": 4690, "name": "iotex-testnet", "endpoint": "https://..."}]'
 )
@@ -156,6 +157,20 @@ class Settings(BaseSettings):
     project_map_bytes: int = Field(
         _GIB, ge=_MIB, le=1 << 44, description="that one project's store may grow to"
     )
+    postgres_dsn: Text = Field(
+        None,
+        repr=False,
+        description="server for the tables of projects, postgresql://USER:PASSWORD@HOST/DATABASE; "
+        "without one they are SQLite files",
+    )
+    sql_statement_ms: int = Field(1_000, ge=10, le=10_000, description="of one SQL statement")
+    sql_rows: int = Field(10_000, ge=1, le=1_000_000, description="that one SQL statement gives")
+    sql_result_bytes: int = Field(
+        4 * _MIB, ge=_KIB, le=64 * _MIB, description="that one SQL statement gives"
+    )
+    sql_database_bytes: int = Field(
+        256 * _MIB, ge=_MIB, le=1 << 44, description="that one project's tables may grow to"
+    )
     registry_map_bytes: int = Field(
         4 * _GIB, ge=_MIB, le=1 << 44, description="that the registry may grow to"
     )
@@ -225,6 +240,17 @@ class Settings(BaseSettings):
     def _is_host_and_port(cls, value: str | None) -> str | None:
         if value is not None:
             split_address(value)
+        return value
+
+    @field_validator("postgres_dsn")
+    @classmethod
+    def _is_postgres(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if not re.match("postgres(ql)?://", value):
+            raise ValueError("must be like postgresql://USER:PASSWORD@HOST/DATABASE")
+        if importlib.util.find_spec("psycopg") is None:
+            raise ValueError("needs a library: pip install 'fieldbrook[postgres]'")
         return value
 
     @field_validator("cron_timezone")

@@ -19,7 +19,7 @@ import lmdb
 import msgspec
 
 from fieldbrook import clock
-from fieldbrook.errors import StoreError
+from fieldbrook.errors import DatabaseUnreachableError, StoreError
 from fieldbrook.storage import kv, sql
 from fieldbrook.storage.codec import decode_record, encode_record
 from fieldbrook.storage.dead_letters import DATABASE as DEAD_LETTERS
@@ -125,6 +125,40 @@ class SqlPart(Protocol):
         ...
 
 
+class ProjectDatabase(SqlPart, Protocol):
+    """A project's SQL database: `storage.sql.SqlDatabase`, where the order of calls is told,
+    or `storage.postgres.PostgresDatabase`."""
+
+    @property
+    def written_bytes(self) -> int:
+        """The size of the batch's writes, as requests."""
+        ...
+
+    def begin_event(self) -> None:
+        """A run begins."""
+        ...
+
+    def keep_event(self) -> None:
+        """The run went well."""
+        ...
+
+    def undo_event(self) -> None:
+        """The run failed."""
+        ...
+
+    def query(self, request: bytes, ends_at: float) -> bytes:
+        """Carry out a statement and give its rows."""
+        ...
+
+    def execute(self, request: bytes, ends_at: float) -> None:
+        """Carry out a statement."""
+        ...
+
+    def close(self) -> None:
+        """Close it; an open batch is dropped."""
+        ...
+
+
 def store_path(projects_dir: Path, project_id: int) -> Path:
     """The folder of a project's store."""
     return projects_dir / str(project_id)
@@ -149,7 +183,9 @@ class ProjectStore:
             path: the folder.
             map_size: bytes it may grow to.
             committed: the number of the last batch the SQL database has committed; by
-                default that of the file in the folder.
+                default that of the file in the folder. While it raises
+                DatabaseUnreachableError a staged batch waits, and whatever reads or writes
+                here raises it too.
 
         Raises:
             StoreError: one of the two cannot be opened.
@@ -188,6 +224,8 @@ class ProjectStore:
         self._staged = True  # there may be a stage to settle
         try:
             self._settle()
+        except DatabaseUnreachableError:
+            return  # it is asked again when the first event comes
         except BaseException:
             self._environment.close()
             raise

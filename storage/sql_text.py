@@ -155,15 +155,15 @@ def translate(statement: str, schemas: frozenset[str]) -> Statement:
         StatementError: not a query or a change of rows, or placeholders of both kinds.
     """
     tokens = [(str(m.lastgroup), m.group()) for m in _TOKEN.finditer(statement)]
-    _check_command(tokens)
+    check_command(tokens)
     parts: list[str] = []
     order: list[int] = []
     kinds: set[str] = set()
-    tokens = _join_schemas(tokens, schemas)
+    tokens = join_schemas(tokens, schemas)
     for kind, text in tokens:
         if kind in ("mark", "number"):
             kinds.add(kind)
-            order.append(_index(kind, text, len(order)))
+            order.append(place_of(kind, text, len(order)))
             text = "?"  # noqa: PLW2901 - what is written for it
         elif kind == "named":
             raise StatementError(f"placeholders are ? or $1, not {text}")
@@ -173,7 +173,8 @@ def translate(statement: str, schemas: frozenset[str]) -> Statement:
     return Statement("".join(parts), tuple(order), max(order, default=-1) + 1)
 
 
-def _index(kind: str, text: str, before: int) -> int:
+def place_of(kind: str, text: str, before: int) -> int:
+    """The index of a placeholder's parameter; `before` is how many placeholders come first."""
     if kind == "mark":
         if text != "?":
             raise StatementError(f"placeholders are ? or $1, not {text}")
@@ -184,7 +185,8 @@ def _index(kind: str, text: str, before: int) -> int:
     return number - 1
 
 
-def _check_command(tokens: list[tuple[str, str]]) -> None:
+def check_command(tokens: list[tuple[str, str]]) -> None:
+    """Refuse what neither asks for rows nor changes them."""
     for kind, text in tokens:
         if kind == "space" or text.upper() in _BEFORE_COMMAND:
             continue
@@ -194,15 +196,16 @@ def _check_command(tokens: list[tuple[str, str]]) -> None:
     raise StatementError("the statement is empty")
 
 
-def _join_schemas(tokens: list[tuple[str, str]], schemas: frozenset[str]) -> list[tuple[str, str]]:
+def join_schemas(tokens: list[tuple[str, str]], schemas: frozenset[str]) -> list[tuple[str, str]]:
+    """The tokens with `public.t` as `t` and `s.t` as the table `"s.t"`."""
     joined: list[tuple[str, str]] = []
     at = 0
     while at < len(tokens):
-        schema = _bare(tokens[at])
+        schema = bare_name(tokens[at])
         if schema.lower() in schemas and _is_dotted(tokens, at):
             table = tokens[at + 2]
             if schema.lower() != PUBLIC:
-                table = "quoted", quoted(f"{schema.lower()}.{_bare(table)}")
+                table = "quoted", quoted(f"{schema.lower()}.{bare_name(table)}")
             joined.append(table)
             at += 3
         else:
@@ -215,10 +218,11 @@ def _is_dotted(tokens: list[tuple[str, str]], at: int) -> bool:
     """Whether a name, a dot and another name stand here, with no dot before them."""
     if at > 0 and tokens[at - 1][1] == ".":
         return False
-    return at + 2 < len(tokens) and tokens[at + 1][1] == "." and bool(_bare(tokens[at + 2]))
+    return at + 2 < len(tokens) and tokens[at + 1][1] == "." and bool(bare_name(tokens[at + 2]))
 
 
-def _bare(token: tuple[str, str]) -> str:
+def bare_name(token: tuple[str, str]) -> str:
+    """The name that a token is, without quotes; empty for everything else."""
     kind, text = token
     if kind == "quoted":
         return text[1:-1].replace('""', '"')
@@ -267,7 +271,7 @@ def _json(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float):
-        return _float(value)
+        return number_text(value)
     if isinstance(value, Moment):
         return f'{{"Time":{_string(shown_time(value))},"Valid":true}}'
     if isinstance(value, bytes):
@@ -279,8 +283,8 @@ def _string(text: str) -> str:
     return str(encode_basestring(text)).translate(_ESCAPES)
 
 
-def _float(value: float) -> str:
-    """As Go does: the shortest digits, an exponent below 1e-6 and from 1e21 on."""
+def number_text(value: float) -> str:
+    """A number as Go does: the shortest digits, an exponent below 1e-6 and from 1e21 on."""
     if not math.isfinite(value):
         raise StatementError(f"the result has a number that JSON cannot say: {value}")
     if value == 0:

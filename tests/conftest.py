@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from tests.postgres import PostgresServer
 from tests.tools import require_tool
 
 __all__ = ["require_tool"]
@@ -16,6 +17,14 @@ __all__ = ["require_tool"]
 # A slow machine is no fault of the code; pytest's time limit catches what hangs.
 settings.register_profile("fieldbrook", deadline=None, print_blob=True)
 settings.load_profile("fieldbrook")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for all tests of the session; who stops it starts it again."""
+    server = PostgresServer()
+    yield server
+    server.remove()
 
 
 class _Collector(logging.Handler):

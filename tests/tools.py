@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
 # Debian keeps servers where a user's PATH does not look.
-_SERVERS = ("/usr/sbin", "/usr/local/sbin")
+_SERVERS = (
+    "/usr/sbin",
+    "/usr/local/sbin",
+    *sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True),
+)
 
 
 def require_tool(name: str) -> str:

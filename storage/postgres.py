@@ -659,6 +659,8 @@ class PostgresDatabase:
             f"INSERT INTO {self._state} VALUES (0, 0) ON CONFLICT DO NOTHING",  # noqa: S608
             f"GRANT USAGE ON SCHEMA {role} TO {role}",
             f"GRANT SELECT, UPDATE (number) ON {self._state} TO {role}",
+            # Whoever was still committing has done so: the number is final.
+            f"SELECT number FROM {self._state} FOR UPDATE",  # noqa: S608
         ):
             link.run(statement, limit)
         found: dict[str, list[FoundColumn]] = {}

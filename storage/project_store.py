@@ -297,7 +297,7 @@ class ProjectStore:
         self._end_snapshot()
         try:
             if self._staged:
-                self._settle()
+                self._settle(part.number if part is not None else None)
             if part is not None and part.wrote:
                 self._commit_both(part)
             elif self._has_effects() or self._rows_due():

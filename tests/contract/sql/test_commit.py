@@ -6,19 +6,25 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fieldbrook.errors import StoreError
+from fieldbrook.errors import DatabaseUnreachableError, StoreError
 from fieldbrook.storage import project_store, sql
 from fieldbrook.storage.dead_letters import DeadLetter
 from fieldbrook.storage.history import find_events, remembered
 from fieldbrook.storage.outbox import MQTT, OutboxEntry
+from fieldbrook.storage.postgres import PostgresDatabase, committed_number, namespace_of
+from fieldbrook.storage.postgres_link import LinkLostError
 from fieldbrook.storage.project_store import LogRow, MetricRow, ProjectStore
 from fieldbrook.storage.sql import SqlDatabase
+from tests.contract.sql.databases import Backend, Database
+from tests.integration.nodes import until
+from tests.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[3]
 CONFIG = {"tables": [{"name": "t", "cols": [{"name": "n", "constrains": {"datatype": "INT64"}}]}]}
@@ -30,9 +36,9 @@ LAST = 3  # the batch that is cut; those before are whole
 class Project:
     """The two stores as a project's data thread uses them."""
 
-    def __init__(self, path: Path) -> None:
-        self.store = ProjectStore(path, MAP_BYTES)
-        self.sql = SqlDatabase(path / sql.FILE, CONFIG)
+    def __init__(self, path: Path, backend: Backend) -> None:
+        self.store = ProjectStore(path, MAP_BYTES, lambda: backend.committed(path))
+        self.sql: Database = backend.database(path, CONFIG)
 
     def batch(self, number: int, size: int = 1) -> None:
         """Put a number into both and commit."""
@@ -78,8 +84,8 @@ class Project:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Iterator[Project]:
-    opened = Project(tmp_path / "p")
+def project(tmp_path: Path, backend: Backend) -> Iterator[Project]:
+    opened = Project(tmp_path / "p", backend)
     yield opened
     opened.close()
 
@@ -110,19 +116,39 @@ def _after(owner: Any, name: str, then: Callable[[], None]) -> None:
 
 
 def _at_statement(project: Project, statement: str, then: Callable[[], None]) -> None:
-    assert project.sql._connection is not None
-
     def look(text: str) -> None:
-        if text.startswith(statement):
+        if text.rpartition("; ")[2].startswith(statement):
             then()
 
-    project.sql._connection.set_trace_callback(look)
+    if isinstance(project.sql, SqlDatabase):
+        assert project.sql._connection is not None
+        project.sql._connection.set_trace_callback(look)
+    else:
+        link = project.sql._link
+        assert link is not None
+        run = link.run
+
+        def looked(text: str, ends_at: float) -> Any:
+            look(text)
+            return run(text, ends_at)
+
+        link.run = looked  # type: ignore[method-assign, assignment]
+
+
+def _interrupt(project: Project) -> None:
+    """Have what SQL does next fail."""
+    if isinstance(project.sql, SqlDatabase):
+        assert project.sql._connection is not None
+        project.sql._connection.interrupt()
+    else:
+        assert project.sql._link is not None
+        project.sql._link.close()
 
 
 CUTS: dict[str, tuple[Callable[[Project, Callable[[], None]], None], bool]] = {
     "before the stage is written": (lambda p, then: _before(p.store, "_put_stage", then), False),
     "after the stage is written": (lambda p, then: _after(p.store, "_put_stage", then), False),
-    "before the number is written": (lambda p, then: _at_statement(p, "UPDATE", then), False),
+    "before the number is written": (lambda p, then: _at_statement(p, "UPDATE ", then), False),
     "before the SQL commit": (lambda p, then: _at_statement(p, "COMMIT", then), False),
     "after the SQL commit": (lambda p, then: _after(p.sql, "commit", then), True),
     "before the stage is applied": (lambda p, then: _before(p.store, "_apply", then), True),
@@ -132,10 +158,10 @@ CUTS: dict[str, tuple[Callable[[Project, Callable[[], None]], None], bool]] = {
 AT_STATEMENTS = ("before the number is written", "before the SQL commit")
 
 
-def child(path: str, cut: str) -> None:
+def child(path: str, dsn: str, cut: str) -> None:
     """Commit batches, and be killed within the last."""
     project_store._LOG_FLUSH_S = 0.0
-    project = Project(Path(path))
+    project = Project(Path(path), Backend(dsn))
     for number in range(1, LAST):
         project.batch(number)
     CUTS[cut][0](project, _die)
@@ -145,10 +171,11 @@ def child(path: str, cut: str) -> None:
 
 @pytest.mark.parametrize("cut", CUTS)
 def test_a_process_killed_within_a_commit_leaves_both_stores_agreeing(
-    tmp_path: Path, cut: str
+    tmp_path: Path, backend: Backend, cut: str
 ) -> None:
     path = tmp_path / "p"
-    code = f"from tests.unit.storage.test_sql_commit import child; child({str(path)!r}, {cut!r})"
+    given = f"{str(path)!r}, {backend.dsn!r}, {cut!r}"
+    code = f"from tests.contract.sql.test_commit import child; child({given})"
     ended = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
@@ -160,10 +187,10 @@ def test_a_process_killed_within_a_commit_leaves_both_stores_agreeing(
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
     expected = LAST if CUTS[cut][1] else LAST - 1
     for _ in range(2):  # recovery is done once and for all
-        project = Project(path)
+        project = Project(path, backend)
         assert project.numbers() == (expected, expected)
         project.close()
-    project = Project(path)
+    project = Project(path, backend)
     project.batch(expected + 1)
     assert project.numbers() == (expected + 1, expected + 1)
     project.close()
@@ -173,16 +200,12 @@ def test_a_process_killed_within_a_commit_leaves_both_stores_agreeing(
 def test_a_step_that_fails_leaves_both_stores_agreeing_without_a_restart(
     project: Project, cut: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt() -> None:
-        assert project.sql._connection is not None
-        project.sql._connection.interrupt()
-
     monkeypatch.setattr(project_store, "_LOG_FLUSH_S", 0.0)
     for number in range(1, LAST):
         project.batch(number)
     place, happened = CUTS[cut]
     # What looks at statements cannot raise.
-    place(project, interrupt if cut in AT_STATEMENTS else _fail)
+    place(project, (lambda: _interrupt(project)) if cut in AT_STATEMENTS else _fail)
     with pytest.raises(StoreError):
         project.batch(LAST)
     for owner in (project.store, project.sql):
@@ -238,8 +261,10 @@ def test_a_batch_that_only_reads_sql_is_committed_in_one_step(project: Project) 
 
 
 def test_a_batch_whose_sql_writes_were_lost_is_refused_whole(
-    project: Project, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    project = Project(tmp_path / "p", Backend())
+    assert isinstance(project.sql, SqlDatabase)
     project.batch(1)
     project.sql.begin_event()
     project.sql.execute(b'{"statement":"INSERT INTO t (n) VALUES (2)","params":[]}')
@@ -260,3 +285,166 @@ def test_a_batch_whose_sql_writes_were_lost_is_refused_whole(
 
 def _fail() -> None:
     raise StoreError(reason="cut")
+
+
+# ---------------------------------------------------------------- a server that goes away
+
+
+@pytest.fixture
+def served(tmp_path: Path, postgres: PostgresServer) -> Iterator[Project]:
+    opened = Project(tmp_path / "p", Backend(postgres.dsn))
+    yield opened
+    opened.close()
+
+
+def _end_sessions(postgres: PostgresServer, project: Project) -> None:
+    """Have the server end the project's session, as an operator or a restart would."""
+    role = namespace_of(project.store.path)
+    postgres.run(
+        f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = '{role}'",
+        postgres.owner_dsn,
+    )
+
+
+def _insert(project: Project, number: int) -> None:
+    statement = b'{"statement":"INSERT INTO t (n) VALUES (?)","params":[{"int64":%d}]}' % number
+    project.sql.begin_event()
+    project.sql.execute(statement)
+    project.sql.keep_event()
+
+
+def test_a_session_that_ended_between_two_batches_is_not_noticed(
+    served: Project, postgres: PostgresServer
+) -> None:
+    served.batch(1)
+    _end_sessions(postgres, served)
+    served.batch(2)
+    assert served.numbers() == (2, 2)
+
+
+def test_a_session_that_ends_within_a_batch_takes_the_whole_batch_along(
+    served: Project, postgres: PostgresServer
+) -> None:
+    served.batch(1)
+    _insert(served, 2)
+    served.store.overlay[KEY] = b"2"
+    _end_sessions(postgres, served)
+    served.sql.begin_event()
+    with pytest.raises(DatabaseUnreachableError):
+        served.sql.query(b'{"statement":"SELECT 1","params":[]}')
+    served.sql.undo_event()
+    served.sql.begin_event()
+    with pytest.raises(DatabaseUnreachableError, match="lost"):  # nor do those after it run alone
+        served.sql.query(b'{"statement":"SELECT 1","params":[]}')
+    served.sql.undo_event()
+    with pytest.raises(DatabaseUnreachableError):
+        served.store.commit(served.sql)
+    assert served.numbers() == (1, 1)
+    served.batch(2)
+    assert served.numbers() == (2, 2)
+
+
+def test_a_session_that_ends_before_anything_was_written_costs_one_event(
+    served: Project, postgres: PostgresServer
+) -> None:
+    served.batch(1)
+    served.sql.begin_event()
+    served.sql.query(b'{"statement":"SELECT 1","params":[]}')
+    _end_sessions(postgres, served)
+    with pytest.raises(DatabaseUnreachableError):
+        served.sql.query(b'{"statement":"SELECT 1","params":[]}')
+    served.sql.undo_event()
+    served.batch(2)
+    assert served.numbers() == (2, 2)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_commit_whose_answer_is_lost_is_decided_by_the_number(
+    served: Project, late: bool
+) -> None:
+    served.batch(1)
+    assert isinstance(served.sql, PostgresDatabase)
+    link = served.sql._link
+    assert link is not None
+    run = link.run
+
+    def cut(text: str, ends_at: float) -> Any:
+        if text == "COMMIT":
+            if late:  # it arrives, and nobody hears of it
+                run(text, ends_at)
+            link._connection.close()
+        return run(text, ends_at)
+
+    link.run = cut  # type: ignore[method-assign, assignment]
+    with pytest.raises(DatabaseUnreachableError):
+        served.batch(2)
+    expected = 2 if late else 1
+    assert served.numbers() == (expected, expected)
+    served.batch(expected + 1)
+    assert served.numbers() == (expected + 1, expected + 1)
+
+
+def test_the_number_is_not_believed_while_a_session_is_still_committing(
+    served: Project, postgres: PostgresServer
+) -> None:
+    """A session that this process knows nothing of any more holds the number until it ends."""
+    served.batch(1)
+    _insert(served, 2)
+    assert isinstance(served.sql, PostgresDatabase)
+    left, served.sql._link = served.sql._link, None
+    assert left is not None
+    state = f'"{namespace_of(served.store.path)}".fieldbrook_state'
+    left.run(f"UPDATE {state} SET number = 2", time.monotonic() + 5)
+    assert committed_number(postgres.dsn, served.store.path) == 1
+    with pytest.raises(LinkLostError):  # it was ended before the number was read
+        left.run("COMMIT", time.monotonic() + 5)
+    served.sql.rollback()
+    assert served.numbers() == (1, 1)
+
+
+def test_a_server_that_is_down_refuses_events_and_a_stage_waits_for_it(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    backend = Backend(postgres.dsn)
+    path = tmp_path / "p"
+    first = Project(path, backend)
+    first.batch(1)
+    _before(first.store, "_settle", _fail)  # committed, and the stage is not applied
+    with pytest.raises(StoreError, match="cut"):
+        first.batch(2)
+    vars(first.store).pop("_settle")
+    first.close()
+    postgres.stop()
+    try:
+        second = Project(path, backend)
+        started = time.monotonic()
+        for _ in range(20):
+            second.sql.begin_event()
+            with pytest.raises(DatabaseUnreachableError):
+                second.sql.query(b'{"statement":"SELECT 1","params":[]}')
+            second.sql.undo_event()
+        assert time.monotonic() - started < 5, "every event waited"
+        with pytest.raises(DatabaseUnreachableError):
+            second.store.read(KEY)
+        second.store.overlay[KEY] = b"9"
+        with pytest.raises(DatabaseUnreachableError):
+            second.store.commit(second.sql)
+    finally:
+        postgres.start()
+    until(lambda: _answers(second), "it answers")
+    assert second.numbers() == (2, 2)
+    second.batch(3)
+    assert second.numbers() == (3, 3)
+    second.close()
+
+
+def _answers(project: Project) -> bool:
+    project.sql.begin_event()
+    try:
+        project.sql.query(b'{"statement":"SELECT 1","params":[]}')
+    except DatabaseUnreachableError:
+        return False
+    finally:
+        project.sql.undo_event()
+        project.sql.rollback()
+    return True

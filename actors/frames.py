@@ -63,6 +63,8 @@ DELIVERY = 2
 """The id is the broker's name of a delivery: remember it."""
 REDELIVERY = 4
 """This delivery may have come before: look it up."""
+EXACT = 8
+"""Only for strategies of exactly this event type, not for those of DEFAULT."""
 
 pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 

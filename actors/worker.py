@@ -19,6 +19,7 @@ from fieldbrook.actors.frames import (
     CLEAR_LOG,
     DELIVERY,
     DONE,
+    EXACT,
     FRAME_EVENTS,
     NAMED,
     NODE_COMMAND,
@@ -242,7 +243,8 @@ class ProjectWorker:
                 return to_wire(error)
             if known is not None:
                 return known
-        targets = match(self._routes, event[0])
+        exact = event[5] & EXACT
+        targets = self._routes.get(event[0], ()) if exact else match(self._routes, event[0])
         try:
             if self._traffic.active:
                 refusal = self._traffic.take(event[1], clock.now_ms())

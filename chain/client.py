@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from fieldbrook.chain.errors import RpcError, TooManyResultsError
 from fieldbrook.chain.transport import BusyError, Transport, TransportError, make_transport
 from fieldbrook.errors import ChainUnavailableError
 
@@ -41,24 +42,6 @@ _TOO_MANY = re.compile(
 _TOO_FAST = re.compile(
     r"too many requests|rate.?limit|request limit|capacity|per second", re.IGNORECASE
 )
-
-
-class RpcError(Exception):
-    """An endpoint understood a request and refused it, e.g. a call that reverts.
-
-    Args:
-        code: the number of JSON-RPC or of the node (3 for a revert with a reason).
-        text: its words, without the endpoint's address.
-        data: what came with it, e.g. the ABI-encoded reason of a revert.
-    """
-
-    def __init__(self, code: int, text: str, data: Any = None) -> None:
-        super().__init__(text)
-        self.code, self.text, self.data = code, text, data
-
-
-class TooManyResultsError(RpcError):
-    """A query for logs that must be split into smaller ones."""
 
 
 @dataclass(frozen=True, slots=True)

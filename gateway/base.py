@@ -28,6 +28,19 @@ DRAIN_LIMIT_S = 1.5
 _EXPIRE_S = 1.0
 
 
+def essential(task: asyncio.Task[None]) -> asyncio.Task[None]:
+    """A task without which its process is of no use: when it fails the process ends, and
+    another is started."""
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.critical("%s failed", task.get_coro(), exc_info=error)
+            os._exit(70)
+
+    task.add_done_callback(ended)
+    return task
+
+
 class GatewayActor(NodeActor, abc.ABC):
     """Base of the HTTP and MQTT gateways: control, links, drain."""
 

@@ -10,7 +10,10 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from fieldbrook.actors.frames import WireEvent
 from fieldbrook.gateway.base import GatewayActor
+from fieldbrook.gateway.chain_monitors import MonitorService
+from fieldbrook.gateway.link import Settle
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.settings import Chain
 from fieldbrook.storage.chain_store import ChainStore, chain_path
@@ -73,7 +76,12 @@ class ChainGateway(GatewayActor):
 
     def make_services(self) -> list[Service]:
         """What this process does."""
-        return []
+        return [MonitorService(self)]
+
+    def submit(self, project_id: int, event: WireEvent, settle: Settle) -> None:
+        """Hand an event to a project: alone in a frame after the project died on it, and no
+        more than twice."""
+        self.links[project_id].submit(event, settle, resend=True)
 
     async def refuse_more(self) -> None:
         """Look at the chain no more."""

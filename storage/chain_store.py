@@ -31,26 +31,30 @@ class Cursor(msgspec.Struct, array_like=True, frozen=True):
     """How far a monitor has come.
 
     `block` is the last one that is done with (its events are answered) and `block_hash` its
-    hash, empty where that was not looked at. Times are Unix milliseconds.
+    hash, empty where that was not looked at. `rewind` at 0 or above: blocks after that one
+    vanished, and their logs are still to be taken back. Times are Unix milliseconds.
     """
 
     block: int
     block_hash: bytes = b""
+    rewind: int = -1
     events: int = 0  # that were answered
     removed: int = 0  # of these, those that took one back
+    failures: int = 0  # attempts that did not go on
     error: str = ""  # why it stands still, empty when it does not
-    error_ms: int = 0
-    time_ms: int = 0
+    time_ms: int = 0  # of the last step
 
 
 class Told(msgspec.Struct, array_like=True, frozen=True):
-    """An event of a monitor that was sent, or is about to be, while its block may yet vanish."""
+    """A log that was sent to a monitor's project, or is about to be, while its block may yet
+    vanish. `round` is how often it was taken back; `removed` says that it is now."""
 
     block: int
     block_hash: bytes
     index: int
-    event_id: str
     payload: bytes
+    round: int = 0
+    removed: bool = False
 
 
 class EndpointState(msgspec.Struct, frozen=True):
@@ -167,13 +171,21 @@ class ChainStore(ChainStoreReader):
         with store_errors(), self.environment.begin(db=self._tables.blocks) as txn:
             return {int.from_bytes(k, "big"): bytes(v) for k, v in txn.cursor()}
 
-    def put_blocks(self, added: Mapping[int, bytes], removed: Iterable[int]) -> None:
-        """Follow blocks, and no longer others."""
-        with store_errors(), self.environment.begin(write=True, db=self._tables.blocks) as txn:
-            for number in removed:
-                txn.delete(_key(number))
+    def put_blocks(
+        self,
+        added: Mapping[int, bytes],
+        dropped: Iterable[int],
+        rewound: Mapping[int, Cursor] | None = None,
+    ) -> None:
+        """Follow blocks, and no longer others; with it the cursors of monitors that have to
+        go back, so that a crash forgets none."""
+        with store_errors(), self.environment.begin(write=True) as txn:
+            for number in dropped:
+                txn.delete(_key(number), db=self._tables.blocks)
             for number, block_hash in added.items():
-                txn.put(_key(number), block_hash)
+                txn.put(_key(number), block_hash, db=self._tables.blocks)
+            for monitor_id, cursor in (rewound or {}).items():
+                txn.put(_key(monitor_id), _encode(cursor), db=self._tables.cursors)
 
     # ---------------------------------------------------------------- monitors
 
@@ -203,11 +215,12 @@ class ChainStore(ChainStoreReader):
         return found
 
     def take_back(self, monitor_id: int, rows: Sequence[Told], cursor: Cursor) -> None:
-        """The end of a reorganisation for a monitor: rows whose `removed` events are answered
-        go, and the cursor is before them."""
+        """The end of a reorganisation for a monitor: what was told of these rows was taken
+        back, and the cursor is before them."""
         with store_errors(), self.environment.begin(write=True) as txn:
             for row in rows:
-                txn.delete(_told_key(monitor_id, row), db=self._tables.told)
+                back = msgspec.structs.replace(row, removed=True, round=row.round + 1)
+                txn.put(_told_key(monitor_id, row), _encode(back), db=self._tables.told)
             txn.put(_key(monitor_id), _encode(cursor), db=self._tables.cursors)
 
     def forget_told(self, before_block: int) -> int:

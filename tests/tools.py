@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -25,3 +26,17 @@ def require_tool(name: str) -> str:
     if os.environ.get("CI") == "true":
         pytest.fail(f"{name} is not installed, and CI tests everything", pytrace=False)
     pytest.skip(f"{name} is not installed")
+
+
+def npm_installed(folder: Path) -> Path:
+    """Install what a folder's lock file says; it stays in the `node_modules` it returns."""
+    npm, modules = require_tool("npm"), folder / "node_modules"
+    installed, lock = modules / ".package-lock.json", folder / "package-lock.json"
+    if installed.exists() and installed.stat().st_mtime >= lock.stat().st_mtime:
+        return modules
+    options = ["--silent", "--ignore-scripts", "--omit=dev", "--no-audit", "--no-fund"]
+    done = subprocess.run(
+        [npm, "ci", *options], cwd=folder, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return modules

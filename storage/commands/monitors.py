@@ -123,3 +123,16 @@ class MonitorCommands(Commands):
                 raise NotFoundError(what=f"monitor {monitor_id}")
             change.remove(self.tables.monitors, monitor)
             return monitor
+
+    @command
+    def finish_monitor(self, monitor_id: int, block_current: int) -> None:
+        """A monitor has told all there was; one that is gone already is none.
+
+        A project may then have another one like it.
+        """
+        with self.change() as change:
+            monitor = change.now.monitor(monitor_id)
+            if monitor is not None:
+                change.update(
+                    self.tables.monitors, monitor, finished=True, block_current=block_current
+                )

@@ -20,7 +20,7 @@ import pytest
 
 from tests.compat.clients import PROJECT, WALLET, World, protobuf
 from tests.integration.nodes import PREFIX, until
-from tests.tools import require_tool
+from tests.tools import npm_installed, require_tool
 
 ROUTE = f"{PREFIX}/event/{PROJECT}"
 CHANNEL = f"{WALLET}_{PROJECT}"
@@ -392,22 +392,9 @@ def test_the_http_simulator(world: World, key: str) -> None:
 JS = Path(__file__).parent / "js"
 
 
-def npm_installed() -> None:
-    """Install the client as its lock file says; it stays in `node_modules`."""
-    npm, installed = require_tool("npm"), JS / "node_modules" / ".package-lock.json"
-    lock = JS / "package-lock.json"
-    if installed.exists() and installed.stat().st_mtime >= lock.stat().st_mtime:
-        return
-    options = ["--silent", "--ignore-scripts", "--no-audit", "--no-fund"]
-    done = subprocess.run(
-        [npm, "ci", *options], cwd=JS, capture_output=True, text=True, timeout=100, check=False
-    )
-    assert done.returncode == 0, done.stderr
-
-
 def javascript(url: str, key: str) -> list[Any]:
     """Run the real client; what each of its calls got."""
-    npm_installed()
+    npm_installed(JS)
     done = subprocess.run(
         [require_tool("node"), "publish.js", url, key],
         cwd=JS,

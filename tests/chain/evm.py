@@ -1,0 +1,138 @@
+"""A real EVM chain in a process of its own, and what tests do with it."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import urllib.request
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from eth_abi import encode
+
+from fieldbrook.actors.base import free_port
+from fieldbrook.wasm.crypto import keccak256
+from tests.integration.nodes import until
+from tests.tools import npm_installed
+
+CHAIN_ID = 31337
+_HERE = Path(__file__).parent
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+@cache
+def contract(name: str) -> Any:
+    """`abi` and `bytecode` of a contract."""
+    return json.loads((_HERE / "contracts" / f"{name}.json").read_text())
+
+
+def topic(signature: str) -> str:
+    """The first topic of an event, e.g. of `Transfer(address,address,uint256)`."""
+    return "0x" + keccak256(signature.encode()).hex()
+
+
+def word(number: int) -> str:
+    """A number as a topic."""
+    return f"0x{number:064x}"
+
+
+class RefusedError(Exception):
+    """The chain's node answered with an error."""
+
+
+class Evm:
+    """Anvil on a port of its own: a block per transaction, unlocked accounts."""
+
+    def __init__(self, *flags: str, chain_id: int = CHAIN_ID, port: int = 0) -> None:
+        self.port = port or free_port()
+        self.chain_id = chain_id
+        system, machine = platform.system().lower(), platform.machine()
+        package = f"anvil-{system}-{_MACHINES.get(machine, machine)}"
+        anvil = npm_installed(_HERE / "js") / "@foundry-rs" / package / "bin" / "anvil"
+        # Blocks that are a second apart, so that a chain can be made to grow at once.
+        self.process = subprocess.Popen(
+            [str(anvil), "--port", str(self.port), "--chain-id", str(chain_id), "--silent", *flags],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        until(self._answers, "the chain answers")
+        self.accounts: list[str] = self.rpc("eth_accounts")
+        self.account = self.accounts[0]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def rpc(self, method: str, *params: Any) -> Any:
+        """The result of a call."""
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+        kind = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self.url, body.encode(), kind)  # noqa: S310
+        with _OPENER.open(request, timeout=30) as reply:
+            answer = json.load(reply)
+        if "error" in answer:
+            raise RefusedError(answer["error"])
+        return answer["result"]
+
+    def send(self, to: str | None, data: str, **more: Any) -> str:
+        """Send a transaction of the first account; its hash. It is in a block at once."""
+        made = {"from": self.account, "data": data, "gas": hex(25_000_000), **more}
+        if to is not None:
+            made["to"] = to
+        tx_hash: str = self.rpc("eth_sendTransaction", made)
+        return tx_hash
+
+    def deploy(self, name: str = "Beacon") -> Contract:
+        """Put a contract on the chain."""
+        receipt = self.rpc("eth_getTransactionReceipt", self.send(None, contract(name)["bytecode"]))
+        return Contract(self, receipt["contractAddress"], contract(name)["abi"])
+
+    def mine(self, blocks: int = 1) -> None:
+        """Empty blocks."""
+        self.rpc("anvil_mine", hex(blocks))
+
+    def reorganise(self, depth: int) -> None:
+        """Put other blocks in the place of the last ones, without what was in them."""
+        self.rpc("anvil_reorg", depth, [])
+
+    @property
+    def height(self) -> int:
+        return int(self.rpc("eth_blockNumber"), 16)
+
+    def logs(self, **query: Any) -> list[Any]:
+        """The logs there are, from the first block on."""
+        found: list[Any] = self.rpc("eth_getLogs", {"fromBlock": "0x0", **query})
+        return found
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, "the chain ended"
+        try:
+            return int(self.rpc("eth_chainId"), 16) == self.chain_id
+        except OSError:
+            return False
+
+
+class Contract:
+    """A contract on a chain."""
+
+    def __init__(self, evm: Evm, address: str, abi: list[Any]) -> None:
+        self.evm, self.address = evm, address
+        self._functions = {entry["name"]: entry for entry in abi if entry["type"] == "function"}
+
+    def data(self, function: str, *arguments: Any) -> str:
+        """The data of a call."""
+        types = [entry["type"] for entry in self._functions[function]["inputs"]]
+        selector = keccak256(f"{function}({','.join(types)})".encode())[:4]
+        return "0x" + (selector + encode(types, arguments)).hex()
+
+    def call(self, function: str, *arguments: Any) -> str:
+        """Send a transaction that calls a function; its hash."""
+        return self.evm.send(self.address, self.data(function, *arguments))

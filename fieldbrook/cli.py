@@ -22,6 +22,7 @@ from fieldbrook import __version__
 from fieldbrook.client import EXIT_REFUSED, EXIT_USAGE, ClientError
 from fieldbrook.commands_account import admin, login, logout, whoami
 from fieldbrook.commands_applets import applet
+from fieldbrook.commands_chain import chain, monitor
 from fieldbrook.commands_devices import cron, limit
 from fieldbrook.commands_events import kv, logs, send
 from fieldbrook.commands_journal import dead_letter, event
@@ -215,6 +216,8 @@ COMMANDS: tuple[click.Command, ...] = (
     strategy,
     resource,
     cron,
+    chain,
+    monitor,
     limit,
     send,
     logs,

@@ -163,7 +163,8 @@ class Monitor(Record, frozen=True, kw_only=True):
     Which of the fields below `event_type` count is a matter of `kind`: contract logs have
     `address`, `topics` (four, "" for any) and blocks (`block_end` 0: for ever); a
     transaction has `tx_hash`; a height has `height`. `block_current` is the next block to
-    look at. A `finished` monitor has told all there was.
+    look at. A `finished` monitor has told all there was. `event` is the signature its logs
+    were chosen by, and `event_abi` the declaration that they are read with (JSON), if any.
     """
 
     monitor_id: int
@@ -181,6 +182,8 @@ class Monitor(Record, frozen=True, kw_only=True):
     height: int = 0
     paused: bool = False
     finished: bool = False
+    event: str = ""
+    event_abi: str = ""
 
 
 class TrafficLimit(Record, frozen=True, kw_only=True):

@@ -240,10 +240,12 @@ class MonitorService:
             monitor.monitor_id: monitor
             for monitor in self._host.reader.monitors_of_chain(self._chain.id)
         }
+        gone = self._version < 0
         for watch in list(self._watches.values()):
             now = monitors.get(watch.monitor.monitor_id)
             if now is None or now.finished:
                 self._let_go(watch)
+                gone = True
             elif now != watch.monitor:
                 watch.monitor = now
                 if now.paused and watch.task is not None:
@@ -252,7 +254,7 @@ class MonitorService:
             if not monitor.finished and monitor.monitor_id not in self._watches:
                 self._watches[monitor.monitor_id] = self._watch(monitor)
                 self._look.due = min(self._look.due, time.monotonic() + self._poll_s)
-        if self._version < 0 or len(monitors) != len(self._watches):
+        if gone:
             self._store.forget_monitors(monitors)
         self._version = version
 
@@ -263,6 +265,10 @@ class MonitorService:
         watch = Watch(
             monitor, cursor, normal(monitor.address), tuple(normal(t) for t in monitor.topics)
         )
+        if monitor.event_abi:
+            from fieldbrook.chain.decode import make_decoder
+
+            watch.decode = make_decoder(monitor.event_abi)
         self._dirty.add(monitor.monitor_id)
         return watch
 

@@ -30,6 +30,7 @@ from fieldbrook.gateway.request import read_meta
 from fieldbrook.gateway.wallet import WalletPolicy
 from fieldbrook.operator_keys import Vault
 from fieldbrook.settings import Settings, listed
+from fieldbrook.storage.chain_store import ChainStoreReader, chain_path
 from fieldbrook.storage.project_store import ProjectStoreReader, store_path
 from fieldbrook.storage.registry import RegistryReader
 from fieldbrook.wasm.limits import Limits
@@ -133,6 +134,7 @@ class HttpGateway(GatewayActor):
         token_key = keys.load_or_create_key(settings.data / "secrets", "token.key")
         self._reader = RegistryReader(settings.data / "registry")
         self._stores: dict[int, ProjectStoreReader] = {}
+        self._chains: dict[int, ChainStoreReader] = {}
         registry = SocketRegistryClient(self.run_dir / "registry")
         events = EventService(
             self._reader, registry, token_key, self.links, __version__, settings.body_limit_bytes
@@ -197,6 +199,7 @@ class HttpGateway(GatewayActor):
             ),
             command=self._command,
             chains=settings.chains,
+            chain_reader=self._chain_reader,
             wallets=wallet_policy(settings),
             cron_jobs_limit=settings.cron_jobs_limit,
             applet_versions_kept=settings.applet_versions_kept,
@@ -244,6 +247,15 @@ class HttpGateway(GatewayActor):
                 if len(self._stores) >= _OPEN_STORES_LIMIT:
                     self._stores.pop(next(iter(self._stores))).close()
                 self._stores[project_id] = store
+        return store
+
+    def _chain_reader(self, chain_id: int) -> ChainStoreReader | None:
+        store = self._chains.get(chain_id)
+        if store is None:
+            path = chain_path(self.settings.data / "chains", chain_id)
+            store = ChainStoreReader.open_if_exists(path)
+            if store is not None:
+                self._chains[chain_id] = store
         return store
 
     def _announce_setup(self) -> None:

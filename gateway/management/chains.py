@@ -1,46 +1,89 @@
-"""The chains that the settings name, as tools of the later generation ask for them."""
+"""The chains of the node: how far they are known, and what goes wrong with them.
+
+Of endpoints an administrator sees the scheme and the host, nobody more.
+"""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from fieldbrook.gateway.management import shapes
+from fieldbrook.clock import rfc3339
+from fieldbrook.errors import BlockchainNotFoundError
 from fieldbrook.gateway.management.route import Auth, Call, Route
 from fieldbrook.gateway.management.views import Json
-
-_NOT_SHOWN = ""  # an endpoint may hold a key, and anybody may ask
-
-
-async def show_clients(call: Call[None, None]) -> Json:
-    """The ids of the chains: JSON in a string, each with an endpoint that is not shown."""
-    return {"clients": json.dumps({str(c.id): _NOT_SHOWN for c in call.context.chains})}
+from fieldbrook.model import ADMIN, CONTRACT_LOG
+from fieldbrook.settings import Chain
+from fieldbrook.storage.chain_store import ChainState
 
 
-async def show_chains(call: Call[None, None]) -> Json:
-    """The ids and names of the chains: JSON in a string, endpoints not shown."""
-    chains = [
-        {"chainID": chain.id, "name": chain.name, "endpoint": _NOT_SHOWN}
-        for chain in call.context.chains
-    ]
-    return {"chains": json.dumps(chains)}
+async def list_chains(call: Call[None, None]) -> Json:
+    """The chains of the settings, how far each is known and how its monitors fare."""
+    rows = [_chain_json(call, chain) for chain in call.context.chains]
+    return {"data": rows, "total": len(rows)}
+
+
+async def get_chain(call: Call[None, None]) -> Json:
+    """One chain, by its id or its name."""
+    wanted = call.path["chain"]
+    for chain in call.context.chains:
+        if wanted in (str(chain.id), chain.name):
+            return _chain_json(call, chain)
+    raise BlockchainNotFoundError(chain=wanted[:64])
+
+
+def _chain_json(call: Call[Any, Any], chain: Chain) -> Json:
+    store = call.context.chain_reader(chain.id)
+    state = ChainState() if store is None else store.state()
+    told: Json = {
+        "chainID": chain.id,
+        "name": chain.name,
+        "confirmations": chain.confirmations,
+        "pollMs": chain.poll_ms,
+        "state": "UNREACHABLE" if state.error else "OK" if state.head_ms else "UNKNOWN",
+        "head": state.head,
+        **({"headAt": rfc3339(state.head_ms)} if state.head_ms else {}),
+        "reorganisations": state.reorganisations,
+        "deepestReorganisation": state.deepest,
+        "failures": state.failures,
+        "events": state.events,
+        "monitors": _monitors_json(call, chain, state.head - chain.confirmations),
+    }
+    if call.account.role == ADMIN:
+        told |= {
+            **({"lastError": state.error} if state.error else {}),
+            "endpoints": [
+                {
+                    "endpoint": endpoint.name,
+                    "head": endpoint.head,
+                    "failures": endpoint.failures,
+                    "state": endpoint.reason or "OK",
+                }
+                for endpoint in state.endpoints
+            ],
+        }
+    return told
+
+
+def _monitors_json(call: Call[Any, Any], chain: Chain, newest: int) -> Json:
+    """How many monitors of a chain there are in each state, and the greatest lag in blocks."""
+    store = call.context.chain_reader(chain.id)
+    cursors = {} if store is None else store.cursors()
+    counts = {"active": 0, "paused": 0, "failing": 0, "finished": 0}
+    lag = 0
+    for monitor in call.context.reader.monitors_of_chain(chain.id):
+        cursor = cursors.get(monitor.monitor_id)
+        if monitor.finished:
+            counts["finished"] += 1
+        elif monitor.paused:
+            counts["paused"] += 1
+        else:
+            counts["failing" if cursor is not None and cursor.error else "active"] += 1
+            if cursor is not None and monitor.kind == CONTRACT_LOG:
+                lag = max(lag, newest - cursor.block)
+    return {**counts, "greatestLag": lag}
 
 
 ROUTES: tuple[Route[Any, Any], ...] = (
-    Route(
-        "GET",
-        "/configuration/eth_client",
-        "EthClient",
-        Auth.ANYBODY,
-        show_clients,
-        response=shapes.EthClientReply,
-    ),
-    Route(
-        "GET",
-        "/configuration/chain_config",
-        "ChainConfig",
-        Auth.ANYBODY,
-        show_chains,
-        response=shapes.ChainConfigReply,
-    ),
+    Route("GET", "/chain", "ListChain", Auth.ACCOUNT, list_chains),
+    Route("GET", "/chain/{chain}", "GetChain", Auth.ACCOUNT, get_chain),
 )

@@ -13,6 +13,7 @@ from fieldbrook.gateway.link import Outcome
 from fieldbrook.gateway.wallet import WalletPolicy
 from fieldbrook.operator_keys import Vault
 from fieldbrook.settings import Chain
+from fieldbrook.storage.chain_store import ChainStoreReader
 from fieldbrook.storage.dead_letters import DeadLetter, NumberedLetter
 from fieldbrook.storage.history import EventRecord
 from fieldbrook.storage.project_store import LogRow, MetricRow, NumberedRow
@@ -55,7 +56,8 @@ class ManagementContext:
 
     `setup_code` reads the one-time code; `health` maps a component to "ok" or its error;
     `store_reader` gives a project's store by project id, None while it has none. `chains`
-    are those monitors may watch. `command` has a project obey (`frames.REPLAY`,
+    are those monitors may watch, and `chain_reader` gives what is kept of one by its id, None
+    while its process has kept nothing. `command` has a project obey (`frames.REPLAY`,
     `frames.DISCARD`, `frames.CLEAR_LOG`) and gives its outcome. `clock`
     gives Unix milliseconds, `vault` seals the keys of operators.
     """
@@ -75,6 +77,7 @@ class ManagementContext:
     limits: Limits
     command: Callable[[int, str, list[int]], Awaitable[Outcome]]
     chains: tuple[Chain, ...] = ()
+    chain_reader: Callable[[int], ChainStoreReader | None] = lambda _chain_id: None
     cron_jobs_limit: int = 100
     applet_versions_kept: int = 10
     disk_reserve_bytes: int = 0

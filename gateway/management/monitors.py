@@ -22,7 +22,9 @@ from fieldbrook.errors import (
     FieldError,
     UnknownMonitorCommandError,
 )
+from fieldbrook.gateway.management import contract_events
 from fieldbrook.gateway.management.binding import Paging, Sfid, Text
+from fieldbrook.gateway.management.contract_events import EventError
 from fieldbrook.gateway.management.ownership import own_project
 from fieldbrook.gateway.management.route import Auth, Call, Route
 from fieldbrook.gateway.management.views import Json, monitor_json, page
@@ -52,7 +54,11 @@ class CreateMonitor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreateContractLog(CreateMonitor, frozen=True, kw_only=True):
-    """The logs of a contract from a block on, to `blockEnd` if it is not 0."""
+    """The logs of a contract from a block on, to `blockEnd` if it is not 0.
+
+    `event` chooses them by a name or a signature and stands for `topic0`; `abi` is the
+    contract's JSON ABI, which the event is found in and its arguments are read by.
+    """
 
     chain_id: Whole = msgspec.field(name="chainID")
     address: str = msgspec.field(name="contractAddress")
@@ -62,6 +68,8 @@ class CreateContractLog(CreateMonitor, frozen=True, kw_only=True):
     topic1: str = ""
     topic2: str = ""
     topic3: str = ""
+    event: str = ""
+    abi: list[dict[str, Any]] = msgspec.field(default_factory=list)
 
     def command(self) -> Json:
         """Arguments for the registry, after a look at what the types do not say."""
@@ -74,13 +82,34 @@ class CreateContractLog(CreateMonitor, frozen=True, kw_only=True):
         ]
         if self.block_end and self.block_end < self.block_start:
             errors.append(FieldError("blockEnd", "lies before blockStart", "body"))
+        event = {}
+        try:
+            event = self._event()
+        except EventError as error:
+            errors.append(FieldError("event", str(error), "body"))
         if errors:
             raise BadRequestError(*errors)
+        topics[0] = event.pop("topic", self.topic0)
         return {
             "address": self.address,
             "topics": topics,
             "block_start": self.block_start,
             "block_end": self.block_end,
+            **event,
+        }
+
+    def _event(self) -> dict[str, str]:
+        """What the registry keeps of the event that was chosen, and its topic."""
+        if not self.event and not self.abi:
+            return {}
+        chosen = contract_events.choose(self.event.strip(), self.abi)
+        topic = chosen.event.topic
+        if self.topic0 and topic != "0x" + self.topic0.lower().removeprefix("0x"):
+            raise EventError(f"topic0 is not that of {chosen.event.signature}")
+        return {
+            "topic": topic,
+            "event": chosen.event.signature,
+            "event_abi": contract_events.encode(chosen.event) if chosen.readable else "",
         }
 
 
@@ -146,7 +175,7 @@ class _Kind:
                 paused=call.body.paused,
                 **call.body.command(),
             )
-            return monitor_json(monitor, project)
+            return _json(call, monitor, project)
 
         return create
 
@@ -176,13 +205,13 @@ class _Kind:
             and (not query.event_types or monitor.event_type in query.event_types)
             and (not query.chain_ids or monitor.chain_id in query.chain_ids)
         ]
-        rows = [monitor_json(monitor, project) for monitor in page(found, query)]
+        rows = [_json(call, monitor, project) for monitor in page(found, query)]
         return {"data": rows, "total": len(found)}
 
     async def get(self, call: Call[None, None]) -> Json:
         """One monitor."""
         project = own_project(call)
-        return monitor_json(self._own(call, project), project)
+        return _json(call, self._own(call, project), project)
 
     async def remove(self, call: Call[None, None]) -> None:
         """Remove a monitor: it sends no more events."""
@@ -217,6 +246,17 @@ class _Kind:
             Route("DELETE", f"{seed}/{one}", remove, who, self.remove),
             Route("DELETE", f"{later}/{one}", remove, who, self.remove),
         )
+
+
+def _json(call: Call[Any, Any], monitor: Monitor, project: Project) -> Json:
+    """A monitor with what its chain's process keeps of it, once there is something."""
+    store = call.context.chain_reader(monitor.chain_id)
+    if store is None:
+        return monitor_json(monitor, project)
+    chain = next((c for c in call.context.chains if c.id == monitor.chain_id), None)
+    confirmations = chain.confirmations if chain else 0
+    cursor = store.cursor(monitor.monitor_id)
+    return monitor_json(monitor, project, cursor, store.state().head - confirmations)
 
 
 def _chain_id(call: Call[Any, None]) -> int:

@@ -115,6 +115,7 @@ GROUPS: dict[str, Group] = {
     "applet_log": Group.WASM_LOG,
     "applet_metrics": Group.WASM_LOG,
     "audit": Group.ACCOUNT,
+    "chain": Group.MONITOR,
     "configuration": Group.CONFIGURATION,
     "cronjob": Group.CRONJOB,
     "dead_letter": Group.EVENT,

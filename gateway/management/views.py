@@ -40,6 +40,7 @@ from fieldbrook.model import (
     Strategy,
     TrafficLimit,
 )
+from fieldbrook.storage.chain_store import Cursor
 from fieldbrook.storage.project_store import LogRow
 
 R = TypeVar("R", bound=Record)
@@ -280,8 +281,15 @@ def cron_job_json(job: CronJob, next_ms: int | None) -> Json:
     }
 
 
-def monitor_json(monitor: Monitor, project: Project) -> Json:
-    """A monitor; each kind has its own fields. Source: interface document, 5.8."""
+def monitor_json(
+    monitor: Monitor, project: Project, cursor: Cursor | None = None, newest: int = 0
+) -> Json:
+    """A monitor; each kind has its own fields. Source: interface document, 5.8.
+
+    Args:
+        cursor: how far it has come, when it has begun.
+        newest: the newest block that may be told of.
+    """
     shared: Json = {
         "projectID": str(monitor.project_id),
         "projectName": project.name,
@@ -290,22 +298,52 @@ def monitor_json(monitor: Monitor, project: Project) -> Json:
         **({"chainName": monitor.chain_name} if monitor.chain_name else {}),
         "paused": monitor.paused,
         "finished": monitor.finished,
+        **_progress_json(monitor, cursor, newest),
         **_times(monitor),
     }
     identifier = str(monitor.monitor_id)
     if monitor.kind == CONTRACT_LOG:
+        current = monitor.block_current
+        if cursor is not None and not monitor.finished:
+            current = max(current, cursor.block + 1)
         return {
             "contractlogID": identifier,
             "contractAddress": monitor.address,
             "blockStart": monitor.block_start,
-            "blockCurrent": monitor.block_current,
+            "blockCurrent": current,
             "blockEnd": monitor.block_end,
             **{f"topic{n}": topic for n, topic in enumerate(monitor.topics)},
+            **({"event": monitor.event} if monitor.event else {}),
             **shared,
         }
     if monitor.kind == CHAIN_TX:
         return {"chaintxID": identifier, "txAddress": monitor.tx_hash, **shared}
     return {"chainHeightID": identifier, "height": monitor.height, **shared}
+
+
+def _progress_json(monitor: Monitor, cursor: Cursor | None, newest: int) -> Json:
+    if monitor.finished:
+        state = "FINISHED"
+    elif monitor.paused:
+        state = "PAUSED"
+    elif cursor is not None and cursor.error:
+        state = "FAILING"
+    elif cursor is not None and cursor.rewind >= 0:
+        state = "TAKING_BACK"
+    else:
+        state = "ACTIVE"
+    if cursor is None:
+        return {"state": state}
+    lag = 0 if monitor.finished or monitor.kind != CONTRACT_LOG else newest - cursor.block
+    return {
+        "state": state,
+        "events": cursor.events,
+        "removedEvents": cursor.removed,
+        "lag": max(0, lag),
+        "failures": cursor.failures,
+        **({"lastError": cursor.error} if cursor.error else {}),
+        **({"blockHash": "0x" + cursor.block_hash.hex()} if cursor.block_hash else {}),
+    }
 
 
 def traffic_limit_json(limit: TrafficLimit) -> Json:

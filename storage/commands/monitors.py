@@ -57,6 +57,8 @@ class MonitorCommands(Commands):
         tx_hash: str = "",
         height: int = 0,
         paused: bool = False,
+        event: str = "",
+        event_abi: str = "",
     ) -> Monitor:
         """Create a monitor; see `model.Monitor` for what each kind needs.
 
@@ -82,6 +84,8 @@ class MonitorCommands(Commands):
                 tx_hash=tx_hash,
                 height=height,
                 paused=paused,
+                event=event,
+                event_abi=event_abi,
                 created_at=change.time_ms,
                 updated_at=change.time_ms,
             )

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from eth_abi import encode
+from eth_abi.abi import encode
 
 from fieldbrook.actors.base import free_port
 from fieldbrook.wasm.crypto import keccak256
@@ -78,12 +78,14 @@ class Evm:
             raise RefusedError(answer["error"])
         return answer["result"]
 
-    def send(self, to: str | None, data: str, **more: Any) -> str:
-        """Send a transaction of the first account; its hash. It is in a block at once."""
+    def send(self, to: str | None, data: str, *, mined: bool = True, **more: Any) -> str:
+        """Send a transaction of the first account; its hash, once it is in a block."""
         made = {"from": self.account, "data": data, "gas": hex(25_000_000), **more}
         if to is not None:
             made["to"] = to
         tx_hash: str = self.rpc("eth_sendTransaction", made)
+        if mined:
+            until(lambda: self.rpc("eth_getTransactionReceipt", tx_hash), "it is in a block")
         return tx_hash
 
     def deploy(self, name: str = "Beacon") -> Contract:
@@ -98,6 +100,7 @@ class Evm:
     def reorganise(self, depth: int) -> None:
         """Put other blocks in the place of the last ones, without what was in them."""
         self.rpc("anvil_reorg", depth, [])
+        self.rpc("anvil_dropAllTransactions")  # else those that vanished wait for the next block
 
     @property
     def height(self) -> int:
@@ -133,6 +136,6 @@ class Contract:
         selector = keccak256(f"{function}({','.join(types)})".encode())[:4]
         return "0x" + (selector + encode(types, arguments)).hex()
 
-    def call(self, function: str, *arguments: Any) -> str:
+    def call(self, function: str, *arguments: Any, mined: bool = True) -> str:
         """Send a transaction that calls a function; its hash."""
-        return self.evm.send(self.address, self.data(function, *arguments))
+        return self.evm.send(self.address, self.data(function, *arguments), mined=mined)

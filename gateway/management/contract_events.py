@@ -1,0 +1,214 @@
+"""Events of contracts as their owners name them: by an ABI, or by a signature.
+
+A signature is the Solidity of the declaration without `event`: `Transfer(address,address,
+uint256)`, or `Transfer(address indexed from, address indexed to, uint256 value)`. The second
+says which arguments are indexed, and so how a log is read; the first only chooses the logs.
+
+Source: the Contract ABI Specification of Solidity, "Events" and "JSON".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from fieldbrook.wasm.crypto import keccak256
+
+FRAGMENT_LIMIT_BYTES = 16_384
+_DEPTH_LIMIT = 8
+_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]{0,127}\Z", re.ASCII)
+_TYPE = re.compile(
+    r"(?:address|bool|string|bytes(?:[1-9]|[12][0-9]|3[0-2])?|u?int(?P<bits>[0-9]{1,3})?|tuple)"
+    r"(?P<arrays>(?:\[[0-9]{0,4}\])*)\Z",
+    re.ASCII,
+)
+_TOKEN = re.compile(r"\s*([A-Za-z0-9_$]+|\[[0-9]*\]|[(),])", re.ASCII)
+
+
+class EventError(ValueError):
+    """A declaration that cannot be used; the text says why."""
+
+
+class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One argument of an event, or a member of a tuple."""
+
+    type: str
+    name: str = ""
+    indexed: bool = False
+    components: tuple[Parameter, ...] = ()
+
+    @property
+    def canonical(self) -> str:
+        """The type as signatures have it: tuples spelled out."""
+        if not self.type.startswith("tuple"):
+            return self.type
+        inner = ",".join(part.canonical for part in self.components)
+        return f"({inner}){self.type.removeprefix('tuple')}"
+
+
+class EventAbi(msgspec.Struct, frozen=True):
+    """An event's declaration."""
+
+    name: str
+    inputs: tuple[Parameter, ...]
+
+    @property
+    def signature(self) -> str:
+        """E.g. `Transfer(address,address,uint256)`."""
+        return f"{self.name}({','.join(part.canonical for part in self.inputs)})"
+
+    @property
+    def topic(self) -> str:
+        """The first topic of its logs."""
+        return "0x" + keccak256(self.signature.encode()).hex()
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """An event that was chosen; `readable` says that its logs can be decoded."""
+
+    event: EventAbi
+    readable: bool
+
+
+def choose(wanted: str, abi: Sequence[Mapping[str, Any]]) -> Chosen:
+    """The event that is meant.
+
+    Args:
+        wanted: a name or a signature; with an ABI of a single event it may be empty.
+        abi: the JSON ABI of a contract; empty for none.
+
+    Raises:
+        EventError: no event is meant, or more than one, or it is not of the form.
+    """
+    if not abi:
+        if "(" not in wanted:
+            raise EventError("without an ABI it must be a signature, e.g. Transfer(address,...)")
+        event, marked = parse(wanted)
+        return Chosen(event, marked or not event.inputs)
+    events = [_read(entry) for entry in abi if entry.get("type") == "event"]
+    if not events:
+        raise EventError("the ABI has no event")
+    if "(" in wanted:
+        signature = parse(wanted)[0].signature
+        found = [event for event in events if event.signature == signature]
+    elif wanted:
+        found = [event for event in events if event.name == wanted]
+    else:
+        found = events
+    if len(found) == 1:
+        return Chosen(found[0], readable=True)
+    names = ", ".join(sorted({event.signature for event in events}))[:500]
+    how = "none" if not found else "more than one"
+    raise EventError(f"{how} of the ABI's events is meant; there are {names}")
+
+
+def parse(text: str) -> tuple[EventAbi, bool]:
+    """The event a signature declares, and whether it says what is indexed.
+
+    Raises:
+        EventError: it is not of the form.
+    """
+    words = _tokens(text.strip().removeprefix("event ").rstrip(";"))
+    if len(words) < 3 or words[1] != "(" or not _NAME.match(words[0]):
+        raise EventError("not a signature: NAME(TYPE,...)")
+    inputs, rest = _parameters(words[2:], 0)
+    if rest:
+        raise EventError(f"what is {rest[0]!r} after the signature?")
+    event = EventAbi(words[0], inputs)
+    _check(event)
+    return event, any(part.indexed for part in inputs)
+
+
+def encode(event: EventAbi) -> str:
+    """A declaration as a monitor keeps it."""
+    text = msgspec.json.encode(event).decode()
+    if len(text) > FRAGMENT_LIMIT_BYTES:
+        raise EventError(f"its declaration has more than {FRAGMENT_LIMIT_BYTES} bytes")
+    return text
+
+
+def _read(entry: Mapping[str, Any]) -> EventAbi:
+    try:
+        event = msgspec.convert(entry, EventAbi)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise EventError(f"an event of the ABI is not of the form: {error}") from None
+    if entry.get("anonymous"):
+        # It has no topic to be found by; nor is it one that somebody means here.
+        return EventAbi(f"{event.name} (anonymous)", event.inputs)
+    _check(event)
+    return event
+
+
+def _check(event: EventAbi) -> None:
+    if not _NAME.match(event.name):
+        raise EventError(f"{event.name[:40]!r} is no name")
+    if sum(part.indexed for part in event.inputs) > 3:
+        raise EventError(f"{event.name} has more than three indexed arguments")
+    for part in event.inputs:
+        _check_parameter(part, 0)
+
+
+def _check_parameter(part: Parameter, depth: int) -> None:
+    found = _TYPE.match(part.type)
+    bits = found["bits"] if found else None
+    if found is None or (bits and (int(bits) % 8 or not 8 <= int(bits) <= 256)):
+        raise EventError(f"{part.type[:40]!r} is no type (write uint256, not uint)")
+    if part.type.rstrip("[]0123456789") in ("uint", "int") and not bits:
+        raise EventError(f"{part.type[:40]!r} is no type (write uint256, not uint)")
+    if part.type.startswith("tuple") != bool(part.components) or depth > _DEPTH_LIMIT:
+        raise EventError(f"{part.type[:40]!r} and its components do not fit")
+    for inner in part.components:
+        _check_parameter(inner, depth + 1)
+
+
+def _tokens(text: str) -> list[str]:
+    words, at = [], 0
+    while at < len(text.rstrip()):
+        found = _TOKEN.match(text, at)
+        if found is None:
+            raise EventError(f"what is {text[at : at + 20]!r} in a signature?")
+        words.append(found[1])
+        at = found.end()
+    return words
+
+
+def _parameters(words: list[str], depth: int) -> tuple[tuple[Parameter, ...], list[str]]:
+    """Parameters up to the closing parenthesis, and the words after it."""
+    parts: list[Parameter] = []
+    if words[:1] == [")"]:
+        return (), words[1:]
+    while True:
+        part, words = _parameter(words, depth)
+        parts.append(part)
+        separator, words = (words[0], words[1:]) if words else ("", [])
+        if separator == ")":
+            return tuple(parts), words
+        if separator != ",":
+            raise EventError("a parenthesis is not closed")
+
+
+def _parameter(words: list[str], depth: int) -> tuple[Parameter, list[str]]:
+    components: tuple[Parameter, ...] = ()
+    if words[:1] == ["tuple"]:
+        words = words[1:]
+    if words[:1] == ["("]:
+        if depth > _DEPTH_LIMIT:
+            raise EventError("tuples within tuples too deep")
+        components, words = _parameters(words[1:], depth + 1)
+        kind = "tuple"
+    elif words and words[0] not in (")", ","):
+        kind, words = words[0], words[1:]
+        kind = {"uint": "uint256", "int": "int256"}.get(kind, kind)
+    else:
+        raise EventError("a type is missing")
+    while words and words[0].startswith("["):
+        kind, words = kind + words[0], words[1:]
+    indexed = words[:1] == ["indexed"]
+    words = words[indexed:]
+    name = ""
+    if words and words[0] not in (")", ","):
+        name, words = words[0], words[1:]
+    return Parameter(kind, name, indexed, components), words

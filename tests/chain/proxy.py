@@ -1,0 +1,105 @@
+"""An endpoint that can be made to fail: it stands before a real one and passes requests on."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.request
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class Proxy:
+    """JSON-RPC over HTTP on a port of its own.
+
+    Set `fault` to `drop` (the connection ends without an answer), `slow` (an answer after
+    `slow_s`), `busy` (429), `broken` (500), `garbage` (no JSON), `silent` (a JSON without
+    result) or "" for none. `chain_id` makes it say another id, `head` an older block.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.target = url
+        self.fault = ""
+        self.slow_s = 3.0
+        self.retry_after = ""
+        self.chain_id: int | None = None
+        self.head: int | None = None
+        self.asked: Counter[str] = Counter()
+        self.answered = 0
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        """Its address, with something in it that must not be shown."""
+        return f"http://127.0.0.1:{self._server.server_port}/v2/s3cret-key-of-mine"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _answer(self, body: dict[str, Any]) -> bytes:
+        method, params = body["method"], body["params"]
+        if self.head is not None:
+            if method == "eth_blockNumber":
+                return _result(body, hex(self.head))
+            if method == "eth_getBlockByNumber" and params[0] == "latest":
+                body = {**body, "params": [hex(self.head), *params[1:]]}
+        if self.chain_id is not None and method == "eth_chainId":
+            return _result(body, hex(self.chain_id))
+        request = urllib.request.Request(  # noqa: S310
+            self.target, json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        with _OPENER.open(request, timeout=20) as reply:
+            data: bytes = reply.read()
+        return data
+
+    def _handler(proxy) -> type[BaseHTTPRequestHandler]:  # noqa: N805 - `self` is the request's
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                proxy.asked[body["method"]] += 1
+                fault = proxy.fault
+                if fault == "drop":
+                    self.close_connection = True
+                    return
+                if fault == "slow":
+                    time.sleep(proxy.slow_s)
+                status = {"busy": 429, "broken": 500}.get(fault, 200)
+                if fault in ("busy", "broken"):
+                    data = b"no"
+                elif fault == "garbage":
+                    data = b"<html>it works</html>"
+                elif fault == "silent":
+                    data = b"{}"
+                else:
+                    data = proxy._answer(body)
+                    proxy.answered += 1
+                self.send_response(status)
+                if proxy.retry_after:
+                    self.send_header("Retry-After", proxy.retry_after)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_arguments: object) -> None:
+                """Nothing: tests look at what the node logs."""
+
+            def handle(self) -> None:
+                try:
+                    super().handle()
+                except OSError:
+                    self.close_connection = True  # the node did not wait
+
+        return Handler
+
+
+def _result(body: dict[str, Any], result: object) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": body["id"], "result": result}).encode()

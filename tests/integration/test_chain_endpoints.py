@@ -1,0 +1,330 @@
+"""Endpoints that fail in every way one can think of, and chains too long to read at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fieldbrook.chain.client import ChainClient
+from fieldbrook.chain.errors import RpcError, TooManyResultsError
+from fieldbrook.errors import ChainUnavailableError
+from tests.chain.evm import CHAIN_ID, Evm
+from tests.chain.proxy import Proxy
+from tests.chain.tall import ADDRESS, TallChain
+from tests.chain.world import World, eventually
+
+SECRET = "s3cret-key-of-mine"
+
+
+@pytest.fixture(scope="module")
+def evm() -> Iterator[Evm]:
+    made = Evm()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def proxies(evm: Evm) -> Iterator[list[Proxy]]:
+    made = [Proxy(evm.url), Proxy(evm.url)]
+    yield made
+    for proxy in made:
+        proxy.close()
+
+
+def client_of(proxies: list[Proxy], *, limit_s: float = 0.5) -> ChainClient:
+    return ChainClient(CHAIN_ID, [proxy.url for proxy in proxies], limit_s=limit_s, probe_s=0.2)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("drop", "closed the connection"),
+        ("slow", "no answer to eth_chainId within 0.5 s"),
+        ("busy", "429"),
+        ("broken", "HTTP status 500"),
+        ("garbage", "not JSON"),
+        ("silent", "neither result nor error"),
+    ],
+)
+def test_an_endpoint_that_fails_rests_and_the_next_one_answers(
+    evm: Evm, proxies: list[Proxy], fault: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        first, second = proxies
+        first.fault = fault
+        client = client_of(proxies)
+        try:
+            for _ in range(3):
+                assert int(await client.call("eth_blockNumber", []), 16) == evm.height
+            assert first.asked.total() == 1, "it rests"
+            assert second.asked["eth_blockNumber"] == 3
+            bad, good = client.status()
+            assert reason in bad.reason
+            assert (bad.failures, good.failures, good.reason) == (1, 0, "")
+            first.fault = ""
+            await asyncio.sleep(0.6)
+            await client.call("eth_blockNumber", [])
+            assert first.answered == 2, "it is asked again, and who it is before that"
+            assert client.status()[0].reason == ""
+        finally:
+            await client.close()
+
+    caplog.set_level(logging.DEBUG)
+    asyncio.run(scenario())
+    assert "endpoint http://127.0.0.1" in caplog.text
+    assert SECRET not in caplog.text
+
+
+def test_an_endpoint_that_names_a_time_rests_for_it(
+    proxies: list[Proxy], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        (first, _) = proxies
+        first.fault, first.retry_after = "busy", "3600"
+        client = client_of(proxies)
+        try:
+            await client.call("eth_blockNumber", [])
+            first.fault = ""
+            await asyncio.sleep(0.7)
+            await client.call("eth_blockNumber", [])
+            assert first.asked.total() == 1
+        finally:
+            await client.close()
+
+    asyncio.run(scenario())
+    assert "429" in caplog.text
+
+
+def test_when_no_endpoint_answers_the_error_says_why_and_tells_no_address(
+    proxies: list[Proxy], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        proxies[0].fault, proxies[1].chain_id = "broken", 1
+        client = client_of(proxies)
+        try:
+            with pytest.raises(ChainUnavailableError) as caught:
+                await client.call("eth_blockNumber", [])
+            text = str(caught.value)
+            assert "HTTP status 500" in text
+            assert f"it is of the chain 1, not of {CHAIN_ID}" in text
+            assert SECRET not in text
+            with pytest.raises(ChainUnavailableError, match="HTTP status 500"):
+                await client.call("eth_blockNumber", [])
+            assert proxies[0].asked.total() == 1, "nobody is asked while all rest"
+        finally:
+            await client.close()
+
+    asyncio.run(scenario())
+    assert caplog.text
+    assert SECRET not in caplog.text
+
+
+def test_an_endpoint_whose_head_is_old_is_passed_over_until_it_has_caught_up(
+    evm: Evm, proxies: list[Proxy]
+) -> None:
+    async def scenario() -> None:
+        first, second = proxies
+        evm.mine(20)
+        first.head = evm.height - 10
+        client = client_of(proxies)
+        try:
+            for _ in range(2):
+                assert int((await client.head())["number"], 16) == evm.height
+            assert client.status()[0].reason == "lies behind"
+            await client.call("eth_gasPrice", [])
+            assert (first.asked["eth_gasPrice"], second.asked["eth_gasPrice"]) == (0, 1)
+            first.head = None
+            await asyncio.sleep(0.25)
+            await client.head()
+            await client.call("eth_gasPrice", [])
+            assert first.asked["eth_gasPrice"] == 1
+        finally:
+            await client.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_refused_request_is_the_callers_and_holds_no_endpoint(
+    evm: Evm, proxies: list[Proxy]
+) -> None:
+    async def scenario() -> None:
+        contract = evm.deploy()
+        client = client_of(proxies)
+        try:
+            data = contract.data("refuse", "not today")
+            with pytest.raises(RpcError, match="not today") as caught:
+                await client.call("eth_call", [{"to": contract.address, "data": data}, "latest"])
+            assert caught.value.code == 3
+            assert caught.value.data.startswith("0x08c379a0")
+            with pytest.raises(RpcError):
+                await client.call("eth_noSuchMethod", [])
+            assert [status.reason for status in client.status()] == ["", ""]
+        finally:
+            await client.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "kind"),
+    [
+        (-32005, "query returned more than 10000 results", TooManyResultsError),
+        (-32602, "query exceeds max block range 5000", TooManyResultsError),
+        (
+            -32000,
+            "Log response size exceeded. this block range should work: [0x1, 0x2]",
+            TooManyResultsError,
+        ),
+        (-32600, "eth_getLogs is limited to a 10,000 block range", TooManyResultsError),
+        (-32000, "query timeout exceeded", TooManyResultsError),
+        (-32000, "unknown block", RpcError),
+        (429, "Too Many Requests", ChainUnavailableError),
+        (-32005, "daily request count exceeded, request rate limited", ChainUnavailableError),
+        (
+            -32000,
+            "Your app has exceeded its compute units per second capacity",
+            ChainUnavailableError,
+        ),
+    ],
+)
+def test_what_endpoints_say_of_limits_is_understood(
+    code: int, text: str, kind: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Refusing(TallChain):
+        async def request(self, method: str, params: list[object]) -> dict[str, object]:
+            if method == "eth_getLogs":
+                return {"error": {"code": code, "message": text + f" http://e/{SECRET}"}}
+            return await super().request(method, params)
+
+    async def scenario() -> None:
+        client = ChainClient(CHAIN_ID, [f"http://e/{SECRET}"], transport=lambda _url: Refusing())
+        with pytest.raises(kind) as caught:
+            await client.call("eth_getLogs", [{}])
+        assert type(caught.value) is kind
+        assert SECRET not in str(caught.value)
+
+    asyncio.run(scenario())
+    assert SECRET not in caplog.text
+
+
+# ---------------------------------------------------------------- monitors over such endpoints
+
+
+@pytest.mark.parametrize("fault", ["drop", "slow", "busy", "broken", "garbage"])
+def test_monitors_go_on_over_another_endpoint_and_lose_and_double_nothing(
+    tmp_path: Path, evm: Evm, proxies: list[Proxy], fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path, [proxy.url for proxy in proxies])
+        world.client_options = {"limit_s": 0.5, "probe_s": 0.2}
+        contract = evm.deploy()
+        world.logs(contract.address, first=evm.height)
+        async with world.running():
+            for n in range(4):
+                proxies[n % 2].fault = fault
+                contract.call("many", 10 * n, 2)
+                evm.mine(2)
+                proxies[1 - n % 2].fault = ""
+                await eventually(lambda n=n: len(world.handled) == 2 * n + 2)  # type: ignore[misc]
+        assert world.numbers() == [0, 1, 10, 11, 20, 21, 30, 31]
+        assert max(world.ids().values()) == 1
+
+    asyncio.run(scenario())
+    assert SECRET not in caplog.text
+
+
+def test_an_endpoint_that_becomes_one_of_another_chain_is_no_reorganisation(
+    tmp_path: Path, evm: Evm, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        other = Evm(chain_id=999)
+        proxy = Proxy(evm.url)
+        try:
+            world = World(tmp_path, [proxy.url])
+            contract = evm.deploy()
+            monitor_id = world.logs(contract.address, first=evm.height)
+            async with world.running():
+                contract.call("ping", 1, "")
+                await eventually(lambda: world.numbers() == [1])
+                block = world.cursor(monitor_id).block
+                other.mine(evm.height + 20 - other.height)
+                proxy.target = other.url
+                await eventually(lambda: "of the chain 999" in world.store.state().error)
+                assert world.cursor(monitor_id).block in range(block, evm.height + 1)
+                proxy.target = evm.url
+                contract.call("ping", 2, "")
+            async with world.running():  # at once, instead of after its rest
+                await eventually(lambda: world.numbers() == [1, 2])
+            assert world.numbers("SEEN_REMOVED") == []
+            assert world.store is not None
+        finally:
+            other.stop()
+            proxy.close()
+
+    asyncio.run(scenario())
+    assert SECRET not in caplog.text
+
+
+def test_a_head_that_is_older_than_what_is_known_takes_nothing_back(
+    tmp_path: Path, evm: Evm, proxies: list[Proxy]
+) -> None:
+    async def scenario() -> None:
+        proxy = proxies[0]
+        world = World(tmp_path, [proxy.url])
+        contract = evm.deploy()
+        world.logs(contract.address, first=evm.height)
+        async with world.running():
+            for n in range(3):
+                contract.call("ping", n, "")
+            await eventually(lambda: world.numbers() == [0, 1, 2])
+            proxy.head = evm.height - 2
+            before = proxy.asked["eth_getBlockByNumber"]
+            await eventually(lambda: proxy.asked["eth_getBlockByNumber"] > before + 3)
+            assert len(world.handled) == 3
+            proxy.head = None
+            contract.call("ping", 3, "")
+            await eventually(lambda: world.numbers() == [0, 1, 2, 3])
+        assert world.numbers("SEEN_REMOVED") == []
+
+    asyncio.run(scenario())
+
+
+def test_a_hundred_thousand_blocks_are_read_in_ranges_the_endpoint_takes(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        chain = TallChain()
+        world = World(tmp_path, ["http://tall.example"])
+        world.client_options = {"transport": lambda _url: chain}
+        ids = [world.logs(ADDRESS, first=first) for first in (1, 50_000)]
+        expected = len(chain.numbers()) + len(chain.numbers(50_000))
+        async with world.running():
+            await eventually(lambda: len(world.handled) == expected)
+            await eventually(lambda: all(world.cursor(n).block == chain.height for n in ids))
+        assert sorted(world.numbers()) == sorted(chain.numbers() + chain.numbers(50_000))
+        assert len(world.sent) == expected
+        # 40 logs are those of 1,260 blocks: not many more requests than that takes.
+        assert chain.asked["eth_getLogs"] < 450
+        assert chain.refused < 60
+
+    asyncio.run(scenario())
+
+
+def test_a_back_fill_that_is_broken_off_goes_on_where_it_was(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        chain = TallChain(height=30_000)
+        world = World(tmp_path, ["http://tall.example"])
+        world.client_options = {"transport": lambda _url: chain}
+        monitor_id = world.logs(ADDRESS)
+        async with world.running():
+            await eventually(lambda: len(world.handled) > 300)
+        sent = len(world.sent)
+        async with world.running():
+            assert world.cursor(monitor_id).block > 5_000
+            await eventually(lambda: len(world.handled) == len(chain.numbers()))
+        assert world.numbers() == chain.numbers()
+        assert len(world.sent) - sent < len(chain.numbers())
+
+    asyncio.run(scenario())

@@ -41,9 +41,9 @@ EventResult = tuple[HandlerResult, ...] | tuple[str, dict[str, str | int]]
 """One result per handler that ran (none matched: empty), or an error as `errors.to_wire`
 gives it when the node could not do its part."""
 
-TAKE, AFTER, DONE = "take", "after", "done"
-"""Keys of a request for outbox entries: how many, above which number, and the numbers of those
-that have been delivered.
+TAKE, AFTER, DONE, TAKER = "take", "after", "done", "taker"
+"""Keys of a request for outbox entries: how many, above which number, the numbers of those
+that have been delivered, and who asks (`storage.outbox.taker_of`).
 The answer is a list of `(number, kind, target, body, event id)`, oldest first."""
 
 NODE_COMMAND = -1

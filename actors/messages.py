@@ -170,10 +170,12 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A project's handlers have sent something that waits in its outbox."""
+    """A project's handlers have sent something that waits in its outbox for `taker`: a
+    chain's part, or "" for the MQTT gateway."""
 
     project_id: int
     generation: int
+    taker: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address, NodeActor
+from fieldbrook.actors.chains import ChainName, ProjectChains
 from fieldbrook.actors.frames import FrameServer
 from fieldbrook.actors.pool import InstancePool
 from fieldbrook.actors.worker import ProjectWorker
@@ -127,14 +128,18 @@ class ProjectActor(NodeActor):
         self._store = ProjectStore(folder, settings.project_map_bytes, database.committed)
         self._pool = self._pool or _make_pool(settings)
         reader = RegistryReader(data / "registry")
+        chains = [ChainName(chain.id, chain.name) for chain in settings.chains]
         self._worker = ProjectWorker(
             self._project_id,
             reader,
             self._store,
             self._pool,
             settings.api_host_list,
-            lambda: self.post(m.Sent(self._project_id, self._generation)),
+            lambda taker: self.post(m.Sent(self._project_id, self._generation, taker)),
             database.open,
+            ProjectChains(self._project_id, chains, run_dir, self._store.leases)
+            if chains
+            else None,
         )
         self._worker.refresh()
         # A Unix socket's path ends at 108 bytes: short names.

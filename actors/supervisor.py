@@ -60,7 +60,8 @@ class Child:
     since: float = 0.0
     heard: float = 0.0
     wanted: bool = False  # somebody asked for it while it was going away
-    has_sent: bool = False  # in this incarnation; what it sent may have been taken since
+    # Who had something to take in this incarnation; it may have been taken since.
+    sent_to: set[str] = field(default_factory=set)
     removed: bool = False
 
     @property
@@ -124,8 +125,8 @@ class Supervisor(NodeActor):
                 self._activate(project_id, sender)
             case m.Idle(project_id=project_id, generation=generation):
                 self._idle(project_id, generation)
-            case m.Sent(project_id=project_id, generation=generation):
-                self._sent(project_id, generation)
+            case m.Sent(project_id=project_id, generation=generation, taker=taker):
+                self._sent(project_id, generation, taker)
             case m.ProjectRemoved(project_id=project_id):
                 self._remove(project_id)
             case m.Ponged():
@@ -229,7 +230,8 @@ class Supervisor(NodeActor):
         if self._exiting:
             return
         child.generation += 1
-        child.wanted = child.has_sent = False
+        child.wanted = False
+        child.sent_to = set()
         child.enter(STARTING)
         child.heard = child.since
         child.address = self._new_process(child.kind)
@@ -265,7 +267,7 @@ class Supervisor(NodeActor):
             for other in self._children.values():
                 if other.kind == "project" and other.state == UP:
                     self._tell(child, m.RouteTo(other.project_id, other.path))
-                    self._tell_taker(other)
+                    self._tell_takers(other, child.part)
         elif child.removed:
             self._retire(child)
         else:
@@ -367,15 +369,19 @@ class Supervisor(NodeActor):
         if child is not None and child.state == UP and child.generation == generation:
             self._retire(child)
 
-    def _sent(self, project_id: int, generation: int) -> None:
+    def _sent(self, project_id: int, generation: int, taker: str) -> None:
         child = self._children.get(f"project:{project_id}")
         if child is not None and child.generation == generation:
-            child.has_sent = True
-            self._tell_taker(child)
+            child.sent_to.add(taker)
+            self._tell_takers(child, taker or TAKER)
 
-    def _tell_taker(self, project: Child) -> None:
-        taker = self._children[TAKER]
-        if project.has_sent and project.path is not None and taker.state == UP:
+    def _tell_takers(self, project: Child, part: str) -> None:
+        """Tell one part that a project has something for it, if it has."""
+        taker = self._children.get(part)
+        if taker is None:  # a chain that the settings no longer have
+            return
+        wanted = "" if part == TAKER else part
+        if wanted in project.sent_to and project.path is not None and taker.state == UP:
             self._tell(taker, m.TakeOutbox(project.project_id, project.path))
 
     def _remove(self, project_id: int) -> None:

@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import urlsplit
 
+from fieldbrook.actors.chains import ProjectChains
 from fieldbrook.api_hosts import is_allowed
 from fieldbrook.storage.outbox import Outbox
 from fieldbrook.storage.registry import RegistryReader
-from fieldbrook.wasm.run import EffectRefusedError, Surroundings
+from fieldbrook.wasm.host.api import decode
+from fieldbrook.wasm.run import EffectRefusedError, Run, Surroundings, Transaction
 
 SYSTEM_HOST = "w3bstream.com"
 SYSTEM_SCHEME = "w3bstream"
 HELLO = "/system/hello"
-_CHAIN_ROUTES = {("GET", "/system/read_tx"), ("POST", "/system/send_tx")}
-_PROOF_ROUTE = ("POST", "/system/gen_zk_proof")
+_SEND_ROUTE = ("POST", "/system/send_tx")
+READ_ROUTE = ("GET", "/system/read_tx")
+PROOF_ROUTE = ("POST", "/system/gen_zk_proof")
 _TOPICS_KEPT = 1_024
 
 
 class ProjectSurroundings(Surroundings):
     """Messages to topics that are nobody's ingress, and hosts the operator allows."""
 
-    def __init__(self, reader: RegistryReader, outbox: Outbox, api_hosts: Sequence[str]) -> None:
+    def __init__(
+        self,
+        reader: RegistryReader,
+        outbox: Outbox,
+        api_hosts: Sequence[str],
+        chains: ProjectChains | None = None,
+        *,
+        prover: bool = False,
+    ) -> None:
         self._reader = reader
         self._outbox = outbox
         self._api_hosts = api_hosts
+        self._chains = chains
+        self._prover = prover
         self._topics: set[str] = set()  # found good since the registry changed
 
     def forget(self) -> None:
@@ -60,11 +75,56 @@ class ProjectSurroundings(Surroundings):
         route = method, parts.path
         if route == ("GET", HELLO):
             return None
-        if route in _CHAIN_ROUTES:
+        if route in (READ_ROUTE, _SEND_ROUTE):
+            if self._chains is not None and route == READ_ROUTE:
+                return None
             return HTTPStatus.NOT_IMPLEMENTED, "no chain is configured"
-        if route == _PROOF_ROUTE:
-            return HTTPStatus.NOT_IMPLEMENTED, "no prover is configured"
+        if route == PROOF_ROUTE:
+            if self._prover:
+                return None
+            return HTTPStatus.NOT_IMPLEMENTED, "no prover is configured (setting prover)"
         return HTTPStatus.NOT_FOUND, f"{method} {parts.path}: there is no such route"
+
+    def send_transaction(
+        self, run: Run, chain_id: int | None, operator: str | None, request: bytes
+    ) -> Transaction:
+        """See `Surroundings.send_transaction`."""
+        if self._chains is None:
+            return super().send_transaction(run, chain_id, operator, request)
+        chain = self._chains.named(chain_id)
+        self._check_room()
+        return self._chains.prepare(run, chain, operator, request)
+
+    def call_contract(self, chain_id: int | None, request: bytes) -> bytes:
+        """See `Surroundings.call_contract`."""
+        if self._chains is None:
+            return super().call_contract(chain_id, request)
+        return self._chains.call(self._chains.named(chain_id), request)
+
+    def api_transaction(
+        self, run: Run, method: str, url: str, event_type: str, request: bytes
+    ) -> tuple[int, Transaction | str] | None:
+        """See `Surroundings.api_transaction`."""
+        if self._chains is None or not is_system(url):
+            return None
+        if (method, urlsplit(url).path) != _SEND_ROUTE:
+            return None
+        if self._outbox.is_full:
+            return HTTPStatus.TOO_MANY_REQUESTS, "the outbox is full"
+        fields = api_fields(request)
+        if fields is None:
+            return HTTPStatus.BAD_REQUEST, "the body is not a JSON object"
+        chain = self._chains.with_name(str(fields.get("chainName", "")))
+        if chain is None:
+            return HTTPStatus.BAD_REQUEST, f"chain {str(fields.get('chainName'))[:64]!r}: unknown"
+        operator = fields.get("operatorName")
+        named = operator if isinstance(operator, str) and operator else None
+        body = json.dumps(fields).encode()
+        try:
+            sent = self._chains.prepare(run, chain, named, body, event_type, request)
+        except EffectRefusedError as error:
+            return HTTPStatus.BAD_REQUEST, str(error)
+        return HTTPStatus.OK, sent
 
     def _check_room(self) -> None:
         if self._outbox.is_full:
@@ -75,3 +135,13 @@ def is_system(url: str) -> bool:
     """Whether a URL names a service of the node itself."""
     parts = urlsplit(url)
     return not parts.scheme or parts.scheme == SYSTEM_SCHEME or parts.hostname == SYSTEM_HOST
+
+
+def api_fields(request: bytes) -> dict[str, Any] | None:
+    """The JSON object in the body of an API call, or None."""
+    decoded = decode(request)
+    try:
+        fields = json.loads(decoded["Body"]) if decoded else None
+    except (ValueError, RecursionError):
+        return None
+    return fields if isinstance(fields, dict) else None

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from fieldbrook import clock
+from fieldbrook.actors.chains import HELLO, ProjectChains
 from fieldbrook.actors.frames import (
     AFTER,
     CLEAR_LOG,
@@ -26,6 +27,7 @@ from fieldbrook.actors.frames import (
     REDELIVERY,
     REPLAY,
     TAKE,
+    TAKER,
     EventResult,
     HandlerResult,
     Peer,
@@ -42,13 +44,13 @@ from fieldbrook.model import EVENT, PER_BATCH, PROJECT_DATABASE, Applet
 from fieldbrook.storage import kv, sql
 from fieldbrook.storage.dead_letters import DeadLetter
 from fieldbrook.storage.history import remembered
-from fieldbrook.storage.outbox import API, MQTT, OutboxEntry
+from fieldbrook.storage.outbox import API, MQTT, TRANSACTIONS, OutboxEntry
 from fieldbrook.storage.project_store import LogRow, MetricRow, ProjectDatabase, ProjectStore
 from fieldbrook.storage.registry import RegistryReader
 from fieldbrook.storage.seen import Outcome, digest_of
 from fieldbrook.storage.sql import SqlDatabase
 from fieldbrook.wasm.abi import LOG_ERROR, SOURCE_TASK
-from fieldbrook.wasm.run import ApiCall, Effect, Host, Message, Metric, Run
+from fieldbrook.wasm.run import ApiCall, Effect, Host, Message, Metric, Run, Transaction
 
 log = logging.getLogger(__name__)
 
@@ -83,8 +85,9 @@ class ProjectWorker:
         store: ProjectStore,
         pool: InstancePool,
         api_hosts: Sequence[str] = (),
-        tell: Callable[[], None] = lambda: None,
+        tell: Callable[[str], None] = lambda _taker: None,
         open_database: Callable[[Mapping[str, Any]], ProjectDatabase] | None = None,
+        chains: ProjectChains | None = None,
     ) -> None:
         self._project_id = project_id
         self._reader = reader
@@ -105,8 +108,9 @@ class ProjectWorker:
         self._sql: ProjectDatabase | None = None
         self._database: bytes | None = None
         self._written = 0
-        self._surroundings = ProjectSurroundings(reader, store.outbox, api_hosts)
-        self.told = False  # the supervisor knows of entries in the outbox
+        self._chains = chains
+        self._surroundings = ProjectSurroundings(reader, store.outbox, api_hosts, chains)
+        self.told: set[str] = set()  # of whose entries in the outbox the supervisor knows
         self._node_scope = kv.scope(_NODE)
         self._traffic = TrafficGate(self._reader_of(self._node_scope))
         self.busy_since = 0.0
@@ -214,7 +218,10 @@ class ProjectWorker:
         together = events[at:end]
         read = self._reads[target.applet_id]
         around = self._surroundings
-        runs = [Run(event[3], event_type, self._env, read, around) for event in together]
+        runs = [
+            Run(event[3], event_type, self._env, read, around, origin=_origin(event, target))
+            for event in together
+        ]
         try:
             outcomes = self._host(target.applet_id).run_batch(target.handler, runs)
         except ModuleRefusedError:
@@ -288,7 +295,8 @@ class ProjectWorker:
             self._bury(target, event, NOT_RUNNING)
             return target.instance_id, FAILED, NOT_RUNNING
         read = self._reads[target.applet_id]
-        run = Run(event[3], event[0], self._env, read, self._surroundings)
+        origin = _origin(event, target)
+        run = Run(event[3], event[0], self._env, read, self._surroundings, origin=origin)
         code, error = self._execute(target, run)
         return self._settle(target, event, run, code, error)
 
@@ -301,6 +309,9 @@ class ProjectWorker:
             return host.run(target.handler, run)
         except ModuleRefusedError as refused:
             return FAILED, str(refused)
+        except BaseException:
+            run.effects.clear()
+            raise
 
     def _run_with_sql(
         self, database: ProjectDatabase, host: Host, handler: str, run: Run
@@ -331,6 +342,7 @@ class ProjectWorker:
         self, target: Target, event: WireEvent, run: Run, code: int, error: str
     ) -> HandlerResult:
         if error:
+            run.effects.clear()
             run.logs.append((LOG_ERROR, SOURCE_TASK, f"{target.handler}: {error}"))
             self._bury(target, event, error)
         else:
@@ -424,6 +436,11 @@ class ProjectWorker:
                 store.sent.append(
                     OutboxEntry(API, event_type, request, event_id, applet, instance_id, now)
                 )
+            case Transaction(chain=chain, key=key, body=body):
+                self._written += len(body)
+                store.sent.append(
+                    OutboxEntry(chain, key.hex(), body, event_id, applet, instance_id, now)
+                )
             case Metric(value=value):
                 store.measured.append(MetricRow(now, instance_id, applet, event_id, value))
 
@@ -452,10 +469,13 @@ class ProjectWorker:
         for key, value in self._traffic.take_changes().items():
             self._store.overlay[kv.stored_key(self._node_scope, key)] = value
         self._record(batch)
+        leases = _leases(self._store.sent) if self._chains else {}
         try:
             self._store.commit(self._sql)
         except StoreError as error:
             self._traffic.roll_back()
+            if self._chains:
+                self._chains.settle(None)
             log.error("project %d: batch not committed: %s", self._project_id, error)
             refusal = to_wire(error)
             for peer, part, _, _ in batch:
@@ -465,33 +485,61 @@ class ProjectWorker:
         for peer, part, _, _ in batch:
             if part:
                 peer.answer(part)
+        if self._chains:
+            self._chains.settle(leases)
         self.tell_of_outbox()
 
     def tell_of_outbox(self) -> None:
         """Let the supervisor know, once, that the outbox is to be taken."""
-        if not self.told and len(self._store.outbox):
-            self.told = True
-            self._tell()
+        if not len(self._store.outbox):
+            return
+        for taker in self._store.outbox.takers - self.told:
+            self.told.add(taker)
+            self._tell(taker)
 
     def _give_outbox(self, peer: Peer, request: dict[str, Any]) -> None:
         """Answer somebody who delivers what was sent; `told` ends when nothing is left."""
-        outbox = self._store.outbox
+        if HELLO in request:
+            self._say_hello(peer, request[HELLO])
+            return
+        outbox, taker = self._store.outbox, request.get(TAKER, "")
         try:
             outbox.remove(request.get(DONE, ()))
-            entries = outbox.first(min(request[TAKE], TAKE_LIMIT), request[AFTER])
+            entries = outbox.first(min(request[TAKE], TAKE_LIMIT), request[AFTER], taker)
         except StoreError as error:
             log.error("project %d: outbox: %s", self._project_id, error)
             entries = []
-        if not len(outbox):
-            self.told = False
+        self.told &= outbox.takers
         peer.answer(
             [(n, entry.kind, entry.target, entry.body, entry.event_id) for n, entry in entries]
         )
+
+    def _say_hello(self, peer: Peer, part: str) -> None:
+        """Answer a chain that does not know which leases count."""
+        try:
+            peer.answer(self._chains.hello(part) if self._chains else None)
+        except StoreError as error:
+            log.error("project %d: outbox: %s", self._project_id, error)
+            peer.answer(None)
 
     @property
     def has_outbox(self) -> bool:
         """Whether something waits to be taken."""
         return len(self._store.outbox) > 0
+
+
+def _origin(event: WireEvent, target: Target) -> tuple[object, ...]:
+    """What names a run (`chains.call_key`)."""
+    return event[1], event[2], event[3], target.strategy_id
+
+
+def _leases(sent: Sequence[OutboxEntry]) -> dict[str, list[bytes]]:
+    """The keys of the transactions among what a batch has sent, by chain."""
+    leases: dict[str, list[bytes]] = {}
+    for entry in sent:
+        if entry.kind.startswith(TRANSACTIONS):
+            leases.setdefault(entry.kind, []).append(bytes.fromhex(entry.target))
+    return leases
 
 
 def _attempt(event_id: str) -> int:

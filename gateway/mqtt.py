@@ -24,7 +24,7 @@ from fieldbrook.gateway.base import GatewayActor
 from fieldbrook.gateway.channel import aliases
 from fieldbrook.gateway.events import EventService
 from fieldbrook.gateway.link import Settle
-from fieldbrook.gateway.outbox import OutboxTaker
+from fieldbrook.gateway.outbox import OutboxTaker, deliveries
 from fieldbrook.gateway.protobuf import decode_event
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.replies import EventReply
@@ -102,7 +102,7 @@ class MqttGateway(GatewayActor):
         self._closing = False
         self._publisher: Publisher | None = None
         api = ApiCaller(self._submit_result, settings.api_host_list)
-        self._outbox = OutboxTaker(self._publish, api)
+        self._outbox = OutboxTaker(deliveries(self._publish, api))
         self._source = make_source(settings)
         self._source.set_topics(self._projects())
         await self._source.start(self._on_delivery)

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from fieldbrook.actors.frames import AFTER, DONE, TAKE, WireEntry, frame, pack, unpack
+from fieldbrook.actors.frames import AFTER, DONE, TAKE, TAKER, WireEntry, frame, pack, unpack
 from fieldbrook.storage.outbox import API, MQTT
 
 log = logging.getLogger(__name__)
@@ -41,19 +41,32 @@ class CallApi(Protocol):
         """Ends when the event with the result has been handled."""
 
 
-class OutboxTaker:
-    """Takes from every project that has something, in the gateway's loop."""
+Deliver = Callable[[int, WireEntry], Awaitable[None]]
 
-    def __init__(self, publish: Publish, call_api: CallApi) -> None:
-        self._deliver: dict[str, Callable[[int, WireEntry], Awaitable[None]]] = {
-            MQTT: lambda _project_id, entry: publish(entry[2], entry[3]),
-            API: call_api,
-        }
+
+def deliveries(publish: Publish, call_api: CallApi) -> dict[str, Deliver]:
+    """What is done with entries of the kinds that are messages and API calls."""
+    return {MQTT: lambda _project_id, entry: publish(entry[2], entry[3]), API: call_api}
+
+
+class OutboxTaker:
+    """Takes from every project that has something, in the gateway's loop.
+
+    Args:
+        deliver: what is done with an entry, by its kind.
+        taker: whose entries these are (`storage.outbox.taker_of`).
+    """
+
+    def __init__(self, deliver: dict[str, Deliver], taker: str = "") -> None:
+        self._deliver = deliver
+        self._taker = taker
         self._projects: dict[int, _Taking] = {}
 
     def take(self, project_id: int, path: str) -> None:
         """The project at this socket has something."""
-        taking = self._projects.setdefault(project_id, _Taking(project_id, self._deliver))
+        taking = self._projects.setdefault(
+            project_id, _Taking(project_id, self._deliver, self._taker)
+        )
         taking.wake(path, lambda: self._projects.pop(project_id, None))
 
     def stop(self) -> None:
@@ -66,11 +79,10 @@ class _Taking:
     """What is under way for one project. It outlives a connection: what was delivered when
     one broke is reported over the next."""
 
-    def __init__(
-        self, project_id: int, deliver: dict[str, Callable[[int, WireEntry], Awaitable[None]]]
-    ) -> None:
+    def __init__(self, project_id: int, deliver: dict[str, Deliver], taker: str) -> None:
         self._project_id = project_id
         self._deliver = deliver
+        self._taker = taker
         self._path: str | None = None
         self._task: asyncio.Task[None] | None = None
         self._under_way: dict[int, asyncio.Task[None]] = {}
@@ -109,7 +121,7 @@ class _Taking:
                 if self._bytes >= _UNDELIVERED_BYTES:
                     room = 0
                 try:
-                    writer.write(frame(pack({TAKE: room, AFTER: after, DONE: done})))
+                    writer.write(frame(pack(self._request(room, after, done))))
                     entries = await _read(reader)
                 except BaseException:
                     self._done += done
@@ -123,6 +135,9 @@ class _Taking:
                     await asyncio.sleep(_POLL_S)
         finally:
             writer.close()
+
+    def _request(self, room: int, after: int, done: list[int]) -> dict[str, object]:
+        return {TAKE: room, AFTER: after, DONE: done, TAKER: self._taker}
 
     def _begin(self, entry: WireEntry) -> None:
         self._bytes += len(entry[3])

@@ -8,6 +8,7 @@ order in which they were sent.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,6 +27,7 @@ FIRST_BYTES = 4 << 20
 MARKER = "outbox.waiting"  # beside the store while it has entries: start this project
 
 MQTT, API = "mqtt", "api"
+TRANSACTIONS = "chain:"  # and a chain's id: what that chain's process delivers
 
 _DATABASE = b"outbox"
 
@@ -33,8 +35,9 @@ _DATABASE = b"outbox"
 class OutboxEntry(msgspec.Struct, array_like=True, frozen=True):
     """One effect that leaves the node.
 
-    `target` is the topic of an MQTT message, or the type of the event that brings an API
-    call's result. `time_ms` is Unix milliseconds of its event's commit.
+    `target` is the topic of an MQTT message, the type of the event that brings an API
+    call's result, or the key of a transaction's lease in hexadecimal. `time_ms` is Unix
+    milliseconds of its event's commit.
     """
 
     kind: str
@@ -53,8 +56,18 @@ class NumberedEntry(NamedTuple):
     entry: OutboxEntry
 
 
+Added = dict[int, tuple[int, str]]
+"""Size and kind of entries that were written, by number."""
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(OutboxEntry).decode
+
+
+class _Kind(msgspec.Struct, array_like=True, frozen=True):
+    kind: str
+
+
+_decode_kind = msgspec.msgpack.Decoder(_Kind).decode
 
 
 class Outbox:
@@ -68,7 +81,13 @@ class Outbox:
             with environment.begin(db=self._database) as txn:
                 cursor = txn.cursor()
                 last = int.from_bytes(cursor.key(), "big") if cursor.last() else 0
-                self._sizes = {int.from_bytes(k, "big"): len(v) for k, v in cursor.iterprev()}
+                self._sizes = {}
+                self._kinds: dict[int, str] = {}
+                for key, value in cursor.iterprev():
+                    sequence = int.from_bytes(key, "big")
+                    self._sizes[sequence] = len(value)
+                    self._kinds[sequence] = _kind_of(value)
+                self._takers = Counter(map(taker_of, self._kinds.values()))
         # A number may be on its way to a taker while its entry is gone: none comes again.
         self._next = max(last + 1, time.time_ns() // 1000)
         self._bytes = sum(self._sizes.values())
@@ -82,14 +101,19 @@ class Outbox:
         """Whether nothing more may be sent until something was delivered."""
         return len(self._sizes) >= ENTRIES_LIMIT or self._bytes >= BYTES_LIMIT
 
-    def add(self, txn: Transaction, entries: Iterable[OutboxEntry]) -> dict[int, int]:
+    @property
+    def takers(self) -> set[str]:
+        """Who has something to deliver: `""` for messages and API calls, and chains."""
+        return set(self._takers)
+
+    def add(self, txn: Transaction, entries: Iterable[OutboxEntry]) -> Added:
         """Write entries in a batch's transaction; `added` takes the result after it."""
-        sizes = {}
+        added = {}
         for sequence, entry in enumerate(entries, self._next):
             data = _encode(entry)
             txn.put(sequence.to_bytes(8, "big"), data, db=self._database, append=True)
-            sizes[sequence] = len(data)
-        return sizes
+            added[sequence] = len(data), entry.kind
+        return added
 
     def announce(self) -> None:
         """Set the marker; before the commit, so that no entry is ever without one."""
@@ -97,15 +121,18 @@ class Outbox:
             with store_errors(self._marker):
                 self._marker.touch()
 
-    def added(self, sizes: dict[int, int]) -> None:
+    def added(self, added: Added) -> None:
         """The transaction of these entries is on disk."""
-        self._sizes |= sizes
-        self._next += len(sizes)
-        self._bytes += sum(sizes.values())
+        for sequence, (size, kind) in added.items():
+            self._sizes[sequence] = size
+            self._kinds[sequence] = kind
+            self._takers[taker_of(kind)] += 1
+            self._bytes += size
+        self._next += len(added)
 
-    def first(self, limit: int, after: int = 0) -> list[NumberedEntry]:
-        """The oldest entries with numbers above `after`, at most `limit`, and no further one
-        once they have `FIRST_BYTES`."""
+    def first(self, limit: int, after: int = 0, taker: str = "") -> list[NumberedEntry]:
+        """The oldest entries of a taker with numbers above `after`, at most `limit`, and no
+        further one once they have `FIRST_BYTES`."""
         found: list[NumberedEntry] = []
         size = 0
         with store_errors(), self._environment.begin(db=self._database) as txn:
@@ -113,11 +140,19 @@ class Outbox:
             more = cursor.set_range((after + 1).to_bytes(8, "big"))
             while more and len(found) < limit and size < FIRST_BYTES:
                 sequence = int.from_bytes(cursor.key(), "big")
-                value = cursor.value()
-                size += len(value)
-                found.append(NumberedEntry(sequence, _decode(value)))
+                if taker_of(self._kinds[sequence]) == taker:
+                    value = cursor.value()
+                    size += len(value)
+                    found.append(NumberedEntry(sequence, _decode(value)))
                 more = cursor.next()
         return found
+
+    def targets(self, kind: str) -> list[str]:
+        """What all entries of a kind are directed to, oldest first."""
+        sequences = sorted(number for number, found in self._kinds.items() if found == kind)
+        with store_errors(), self._environment.begin(db=self._database) as txn:
+            found = (txn.get(number.to_bytes(8, "big")) for number in sequences)
+            return [_decode(value).target for value in found if value is not None]
 
     def remove(self, sequences: Sequence[int]) -> None:
         """These were delivered; numbers that are gone already are passed over."""
@@ -129,6 +164,10 @@ class Outbox:
                 txn.delete(sequence.to_bytes(8, "big"), db=self._database)
         for sequence in known:
             self._bytes -= self._sizes.pop(sequence)
+            taker = taker_of(self._kinds.pop(sequence))
+            self._takers[taker] -= 1
+            if not self._takers[taker]:
+                del self._takers[taker]
         self._mark()
 
     def _mark(self) -> None:
@@ -137,6 +176,16 @@ class Outbox:
                 self._marker.touch()
             else:
                 self._marker.unlink(missing_ok=True)
+
+
+def taker_of(kind: str) -> str:
+    """Who delivers entries of a kind: that chain's process, or `""`, the MQTT gateway."""
+    return kind if kind.startswith(TRANSACTIONS) else ""
+
+
+def _kind_of(data: bytes) -> str:
+    """The kind of an encoded entry, without the rest of it."""
+    return _decode_kind(data).kind
 
 
 def waiting_projects(projects_dir: Path) -> list[int]:

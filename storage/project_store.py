@@ -42,7 +42,7 @@ from fieldbrook.storage.history import (
     find_events,
     open_history,
 )
-from fieldbrook.storage.outbox import Outbox, OutboxEntry
+from fieldbrook.storage.outbox import Added, Outbox, OutboxEntry
 from fieldbrook.storage.rows import Numbered, RowTable
 from fieldbrook.storage.seen import Outcome, Seen
 
@@ -270,6 +270,12 @@ class ProjectStore:
         """Whether the broker's delivery of this name was handled."""
         return name in self.delivered or self._seen.was_delivered(name)
 
+    def leases(self, chain: str) -> list[bytes]:
+        """The keys of the transactions that the outbox has for a chain's part."""
+        if self._staged:
+            self._settle()
+        return [bytes.fromhex(target) for target in self.outbox.targets(chain)]
+
     def dead_letter(self, number: int) -> DeadLetter | None:
         """A dead letter as of the last commit."""
         with store_errors(), self._environment.begin() as txn:
@@ -426,7 +432,7 @@ class ProjectStore:
         self._metrics.written(len(batch.measured))
         self.outbox.added(sizes)
 
-    def _put(self, txn: Transaction, batch: Batch) -> tuple[dict[int, int], LettersChange]:
+    def _put(self, txn: Transaction, batch: Batch) -> tuple[Added, LettersChange]:
         for key, value in batch.pairs:
             txn.put(key, value, db=self._kv)
         sizes = self.outbox.add(txn, batch.sent) if batch.sent else {}

@@ -31,7 +31,18 @@ class Metric(NamedTuple):
     value: str
 
 
-Effect = Message | ApiCall | Metric
+class Transaction(NamedTuple):
+    """A signed transaction that leaves with the commit. `chain` is who sends it, `key` names
+    the call, `body` is what it is sent from; `hash` is what the guest is told."""
+
+    chain: str
+    key: bytes
+    hash: str
+    name: str
+    body: bytes
+
+
+Effect = Message | ApiCall | Metric | Transaction
 
 
 class Surroundings:
@@ -48,10 +59,20 @@ class Surroundings:
         """The HTTP status and the reason for a request that cannot be carried out."""
         return 404, f"{method} {url}: there is no such route"
 
-    def send_transaction(self, chain_id: int | None, operator: str | None, request: bytes) -> str:
-        """Prepare a transaction that leaves with the commit; its hash. `chain_id` None is
-        the project's only chain."""
+    def send_transaction(
+        self, run: Run, chain_id: int | None, operator: str | None, request: bytes
+    ) -> Transaction:
+        """Prepare a transaction of a run that leaves with the commit. `chain_id` None is
+        the node's only chain."""
         raise EffectRefusedError(_no_chain(chain_id))
+
+    def api_transaction(
+        self, run: Run, method: str, url: str, event_type: str, request: bytes
+    ) -> tuple[int, Transaction | str] | None:
+        """What a request is answered that is a transaction: its HTTP status, and the
+        transaction, or the reason why there is none. None: it is another request. `request`
+        is JSON as the guest gave it."""
+        return None
 
     def call_contract(self, chain_id: int | None, request: bytes) -> bytes:
         """What a contract returns."""
@@ -97,7 +118,8 @@ class Run:
     first. `effects` leave the node once the writes are on disk. `logs` holds (level,
     source, text); it stays whatever becomes of the run, while `writes` and `effects` count
     only when the run did not fail. `sql` is None in a project without a database; whoever
-    gives one keeps or undoes what the run did there.
+    gives one keeps or undoes what the run did there. `origin` is the event and what of it
+    runs, as its surroundings know them.
     """
 
     __slots__ = (
@@ -105,6 +127,7 @@ class Run:
         "env",
         "event_type",
         "logs",
+        "origin",
         "payload",
         "read",
         "sql",
@@ -120,6 +143,7 @@ class Run:
         read: Callable[[bytes], bytes | None] = _nothing,
         surroundings: Surroundings = _NOWHERE,
         sql: SqlSession | None = None,
+        origin: tuple[object, ...] = (),
     ) -> None:
         self.payload = payload
         self.event_type = event_type
@@ -127,6 +151,7 @@ class Run:
         self.read = read
         self.surroundings = surroundings
         self.sql = sql
+        self.origin = origin
         self.writes: dict[bytes, bytes] = {}
         self.effects: list[Effect] = []
         self.logs: list[tuple[int, str, str]] = []

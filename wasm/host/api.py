@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from fieldbrook.model import EVENT_TYPE_LIMIT
 from fieldbrook.wasm import abi
 from fieldbrook.wasm.host.guest import Functions, Guest
-from fieldbrook.wasm.run import ApiCall
+from fieldbrook.wasm.run import ApiCall, Transaction
 
 EVENT_TYPE_HEADER = "Eventtype"
 _REQUEST_BYTES = 1 << 20
@@ -39,12 +39,23 @@ def functions(guest: Guest) -> Functions:
             return response(HTTPStatus.OK, header)
         if len(event_type) > EVENT_TYPE_LIMIT:
             return _UNDECODABLE
-        refusal = guest.run.surroundings.api_refusal(request["Method"], request["Url"])
+        run, method, url = guest.run, request["Method"], request["Url"]
+        sent = run.surroundings.api_transaction(run, method, url, event_type, raw)
+        if sent is not None:
+            return transaction(header, *sent)
+        refusal = run.surroundings.api_refusal(method, url)
         if refusal is not None:
             status, reason = refusal
             return response(status, header, json.dumps({"error": reason}).encode())
         guest.leave(ApiCall(event_type, raw), len(raw))
         return response(HTTPStatus.OK, header)
+
+    def transaction(header: dict[str, list[str]], status: int, sent: Transaction | str) -> bytes:
+        if isinstance(sent, str):
+            return response(status, header, json.dumps({"error": sent}).encode())
+        guest.leave(sent, len(sent.body))
+        body = {"transactionID": sent.name, "hash": sent.hash}
+        return response(status, header, json.dumps(body).encode())
 
     return {abi.WS_API_CALL: ws_api_call}
 

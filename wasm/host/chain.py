@@ -18,22 +18,27 @@ def functions(guest: Guest) -> Functions:
             raise GuestError(f"a request of more than {_REQUEST_BYTES} bytes")
         return guest.read(pointer, size)
 
+    def send(chain: int | None, operator: str | None, request: bytes) -> bytes:
+        run = guest.run
+        if guest.effects_left <= 0:
+            guest.end_budget("effects", guest.limits.effects, "per event")
+        sent = run.surroundings.send_transaction(run, chain, operator, request)
+        guest.leave(sent, len(sent.body))
+        return sent.hash.encode()
+
     def ws_send_tx(chain: int, pointer: int, size: int, hash_at: int, size_at: int) -> int:
-        sent = guest.run.surroundings.send_transaction(chain, None, request_at(pointer, size))
-        guest.give(sent.encode(), hash_at, size_at)
+        guest.give(send(chain, None, request_at(pointer, size)), hash_at, size_at)
         return abi.OK
 
     def ws_send_tx_with_operator(
         chain: int, pointer: int, size: int, hash_at: int, size_at: int
     ) -> int:
         request = request_at(pointer, size)
-        operator = _operator(request)
-        sent = guest.run.surroundings.send_transaction(chain, operator, request)
-        guest.give(sent.encode(), hash_at, size_at)
+        guest.give(send(chain, _operator(request), request), hash_at, size_at)
         return abi.OK
 
     def ws_send_tx_one_chain(pointer: int, size: int) -> int:
-        guest.run.surroundings.send_transaction(None, None, request_at(pointer, size))
+        send(None, None, request_at(pointer, size))
         return abi.OK
 
     def ws_call_contract(chain: int, pointer: int, size: int, at: int, size_at: int) -> int:

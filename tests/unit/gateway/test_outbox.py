@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from fieldbrook.actors.frames import AFTER, DONE, TAKE, FrameServer, Round, WireEntry, unpack
-from fieldbrook.gateway.outbox import _UNDELIVERED_BYTES, OutboxTaker
+from fieldbrook.gateway.outbox import _UNDELIVERED_BYTES, OutboxTaker, deliveries
 from fieldbrook.storage.outbox import FIRST_BYTES, MQTT, OutboxEntry
 from fieldbrook.storage.project_store import ProjectStore
 
@@ -65,7 +65,7 @@ def test_large_messages_wait_in_the_outbox_while_the_broker_takes_none(tmp_path:
             await broker_takes.wait()
             under_way -= 1
 
-        taker = OutboxTaker(publish, _call_nothing)
+        taker = OutboxTaker(deliveries(publish, _call_nothing))
         taker.take(7, str(project.server._path))
         async with asyncio.timeout(20):
             while project.asked < 20:

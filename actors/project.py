@@ -140,6 +140,7 @@ class ProjectActor(NodeActor):
             ProjectChains(self._project_id, chains, run_dir, self._store.leases)
             if chains
             else None,
+            prover=settings.prover is not None,
         )
         self._worker.refresh()
         # A Unix socket's path ends at 108 bytes: short names.

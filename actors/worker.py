@@ -88,6 +88,8 @@ class ProjectWorker:
         tell: Callable[[str], None] = lambda _taker: None,
         open_database: Callable[[Mapping[str, Any]], ProjectDatabase] | None = None,
         chains: ProjectChains | None = None,
+        *,
+        prover: bool = False,
     ) -> None:
         self._project_id = project_id
         self._reader = reader
@@ -109,7 +111,9 @@ class ProjectWorker:
         self._database: bytes | None = None
         self._written = 0
         self._chains = chains
-        self._surroundings = ProjectSurroundings(reader, store.outbox, api_hosts, chains)
+        self._surroundings = ProjectSurroundings(
+            reader, store.outbox, api_hosts, chains, prover=prover
+        )
         self.told: set[str] = set()  # of whose entries in the outbox the supervisor knows
         self._node_scope = kv.scope(_NODE)
         self._traffic = TrafficGate(self._reader_of(self._node_scope))

@@ -189,6 +189,13 @@ def gas_limit(estimate: int) -> int:
     return estimate if estimate == TRANSFER_GAS else estimate + estimate // 4
 
 
+def intrinsic_gas(data: bytes) -> int:
+    """The gas without which no node takes a call with this data (EIP-2028, EIP-7623)."""
+    zeros = data.count(0)
+    others = len(data) - zeros
+    return TRANSFER_GAS + max(4 * zeros + 16 * others, 10 * zeros + 40 * others)
+
+
 def worst_cost(call: ContractCall, gas: int, fees: Fees) -> int:
     """What a transaction takes from its account at most, in wei."""
     return call.value + gas * fees.limit

@@ -69,7 +69,9 @@ class Chain(BaseModel):
     A name or an id of `networks` brings the other one with it, and what is customary there
     for `confirmations` and `poll_ms`. `endpoints` are tried in this order; `endpoint` is
     another way to write a single one. `websocket` is asked for nothing but new blocks, so
-    that they need not be waited for until the next look.
+    that they need not be waited for until the next look. Transactions pay `max_fee_per_gas`
+    wei per gas at most, and are signed again with higher fees when no block has taken them
+    for `reprice_s`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -80,6 +82,8 @@ class Chain(BaseModel):
     websocket: str | None = Field(None, pattern=r"^wss?://[^\s]+$", repr=False)
     confirmations: int = Field(0, ge=0, le=10_000)
     poll_ms: int = Field(networks.DEFAULT_POLL_MS, ge=50, le=3_600_000)
+    max_fee_per_gas: int = Field(500_000_000_000, ge=1, lt=1 << 63)
+    reprice_s: int = Field(90, ge=1, le=86_400)
 
     @model_validator(mode="before")
     @classmethod
@@ -185,6 +189,7 @@ class Settings(BaseSettings):
         description="chains that monitors watch and transactions go to, each a table of id, name "
         "and endpoints, see docs/chain.md; in the variable a JSON list",
     )
+    prover: Text = Field(None, description="URL that /system/gen_zk_proof is posted to")
     wallet_whitelist: str = Field(
         "",
         description="addresses that may sign in with their wallet, separated by commas, or *; "

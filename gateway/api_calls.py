@@ -11,7 +11,9 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from tornado.httpclient import HTTPRequest
 from tornado.netutil import DefaultLoopResolver, Resolver
@@ -19,16 +21,20 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from fieldbrook import clock
 from fieldbrook.actors.frames import NAMED, WireEntry, WireEvent
-from fieldbrook.actors.surroundings import is_system
+from fieldbrook.actors.surroundings import PROOF_ROUTE, READ_ROUTE, is_system
 from fieldbrook.api_hosts import is_allowed, is_named, is_public
+from fieldbrook.chain.transactions import TransactionRefusedError
 from fieldbrook.errors import NodeError, TooManyRequestsError
+from fieldbrook.gateway.chain_questions import READ, ask_chain
 from fieldbrook.gateway.link import Outcome, Settle
 from fieldbrook.model import NODE_PUBLISHER
+from fieldbrook.settings import Chain
 from fieldbrook.wasm.host.api import decode, response
 
 log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 30.0
+_PROOF_LIMIT_S = 600.0
 _BODY_LIMIT_BYTES = 1 << 20
 _AT_ONCE = 16
 _RETRY_S = 1.0
@@ -43,11 +49,28 @@ class ApiCaller:
     Args:
         submit: gives an event to a project; raises a `NodeError` when it cannot be taken.
         hosts: as the setting `api_hosts`.
+        run_dir: where the chains' processes listen.
+        chains: those of the settings.
+        prover: as the setting.
     """
 
-    def __init__(self, submit: Submit, hosts: Sequence[str]) -> None:
+    def __init__(
+        self,
+        submit: Submit,
+        hosts: Sequence[str],
+        run_dir: Path = Path(),
+        chains: Sequence[Chain] = (),
+        prover: str | None = None,
+    ) -> None:
         self._submit = submit
         self._hosts = hosts
+        self._run_dir = run_dir
+        self._chains = chains
+        self._prover = prover
+        # The operator named the prover: it may be anywhere.
+        self._prover_client = SimpleAsyncHTTPClient(
+            force_instance=True, max_clients=_AT_ONCE, max_body_size=_BODY_LIMIT_BYTES
+        )
         self._client = SimpleAsyncHTTPClient(
             force_instance=True,
             max_clients=_AT_ONCE,
@@ -81,14 +104,63 @@ class ApiCaller:
         request = decode(raw)
         assert request is not None  # it was decoded before it was taken
         header: dict[str, list[str]] = request["Header"]
-        if is_system(request["Url"]):
-            return response(HTTPStatus.OK, header, b'{"message":"hello"}')
         try:
+            if is_system(request["Url"]):
+                return await self._serve(request)
             return await self._fetch(request)
+        except TransactionRefusedError as error:
+            return _failure(HTTPStatus.BAD_REQUEST, header, str(error))
         except TimeoutError:
             return _failure(HTTPStatus.GATEWAY_TIMEOUT, header, "no response in time")
         except Exception as error:  # noqa: BLE001 - whatever it is, the applet is told
             return _failure(HTTPStatus.BAD_GATEWAY, header, str(error) or type(error).__name__)
+
+    async def _serve(self, request: dict[str, Any]) -> bytes:
+        """What the node itself is asked for."""
+        header: dict[str, list[str]] = request["Header"]
+        parts = urlsplit(request["Url"])
+        if parts.path == READ_ROUTE[1]:
+            return response(HTTPStatus.OK, header, await self._read_tx(request))
+        if parts.path == PROOF_ROUTE[1]:
+            return await self._prove(request)
+        return response(HTTPStatus.OK, header, b'{"message":"hello"}')
+
+    async def _read_tx(self, request: dict[str, Any]) -> bytes:
+        fields = dict(parse_qsl(urlsplit(request["Url"]).query))
+        if request["Body"]:
+            try:
+                fields |= json.loads(request["Body"])
+            except (ValueError, TypeError, RecursionError):
+                raise TransactionRefusedError("the body is not a JSON object") from None
+        name = str(fields.get("chainName", ""))
+        chain = next((c for c in self._chains if name in (c.name, str(c.id))), None)
+        if chain is None:
+            raise TransactionRefusedError(f"chain {name[:64]!r}: unknown")
+        hash_ = str(fields.get("hash", ""))
+        result: bytes = await ask_chain(self._run_dir, chain.id, {READ: hash_})
+        return result
+
+    async def _prove(self, request: dict[str, Any]) -> bytes:
+        """Have the prover that the settings name make a proof."""
+        assert self._prover is not None  # the call was refused otherwise
+        answer = await self._prover_client.fetch(
+            HTTPRequest(
+                self._prover,
+                method="POST",
+                headers={"Content-Type": "application/json"},
+                body=request["Body"],
+                follow_redirects=False,
+                connect_timeout=_TIMEOUT_S,
+                request_timeout=_PROOF_LIMIT_S,
+            ),
+            raise_error=False,
+        )
+        if answer.code == 599 and answer.error is not None:
+            raise answer.error
+        header: dict[str, list[str]] = request["Header"]
+        told = json.loads(response(HTTPStatus.OK, header, answer.body))
+        told |= {"Status": f"{answer.code} {answer.reason}", "StatusCode": answer.code}
+        return json.dumps(told, separators=(",", ":")).encode()
 
     async def _fetch(self, request: dict[str, Any]) -> bytes:
         header: dict[str, list[str]] = request["Header"]

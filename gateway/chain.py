@@ -11,17 +11,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from fieldbrook.actors.frames import WireEvent
+from fieldbrook import keys
+from fieldbrook.actors import messages as m
+from fieldbrook.actors.base import Address
 from fieldbrook.gateway.base import GatewayActor
 from fieldbrook.gateway.chain_monitors import MonitorService
 from fieldbrook.gateway.link import Settle
 from fieldbrook.gateway.registry_client import SocketRegistryClient
+from fieldbrook.operator_keys import Vault
 from fieldbrook.settings import Chain
 from fieldbrook.storage.chain_store import ChainStore, chain_path
+from fieldbrook.storage.chain_transactions import ChainTransactions
 from fieldbrook.storage.registry import RegistryReader
 
 if TYPE_CHECKING:
     # Its libraries take 0.4 s and 20 MB: only this process imports them, when it starts.
     from fieldbrook.chain.client import ChainClient
+    from fieldbrook.gateway.transactions import Transactions
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +63,7 @@ class ChainGateway(GatewayActor):
     store: ChainStore
     reader: RegistryReader
     registry: SocketRegistryClient
+    transactions: Transactions
     services: Sequence[Service] = ()
 
     async def open(self) -> None:
@@ -76,12 +83,40 @@ class ChainGateway(GatewayActor):
 
     def make_services(self) -> list[Service]:
         """What this process does."""
-        return [MonitorService(self)]
+        return [MonitorService(self), self.make_transactions()]
 
     def submit(self, project_id: int, event: WireEvent, settle: Settle) -> None:
         """Hand an event to a project: alone in a frame after the project died on it, and no
         more than twice."""
         self.links[project_id].submit(event, settle, resend=True)
+
+    def make_transactions(self) -> Transactions:
+        """The service that sends transactions."""
+        from fieldbrook.gateway.transactions import Transactions
+
+        secrets = self.settings.data / "secrets"
+        self.transactions = Transactions(
+            self.chain,
+            self.client,
+            ChainTransactions(self.store.environment),
+            self.reader,
+            Vault(keys.load_or_create_key(secrets, "operator.key")),
+            self.run_dir,
+            self.submit,
+            self.activate,
+        )
+        return self.transactions
+
+    def receive(self, message: object, sender: Address) -> None:
+        """See `GatewayActor`; this one also takes what handlers send."""
+        match message:
+            case m.TakeOutbox(project_id=project_id, path=path):
+                self._in_loop(lambda: self.transactions.take(project_id, path))
+            case m.RouteTo(project_id=project_id, path=route):
+                self._in_loop(lambda: self.transactions.routed(project_id, route))
+                super().receive(message, sender)
+            case _:
+                super().receive(message, sender)
 
     async def refuse_more(self) -> None:
         """Look at the chain no more."""

@@ -101,7 +101,13 @@ class MqttGateway(GatewayActor):
         self._refusals = 0
         self._closing = False
         self._publisher: Publisher | None = None
-        api = ApiCaller(self._submit_result, settings.api_host_list)
+        api = ApiCaller(
+            self._submit_result,
+            settings.api_host_list,
+            self.run_dir,
+            settings.chains,
+            settings.prover,
+        )
         self._outbox = OutboxTaker(deliveries(self._publish, api))
         self._source = make_source(settings)
         self._source.set_topics(self._projects())

@@ -39,7 +39,8 @@ _LAST_ID, _PARKED = b"last id", b"parked"
 
 class Attempt(msgspec.Struct, array_like=True, frozen=True):
     """One signature of a transaction: what it pays at most (wei per gas; `priority` -1 for a
-    legacy one), and why it was made."""
+    legacy one), and why it was made. One that `cancels` sends nothing to its own account:
+    it only takes the nonce."""
 
     hash: str
     raw: bytes
@@ -48,6 +49,7 @@ class Attempt(msgspec.Struct, array_like=True, frozen=True):
     priority: int
     made_at: int
     why: str = ""
+    cancels: bool = False
 
 
 class Transaction(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from fieldbrook.model import (
     ADMIN,
     ENABLED,
     PROJECT_ENV,
+    PROJECT_SPENDING,
     REMOVED,
     AccessKey,
     Account,
@@ -49,6 +50,11 @@ class _Environment(msgspec.Struct):
     env: list[tuple[str, str]]
 
 
+class _Spending(msgspec.Struct):
+    per_day: str = msgspec.field(name="weiPerDay")
+
+
+_decode_spending = msgspec.json.Decoder(_Spending).decode
 _decode_environment = msgspec.json.Decoder(_Environment).decode
 
 
@@ -121,6 +127,11 @@ class RegistryReads(abc.ABC):
         """The variables of a project's PROJECT_ENV; empty without one."""
         found = self.config(project_id, PROJECT_ENV)
         return dict(_decode_environment(found.value).env) if found else {}
+
+    def spending_limit(self, project_id: int) -> int | None:
+        """What a project's PROJECT_SPENDING allows it a day, in wei; None without one."""
+        found = self.config(project_id, PROJECT_SPENDING)
+        return int(_decode_spending(found.value).per_day) if found else None
 
     def publisher(self, project_id: int, pub_id: str) -> Publisher | None:
         """The publisher of a project that `pub_id` names: by key first, else by decimal id."""

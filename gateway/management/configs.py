@@ -26,7 +26,13 @@ from fieldbrook.gateway.management.binding import Text
 from fieldbrook.gateway.management.ownership import own_project
 from fieldbrook.gateway.management.route import Auth, Call, Route
 from fieldbrook.gateway.management.views import Json, config_json
-from fieldbrook.model import PROJECT_DATABASE, PROJECT_ENV, PROJECT_FLOW, Config
+from fieldbrook.model import (
+    PROJECT_DATABASE,
+    PROJECT_ENV,
+    PROJECT_FLOW,
+    PROJECT_SPENDING,
+    Config,
+)
 from fieldbrook.storage.sql_schema import parse_schema
 
 ENV_LIMIT = 1_000
@@ -321,6 +327,25 @@ async def set_flow(call: Call[Flow, None]) -> Json:
     return await _put(call, PROJECT_FLOW, msgspec.json.encode(call.body))
 
 
+class SpendingLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """What the project's transactions may take from its operator's account on one day (UTC),
+    fees included, in wei as decimal text."""
+
+    wei_per_day: Annotated[str, msgspec.Meta(pattern="^[0-9]{1,78}$")] = msgspec.field(
+        name="weiPerDay"
+    )
+
+
+async def set_spending(call: Call[SpendingLimit, None]) -> Json:
+    """Limit what a project's transactions may cost a day."""
+    return await _put(call, PROJECT_SPENDING, msgspec.json.encode(call.body))
+
+
+async def get_spending(call: Call[None, None]) -> msgspec.Raw:
+    """What a project's transactions may cost a day."""
+    return _value(call, PROJECT_SPENDING)
+
+
 async def get_environment(call: Call[None, None]) -> msgspec.Raw:
     """The variables of a project."""
     return _value(call, PROJECT_ENV)
@@ -387,4 +412,12 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     _route("GET", f"{_LATER}/{_DATABASE}", "GetProjectSchema", get_database),
     _route("POST", f"{_LATER}/{_FLOW}", "CreateOrUpdateProjectFlow", set_flow, body=Flow),
     _route("GET", f"{_LATER}/{_FLOW}", "GetProjectFlow", get_flow),
+    _route(
+        "POST",
+        f"{_LATER}/{PROJECT_SPENDING}",
+        "CreateOrUpdateProjectSpending",
+        set_spending,
+        body=SpendingLimit,
+    ),
+    _route("GET", f"{_LATER}/{PROJECT_SPENDING}", "GetProjectSpending", get_spending),
 )

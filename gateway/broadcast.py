@@ -1,0 +1,361 @@
+"""Sending committed transactions, and watching them until they are deep enough in the chain.
+
+Whatever is sent has been stored before, so after a crash the same bytes go out again. A
+transaction gets another signature in three cases only: with the same nonce and higher fees
+when no block takes it, with the same nonce to cancel it, and with another nonce when a
+transaction that is not the node's has used the nonce up for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from fieldbrook.chain.client import RpcError
+from fieldbrook.chain.transactions import (
+    TRANSFER_GAS,
+    ContractCall,
+    Fees,
+    fees_for,
+    raised_fees,
+    rejection,
+    sign,
+)
+from fieldbrook.clock import Clock, now_ms
+from fieldbrook.errors import ChainUnavailableError, NodeError, StoreError
+from fieldbrook.gateway.leases import (
+    Leases,
+    Rpc,
+    attempt,
+    call_of,
+    fees_of,
+    number,
+    reason_of,
+)
+from fieldbrook.settings import Chain
+from fieldbrook.storage.chain_transactions import (
+    CONFIRMED,
+    FAILED,
+    FINISHED,
+    IN_BLOCK,
+    INIT,
+    LEASED,
+    PENDING,
+    Attempt,
+    ChainTransactions,
+    Spending,
+    Transaction,
+)
+
+log = logging.getLogger(__name__)
+
+NOBODY = 0  # a turn at an account that is no project's
+CANCELLED = "cancelled by an administrator"
+_AGAIN_MS = 15_000  # a transaction that no endpoint knows any more is sent again after this
+_TURN_LIMIT_S = 1.0
+
+
+class Broadcaster:
+    """Brings transactions into the chain, one round at a time.
+
+    Args:
+        chain: its settings.
+        rpc: the way to it.
+        rows: its transactions.
+        leases: who gives out nonces.
+        finished: is told of each transaction that has come to its end.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        rpc: Rpc,
+        rows: ChainTransactions,
+        leases: Leases,
+        finished: Callable[[Transaction], None],
+        clock: Clock = now_ms,
+    ) -> None:
+        self._chain = chain
+        self._rpc = rpc
+        self._rows = rows
+        self._leases = leases
+        self._finished = finished
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._asked: dict[int, int] = {}  # when a transaction was last looked for, Unix ms
+        self._down = False
+
+    def wake(self) -> None:
+        """There is something to do."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Rounds until it is cancelled."""
+        while True:
+            self._wake.clear()
+            try:
+                await self.round()
+                self._down = False
+            except (ChainUnavailableError, RpcError) as error:
+                if not self._down:
+                    log.warning("transactions of chain %s wait: %s", self._chain.name, error)
+                self._down = True
+            except NodeError as error:
+                log.error("transactions of chain %s: %s", self._chain.name, error)
+            idle_s = self._chain.poll_ms / 1_000 if self._waiting() else None
+            try:
+                async with asyncio.timeout(idle_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def round(self) -> None:
+        """Look at every transaction under way once.
+
+        Raises:
+            ChainUnavailableError, RpcError: no endpoint tells how the chain stands.
+            StoreError: a step could not be stored; the transaction stays as it was.
+        """
+        waiting = self._waiting()
+        if not waiting:
+            return
+        head = number(await self._rpc.call("eth_blockNumber", []))
+        parked = self._rows.parked
+        for sender in dict.fromkeys(row.sender for row in waiting):
+            rows = sorted((r for r in waiting if r.sender == sender), key=lambda r: r.nonce)
+            await self._account(sender, rows, head, parked)
+
+    async def cancel(self, row: Transaction) -> None:
+        """Have a transaction's nonce taken by one that does nothing. Whichever of the two a
+        block takes decides what became of it."""
+        if row.last.cancels:
+            return
+        market, _ = await self._leases.market()
+        fees = raised_fees(fees_of(row.last), market, self._chain.max_fee_per_gas)
+        fees = fees or fees_for(market, self._chain.max_fee_per_gas)
+        self._sign_again(row, row.nonce, fees, CANCELLED, cancels=True)
+        self.wake()
+
+    async def raise_fees(self, row: Transaction) -> bool:
+        """Sign a transaction again with higher fees; False when the cap does not allow it."""
+        market, _ = await self._leases.market()
+        fees = raised_fees(fees_of(row.last), market, self._chain.max_fee_per_gas)
+        if fees is None:
+            return False
+        self._sign_again(row, row.nonce, fees, "higher fees", cancels=row.last.cancels)
+        self.wake()
+        return True
+
+    def _waiting(self) -> list[Transaction]:
+        return [
+            row
+            for row in self._rows.unfinished.values()
+            if row.state != LEASED and row.state not in FINISHED
+        ]
+
+    # ---------------------------------------------------------------- one account
+
+    async def _account(self, sender: str, rows: list[Transaction], head: int, parked: bool) -> None:
+        """Transactions of one account in the order of their nonces."""
+        counted = number(await self._rpc.call("eth_getTransactionCount", [sender, "latest"]))
+        going = not parked
+        for known in rows:
+            row = known
+            if row.state == IN_BLOCK or row.nonce < counted:
+                row = await self._look(row, head)
+            if row.state not in (INIT, PENDING):
+                continue
+            if row.nonce < counted:
+                await self._replaced(row, head)
+            elif going:
+                # What comes behind one that is refused would only wait for it.
+                going = await self._push(row, is_next=row.nonce == counted)
+
+    async def _push(self, row: Transaction, *, is_next: bool) -> bool:
+        """Send a transaction, or see to one that was sent; False when it was refused."""
+        if row.state == INIT:
+            return await self._send(row)
+        now = self._clock()
+        stuck = is_next and now - row.sent_at >= self._chain.reprice_s * 1_000
+        if stuck and await self.raise_fees(row):
+            return await self._send(self._rows.unfinished[row.transaction_id])
+        if now - self._asked.get(row.transaction_id, row.sent_at) >= _AGAIN_MS:
+            self._asked[row.transaction_id] = now
+            if await self._rpc.call("eth_getTransactionByHash", [row.last.hash]) is None:
+                return await self._send(row)
+        return True
+
+    async def _send(self, row: Transaction) -> bool:
+        """Give the newest signature to an endpoint."""
+        try:
+            await self._rpc.call("eth_sendRawTransaction", ["0x" + row.last.raw.hex()])
+        except RpcError as error:
+            match rejection(error.text):
+                case "known":
+                    pass
+                case "nonce":
+                    self._change(row, reason="its nonce is in a block already")
+                    return True  # the next round finds out whose
+                case "fee" | "underpriced" as why:
+                    return await self._too_cheap(row, why, error.text)
+                case _:
+                    self._change(row, reason=error.text)
+                    return False
+        self._change(row, state=PENDING, reason="", sent_at=self._clock())
+        return True
+
+    async def _too_cheap(self, row: Transaction, why: str, text: str) -> bool:
+        """A block, or another transaction with the nonce, asks for more than this one pays."""
+        market, _ = await self._leases.market()
+        cap = self._chain.max_fee_per_gas
+        dearer = why == "underpriced" or fees_for(market, cap).limit > row.last.limit
+        if dearer and await self.raise_fees(row):
+            return False  # the next round sends it
+        self._change(row, reason=f"{text}; it may pay {cap} wei per gas at most")
+        return False
+
+    # ---------------------------------------------------------------- what became of it
+
+    async def _look(self, row: Transaction, head: int) -> Transaction:
+        """Find the block that has one of a transaction's signatures."""
+        for tried in reversed(row.attempts):
+            receipt = await self._rpc.call("eth_getTransactionReceipt", [tried.hash])
+            if receipt is not None and receipt.get("blockNumber") is not None:
+                return await self._found(row, tried, receipt, head)
+        if row.state != IN_BLOCK:
+            return row
+        log.info("transaction %s: block %d has vanished", row.name, row.block_number)
+        return self._change(
+            row,
+            # What vanished is sent again at once: a pool may have lost it.
+            state=INIT,
+            reason=f"block {row.block_number} ({row.block_hash}) has vanished",
+            mined="",
+            block_number=0,
+            block_hash="",
+        )
+
+    async def _found(
+        self, row: Transaction, tried: Attempt, receipt: dict[str, Any], head: int
+    ) -> Transaction:
+        block = number(receipt["blockNumber"])
+        row = self._change(
+            row,
+            state=IN_BLOCK,
+            reason="",
+            mined=tried.hash,
+            block_number=block,
+            block_hash=str(receipt["blockHash"]),
+            gas_used=number(receipt["gasUsed"]),
+            gas_price=number(receipt.get("effectiveGasPrice") or "0x0"),
+        )
+        if head - block < self._chain.confirmations:
+            return row
+        good = number(receipt.get("status") or "0x1") == 1
+        if tried.cancels:
+            return self._finish(row, FAILED, tried.why)
+        if good:
+            return self._finish(row, CONFIRMED, "")
+        return self._finish(row, FAILED, await self._why(row))
+
+    async def _why(self, row: Transaction) -> str:
+        """Why a transaction reverted: the same call on the state before its block."""
+        fields = {
+            "from": row.sender,
+            "to": row.to,
+            "value": hex(int(row.value)),
+            "data": "0x" + row.data.hex(),
+            "gas": hex(row.gas),
+        }
+        try:
+            await self._rpc.call("eth_call", [fields, hex(row.block_number - 1)])
+        except RpcError as error:
+            return reason_of(error)
+        except ChainUnavailableError:
+            return "execution reverted"
+        return "execution reverted (out of gas, or for what came before it in its block)"
+
+    def _finish(self, row: Transaction, state: str, reason: str) -> Transaction:
+        fee = row.gas_used * row.gas_price
+        spent = self._rows.spending(row.project_id)
+        good = state == CONFIRMED
+        total = Spending(
+            window=spent.window,
+            window_count=spent.window_count,
+            day=spent.day,
+            day_wei=spent.day_wei,
+            confirmed=spent.confirmed + good,
+            failed=spent.failed + (not good),
+            gas_used=spent.gas_used + row.gas_used,
+            fees_wei=str(int(spent.fees_wei) + fee),
+        )
+        done = msgspec.structs.replace(row, state=state, reason=reason, updated_at=self._clock())
+        self._rows.finish(done, total)
+        self._asked.pop(row.transaction_id, None)
+        log.log(
+            logging.INFO,
+            "transaction %s of project %d: %s %s",
+            done.name,
+            done.project_id,
+            state,
+            reason,
+        )
+        self._finished(done)
+        return done
+
+    # ---------------------------------------------------------------- another signature
+
+    async def _replaced(self, row: Transaction, head: int) -> None:
+        """The nonce is used and no block has the transaction. Once the block that used the
+        nonce is as deep as any must be, it never will: then it gets another nonce."""
+        deep = max(0, head - self._chain.confirmations)
+        block = hex(deep)
+        settled = number(await self._rpc.call("eth_getTransactionCount", [row.sender, block]))
+        if settled <= row.nonce:
+            return
+        # The count is of one moment, the receipts were of one before: look once more.
+        if (await self._look(row, head)).state not in (INIT, PENDING):
+            return
+        if row.last.cancels:
+            self._finish(row, FAILED, row.last.why)
+            return
+        why = f"nonce {row.nonce} was used by a transaction that is not the node's"
+        try:
+            async with asyncio.timeout(_TURN_LIMIT_S), self._leases.turn(row.sender, NOBODY):
+                market, _ = await self._leases.market()
+                nonce = await self._leases.next_nonce(row.sender)
+                fees = fees_for(market, self._chain.max_fee_per_gas)
+                self._sign_again(row, nonce, fees, why)
+        except TimeoutError:
+            return  # a batch has leases; the next round tries again
+        log.warning("transaction %s: %s; it has nonce %d now", row.name, why, nonce)
+        self.wake()
+
+    def _sign_again(
+        self, row: Transaction, nonce: int, fees: Fees, why: str, *, cancels: bool = False
+    ) -> None:
+        """Store another signature; the next round sends it."""
+        secret = self._leases.secret_of(row.operator_id, row.sender)
+        if secret is None:
+            reason = f"operator {row.operator_name} is gone: its key cannot sign again"
+            self._change(row, reason=reason)
+            raise StoreError(reason=f"transaction {row.name}: {reason}")
+        call, gas = call_of(row), row.gas
+        if cancels:
+            call, gas = ContractCall(row.sender, 0, b""), TRANSFER_GAS
+        signed = sign(secret, self._chain.id, nonce, call, gas, fees)
+        tried = attempt(signed.hash, signed.raw, nonce, fees, self._clock(), why, cancels)
+        self._change(row, attempts=[*row.attempts, tried], state=INIT, reason=why)
+
+    def _change(self, row: Transaction, **fields: Any) -> Transaction:
+        """Store a transaction if anything of it is another."""
+        changed = msgspec.structs.replace(row, **fields)
+        if changed == row:
+            return row
+        changed = msgspec.structs.replace(changed, updated_at=self._clock())
+        self._rows.put(changed)
+        return changed

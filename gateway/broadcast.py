@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from fieldbrook.chain.client import RpcError
+from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.transactions import (
     TRANSFER_GAS,
     ContractCall,

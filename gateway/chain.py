@@ -10,10 +10,10 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from fieldbrook.actors.frames import WireEvent
 from fieldbrook import keys
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address
+from fieldbrook.actors.frames import WireEvent
 from fieldbrook.gateway.base import GatewayActor
 from fieldbrook.gateway.chain_monitors import MonitorService
 from fieldbrook.gateway.link import Settle

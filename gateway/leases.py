@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from fieldbrook.actors.traffic import window_of
-from fieldbrook.chain.client import RpcError
+from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.transactions import (
     ContractCall,
     Fees,
@@ -54,6 +54,7 @@ UNFINISHED_LIMIT = 1_000  # transactions of one project that are under way
 _MARKET_KEPT_S = 2.0
 _PRIORITY_WEI = 1_000_000_000
 _DROPPED_KEPT = 1_024
+_NO_WINDOW = -1
 DAY_MS = 86_400_000
 LEGACY = -1
 
@@ -464,9 +465,9 @@ class Leases:
         try:
             limits = self._reader.traffic_limits(project_id)
         except StoreError:  # a count that is lost does less harm than a transaction that is
-            return 0
+            return _NO_WINDOW
         limit = next((found for found in limits if found.api_type == BLOCKCHAIN), None)
-        return 0 if limit is None else window_of(limit, now)
+        return _NO_WINDOW if limit is None else window_of(limit, now)
 
 
 def attempt(

@@ -28,7 +28,7 @@ from fieldbrook.actors.chains import (
     chain_socket,
 )
 from fieldbrook.actors.frames import EXACT, NAMED, WireEntry, WireEvent, frame, pack
-from fieldbrook.chain.client import RpcError
+from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.transactions import TransactionRefusedError
 from fieldbrook.errors import NodeError, StoreError, TooManyRequestsError
 from fieldbrook.gateway.broadcast import Broadcaster

@@ -1,0 +1,177 @@
+"""A node whose project sends transactions to a chain, for tests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.chain.evm import Evm
+from tests.integration.nodes import Answer, RunningNode, message, until
+
+APPLET = b"""
+;; Handlers, whose payload is a request: `send` returns the code of a transaction and keeps its
+;; hash under "hash"; `twice` sends two; `trap` sends and traps; `linger` sends, then works for
+;; a while; `nowhere` sends to an unknown chain, `named` with an operator; `read` keeps what a
+;; contract returns under "read"; `api` what an API call answers under "api", `answer` the event
+;; that follows under "answer"; `outcome` keeps its payload under "outcome" and counts under
+;; "count".
+(module
+  (import "env" "ws_get_data" (func $get_data (param i32 i32 i32) (result i32)))
+  (import "env" "ws_get_db" (func $get_db (param i32 i32 i32 i32) (result i32)))
+  (import "env" "ws_set_db" (func $set_db (param i32 i32 i32 i32) (result i32)))
+  (import "env" "ws_send_tx" (func $tx (param i32 i32 i32 i32 i32) (result i32)))
+  (import "env" "ws_send_tx_with_operator" (func $named (param i32 i32 i32 i32 i32) (result i32)))
+  (import "env" "ws_call_contract" (func $call (param i32 i32 i32 i32 i32) (result i32)))
+  (import "env" "ws_api_call" (func $api (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 4)
+  (data (i32.const 64) "hash")
+  (data (i32.const 80) "read")
+  (data (i32.const 96) "outcome")
+  (data (i32.const 112) "count")
+  (data (i32.const 128) "api")
+  (data (i32.const 136) "answer")
+  (global $heap (mut i32) (i32.const 4096))
+  (func (export "alloc") (param $size i32) (result i32) (local $at i32)
+    (local.set $at (global.get $heap))
+    (global.set $heap (i32.add (local.get $at) (local.get $size)))
+    (local.get $at))
+  (func $payload (param $rid i32)
+    (drop (call $get_data (local.get $rid) (i32.const 0) (i32.const 4))))
+  (func $transact (param $rid i32) (result i32) (local $code i32)
+    (call $payload (local.get $rid))
+    (local.set $code (call $tx (i32.const 31337)
+      (i32.load (i32.const 0)) (i32.load (i32.const 4)) (i32.const 8) (i32.const 12)))
+    (if (i32.eqz (local.get $code)) (then (drop (call $set_db
+      (i32.const 64) (i32.const 4) (i32.load (i32.const 8)) (i32.load (i32.const 12))))))
+    (local.get $code))
+  (func (export "send") (param $rid i32) (result i32) (call $transact (local.get $rid)))
+  (func (export "twice") (param $rid i32) (result i32)
+    (drop (call $transact (local.get $rid)))
+    (call $transact (local.get $rid)))
+  (func (export "trap") (param $rid i32) (result i32)
+    (drop (call $transact (local.get $rid)))
+    unreachable)
+  (func (export "linger") (param $rid i32) (result i32) (local $i i32) (local $code i32)
+    (local.set $code (call $transact (local.get $rid)))
+    (loop $more
+      (local.set $i (i32.add (local.get $i) (i32.const 1)))
+      (br_if $more (i32.lt_u (local.get $i) (i32.const 1500000000))))
+    (local.get $code))
+  (func (export "nowhere") (param $rid i32) (result i32)
+    (call $payload (local.get $rid))
+    (call $tx (i32.const 5)
+      (i32.load (i32.const 0)) (i32.load (i32.const 4)) (i32.const 8) (i32.const 12)))
+  (func (export "named") (param $rid i32) (result i32)
+    (call $payload (local.get $rid))
+    (call $named (i32.const 31337)
+      (i32.load (i32.const 0)) (i32.load (i32.const 4)) (i32.const 8) (i32.const 12)))
+  (func (export "read") (param $rid i32) (result i32) (local $code i32)
+    (call $payload (local.get $rid))
+    (local.set $code (call $call (i32.const 31337)
+      (i32.load (i32.const 0)) (i32.load (i32.const 4)) (i32.const 8) (i32.const 12)))
+    (if (i32.eqz (local.get $code)) (then (drop (call $set_db
+      (i32.const 80) (i32.const 4) (i32.load (i32.const 8)) (i32.load (i32.const 12))))))
+    (local.get $code))
+  (func (export "api") (param $rid i32) (result i32)
+    (call $payload (local.get $rid))
+    (drop (call $api
+      (i32.load (i32.const 0)) (i32.load (i32.const 4)) (i32.const 8) (i32.const 12)))
+    (call $set_db
+      (i32.const 128) (i32.const 3) (i32.load (i32.const 8)) (i32.load (i32.const 12))))
+  (func (export "answer") (param $rid i32) (result i32)
+    (call $payload (local.get $rid))
+    (call $set_db
+      (i32.const 136) (i32.const 6) (i32.load (i32.const 0)) (i32.load (i32.const 4))))
+  (func (export "outcome") (param $rid i32) (result i32)
+    (call $payload (local.get $rid))
+    (drop (call $set_db
+      (i32.const 96) (i32.const 7) (i32.load (i32.const 0)) (i32.load (i32.const 4))))
+    (i32.store (i32.const 32) (i32.const 0))
+    (if (i32.eqz (call $get_db (i32.const 112) (i32.const 5) (i32.const 16) (i32.const 20)))
+      (then (i32.store (i32.const 32) (i32.load (i32.load (i32.const 16))))))
+    (i32.store (i32.const 32) (i32.add (i32.load (i32.const 32)) (i32.const 1)))
+    (call $set_db (i32.const 112) (i32.const 5) (i32.const 32) (i32.const 4))))
+"""
+
+HANDLERS = ("send", "twice", "trap", "linger", "nowhere", "named", "read", "api", "answer")
+ETHER = 10**18
+SOMEBODY = "0x00000000000000000000000000000000000000AA"
+
+
+def request(to: str = SOMEBODY, value: int | str = 1, data: str = "", **more: Any) -> bytes:
+    """What a handler gives to `ws_send_tx`."""
+    return json.dumps({"to": to, "value": str(value), "data": data, **more}).encode()
+
+
+class Sending:
+    """A node with a chain, and a project `sender` whose operator has funds."""
+
+    def __init__(self, folder: Path, evm: Evm, *, url: str = "", **chain: Any) -> None:
+        self.evm = evm
+        settings = {"id": evm.chain_id, "name": "local", "poll_ms": 50, **chain}
+        lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+        config = folder / "fieldbrook.toml"
+        config.write_text("\n".join(["[[chains]]", f'endpoint = "{url or evm.url}"', *lines]))
+        self.node = RunningNode(folder / "n", "--config", str(config))
+        self.node.log_in()
+        self.address = self.node.call("GET", "/account/operatoraddr").body.decode()
+        self.fund(100 * ETHER)
+        self.create("sender")
+
+    def create(self, project: str, outcomes: bool = True) -> None:
+        """A project with the applet and a publisher."""
+        self.node.create_project(project)
+        strategies = [{"eventType": name.upper(), "handler": name} for name in HANDLERS]
+        if outcomes:
+            strategies.append({"eventType": "TX_RESULT", "handler": "outcome"})
+        applet = self.node.deploy(project, APPLET, name=project, strategies=strategies)
+        self.applets = {**getattr(self, "applets", {}), project: applet["appletID"]}
+        publisher = self.node.add_publisher(project, f"d-{project}")
+        self.publishers = {**getattr(self, "publishers", {}), project: publisher}
+
+    def fund(self, wei: int) -> None:
+        """Have the operator own so much."""
+        self.evm.rpc("anvil_setBalance", self.address, hex(wei))
+
+    def event(
+        self, handler: str, payload: bytes, event_id: str = "", project: str = "sender"
+    ) -> Answer:
+        """Send an event that a handler of the applet takes."""
+        body = message(self.publishers[project], payload, handler.upper())
+        if event_id:
+            body["header"]["event_id"] = event_id
+        return self.node.send(project, body)
+
+    def send(self, handler: str, payload: bytes, project: str = "sender") -> int:
+        """The handler's code."""
+        answer = self.event(handler, payload, project=project)
+        assert answer.status == 201, answer
+        code: int = answer.json["results"][0]["code"]
+        return code
+
+    def stored(self, key: str, project: str = "sender") -> bytes:
+        """What the applet has stored."""
+        return self.node.kv(project, self.applets[project], key.encode())
+
+    def outcomes(self) -> int:
+        """How many outcomes have arrived."""
+        return int.from_bytes(self.stored("count"), "little")
+
+    def logged(self, project: str = "sender") -> str:
+        """The applet log as one text."""
+        rows = self.node.call("GET", f"/applet_log/{project}?after=-100").json["data"]
+        return "\n".join(row["msg"] for row in rows)
+
+    def logs(self, text: str, project: str = "sender") -> None:
+        """Wait until the applet log says something."""
+        until(lambda: text in self.logged(project), f"{text!r} in the applet log")
+
+    def sent(self) -> int:
+        """How many transactions of the operator the chain has."""
+        return int(self.evm.rpc("eth_getTransactionCount", self.address, "latest"), 16)
+
+    def settled(self, count: int) -> None:
+        """Wait until the chain has so many transactions of the operator, and no more come."""
+        until(lambda: self.sent() >= count, f"{count} transactions in the chain")
+        assert self.sent() == count

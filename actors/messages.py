@@ -6,9 +6,11 @@ Thespian message costs 0.3 to 0.6 ms on each side and one is in flight per targe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fieldbrook.health import Trouble
 from fieldbrook.settings import Settings
 
 # ---------------------------------------------------------------- node and supervisor
@@ -132,6 +134,19 @@ class Ping:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class HealthIs:
+    """What is wrong in the node, for those who are asked: at most `health.SHOWN` troubles,
+    `more` others, those that have ended of late; what the parts do, and how many projects
+    are in which state."""
+
+    troubles: tuple[Trouble, ...]
+    more: int
+    recent: tuple[Trouble, ...]
+    parts: Mapping[str, str]
+    projects: Mapping[str, int]
+
+
 # ---------------------------------------------------------------- children to supervisor
 
 
@@ -186,9 +201,21 @@ class ProjectRemoved:
 
 
 @dataclass(frozen=True, slots=True)
+class Reported:
+    """All that is wrong with a child as far as it knows, by state (`fieldbrook.health`)."""
+
+    part: str
+    generation: int
+    troubles: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Ponged:
-    """Alive. `busy_s` is how long the handler that runs now has been running, 0 at rest."""
+    """Alive. `busy_s` is how long the handler that runs now has been running, 0 at rest;
+    `phase` what else a batch is about (`commit`, `answer`, ...) and `phase_s` for how long."""
 
     part: str
     number: int
     busy_s: float = 0.0
+    phase: str = ""
+    phase_s: float = 0.0

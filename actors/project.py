@@ -21,6 +21,7 @@ from fieldbrook.actors.frames import FrameServer
 from fieldbrook.actors.pool import InstancePool
 from fieldbrook.actors.worker import ProjectWorker
 from fieldbrook.errors import NodeError
+from fieldbrook.health import Reporter
 from fieldbrook.process import name_process
 from fieldbrook.settings import Settings
 from fieldbrook.storage import sql
@@ -80,9 +81,8 @@ class ProjectActor(NodeActor):
             case m.Start():
                 self._start(message, sender)
             case m.Ping(number=number):
-                busy_since = self._worker.busy_since if self._worker else 0.0
-                busy_s = time.monotonic() - busy_since if busy_since else 0.0
-                self.send(sender, m.Ponged(self._part, number, busy_s))
+                busy_s, phase, phase_s = self._worker.doing() if self._worker else (0.0, "", 0.0)
+                self.send(sender, m.Ponged(self._part, number, busy_s, phase, phase_s))
             case m.Retire():
                 if self._server:
                     self._server.retire()
@@ -110,7 +110,6 @@ class ProjectActor(NodeActor):
         try:
             self._open(start.settings, start.run_dir)
         except NodeError as error:
-            log.error("%s cannot start: %s", start.part, error)
             self.send(sender, m.Failed(start.part, str(error)))
             return
         self.accept_posts()
@@ -140,6 +139,7 @@ class ProjectActor(NodeActor):
             ProjectChains(self._project_id, chains, run_dir, self._store.leases)
             if chains
             else None,
+            Reporter(lambda now: self.post(m.Reported(self._part, self._generation, now))),
             prover=settings.prover is not None,
         )
         self._worker.refresh()
@@ -166,8 +166,8 @@ class ProjectActor(NodeActor):
     def _on_quiet(self) -> None:
         assert self._worker is not None
         self._worker.on_quiet()
-        if self._worker.has_outbox:
-            return
+        if self._worker.has_outbox or self._worker.health.troubled:
+            return  # whoever knows of a trouble stays until it is over
         if time.monotonic() - self._worker.last_event >= self._idle_s:
             self._worker.last_event = time.monotonic()
             self.post(m.Idle(self._project_id, self._generation))

@@ -18,7 +18,9 @@ from fieldbrook import clock
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address, NodeActor
 from fieldbrook.actors.frames import FrameServer, Round, unpack
+from fieldbrook.actors.store_watch import StoreWatch
 from fieldbrook.errors import NodeError, StoreError, to_wire
+from fieldbrook.health import Reporter
 from fieldbrook.keys import load_or_create_key
 from fieldbrook.process import name_process
 from fieldbrook.settings import Settings
@@ -68,10 +70,11 @@ class RegistryActor(NodeActor):
     def _start(self, start: m.Start, sender: Address) -> None:
         name_process("fb-registry")
         self._supervisor = sender
+        generation = start.generation
+        self._health = Reporter(lambda now: self.post(m.Reported(PART, generation, now)))
         try:
             self._open(start.settings, start.run_dir)
         except NodeError as error:
-            log.error("registry cannot start: %s", error)
             self.send(sender, m.Failed(PART, str(error)))
             return
         self.accept_posts()
@@ -90,6 +93,7 @@ class RegistryActor(NodeActor):
             settings.audit_rows,
         )
         self._reader = self._writer.reader()
+        self._watch = StoreWatch(self._health, self._writer)
         self._modules, self._uploads = data / "modules", data / "uploads"
         _remove_stores(data / "projects", self._reader)
         self._garbage = True
@@ -115,6 +119,8 @@ class RegistryActor(NodeActor):
         try:
             result = execute(self._writer, operation, arguments)
         except NodeError as error:
+            if isinstance(error, StoreError):
+                self._watch.failed(error)
             return (False, *to_wire(error))
         except Exception:
             log.exception("registry: %s failed", operation)
@@ -126,7 +132,9 @@ class RegistryActor(NodeActor):
         return True, encode_result(result)
 
     def _on_quiet(self) -> None:
-        """Nothing to do for a second: remove files nobody owns, if there may be some."""
+        """Nothing to do for a second: see whether what was wrong still is, and remove files
+        nobody owns, if there may be some."""
+        self._watch.look_again()
         if not self._garbage or time.monotonic() < self._next_collection:
             return
         self._next_collection = time.monotonic() + COLLECTION_S

@@ -6,6 +6,7 @@ fork of it and would inherit them.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import logging
 import os
@@ -15,6 +16,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fieldbrook import clock, health, keys
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address, NodeActor
 from fieldbrook.actors.registry import PART as REGISTRY
@@ -27,9 +29,13 @@ log = logging.getLogger(__name__)
 
 START_LIMIT_S = 10.0
 RETIRE_LIMIT_S = 20.0
-PING_S = 2.0
-SILENT_LIMIT_S = 10.0
 _SPARE_AGAIN_S = 1.0
+LONGEST_PING_S = 2.0
+PINGS = 5  # in the time after which a silent child is killed
+STUCK_FACTOR = 6  # times that, and a batch that does not end costs its process
+_SECRETS_PINGS = 5
+_HEALTH_S = 0.1  # changes within this travel together
+_DISK_AGAIN = 1.25  # so much of the reserve must be free again
 _OVERTIME_S = 3.0  # a handler this far over its deadline was not stopped by the engine
 
 _CLASSES = {
@@ -105,6 +111,9 @@ class Supervisor(NodeActor):
         self._exiting = False
         self._pings = 0
         self._pinged = time.monotonic()
+        self._board = health.Board(time.monotonic, clock.now_ms)
+        self._clock = health.ClockWatch(time.monotonic(), clock.now_ms())
+        self._telling_health = False
 
     # ---------------------------------------------------------------- messages
 
@@ -131,6 +140,8 @@ class Supervisor(NodeActor):
                 self._remove(project_id)
             case m.Ponged():
                 self._ponged(message)
+            case m.Reported():
+                self._reported(message)
             case m.Drained():
                 self._drained(sender)
             case _:
@@ -143,6 +154,8 @@ class Supervisor(NodeActor):
                 self._ping()
             case "spares":
                 self._make_spares()
+            case "health":
+                self._tell_health()
             case _Timer(what=what, part=part, generation=generation):
                 child = self._children.get(part)
                 if child is not None and child.generation == generation:
@@ -169,6 +182,8 @@ class Supervisor(NodeActor):
         name_process("fb-root")
         self._settings: Settings = boot.settings
         self._run_dir: Path = boot.run_dir
+        self._ping_s = min(LONGEST_PING_S, boot.settings.watchdog_s / PINGS)
+        self._board.hold_s = min(health.HOLD_S, boot.settings.watchdog_s / 2)
         self._waiting_for_boot = sender
         http = [f"http:{n}" for n in range(boot.settings.http_processes)]
         chains = [f"chain:{chain.id}" for chain in boot.settings.chains]
@@ -176,7 +191,7 @@ class Supervisor(NodeActor):
         for part in parts:
             self._children[part] = Child(part)
         self._start(self._children[REGISTRY])
-        self.wake_after(PING_S, "ping")
+        self.wake_after(self._ping_s, "ping")
 
     def _booted(self) -> None:
         fixed = [child for child in self._children.values() if child.kind != "project"]
@@ -259,6 +274,10 @@ class Supervisor(NodeActor):
         child.pid, child.path = ready.pid, ready.path
         child.enter(UP)
         child.heard = child.since
+        self._board.end(child.part, health.DOWN, health.CANNOT_START, health.HUNG)
+        self._board.end(child.part, health.STUCK_BATCH, health.HUNG_GUEST)
+        self._board.report(child.part, {})
+        self._health_changes()
         if child.part == REGISTRY:
             for other in self._children.values():
                 if other.is_gateway and other.state == DOWN:
@@ -284,6 +303,7 @@ class Supervisor(NodeActor):
             return
         child = self._children.get(failed.part)
         if child is not None and child.address is not None:
+            self._trouble(child, health.CANNOT_START, failed.reason)
             self.stop_child(child.address)
 
     def _exited(self, child: Child) -> None:
@@ -299,6 +319,7 @@ class Supervisor(NodeActor):
         if child.removed:
             self._forget(child)
         elif retired:
+            self._board.forget(child.part)
             child.enter(DOWN)
             if child.wanted:
                 self._start(child)
@@ -308,13 +329,12 @@ class Supervisor(NodeActor):
     def _restart(self, child: Child, lived_s: float) -> None:
         child.restarts = child.restarts.after_exit(lived_s)
         delay_s = child.restarts.delay_s
-        log.error(
-            "%s died after %.1f s (%d in a row); starting again in %.1f s",
-            child.part,
-            lived_s,
-            child.restarts.failures,
-            delay_s,
+        died = (
+            f"it died after {lived_s:.1f} s ({child.restarts.failures} in a row); "
+            f"starting again in {delay_s:.1f} s"
         )
+        log.info("%s: %s", child.part, died)
+        self._trouble(child, health.DOWN, died)
         if child.kind == "project" and child.restarts.unreachable:
             self._tell_gateways(m.Unreachable(child.project_id))
         if delay_s == 0:
@@ -328,7 +348,8 @@ class Supervisor(NodeActor):
             case "restart" if child.state == BACKOFF:
                 self._start(child)
             case "started?" if child.state == STARTING:
-                log.error("%s did not start within %.0f s", child.part, START_LIMIT_S)
+                reason = f"it did not start within {START_LIMIT_S:.0f} s"
+                self._trouble(child, health.CANNOT_START, reason)
                 self._end(child)
             case "retired?" if child.state == RETIRING:
                 log.error("%s did not retire within %.0f s", child.part, RETIRE_LIMIT_S)
@@ -406,6 +427,8 @@ class Supervisor(NodeActor):
 
     def _forget(self, child: Child) -> None:
         del self._children[child.part]
+        self._board.forget(child.part)
+        self._health_changes()
         store = self._settings.data / "projects" / str(child.project_id)
         shutil.rmtree(store, ignore_errors=True)  # what stays is swept at the next start
         self._tell_gateways(m.Gone(child.project_id))
@@ -425,28 +448,106 @@ class Supervisor(NodeActor):
         self._pings += 1
         now = time.monotonic()
         # A late timer means that this process was stopped itself: nobody else is to blame.
-        paused = now - self._pinged > 3 * PING_S
+        paused = now - self._pinged > 3 * self._ping_s
         self._pinged = now
+        limit_s = self._settings.watchdog_s
         for child in self._children.values():
             if child.state != UP:
                 continue
             if paused:
                 child.heard = now
-            if now - child.heard > SILENT_LIMIT_S:
-                log.error("%s is silent for %.0f s: killed", child.part, now - child.heard)
+            silent_s = now - child.heard
+            if silent_s > limit_s:
+                self._trouble(child, health.HUNG, f"silent for {silent_s:.0f} s: killed")
                 self._end(child)
-            elif now - child.heard < 2 * PING_S:
+            elif silent_s < 2 * self._ping_s:
                 # At most one unanswered ping per child: more than 20 queued messages to
                 # one target would stall every send.
                 self._tell(child, m.Ping(self._pings))
+            elif silent_s > limit_s / 2:
+                self._trouble(child, health.HUNG, f"silent for {silent_s:.0f} s")
+        self._look_around(now)
         if not self._exiting:
-            self.wake_after(PING_S, "ping")
+            self.wake_after(self._ping_s, "ping")
 
     def _ponged(self, pong: m.Ponged) -> None:
         child = self._children.get(pong.part)
         if child is None:
             return
         child.heard = time.monotonic()
+        self._board.end(pong.part, health.HUNG)
         if pong.busy_s > self._settings.deadline_ms / 1000 + _OVERTIME_S:
-            log.error("%s: a handler runs for %.0f s: killed", child.part, pong.busy_s)
+            reason = f"a handler runs for {pong.busy_s:.0f} s, far over its deadline: killed"
+            self._trouble(child, health.HUNG_GUEST, reason)
             self._end(child)
+        self._look_at_batch(child, pong.phase, pong.phase_s)
+
+    def _look_at_batch(self, child: Child, phase: str, for_s: float) -> None:
+        """What a batch does besides its handlers: commit, answer, load a module."""
+        limit_s = self._settings.watchdog_s
+        if for_s > STUCK_FACTOR * limit_s:
+            self._trouble(child, health.STUCK_BATCH, f"{phase} takes {for_s:.0f} s: killed")
+            self._end(child)
+        elif for_s > limit_s / 2:
+            self._trouble(child, health.STUCK_BATCH, f"{phase} takes {for_s:.0f} s")
+        else:
+            self._board.end(child.part, health.STUCK_BATCH)
+
+    # ---------------------------------------------------------------- health
+
+    def _trouble(self, child: Child, state: str, detail: str) -> None:
+        self._board.begin(child.part, state, detail)
+        self._health_changes()
+
+    def _reported(self, report: m.Reported) -> None:
+        child = self._children.get(report.part)
+        if child is not None and child.generation == report.generation:
+            self._board.report(report.part, report.troubles)
+            self._health_changes()
+
+    def _look_around(self, now: float) -> None:
+        """What no child is asked about: the disk, the clock, the secrets."""
+        data, board = self._settings.data, self._board
+        reserve = self._settings.disk_reserve_bytes
+        with contextlib.suppress(OSError):
+            free = shutil.disk_usage(data).free
+            if free < reserve:
+                reason = f"{free >> 20} MiB are free, less than disk_reserve_bytes"
+                board.begin(health.DISK, health.DISK_LOW, reason)
+            elif free >= reserve * _DISK_AGAIN:
+                board.end(health.DISK, health.DISK_LOW)
+        if self._clock.look(now, clock.now_ms()):
+            reason = f"by {self._clock.by_ms / 1000:.0f} s"
+            board.begin(health.CLOCK, health.CLOCK_BACK, reason)
+        else:
+            board.end(health.CLOCK, health.CLOCK_BACK)
+        if self._pings % _SECRETS_PINGS == 1:
+            wrong = keys.unreadable(data / "secrets")
+            if wrong:
+                board.begin(health.SECRETS, health.UNREADABLE, "; ".join(wrong))
+            else:
+                board.end(health.SECRETS, health.UNREADABLE)
+        board.settle()
+        if board.changed:
+            self._health_changes()
+
+    def _health_changes(self) -> None:
+        """Tell those who are asked, soon: several changes at once are told once."""
+        if not self._telling_health:
+            self._telling_health = True
+            self.wake_after(_HEALTH_S, "health")
+
+    def _tell_health(self) -> None:
+        self._telling_health = self._board.changed = False
+        children = self._children.values()
+        shown = tuple(health.worst(self._board.active))
+        news = m.HealthIs(
+            shown,
+            len(self._board.active) - len(shown),
+            self._board.recent,
+            {child.part: child.state for child in children if child.kind != "project"},
+            collections.Counter(child.state for child in children if child.kind == "project"),
+        )
+        for child in children:
+            if child.kind == "http" and child.state == UP:
+                self._tell(child, news)

@@ -6,6 +6,7 @@ committed in one synced transaction, and only then are its events answered.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -37,9 +38,11 @@ from fieldbrook.actors.frames import (
 )
 from fieldbrook.actors.pool import InstancePool
 from fieldbrook.actors.routing import Routes, Target, build_routes, find_target, match
+from fieldbrook.actors.store_watch import StoreWatch
 from fieldbrook.actors.surroundings import ProjectSurroundings
 from fieldbrook.actors.traffic import TrafficGate
 from fieldbrook.errors import ModuleRefusedError, StoreError, to_wire
+from fieldbrook.health import HUNG_GUEST, MODULE_UNREADABLE, Reporter
 from fieldbrook.model import EVENT, PER_BATCH, PROJECT_DATABASE, Applet
 from fieldbrook.storage import kv, sql
 from fieldbrook.storage.dead_letters import DeadLetter
@@ -50,6 +53,7 @@ from fieldbrook.storage.registry import RegistryReader
 from fieldbrook.storage.seen import Outcome, digest_of
 from fieldbrook.storage.sql import SqlDatabase
 from fieldbrook.wasm.abi import LOG_ERROR, SOURCE_TASK
+from fieldbrook.wasm.limits import DEADLINE
 from fieldbrook.wasm.run import ApiCall, Effect, Host, Message, Metric, Run, Transaction
 
 log = logging.getLogger(__name__)
@@ -88,9 +92,15 @@ class ProjectWorker:
         tell: Callable[[str], None] = lambda _taker: None,
         open_database: Callable[[Mapping[str, Any]], ProjectDatabase] | None = None,
         chains: ProjectChains | None = None,
+        health: Reporter | None = None,
         *,
         prover: bool = False,
     ) -> None:
+        self.health = health or Reporter()
+        self._watch = StoreWatch(self.health, store)
+        self._phase: tuple[str, float] = ("", 0.0)
+        self._overrun = ""  # a handler of this round was ended at its deadline
+        self._unreadable: set[int] = set()  # applets whose module could not be loaded
         self._project_id = project_id
         self._reader = reader
         self._store = store
@@ -119,6 +129,16 @@ class ProjectWorker:
         self._traffic = TrafficGate(self._reader_of(self._node_scope))
         self.busy_since = 0.0
         self.last_event = time.monotonic()
+
+    def doing(self) -> tuple[float, str, float]:
+        """For how long a handler has been running; what else is being done, and for how
+        long. Callable from any thread."""
+        now, busy_since, (phase, since) = time.monotonic(), self.busy_since, self._phase
+        return now - busy_since if busy_since else 0.0, phase, now - since if phase else 0.0
+
+    def _enter(self, phase: str) -> None:
+        """From here on no handler runs; "" for nothing in particular."""
+        self.busy_since, self._phase = 0.0, (phase, time.monotonic() if phase else 0.0)
 
     def refresh(self) -> None:
         """Read routes, modules and environment again if the registry has changed."""
@@ -191,16 +211,40 @@ class ProjectWorker:
                     batch = [(peer, part, events, at)]
                     now = time.monotonic()
                     size, limit = 0, now + BATCH_S
-        self.busy_since = 0.0
         self._finish(batch)
+        if self._overrun:
+            self.health.begin(HUNG_GUEST, self._overrun)
+            self._overrun = ""
+        else:
+            self.health.end(HUNG_GUEST)
         self.last_event = now
 
     def on_quiet(self) -> None:
-        """Nothing arrived for a moment: write waiting log rows."""
+        """Nothing arrived for a moment: write waiting log rows, and look whether what was
+        wrong still is."""
+        self._enter("log")
         try:
             self._store.flush_logs()
         except StoreError as error:
-            log.error("project %d: applet log not written: %s", self._project_id, error)
+            self._watch.failed(error)
+        if self.health.troubled:
+            self.health.end(HUNG_GUEST)
+            self._watch.look_again()
+            for applet_id in list(self._unreadable):
+                self._load_again(applet_id)
+        self._enter("")
+
+    def _load_again(self, applet_id: int) -> None:
+        if applet_id in self._applets:
+            with contextlib.suppress(ModuleRefusedError):
+                self._host(applet_id)
+        else:
+            self._readable(applet_id)
+
+    def _readable(self, applet_id: int) -> None:
+        self._unreadable.discard(applet_id)
+        if not self._unreadable:
+            self.health.end(MODULE_UNREADABLE)
 
     def _handle_together(
         self, events: Sequence[WireEvent], at: int, room: int
@@ -251,6 +295,7 @@ class ProjectWorker:
             try:
                 known = self._known(event)
             except StoreError as error:
+                self._watch.failed(error)
                 return to_wire(error)
             if known is not None:
                 return known
@@ -273,6 +318,7 @@ class ProjectWorker:
                 self._remember(event, result)
             return result
         except StoreError as error:  # what the node cannot do is not the handler's failure
+            self._watch.failed(error)
             return to_wire(error)
 
     def _known(self, event: WireEvent) -> Outcome | None:
@@ -338,8 +384,18 @@ class ProjectWorker:
     def _host(self, applet_id: int) -> Host:
         host = self._hosts.get(applet_id)
         if host is None:
-            host = self._pool.host(self._applets[applet_id])
-            self._hosts[applet_id] = host
+            since = self.busy_since
+            self._enter("load")  # it may be compiled, which no handler's deadline is made for
+            try:
+                host = self._hosts[applet_id] = self._pool.host(self._applets[applet_id])
+            except ModuleRefusedError as error:
+                self._unreadable.add(applet_id)
+                self.health.begin(MODULE_UNREADABLE, str(error))
+                raise
+            finally:
+                self._enter("")
+                self.busy_since = time.monotonic() if since else 0.0
+            self._readable(applet_id)
         return host
 
     def _settle(
@@ -347,6 +403,8 @@ class ProjectWorker:
     ) -> HandlerResult:
         if error:
             run.effects.clear()
+            if error.startswith(DEADLINE):
+                self._overrun = f"applet {target.applet_name}, {target.handler}: {error}"
             run.logs.append((LOG_ERROR, SOURCE_TASK, f"{target.handler}: {error}"))
             self._bury(target, event, error)
         else:
@@ -469,28 +527,29 @@ class ProjectWorker:
             )
 
     def _finish(self, batch: Batch) -> None:
-        self._written = 0
+        self._enter("commit")
+        written, self._written = self._written, 0
         for key, value in self._traffic.take_changes().items():
             self._store.overlay[kv.stored_key(self._node_scope, key)] = value
         self._record(batch)
-        leases = _leases(self._store.sent) if self._chains else {}
+        leases: dict[str, list[bytes]] | None = _leases(self._store.sent) if self._chains else {}
         try:
             self._store.commit(self._sql)
         except StoreError as error:
             self._traffic.roll_back()
-            if self._chains:
-                self._chains.settle(None)
-            log.error("project %d: batch not committed: %s", self._project_id, error)
+            leases = None
+            self._watch.failed(error, written)
             refusal = to_wire(error)
-            for peer, part, _, _ in batch:
-                if part:
-                    peer.answer([refusal] * len(part))
-            return
+            batch = [(peer, [refusal] * len(part), events, at) for peer, part, events, at in batch]
+        self._enter("answer")
         for peer, part, _, _ in batch:
             if part:
                 peer.answer(part)
         if self._chains:
             self._chains.settle(leases)
+        self._enter("")
+        if self.health.troubled:
+            self._watch.look_again()
         self.tell_of_outbox()
 
     def tell_of_outbox(self) -> None:
@@ -511,7 +570,7 @@ class ProjectWorker:
             outbox.remove(request.get(DONE, ()))
             entries = outbox.first(min(request[TAKE], TAKE_LIMIT), request[AFTER], taker)
         except StoreError as error:
-            log.error("project %d: outbox: %s", self._project_id, error)
+            self._watch.failed(error)
             entries = []
         self.told &= outbox.takers
         peer.answer(

@@ -19,17 +19,18 @@ from typing import Any, TypeVar
 import click
 
 from fieldbrook import __version__
-from fieldbrook.client import EXIT_REFUSED, EXIT_USAGE, ClientError
+from fieldbrook.client import EXIT_USAGE, ClientError
 from fieldbrook.commands_account import admin, login, logout, whoami
 from fieldbrook.commands_applets import applet
 from fieldbrook.commands_chain import chain, monitor
 from fieldbrook.commands_devices import cron, limit
 from fieldbrook.commands_events import kv, logs, send
+from fieldbrook.commands_health import health, status
 from fieldbrook.commands_journal import dead_letter, event
 from fieldbrook.commands_keys import key, operator
 from fieldbrook.commands_objects import project, publisher, resource, strategy
 from fieldbrook.commands_people import account, audit
-from fieldbrook.console import Console, current, note, shared_options, show_json, show_rows
+from fieldbrook.console import Console, current, note, shared_options, show_json
 
 PROGRAM = "fieldbrook"
 EXIT_INTERRUPTED = 130
@@ -56,6 +57,7 @@ NODE_OPTIONS = {
     "deadline_ms": "Longest run of a handler [default: 5000].",
     "memory_limit_bytes": "Most memory of a handler [default: 67108864].",
     "spare_projects": "Processes kept ready for projects that start [default: 1].",
+    "watchdog_s": "Seconds of silence that cost a process its life [default: 10].",
     "idle_s": "Seconds after which an idle project's process stops [default: 300].",
     "project_map_bytes": "Largest store of one project [default: 1 GiB].",
     "registry_map_bytes": "Largest registry [default: 4 GiB].",
@@ -164,21 +166,6 @@ def node(context: click.Context, /, config: Path | None, **given: str | None) ->
 
 @cli.command()
 @shared_options
-@click.pass_context
-def status(context: click.Context) -> None:
-    """Show whether the node and its parts are alive; exit code 1 when one is not."""
-    parts = current().anonymous_client().liveness() or {}
-    rows = [{"part": name, "state": state} for name, state in sorted(parts.items())]
-    if current().json:
-        show_json(parts)
-    else:
-        show_rows(rows, {"part": "PART", "state": "STATE"}, "the node says nothing of its parts")
-    if any(row["state"] != "ok" for row in rows):
-        context.exit(EXIT_REFUSED)
-
-
-@cli.command()
-@shared_options
 def version() -> None:
     """Print the version."""
     if current().json:
@@ -200,6 +187,8 @@ def completion(shell: str) -> None:
 
 
 COMMANDS: tuple[click.Command, ...] = (
+    status,
+    health,
     event,
     dead_letter,
     admin,

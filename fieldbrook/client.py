@@ -67,6 +67,7 @@ class RefusedError(ClientError):
 
     def __init__(self, status: int, body: Mapping[str, Any]) -> None:
         self.status = status
+        self.body = body
         self.key = str(body.get("key") or "")
         said = [str(body.get(name) or "") for name in ("msg", "desc")]
         self.reason = ": ".join(text for text in said if text) or "no reason given"
@@ -208,7 +209,12 @@ class Client:
 
     def liveness(self) -> Any:
         """The state of the node's parts by name; needs no login."""
-        return self._request("GET", "/liveness", None, None, {})
+        try:
+            return self._request("GET", "/liveness", None, None, {})
+        except RefusedError as error:
+            if error.status == 503 and error.body:
+                return error.body
+            raise
 
     def close(self) -> None:
         """Close the connection."""

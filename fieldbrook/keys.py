@@ -45,6 +45,24 @@ def load_or_create(path: Path, fresh: bytes) -> bytes:
         raise StoreError(reason=f"{path}: {error.strerror}") from error
 
 
+def unreadable(folder: Path) -> list[str]:
+    """What is wrong with the secrets in a folder: one line for each file that could not be
+    read, or is no key, at the next start."""
+    wrong = []
+    try:
+        names = sorted(path.name for path in folder.iterdir())
+        if "token.key" not in names:
+            wrong.append("token.key is gone")
+        for name in names:
+            if name.endswith(".key"):
+                size = len((folder / name).read_bytes())
+                if size != KEY_BYTES:
+                    wrong.append(f"{name} holds {size} bytes, not a key of {KEY_BYTES}")
+    except OSError as error:
+        wrong.append(f"{Path(error.filename or folder).name}: {error.strerror}")
+    return wrong
+
+
 def _create(path: Path, content: bytes) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Written aside and linked: a crash never leaves half a secret, and of two processes

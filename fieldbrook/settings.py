@@ -152,6 +152,9 @@ class Settings(BaseSettings):
     memory_limit_bytes: int = Field(
         64 * _MIB, ge=64 * _KIB, le=4 * _GIB, description="of one handler run"
     )
+    watchdog_s: int = Field(
+        10, ge=1, le=600, description="of silence after which a process is killed and started again"
+    )
     idle_s: int = Field(
         300, ge=1, le=604_800, description="after which a project's process is stopped"
     )

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address, NodeActor
 from fieldbrook.errors import NodeError, ProjectNotFoundError, UnavailableError
 from fieldbrook.gateway.link import LinkTable
+from fieldbrook.health import Reporter
 from fieldbrook.process import name_process
 from fieldbrook.settings import Settings
 
@@ -49,10 +51,13 @@ class GatewayActor(NodeActor, abc.ABC):
     part: str
     links: LinkTable
     loop: asyncio.AbstractEventLoop
+    health: Reporter
 
     def __init__(self) -> None:
         super().__init__()
         self._started = False
+        self.health_is = m.HealthIs((), 0, (), {}, {})
+        self.pinged = time.monotonic()
         self._drained = threading.Event()
 
     # For the kinds of gateway.
@@ -90,7 +95,10 @@ class GatewayActor(NodeActor, abc.ABC):
                 self._in_loop(lambda: self.links[project_id].refuse_waiting(error))
             case m.Gone(project_id=project_id):
                 self._in_loop(lambda: self.gone(project_id))
+            case m.HealthIs():
+                self.health_is = message
             case m.Ping(number=number):
+                self.pinged = time.monotonic()
                 pong = m.Ponged(self.part, number)
                 self._in_loop(lambda: self.post(pong))
             case m.Drain():
@@ -117,6 +125,7 @@ class GatewayActor(NodeActor, abc.ABC):
         self._supervisor = sender
         self.part, self.settings, self.run_dir = start.part, start.settings, start.run_dir
         self._generation = start.generation
+        self.health = Reporter(lambda now: self.post(m.Reported(self.part, self._generation, now)))
         self.accept_posts()
         threading.Thread(target=self._run_loop, name="loop", daemon=True).start()
 
@@ -138,7 +147,6 @@ class GatewayActor(NodeActor, abc.ABC):
         try:
             await self.open()
         except NodeError as error:
-            log.error("%s cannot start: %s", self.part, error)
             self.post(m.Failed(self.part, str(error)))
             await asyncio.Event().wait()  # the supervisor decides what happens now
         self._started = True

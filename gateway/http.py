@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from tornado import httpserver, iostream, web
 from fieldbrook import __version__, clock, keys
 from fieldbrook.actors.frames import NODE_COMMAND, pack
 from fieldbrook.clock import zone_of
-from fieldbrook.errors import PayloadTooLargeError, SettingsError
+from fieldbrook.errors import PayloadTooLargeError, SettingsError, StoreError
 from fieldbrook.gateway import replies
 from fieldbrook.gateway.base import GatewayActor
 from fieldbrook.gateway.events import EventService
@@ -28,6 +29,7 @@ from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.replies import EventReply
 from fieldbrook.gateway.request import read_meta
 from fieldbrook.gateway.wallet import WalletPolicy
+from fieldbrook.health import Condition
 from fieldbrook.operator_keys import Vault
 from fieldbrook.settings import Settings, listed
 from fieldbrook.storage.chain_store import ChainStoreReader, chain_path
@@ -131,6 +133,7 @@ class HttpGateway(GatewayActor):
     async def open(self) -> None:
         """Open the registry and the ports."""
         settings = self.settings
+        self._draining = False
         token_key = keys.load_or_create_key(settings.data / "secrets", "token.key")
         self._reader = RegistryReader(settings.data / "registry")
         self._stores: dict[int, ProjectStoreReader] = {}
@@ -156,6 +159,7 @@ class HttpGateway(GatewayActor):
 
     async def refuse_more(self) -> None:
         """Stop listening; requests taken are still answered."""
+        self._draining = True
         self._sweeper.cancel()
         for port in self._ports:
             port.listener.close()
@@ -192,7 +196,7 @@ class HttpGateway(GatewayActor):
             uploads_dir=settings.data / "uploads",
             setup_code=lambda: keys.setup_code(settings.data / "secrets"),
             version=__version__,
-            health=self._health,
+            condition=self._condition,
             store_reader=self._store_reader,
             limits=Limits(
                 deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes
@@ -228,8 +232,26 @@ class HttpGateway(GatewayActor):
             body_timeout=60,
         )
 
-    def _health(self) -> dict[str, str]:
-        return {"Registry": "ok" if self._reader.version() >= 0 else "unreadable"}
+    def _condition(self) -> Condition:
+        news = self.health_is
+        return Condition(
+            troubles=news.troubles,
+            recent=news.recent,
+            more=news.more,
+            parts=news.parts,
+            projects=news.projects,
+            silent_s=time.monotonic() - self.pinged,
+            silent_limit_s=self.settings.watchdog_s,
+            registry=self._registry_failure(),
+            draining=self._draining,
+        )
+
+    def _registry_failure(self) -> str:
+        try:
+            self._reader.version()
+        except StoreError as error:
+            return str(error)
+        return ""
 
     def gone(self, project_id: int) -> None:
         """A project was removed: its open files would keep its room on the disk."""

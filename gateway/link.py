@@ -259,7 +259,9 @@ class Link(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._reader = FrameReader()
         self._flush()
-        if self._path is None and self.idle:
+        if self._path is None:
+            # It retires already, and waits until nobody is connected: what waits here is
+            # for the next one, and was nowhere when this one ended.
             transport.close()
 
     def data_received(self, data: bytes) -> None:

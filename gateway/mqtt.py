@@ -30,7 +30,9 @@ from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.replies import EventReply
 from fieldbrook.gateway.request import UNNAMED, Meta, Name
 from fieldbrook.gateway.sources import Delivery, Source, make_publisher, make_source, shown
+from fieldbrook.health import NO_BROKER
 from fieldbrook.storage.registry import RegistryReader
+from fieldbrook.storage.trouble import STATES, trouble_of
 
 if TYPE_CHECKING:
     from fieldbrook.gateway.publisher import Publisher
@@ -39,6 +41,7 @@ log = logging.getLogger(__name__)
 
 _REGISTRY_POLL_S = 0.05
 _RETRY_S = 1.0
+_NO_BROKER_S = 2.0  # without it before that is called a trouble
 _ATTEMPTS = 3
 _PUT_BACK_S = 10.0
 _REFUSALS_LOGGED_PER_S = 10
@@ -142,6 +145,9 @@ class MqttGateway(GatewayActor):
             await asyncio.to_thread(self._publisher.close)
         await self._source.stop()
 
+    def _broker_name(self) -> str:
+        return self.settings.mqtt_broker or f"the embedded one, port {self.settings.mqtt_port}"
+
     def _projects(self) -> frozenset[str]:
         projects = self._reader.projects()
         return frozenset(name for p in projects for name in aliases(p.name, p.account_id))
@@ -149,14 +155,22 @@ class MqttGateway(GatewayActor):
     async def _watch_registry(self) -> None:
         known = -1
         ticks = 0
+        lost_at = self.loop.time()
         while True:
+            now = self.loop.time()
+            if self._source.connected:
+                lost_at = now
+                self.health.end(NO_BROKER)
+            elif now - lost_at > _NO_BROKER_S:
+                self.health.begin(NO_BROKER, self._broker_name())
             try:
                 version = self._reader.version()
                 if version != known:
                     self._source.set_topics(self._projects())
                     known = version
+                self.health.end(*STATES)
             except StoreError as error:  # topics stay as they are until it can be read again
-                log.error("the registry cannot be read: %s", error)
+                self.health.begin(trouble_of(error), f"the registry: {error}")
                 await asyncio.sleep(_RETRY_S)
             ticks += 1
             if ticks % int(1 / _REGISTRY_POLL_S) == 0:

@@ -28,6 +28,7 @@ from fieldbrook.gateway.link import Outcome, Settle
 from fieldbrook.gateway.schedule import LATE_MS, Plan, Schedule, Tick, parse_schedule
 from fieldbrook.model import DEFAULT_EVENT_TYPE, NODE_PUBLISHER, CronJob
 from fieldbrook.storage.registry import RegistryReader
+from fieldbrook.storage.trouble import STATES, trouble_of
 
 log = logging.getLogger(__name__)
 
@@ -173,7 +174,8 @@ class Scheduler(GatewayActor):
         while True:
             try:
                 wait_s = ticker.turn()
+                self.health.end(*STATES)
             except StoreError as error:
-                log.error("the registry cannot be read: %s", error)
+                self.health.begin(trouble_of(error), f"the registry: {error}")
                 wait_s = _LOOK_S
             await asyncio.sleep(wait_s)

@@ -32,7 +32,12 @@ from fieldbrook.storage.dead_letters import (
     read_letter,
     read_letters,
 )
-from fieldbrook.storage.environment import open_environment, reader_check, store_errors
+from fieldbrook.storage.environment import (
+    open_environment,
+    reader_check,
+    store_errors,
+    try_writing,
+)
 from fieldbrook.storage.history import (
     GATHERED_EVENTS,
     Chunk,
@@ -362,6 +367,16 @@ class ProjectStore:
             if self._staged:
                 self._settle()
             self._write()
+
+    def probe(self, size: int) -> None:
+        """Write so many bytes and remove them, to see whether it can be written.
+
+        Raises:
+            StoreError: it cannot.
+        """
+        self._end_snapshot()
+        with store_errors():
+            try_writing(self._environment, size)
 
     def clear_log(self, instance_id: int) -> None:
         """Delete what an instance has logged so far, at once.

@@ -18,7 +18,7 @@ from fieldbrook.storage.commands.publishers import PublisherCommands
 from fieldbrook.storage.commands.resources import ResourceCommands
 from fieldbrook.storage.commands.traffic import TrafficCommands
 from fieldbrook.storage.commands.wallets import WalletCommands
-from fieldbrook.storage.environment import open_environment
+from fieldbrook.storage.environment import open_environment, store_errors, try_writing
 from fieldbrook.storage.registry_reader import RegistryReader
 from fieldbrook.storage.registry_tables import RegistryTables
 
@@ -68,6 +68,15 @@ class RegistryWriter(
     def reader(self) -> RegistryReader:
         """A reader for this process, over the writer's environment."""
         return RegistryReader.sharing(self._environment, self.tables)
+
+    def probe(self, size: int) -> None:
+        """Write so many bytes and remove them, to see whether it can be written.
+
+        Raises:
+            StoreError: it cannot.
+        """
+        with store_errors(self._environment.path()):
+            try_writing(self._environment, size)
 
     def close(self) -> None:
         """Close the environment; its readers in this process end with it."""

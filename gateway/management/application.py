@@ -21,6 +21,7 @@ from typing import Any
 
 from tornado import httputil, iostream, web
 
+from fieldbrook import health
 from fieldbrook.access_keys import is_access_key
 from fieldbrook.clock import now_ms
 from fieldbrook.errors import (
@@ -55,6 +56,7 @@ from fieldbrook.gateway.management import (
     configs,
     configuration,
     cronjobs,
+    health_routes,
     inspection,
     instances,
     journal,
@@ -116,6 +118,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     *traffic.ROUTES,
     *resources.ROUTES,
     *inspection.ROUTES,
+    *health_routes.ROUTES,
     *journal.ROUTES,
 )
 
@@ -151,6 +154,7 @@ def make_application_routes(context: ManagementContext, *, management: bool = Tr
         *(managing if management else ()),
         (r"/", RootHandler, services),
         (r"/liveness", LivenessHandler, services),
+        (r"/readiness", ReadinessHandler, services),
         (r"/version", VersionHandler, services),
         (r".*", UnknownPathHandler, services),
     ]
@@ -558,8 +562,9 @@ class LivenessHandler(BaseHandler):
     """`/liveness`: how the parts are."""
 
     def get(self) -> None:
-        """Shape: `{"<component>": "ok" | "<error>"}`."""
-        self.answer(200, replies.JSON_TYPE, replies.to_json(self.context.health()))
+        """Shape: `{"<component>": "ok" | "<error>"}`; see `health.liveness`."""
+        status, body = health.liveness(self.context.condition())
+        self.answer(status, replies.JSON_TYPE, replies.to_json(body))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Any other method names those there are."""
@@ -567,6 +572,16 @@ class LivenessHandler(BaseHandler):
             self.wrong_method(["GET"])
         else:
             super().write_error(status_code, **kwargs)
+
+
+class ReadinessHandler(LivenessHandler):
+    """`/readiness`: whether events should be sent here now."""
+
+    def get(self) -> None:
+        """Shape: `{"ready": bool, "reasons": ["..."]}`; see `health.readiness`."""
+        status, reasons = health.readiness(self.context.condition())
+        body = {"ready": not reasons, "reasons": reasons}
+        self.answer(status, replies.JSON_TYPE, replies.to_json(body))
 
 
 class VersionHandler(LivenessHandler):

@@ -11,6 +11,7 @@ from typing import Protocol
 from fieldbrook.clock import Clock, now_ms
 from fieldbrook.gateway.link import Outcome
 from fieldbrook.gateway.wallet import WalletPolicy
+from fieldbrook.health import Condition
 from fieldbrook.operator_keys import Vault
 from fieldbrook.settings import Chain
 from fieldbrook.storage.chain_store import ChainStoreReader
@@ -54,7 +55,7 @@ class ProjectStoreReader(Protocol):
 class ManagementContext:
     """The node's parts and limits, as the gateway that mounts the routes has them.
 
-    `setup_code` reads the one-time code; `health` maps a component to "ok" or its error;
+    `setup_code` reads the one-time code; `condition` says how the node is;
     `store_reader` gives a project's store by project id, None while it has none. `chains`
     are those monitors may watch, and `chain_reader` gives what is kept of one by its id, None
     while its process has kept nothing. `command` has a project obey (`frames.REPLAY`,
@@ -72,10 +73,10 @@ class ManagementContext:
     uploads_dir: Path
     setup_code: Callable[[], str]
     version: str
-    health: Callable[[], dict[str, str]]
     store_reader: Callable[[int], ProjectStoreReader | None]
     limits: Limits
     command: Callable[[int, str, list[int]], Awaitable[Outcome]]
+    condition: Callable[[], Condition] = Condition
     chains: tuple[Chain, ...] = ()
     chain_reader: Callable[[int], ChainStoreReader | None] = lambda _chain_id: None
     cron_jobs_limit: int = 100

@@ -26,12 +26,12 @@ from fieldbrook.gateway.management.configs import (
 from fieldbrook.gateway.management.ownership import own_project
 from fieldbrook.gateway.management.route import Auth, Call, Route
 from fieldbrook.gateway.management.views import Json, page, project_json, project_row_json
+from fieldbrook.health import NO_BROKER
 from fieldbrook.model import ADMIN, PROJECT_DATABASE, PROJECT_ENV, PROJECT_FLOW, Project
 
 _NAME = re.compile(r"[A-Za-z0-9_]{1,32}\Z")
 _RESERVED = frozenset({"x", "data", "datalist", "detail_list"})  # words in later routes' paths
 _RESERVED_PREFIXES = ("aid_", "eth_")  # say whose project a channel means
-_BROKER = "Broker"
 
 Protocol = Literal["", "TCP", "UDP", "WEBSOCET", "HTTP", "HTTPS", "MQTT"]  # as clients spell it
 
@@ -188,7 +188,7 @@ def _rows(call: Call[Any, Any], found: list[Project], paging: Paging) -> Json:
 
 def _json(call: Call[Any, Any], project: Project) -> Json:
     configs = call.context.reader.configs(project.project_id)
-    listening = call.context.health().get(_BROKER, "ok") == "ok"
+    listening = all(t.state != NO_BROKER for t in call.context.condition().troubles)
     return project_json(project, configs, channel_state=listening)
 
 

@@ -122,6 +122,7 @@ GROUPS: dict[str, Group] = {
     "deploy": Group.DEPLOY,
     "event": Group.EVENT,
     "event_log": Group.EVENT,
+    "health": Group.ACCOUNT,
     "kv": Group.WASM_LOG,
     "login": Group.LOGIN,
     "monitor": Group.MONITOR,

@@ -18,6 +18,7 @@ from fieldbrook.gateway.management.configs import (
     check_environment,
     database_value,
 )
+from fieldbrook.health import NO_BROKER, Condition, Trouble
 from tests.integration.test_management import V0, Node, User
 
 TABLE = {
@@ -82,7 +83,7 @@ def test_the_seed_eras_schema_is_the_database_of_a_new_project(ada: User) -> Non
 
 
 def test_a_topic_nobody_listens_to_shows_in_the_channels_state(ada: User, node: Node) -> None:
-    node.health["Broker"] = "connection refused"
+    node.condition = Condition((Trouble("mqtt:0", NO_BROKER, "connection refused", 1),))
     assert ada("POST", "/project", {"name": "p"}).json["channelState"] is False
 
 

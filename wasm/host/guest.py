@@ -19,7 +19,7 @@ from fieldbrook.wasm.abi import (
     SOURCE_HOST,
     Signature,
 )
-from fieldbrook.wasm.limits import Limits
+from fieldbrook.wasm.limits import DEADLINE, Limits
 from fieldbrook.wasm.run import Effect, EffectRefusedError, Run
 
 log = logging.getLogger(__name__)
@@ -187,7 +187,7 @@ class Guest(ABC):
     @property
     def deadline_text(self) -> str:
         """The reason given for a run that took too long."""
-        return f"deadline of {self.limits.deadline_ms} ms exceeded"
+        return f"{DEADLINE} {self.limits.deadline_ms} ms exceeded"
 
     def out_of_memory(self, end: int, size: int, code: int | None) -> GuestError:
         """A range of guest memory that is not all there."""

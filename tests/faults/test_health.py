@@ -1,0 +1,273 @@
+"""Each trouble a node names, made for real, and its end when the cause goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import pytest
+
+from tests.faults.applet import counter
+from tests.integration.applets import TALLY
+from tests.integration.brokers import Mosquitto
+from tests.integration.nodes import RunningNode, alive, message, parts, until
+
+_MIB = 1 << 20
+_WATCHDOG_S = 2
+_LIMIT_S = 40.0
+
+
+class Watched:
+    """A node that looks often, with a project of the tally applet and one that fills up."""
+
+    def __init__(self, folder: Path, *flags: str, command: str = "up") -> None:
+        self.node = RunningNode(
+            folder / "n",
+            *("--watchdog-s", str(_WATCHDOG_S), "--deadline-ms", "300"),
+            *("--project-map-bytes", str(2 * _MIB), *flags),
+            command=command,
+        )
+        self.node.log_in()
+
+    def project(self, name: str, module: bytes = TALLY, **more: Any) -> Any:
+        self.node.create_project(name)
+        applet = self.node.deploy(name, module, **more)
+        publisher = self.node.add_publisher(name, "d")
+        assert self.node.send(name, message(publisher, b"first")).status == 201
+        return applet, publisher
+
+    def folder(self, applet: Any) -> Path:
+        projects = self.node.call("GET", "/project").json["data"]
+        found = next(p for p in projects if p["projectID"] == applet["projectID"])
+        return self.node.data / "projects" / str(found["projectID"])
+
+    def states(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for row in self.node.call("GET", "/health").json["data"]:
+            found.setdefault(row["part"], set()).add(row["state"])
+        return found
+
+    def begins(self, part: str, state: str) -> None:
+        until(lambda: state in self.states().get(part, ()), f"{part} is {state}", _LIMIT_S)
+        status, body = self.liveness()
+        assert status == 200
+        assert any(state in text for text in body.values()), body
+
+    def ends(self, part: str, state: str) -> None:
+        until(lambda: part not in self.states(), f"{part} is well again", _LIMIT_S)
+        log = self.node.log
+        assert log.count(f"{part}: {state}: ") == 1, log
+        assert log.count(f"{part}: {state} has ended after ") == 1, log
+
+    def liveness(self) -> tuple[int, dict[str, str]]:
+        answer = self.node.call("GET", "/liveness")
+        return answer.status, answer.json
+
+    def process(self, part: str) -> int:
+        return parts(self.node)[part]
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    made = Watched(tmp_path_factory.mktemp("h"))
+    yield made
+    made.node.stop()
+
+
+@pytest.mark.parametrize("part", ["mqtt:0", "scheduler", "registry"])
+def test_a_process_that_hangs_is_named_replaced_and_well_again(watched: Watched, part: str) -> None:
+    pid = watched.process(f"fb-{part}")
+    os.kill(pid, signal.SIGSTOP)
+    watched.begins(part, "hung")
+    until(lambda: not alive(pid), "it is killed")
+    watched.ends(part, "hung")
+
+
+def test_a_process_that_only_paused_is_well_again_and_stays(watched: Watched) -> None:
+    applet, _ = watched.project("pausing")
+    part = f"project:{applet['projectID']}"
+    pid = watched.process("fb-project")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        watched.begins(part, "hung")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    watched.ends(part, "hung")
+
+
+def test_a_handler_that_never_ends_is_named_until_others_do(watched: Watched) -> None:
+    strategies = [
+        {"eventType": "DEFAULT", "handler": "start"},
+        {"eventType": "SPIN", "handler": "spin"},
+    ]
+    applet, publisher = watched.project("spinning", strategies=strategies)
+    part = f"project:{applet['projectID']}"
+    assert watched.node.send("spinning", message(publisher, b"", "SPIN")).status == 201
+    watched.begins(part, "hung_guest")
+    watched.ends(part, "hung_guest")
+
+
+def test_a_batch_whose_commit_hangs_is_named_until_it_goes_on(watched: Watched) -> None:
+    applet, publisher = watched.project("stuck")
+    part = f"project:{applet['projectID']}"
+    environment = lmdb.open(str(watched.folder(applet)), max_dbs=16, map_size=2 * _MIB)
+    try:
+        with environment.begin(write=True):  # whoever commits now waits for this lock
+            sent = _send_aside(watched.node, "stuck", message(publisher, b"waits"))
+            watched.begins(part, "stuck_batch")
+    finally:
+        environment.close()
+    assert sent.result(20) == 201
+    watched.ends(part, "stuck_batch")
+
+
+def test_a_disk_that_takes_nothing_is_named_until_it_does(watched: Watched) -> None:
+    applet, publisher = watched.project("nodisk", counter(1, 16_384))
+    part = f"project:{applet['projectID']}"
+    pid = until(lambda: _process_of(watched.node, applet), "its process")
+    size = (watched.folder(applet) / "data.mdb").stat().st_size
+    _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    # What the kernel says at the end of a quota: no byte beyond this.
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, hard))
+    numbers = iter(range(1_000))
+
+    def send() -> int:
+        name = f"{next(numbers):06}".encode()
+        return watched.node.send("nodisk", message(publisher, name)).status
+
+    try:
+        until(lambda: send() == 500, "an event is refused")
+        watched.begins(part, "disk_full")
+        assert watched.node.call("GET", "/readiness").status == 503
+        for _ in range(20):
+            send()
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
+    watched.ends(part, "disk_full")
+    assert send() == 201
+    assert watched.node.call("GET", "/readiness").status == 200
+
+
+def test_a_store_at_its_limit_is_named_until_there_is_room(watched: Watched) -> None:
+    applet, publisher = watched.project("full", counter(1, 65_536))
+    part = f"project:{applet['projectID']}"
+
+    def send(number: int) -> int:
+        return watched.node.send("full", message(publisher, f"{number:06}".encode())).status
+
+    numbers = iter(range(1_000))
+    until(lambda: send(next(numbers)) == 500, "an event is refused")
+    watched.begins(part, "store_full")
+    # A limit of one project is no reason to send the others' events elsewhere.
+    assert watched.node.call("GET", "/readiness").status == 200
+    environment = lmdb.open(str(watched.folder(applet)), max_dbs=16, map_size=2 * _MIB)
+    pairs = environment.open_db(b"kv")
+    with environment.begin(write=True) as txn:
+        txn.drop(pairs, delete=False)
+    environment.close()
+    watched.ends(part, "store_full")
+    assert send(next(numbers)) == 201
+
+
+def test_a_project_whose_store_is_damaged_is_named_until_it_is_put_back(watched: Watched) -> None:
+    applet, publisher = watched.project("damaged")
+    part = f"project:{applet['projectID']}"
+    data = watched.folder(applet) / "data.mdb"
+    good = data.read_bytes()
+    pid = until(lambda: _process_of(watched.node, applet), "its process")
+    data.unlink()
+    data.write_bytes(b"this is not a store" * 4096)
+    os.kill(pid, signal.SIGKILL)
+    watched.begins(part, "cannot_start")
+    data.unlink()
+    data.write_bytes(good)
+    watched.ends(part, "cannot_start")
+    assert watched.node.send("damaged", message(publisher, b"second")).status == 201
+
+
+def test_a_module_that_cannot_be_read_is_named_until_it_can(watched: Watched) -> None:
+    applet, publisher = watched.project("modules", TALLY + b";; of its own")
+    part = f"project:{applet['projectID']}"
+    pid = until(lambda: _process_of(watched.node, applet), "its process")
+    folder = watched.node.data / "modules"
+    away = watched.node.data / "away"
+    folder.rename(away)
+    folder.mkdir()
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: _process_of(watched.node, applet) not in (pid, 0), "it is started again")
+    answer = watched.node.send("modules", message(publisher, b"x"))
+    assert answer.json["results"][0]["code"] == -1
+    watched.begins(part, "module_unreadable")
+    folder.rmdir()
+    away.rename(folder)
+    watched.ends(part, "module_unreadable")
+    answer = watched.node.send("modules", message(publisher, b"y"))
+    assert answer.json["results"][0]["code"] == 0
+
+
+def test_a_secret_that_cannot_be_read_is_named_before_a_restart_needs_it(watched: Watched) -> None:
+    key = watched.node.data / "secrets" / "token.key"
+    good = key.read_bytes()
+    key.write_bytes(b"short")
+    watched.begins("secrets", "unreadable")
+    key.write_bytes(good)
+    watched.ends("secrets", "unreadable")
+
+
+def test_a_registry_that_is_damaged_is_named_and_events_go_on(watched: Watched) -> None:
+    _, publisher = watched.project("goeson")
+    data = watched.node.data / "registry" / "data.mdb"
+    away = data.with_name("away.mdb")
+    data.rename(away)
+    data.write_bytes(b"this is not a store" * 4096)
+    os.kill(watched.process("fb-registry"), signal.SIGKILL)
+    until(lambda: "cannot_start" in watched.states().get("registry", ()), "it is named", _LIMIT_S)
+    assert watched.node.send("goeson", message(publisher, b"second")).status == 201
+    data.unlink()
+    away.rename(data)
+    watched.ends("registry", "cannot_start")
+    assert watched.node.call("POST", "/project", {"name": "after"}).status == 201
+
+
+def test_a_broker_that_is_gone_is_named_until_it_is_back(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    with Mosquitto(tmp_path / "b") as broker:
+        watched = Watched(tmp_path, "--mqtt-broker", f"127.0.0.1:{broker.port}", command="node")
+        try:
+            broker.kill()
+            watched.begins("mqtt:0", "no_broker")
+            assert watched.liveness()[1]["Broker"].startswith("no_broker")
+            broker.start()
+            watched.ends("mqtt:0", "no_broker")
+            assert json.loads(json.dumps(watched.liveness()[1]["Broker"])) == "ok"
+        finally:
+            watched.node.stop()
+
+
+def _process_of(node: RunningNode, applet: Any) -> int:
+    """The process that has a project's store open, 0 when none has."""
+    mark = f"/projects/{applet['projectID']}/data.mdb"
+    for pid in node.processes():
+        try:
+            comm = Path(f"/proc/{pid}/comm").read_text().strip()
+            opened = comm == "fb-project" and mark in Path(f"/proc/{pid}/maps").read_text()
+        except OSError:
+            continue
+        if opened:
+            return pid
+    return 0
+
+
+def _send_aside(node: RunningNode, project: str, event: Any) -> Any:
+    from concurrent.futures import ThreadPoolExecutor
+
+    pool = ThreadPoolExecutor(1)
+    sent = pool.submit(lambda: node.send(project, event).status)
+    pool.shutdown(wait=False)
+    return sent

@@ -55,7 +55,7 @@ WireEntry = tuple[int, str, str, bytes, str]
 
 WireEvent = tuple[str, int, str, bytes, int, int]
 """Event type, publisher id, event id, payload, received at (Unix ms), and what the id is good
-for: a sum of the following."""
+for and how it came in: a sum of the following."""
 
 NAMED = 1
 """The sender named the event: with the same id and payload it is the same event."""
@@ -65,6 +65,9 @@ REDELIVERY = 4
 """This delivery may have come before: look it up."""
 EXACT = 8
 """Only for strategies of exactly this event type, not for those of DEFAULT."""
+BY_MQTT, BY_CRON, BY_API, BY_CHAIN = 16, 32, 48, 64
+"""How an event came in; one over HTTP has none of these. `SOURCE_BITS` is where they lie."""
+SOURCE_BITS = 112
 
 pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 

@@ -18,6 +18,7 @@ class Target:
     applet_name: str
     handler: str
     started: bool
+    version: int = 0
 
 
 Routes = Mapping[str, tuple[Target, ...]]
@@ -42,6 +43,7 @@ def build_routes(strategies: Iterable[Strategy], applets: Iterable[Applet]) -> R
             applet_name=applet.name,
             handler=strategy.handler,
             started=applet.state == STARTED,
+            version=applet.version,
         )
         routes[strategy.event_type] = (*routes.get(strategy.event_type, ()), target)
     return routes

@@ -27,6 +27,7 @@ from fieldbrook.actors.frames import (
     NODE_COMMAND,
     REDELIVERY,
     REPLAY,
+    SOURCE_BITS,
     TAKE,
     TAKER,
     EventResult,
@@ -46,7 +47,7 @@ from fieldbrook.health import HUNG_GUEST, MODULE_UNREADABLE, Reporter
 from fieldbrook.model import EVENT, PER_BATCH, PROJECT_DATABASE, Applet
 from fieldbrook.storage import kv, sql
 from fieldbrook.storage.dead_letters import DeadLetter
-from fieldbrook.storage.history import remembered
+from fieldbrook.storage.history import AGAIN, remembered
 from fieldbrook.storage.outbox import API, MQTT, TRANSACTIONS, OutboxEntry
 from fieldbrook.storage.project_store import LogRow, MetricRow, ProjectDatabase, ProjectStore
 from fieldbrook.storage.registry import RegistryReader
@@ -64,6 +65,7 @@ BATCH_BYTES = 16 << 20  # of key-value writes that wait in memory for their comm
 TOGETHER_EVENTS = 6  # fewer are as fast in instances of their own (benchmarks/README.md)
 TAKE_LIMIT = 256  # outbox entries in one answer
 
+_WAYS_REMEMBERED = 1_024
 _NODE = 0  # what the node itself keeps lies where no applet has its keys
 
 FAILED = -1
@@ -99,6 +101,8 @@ class ProjectWorker:
         self.health = health or Reporter()
         self._watch = StoreWatch(self.health, store)
         self._phase: tuple[str, float] = ("", 0.0)
+        self._ways: dict[str, tuple[tuple[int, int, int], ...]] = {}
+        self._again: set[int] = set()  # events (`id`) of this batch that were handled before
         self._overrun = ""  # a handler of this round was ended at its deadline
         self._unreadable: set[int] = set()  # applets whose module could not be loaded
         self._project_id = project_id
@@ -162,6 +166,7 @@ class ProjectWorker:
         self._surroundings.forget()
         self._traffic.configure(next((t for t in limits if t.api_type == EVENT), None))
         self._pool.keep_only(applets)
+        self._ways.clear()
         self._version = version
 
     def _use_database(self, config: bytes | None) -> None:
@@ -298,6 +303,7 @@ class ProjectWorker:
                 self._watch.failed(error)
                 return to_wire(error)
             if known is not None:
+                self._again.add(id(event))
                 return known
         exact = event[5] & EXACT
         targets = self._routes.get(event[0], ()) if exact else match(self._routes, event[0])
@@ -471,7 +477,8 @@ class ProjectWorker:
             0,
         )
         result = self._run(target, event)
-        self._store.record([remembered(*event[:5], clock.now_ms(), (result,))])
+        ways = ((target.strategy_id, target.applet_id, target.version),)
+        self._store.record([remembered(*event[:5], clock.now_ms(), (result,), 0, ways)])
         return result
 
     def _keep(self, target: Target, event_id: str, run: Run) -> None:
@@ -520,11 +527,25 @@ class ProjectWorker:
             answered = zip(events[first:] if first else events, part, strict=False)
             self._store.record(
                 [
-                    remembered(*event[:5], now, result)
+                    remembered(*event[:5], now, result, *self._circumstances(event))
                     for event, result in answered
                     if event[1] != NODE_COMMAND
                 ]
             )
+        self._again.clear()
+
+    def _circumstances(self, event: WireEvent) -> tuple[int, Sequence[tuple[int, int, int]]]:
+        """How an event came in, and the ways it went; the same for those of one type."""
+        ways = self._ways.get(event[0])
+        if ways is None:
+            targets = match(self._routes, event[0])
+            ways = tuple((t.strategy_id, t.applet_id, t.version) for t in targets)
+            if len(self._ways) < _WAYS_REMEMBERED:
+                self._ways[event[0]] = ways
+        source = event[5] & SOURCE_BITS
+        if self._again and id(event) in self._again:
+            return source | AGAIN, ()
+        return source, ways
 
     def _finish(self, batch: Batch) -> None:
         self._enter("commit")

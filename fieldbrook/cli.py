@@ -26,7 +26,7 @@ from fieldbrook.commands_chain import chain, monitor
 from fieldbrook.commands_devices import cron, limit
 from fieldbrook.commands_events import kv, logs, send
 from fieldbrook.commands_health import health, status
-from fieldbrook.commands_journal import dead_letter, event
+from fieldbrook.commands_journal import dead_letter, event, refused
 from fieldbrook.commands_keys import key, operator
 from fieldbrook.commands_objects import project, publisher, resource, strategy
 from fieldbrook.commands_people import account, audit
@@ -190,6 +190,7 @@ COMMANDS: tuple[click.Command, ...] = (
     status,
     health,
     event,
+    refused,
     dead_letter,
     admin,
     login,

@@ -21,7 +21,22 @@ from fieldbrook.console import (
     show_rows,
 )
 
-_EVENT = {"eventID": "EVENT", "eventType": "TYPE", "handledAt": "HANDLED", "outcome": "OUTCOME"}
+_EVENT = {
+    "eventID": "EVENT",
+    "eventType": "TYPE",
+    "source": "BY",
+    "handledAt": "HANDLED",
+    "outcome": "OUTCOME",
+}
+_EFFECT = {"kind": "SENT", "target": "TO", "size": "BYTES", "state": "STATE"}
+_REFUSED = {
+    "eventID": "EVENT",
+    "refusedAt": "REFUSED",
+    "source": "BY",
+    "publisher": "PUBLISHER",
+    "error": "ERROR",
+    "reason": "REASON",
+}
 _LETTER = {
     "letterID": "LETTER",
     "failedAt": "FAILED",
@@ -53,7 +68,8 @@ _LETTER_FIELDS = {
 def event(project_: str, event_id: str | None, limit: int) -> None:
     """Tell what became of an event, or of the last ones.
 
-    EVENT is the id that every answer carries (X-Event-Id, eventID).
+    EVENT is the id that every answer carries (X-Event-Id, eventID). Of one event its log
+    lines, what it has sent and the reason of a refusal are told, too.
     """
     client = current().client()
     query: dict[str, Any] = {"limit": limit}
@@ -64,9 +80,35 @@ def event(project_: str, event_id: str | None, limit: int) -> None:
         show_json(answer)
         return
     rows = [{**row, "outcome": _outcome(row)} for row in items(answer)]
-    show_rows(rows, _EVENT, "nothing is known of such an event")
+    refused = answer.get("refusals") or []
+    if rows or not refused:
+        show_rows(rows, _EVENT, "nothing is known of such an event")
     for row in answer.get("logs", ()):
         click.echo(log_line(row))
+    if answer.get("effects"):
+        show_rows(answer["effects"], _EFFECT, "")
+    if refused:
+        show_rows(refused, _REFUSED, "")
+
+
+@click.command()
+@click.argument("event_id", metavar="[EVENT]", required=False)
+@click.option("--project", "project_", metavar="PROJECT", help="Only those sent to this name.")
+@click.option("--limit", "-n", type=click.IntRange(1, 1_000), default=20, show_default=True)
+@shared_options
+def refused(event_id: str | None, project_: str | None, limit: int) -> None:
+    """Show administrators the events that no project had, and why.
+
+    Those of unknown projects are here alone; an owner finds the others with `event`.
+    """
+    query = {"limit": limit, "eventID": event_id, "project": project_}
+    answer = current().client().call("GET", ["refused_event"], query=query)
+    if current().json:
+        show_json(answer)
+        return
+    show_rows(items(answer), {"project": "PROJECT", **_REFUSED}, "nothing was refused")
+    if answer["more"]:
+        note(f"{answer['more']} more were refused and only counted")
 
 
 def _outcome(row: dict[str, Any]) -> str:
@@ -75,7 +117,16 @@ def _outcome(row: dict[str, Any]) -> str:
     results = row["results"]
     if not results:
         return "no strategy matched"
-    return ", ".join(part["errMsg"] or f"code {part['code']}" for part in results)
+    said = ", ".join(_way(part) + (part["errMsg"] or f"code {part['code']}") for part in results)
+    return f"again: {said}" if row.get("again") else said
+
+
+def _way(part: dict[str, Any]) -> str:
+    """Who answered, e.g. `counter v2 start: `, as far as it is still known."""
+    if not part.get("appletName"):
+        return ""
+    handler = part.get("handler", "")
+    return f"{part['appletName']} v{part['appletVersion']} {handler}".rstrip() + ": "
 
 
 @click.group("dead-letter")

@@ -20,7 +20,7 @@ from tornado.netutil import DefaultLoopResolver, Resolver
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from fieldbrook import clock
-from fieldbrook.actors.frames import NAMED, WireEntry, WireEvent
+from fieldbrook.actors.frames import BY_API, NAMED, WireEntry, WireEvent
 from fieldbrook.actors.surroundings import PROOF_ROUTE, READ_ROUTE, is_system
 from fieldbrook.api_hosts import is_allowed, is_named, is_public
 from fieldbrook.chain.transactions import TransactionRefusedError
@@ -83,7 +83,7 @@ class ApiCaller:
         sequence, _, event_type, request, event_id = entry
         body = await self._respond(request)
         result_id = f"{event_id}#api{sequence}"
-        event = event_type, NODE_PUBLISHER, result_id, body, clock.now_ms(), NAMED
+        event = event_type, NODE_PUBLISHER, result_id, body, clock.now_ms(), NAMED | BY_API
         while True:
             done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
             try:

@@ -17,19 +17,26 @@ from fieldbrook.errors import (
     MalformedMessageError,
     NodeError,
     PayloadTooLargeError,
+    StoreError,
     StrategyNotFoundError,
+    TooManyRequestsError,
+    TrafficLimitExceededError,
+    UnavailableError,
 )
 from fieldbrook.gateway.admission import Admission
 from fieldbrook.gateway.handlers import HandlerNames
 from fieldbrook.gateway.link import LinkTable, Outcome, Settle
 from fieldbrook.gateway.message import DataMessage, decode_message, is_single, split_batch
 from fieldbrook.gateway.raw import RawEvents
+from fieldbrook.gateway.refusals import Refusals
 from fieldbrook.gateway.replies import Answer, EventReply, error_json, to_json
 from fieldbrook.gateway.request import NOTHING, UNNAMED, Meta, Name, is_message
 from fieldbrook.storage.registry import RegistryClient, RegistryReader
 
 _REMEMBERED_REPLIES = 4_096
 _REFUSED = 429
+TEMPORARY = (TooManyRequestsError, UnavailableError, StoreError)
+"""What the broker keeps an event for, to be tried again."""
 
 
 class EventIds:
@@ -58,8 +65,13 @@ class EventService:
         links: LinkTable,
         version: str,
         body_limit_bytes: int,
+        refusals: Refusals | None = None,
+        source: int = 0,
     ) -> None:
-        """`registry` is asked to create the publishers of devices seen for the first time."""
+        """`registry` is asked to create the publishers of devices seen for the first time;
+        `source` is how events reach this gateway (`frames.BY_MQTT`, or 0 for HTTP)."""
+        self._refusals = refusals
+        self._source = source
         self._admission = Admission(reader, token_key)
         self._links = links
         self._version = version
@@ -71,9 +83,10 @@ class EventService:
             links,
             HandlerNames(reader),
             registry,
-            self.refusal,
+            self.refuse,
             self._new_id,
             body_limit_bytes,
+            source,
         )
 
     def take(self, project_name: str, body: bytes, answer: Answer, meta: Meta = NOTHING) -> None:
@@ -88,7 +101,7 @@ class EventService:
             try:
                 messages = split_batch(body)
             except NodeError as error:
-                answer(self.refusal(error, self._new_id()))
+                answer(self.refuse(error, "", project_name, body=body))
                 return
             if messages is not None:
                 self._take_batch(project_name, messages, answer)
@@ -120,6 +133,7 @@ class EventService:
         Never raises: what is wrong with the event is in its answer (interface document, 3.1).
         """
         event_id = ""
+        message: DataMessage | None = None
         try:
             if len(body) > self._limit:
                 raise PayloadTooLargeError(size=len(body), limit_bytes=self._limit)
@@ -131,14 +145,33 @@ class EventService:
             if message.header.event_id:
                 event_id, kind = message.header.event_id, NAMED
             event_id = event_id or self._new_id()
-            event_type = message.event_type
+            taken = message
 
             def settle(outcome: Outcome) -> None:
-                answer(self._reply(outcome, event_id, event_type))
+                if isinstance(outcome, NodeError):
+                    answer(self._refuse_message(outcome, event_id, project_name, taken, resend))
+                else:
+                    answer(self._reply(outcome, event_id, taken.event_type))
 
             self._hand_over(project_name, message, event_id, kind, settle, resend=resend)
         except NodeError as error:
-            answer(self.refusal(error, event_id or self._new_id()))
+            if message is None:
+                answer(self.refuse(error, event_id, project_name, body=body))
+            else:
+                answer(self._refuse_message(error, event_id, project_name, message, resend))
+
+    def _refuse_message(
+        self, error: NodeError, event_id: str, channel: str, message: DataMessage, resend: bool
+    ) -> EventReply:
+        return self.refuse(
+            error,
+            event_id,
+            channel,
+            publisher=message.header.pub_id,
+            event_type=message.event_type,
+            body=message.payload,
+            resend=resend,
+        )
 
     def _decode_again(
         self, project_name: str, body: bytes | msgspec.Raw, error: MalformedMessageError
@@ -163,7 +196,14 @@ class EventService:
         project_id, publisher_id = self._admission.admit(project_name, header.pub_id, header.token)
         self._admission.allow(publisher_id, event_type)
         self._links[project_id].submit(
-            (event_type, publisher_id, event_id, message.payload, clock.now_ms(), kind),
+            (
+                event_type,
+                publisher_id,
+                event_id,
+                message.payload,
+                clock.now_ms(),
+                kind | self._source,
+            ),
             settle,
             resend=resend,
         )
@@ -174,7 +214,7 @@ class EventService:
             self._admission.refresh()
             self._admission.project(project_name)
         except NodeError as error:
-            answer(self.refusal(error, batch_id))
+            answer(self.refuse(error, batch_id, project_name))
             return
 
         def done(body: bytes, refused: NodeError | None) -> None:
@@ -185,6 +225,8 @@ class EventService:
 
         batch = _Batch(project_name, len(messages), done)
         for index, raw in enumerate(messages):
+            message: DataMessage | None = None
+            event_id = ""
             try:
                 try:
                     message = decode_message(raw)
@@ -192,20 +234,64 @@ class EventService:
                     message = self._decode_again(project_name, raw, error)
                 named = message.header.event_id
                 event_id, kind = (named, NAMED) if named else (self._new_id(), 0)
-                batch.name(index, message, event_id)
-                settle = partial(batch.settle, index)
+                batch.name(index, event_id, message.header.pub_id)
+                settle = partial(self._settle_item, batch, index, project_name, message, event_id)
                 self._hand_over(project_name, message, event_id, kind, settle)
             except NodeError as error:
-                batch.settle(index, error)
+                if message is None:
+                    event_id = self._new_id()
+                    batch.name(index, event_id)
+                    self._note(error, event_id, project_name, body=bytes(raw))
+                    batch.settle(index, error)
+                else:
+                    self._settle_item(batch, index, project_name, message, event_id, error)
+
+    def _settle_item(
+        self,
+        batch: _Batch,
+        index: int,
+        channel: str,
+        message: DataMessage,
+        event_id: str,
+        outcome: Outcome,
+    ) -> None:
+        if isinstance(outcome, NodeError):
+            self._refuse_message(outcome, event_id, channel, message, resend=False)
+        batch.settle(index, outcome)
+
+    def refuse(
+        self,
+        error: NodeError,
+        event_id: str,
+        channel: str,
+        *,
+        publisher: str = "",
+        event_type: str = "",
+        body: bytes = b"",
+        resend: bool = False,
+    ) -> EventReply:
+        """As `refusal`, and keep the reason for whoever asks what became of the event. One
+        that is to be sent again (`resend`) is not refused by what passes."""
+        event_id = event_id or self._new_id()
+        if not (resend and isinstance(error, TEMPORARY)):
+            self._note(
+                error, event_id, channel, publisher=publisher, event_type=event_type, body=body
+            )
+        return self.refusal(error, event_id)
+
+    def _note(self, error: NodeError, event_id: str, channel: str, **about: Any) -> None:
+        # What a project itself refused stands in its history.
+        if self._refusals is not None and not isinstance(error, TrafficLimitExceededError):
+            self._refusals.note(error, event_id, channel, **about)
 
     def refusal(self, error: NodeError, event_id: str) -> EventReply:
         """The 8-key error as the answer to an event."""
         body = error_json(error, self._version)
-        return EventReply(error.status, body, event_id, error)
+        return EventReply(error.status, body, event_id or self._new_id(), error)
 
-    def _reply(self, outcome: Outcome, event_id: str, event_type: str) -> EventReply:
-        if isinstance(outcome, NodeError):
-            return self.refusal(outcome, event_id)
+    def _reply(
+        self, outcome: tuple[HandlerResult, ...], event_id: str, event_type: str
+    ) -> EventReply:
         if not outcome:
             error = StrategyNotFoundError(what=f"no strategy for event type {event_type}")
             return self.refusal(error, event_id)
@@ -239,9 +325,11 @@ class _Batch:
         if not size:
             done(to_json([]), None)
 
-    def name(self, index: int, message: DataMessage, event_id: str) -> None:
-        """Say which publisher and event an answer is for."""
-        self._answers[index] |= {"pubID": message.header.pub_id, "eventID": event_id}
+    def name(self, index: int, event_id: str, pub_id: str | None = None) -> None:
+        """Say which event an answer is for, and whose, if that can be said."""
+        self._answers[index]["eventID"] = event_id
+        if pub_id is not None:
+            self._answers[index]["pubID"] = pub_id
 
     def settle(self, index: int, outcome: Outcome) -> None:
         """One message is done."""

@@ -25,6 +25,7 @@ from fieldbrook.gateway.management.application import (
     log_request,
     make_application_routes,
 )
+from fieldbrook.gateway.refusals import Refusals
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.replies import EventReply
 from fieldbrook.gateway.request import read_meta
@@ -34,6 +35,7 @@ from fieldbrook.operator_keys import Vault
 from fieldbrook.settings import Settings, listed
 from fieldbrook.storage.chain_store import ChainStoreReader, chain_path
 from fieldbrook.storage.project_store import ProjectStoreReader, store_path
+from fieldbrook.storage.refused import read_refused
 from fieldbrook.storage.registry import RegistryReader
 from fieldbrook.wasm.limits import Limits
 
@@ -75,12 +77,12 @@ class EventHandler(web.RequestHandler):
         # read to its end and dropped, so that the refusal arrives.
         if size > self._limit * _DRAIN_FACTOR and not self._finished:
             self.set_header("Connection", "close")
-            self._reply(self._too_large(size))
+            self._reply(self._too_large(size, self.path_args[0]))
 
     async def post(self, project_name: str) -> None:
         """Take the event and wait for its answer."""
         if self._size > self._limit:
-            self._reply(self._too_large(self._size))
+            self._reply(self._too_large(self._size, project_name))
             return
         answer: asyncio.Future[EventReply] = asyncio.get_running_loop().create_future()
         meta = read_meta(self.request.query, self.request.headers.get("Authorization"))
@@ -107,8 +109,9 @@ class EventHandler(web.RequestHandler):
             for name, value in replies.cors_headers(preflight=False).items():
                 self.set_header(name, value)
 
-    def _too_large(self, size: int) -> EventReply:
-        return self._events.refusal(PayloadTooLargeError(size=size, limit_bytes=self._limit), "")
+    def _too_large(self, size: int, project_name: str) -> EventReply:
+        error = PayloadTooLargeError(size=size, limit_bytes=self._limit)
+        return self._events.refuse(error, "", project_name)
 
     def _reply(self, reply: EventReply) -> None:
         self.set_status(reply.status)
@@ -139,8 +142,15 @@ class HttpGateway(GatewayActor):
         self._stores: dict[int, ProjectStoreReader] = {}
         self._chains: dict[int, ChainStoreReader] = {}
         registry = SocketRegistryClient(self.run_dir / "registry")
+        self._refusals = Refusals(settings.data, self.part, "http")
         events = EventService(
-            self._reader, registry, token_key, self.links, __version__, settings.body_limit_bytes
+            self._reader,
+            registry,
+            token_key,
+            self.links,
+            __version__,
+            settings.body_limit_bytes,
+            self._refusals,
         )
         context = self._context(registry, token_key)
         application = self._application(events, context)
@@ -166,6 +176,10 @@ class HttpGateway(GatewayActor):
             port.server.stop()
         if self._dashboard is not None:
             self._dashboard.stop()
+
+    async def close(self) -> None:
+        """Keep what was refused last."""
+        self._refusals.close()
 
     async def _command(self, project_id: int, name: str, numbers: list[int]) -> Outcome:
         """Have a project obey a command of the node, as an event of nobody's."""
@@ -202,6 +216,7 @@ class HttpGateway(GatewayActor):
                 deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes
             ),
             command=self._command,
+            refused=partial(read_refused, settings.data),
             chains=settings.chains,
             chain_reader=self._chain_reader,
             wallets=wallet_policy(settings),
@@ -293,6 +308,7 @@ class HttpGateway(GatewayActor):
             await asyncio.sleep(_SWEEP_S)
             for port in self._ports:
                 port.front.close_late(self.loop.time())
+            self._refusals.flush()
 
 
 def _hand_over(

@@ -11,21 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from fieldbrook import __version__, keys
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address
-from fieldbrook.actors.frames import DELIVERY, REDELIVERY, WireEvent
-from fieldbrook.errors import (
-    MalformedMessageError,
-    StoreError,
-    TooManyRequestsError,
-    UnavailableError,
-)
+from fieldbrook.actors.frames import BY_MQTT, DELIVERY, REDELIVERY, WireEvent
+from fieldbrook.errors import MalformedMessageError, StoreError
 from fieldbrook.gateway.api_calls import ApiCaller
 from fieldbrook.gateway.auth import token_of
 from fieldbrook.gateway.base import GatewayActor
 from fieldbrook.gateway.channel import aliases
-from fieldbrook.gateway.events import EventService
+from fieldbrook.gateway.events import TEMPORARY, EventService
 from fieldbrook.gateway.link import Settle
 from fieldbrook.gateway.outbox import OutboxTaker, deliveries
 from fieldbrook.gateway.protobuf import decode_event
+from fieldbrook.gateway.refusals import Refusals
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.replies import EventReply
 from fieldbrook.gateway.request import UNNAMED, Meta, Name
@@ -45,7 +41,7 @@ _NO_BROKER_S = 2.0  # without it before that is called a trouble
 _ATTEMPTS = 3
 _PUT_BACK_S = 10.0
 _REFUSALS_LOGGED_PER_S = 10
-TEMPORARY = (TooManyRequestsError, UnavailableError, StoreError)
+_NO_INGRESS = "the topic must be PROJECT or PROJECT/push/TOKEN/TYPE"
 
 # What both brokers can carry as the rest of a topic; "push/" would make it an ingress topic.
 _ACK_KEY = re.compile(r"(?!push/)[^\x00-\x20\x7f+#*>]{1,256}")
@@ -93,6 +89,7 @@ class MqttGateway(GatewayActor):
         settings = self.settings
         token_key = keys.load_or_create_key(settings.data / "secrets", "token.key")
         self._reader = RegistryReader(settings.data / "registry")
+        self._refused_events = Refusals(settings.data, self.part, "mqtt")
         self._events = EventService(
             self._reader,
             SocketRegistryClient(self.run_dir / "registry"),
@@ -100,6 +97,8 @@ class MqttGateway(GatewayActor):
             self.links,
             __version__,
             settings.body_limit_bytes,
+            self._refused_events,
+            BY_MQTT,
         )
         self._refusals = 0
         self._closing = False
@@ -144,6 +143,7 @@ class MqttGateway(GatewayActor):
         if self._publisher is not None:
             await asyncio.to_thread(self._publisher.close)
         await self._source.stop()
+        self._refused_events.close()
 
     def _broker_name(self) -> str:
         return self.settings.mqtt_broker or f"the embedded one, port {self.settings.mqtt_port}"
@@ -175,6 +175,7 @@ class MqttGateway(GatewayActor):
             ticks += 1
             if ticks % int(1 / _REGISTRY_POLL_S) == 0:
                 self._report_refusals()
+                self._refused_events.flush()
             await asyncio.sleep(_REGISTRY_POLL_S)
 
     def _on_delivery(self, delivery: Delivery, attempt: int = 1) -> None:
@@ -182,8 +183,7 @@ class MqttGateway(GatewayActor):
             return
         ingress = read_topic(delivery.topic)
         if ingress is None:
-            self._refused(delivery, "the topic must be PROJECT or PROJECT/push/TOKEN/TYPE")
-            delivery.ack()
+            self._never(delivery, _NO_INGRESS)
             return
         channel, meta = ingress
         payload = delivery.payload
@@ -194,8 +194,7 @@ class MqttGateway(GatewayActor):
                 meta, payload = decode_event(payload)
             except MalformedMessageError as error:
                 if not payload.lstrip().startswith(b"{"):
-                    self._refused(delivery, f"neither a JSON message nor {error}")
-                    delivery.ack()
+                    self._never(delivery, f"neither a JSON message nor {error}")
                     return
 
         def answered(reply: EventReply) -> None:
@@ -220,6 +219,14 @@ class MqttGateway(GatewayActor):
             topic = ack_topic(reply.publisher_key)
             if topic is not None:
                 self._source.publish(topic, reply.body)
+        delivery.ack()
+
+    def _never(self, delivery: Delivery, reason: str) -> None:
+        """What is no event in any form; it gets an id under which it can be found."""
+        channel = delivery.topic.partition("/")[0]
+        error = MalformedMessageError(desc=reason)
+        self._events.refuse(error, delivery.sequence, channel, body=delivery.payload)
+        self._refused(delivery, reason)
         delivery.ack()
 
     def _refused(self, delivery: Delivery, reason: str) -> None:

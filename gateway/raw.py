@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -35,7 +35,23 @@ from fieldbrook.storage.registry import RegistryClient
 PUSH_ITEMS_LIMIT = 4_096
 
 Json = dict[str, Any]
-Refuse = Callable[[NodeError, str], EventReply]
+
+
+class Refuse(Protocol):
+    """See `events.EventService.refuse`."""
+
+    def __call__(
+        self,
+        error: NodeError,
+        event_id: str,
+        channel: str,
+        *,
+        publisher: str = "",
+        event_type: str = "",
+        body: bytes = b"",
+        resend: bool = False,
+    ) -> EventReply:
+        """The answer."""
 
 
 class RawEvents:
@@ -50,8 +66,11 @@ class RawEvents:
         refuse: Refuse,
         new_id: Callable[[], str],
         body_limit_bytes: int,
+        source: int = 0,
     ) -> None:
-        """`refuse(error, event id)` makes the 8-key answer."""
+        """`refuse(error, event id, channel, ...)` keeps the reason and makes the 8-key answer;
+        `source` is as for `EventService`."""
+        self._source = source
         self._admission = admission
         self._links = links
         self._names = names
@@ -77,6 +96,19 @@ class RawEvents:
         `delivery` is the broker's name for it, which stands in for an id of its own.
         """
         event_id = ""
+        admitted: Admitted | None = None
+
+        def refused(error: NodeError) -> EventReply:
+            return self._refuse(
+                error,
+                event_id,
+                channel,
+                publisher=admitted.publisher_key if admitted else "",
+                event_type=meta.matched_type,
+                body=body,
+                resend=resend,
+            )
+
         try:
             if len(body) > self._limit:
                 raise PayloadTooLargeError(size=len(body), limit_bytes=self._limit)
@@ -92,24 +124,33 @@ class RawEvents:
             event_type = meta.matched_type
             self._admission.allow(admitted.publisher_id, event_type)
 
-            def settle(outcome: Outcome) -> None:
-                answer(self._reply(channel, admitted, event_id, event_type, outcome))
+            who = admitted
 
+            def settle(outcome: Outcome) -> None:
+                if isinstance(outcome, NodeError):
+                    answer(refused(outcome))
+                else:
+                    answer(self._reply(channel, who, event_id, event_type, outcome))
+
+            now = clock.now_ms()
             self._links[admitted.project_id].submit(
-                (event_type, admitted.publisher_id, event_id, body, clock.now_ms(), kind),
+                (event_type, admitted.publisher_id, event_id, body, now, kind | self._source),
                 settle,
                 resend=resend,
             )
         except InvalidEventChannelError as error:
-            answer(self._wrong_channel(channel, meta, error))
+            answer(self._wrong_channel(channel, meta, error, body))
         except NodeError as error:
-            answer(self._refuse(error, event_id or self._new_id()))
+            answer(refused(error))
 
     def _reply(
-        self, channel: str, admitted: Admitted, event_id: str, event_type: str, outcome: Outcome
+        self,
+        channel: str,
+        admitted: Admitted,
+        event_id: str,
+        event_type: str,
+        outcome: tuple[HandlerResult, ...],
     ) -> EventReply:
-        if isinstance(outcome, NodeError):
-            return self._refuse(outcome, event_id)
         body = {
             "channel": channel,
             "publisherID": str(admitted.publisher_id),
@@ -121,10 +162,15 @@ class RawEvents:
         return EventReply(201, to_json(body), event_id, publisher_key=admitted.publisher_key)
 
     def _wrong_channel(
-        self, channel: str, meta: Meta, error: InvalidEventChannelError
+        self, channel: str, meta: Meta, error: InvalidEventChannelError, payload: bytes
     ) -> EventReply:
         """What upstream says in the reply, not by the status: the token itself is good."""
         event_id = meta.event_id[:128].lower() or self._new_id()
+        publisher = str(error.details["pub_id"])
+        event_type = meta.matched_type
+        self._refuse(
+            error, event_id, channel, publisher=publisher, event_type=event_type, body=payload
+        )
         body = {
             "channel": channel,
             "publisherID": str(error.details["publisher_id"]),
@@ -183,7 +229,7 @@ class RawEvents:
             # All or nothing: clients send a refused request again, not what it left undone.
             link.require_room(len(items), size)
         except NodeError as error:
-            answer(self._refuse(error, event_id))
+            answer(self._refuse(error, event_id, project.name, event_type=DATA_PUSH, resend=resend))
             return
         collected = _Collected(len(items), done)
         for at, item in enumerate(items):
@@ -197,22 +243,36 @@ class RawEvents:
                 f"{event_id}.{at}",
                 item.payload.encode(),
                 clock.now_ms(),
-                0,
+                self._source,
             )
-            settle = partial(self._pushed, collected, at, project.project_id, item.event_type)
+            settle = partial(self._pushed, collected, at, project, item, event[2])
             try:
                 require_type(publisher, item.event_type)
                 link.submit(event, settle, resend=resend)
             except NodeError as error:
-                collected.settle(at, [_failure(error)])
+                settle(error)
 
     def _pushed(
-        self, collected: _Collected, at: int, project_id: int, event_type: str, outcome: Outcome
+        self,
+        collected: _Collected,
+        at: int,
+        project: Project,
+        item: PushItem,
+        event_id: str,
+        outcome: Outcome,
     ) -> None:
         if isinstance(outcome, NodeError):
+            self._refuse(
+                outcome,
+                event_id,
+                project.name,
+                publisher=item.device_id,
+                event_type=item.event_type,
+                body=item.payload.encode(),
+            )
             collected.settle(at, [_failure(outcome)])
         else:
-            collected.settle(at, self._results(project_id, event_type, outcome))
+            collected.settle(at, self._results(project.project_id, item.event_type, outcome))
 
     async def _publishers(self, project: Project, items: list[Item]) -> dict[str, Publisher]:
         """The publishers of all devices; a device that is new becomes one.

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, tzinfo
 from functools import partial
 
 from fieldbrook import clock
-from fieldbrook.actors.frames import NAMED, WireEvent
+from fieldbrook.actors.frames import BY_CRON, NAMED, WireEvent
 from fieldbrook.errors import (
     InvalidCronExpressionsError,
     NodeError,
@@ -51,7 +51,7 @@ def event_of(job: CronJob, due_ms: int, now_ms: int) -> WireEvent:
         f"cron-{job.cron_job_id}-{due:%Y%m%dT%H%M%S}Z",
         json.dumps(payload, separators=(",", ":")).encode(),
         now_ms,
-        NAMED,
+        NAMED | BY_CRON,
     )
 
 

@@ -25,7 +25,7 @@ _NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 def open_environment(
-    path: Path, *, map_size: int, readonly: bool = False, max_dbs: int = 128
+    path: Path, *, map_size: int, readonly: bool = False, max_dbs: int = 128, sync: bool = True
 ) -> lmdb.Environment:
     """Open the environment in the folder `path`; a writer creates it with mode 0700.
 
@@ -34,6 +34,7 @@ def open_environment(
         map_size: bytes the store may grow to. A reader follows the size in the file.
         readonly: no write transaction is possible and nothing is created.
         max_dbs: how many named databases may be opened.
+        sync: a commit is on disk when it returns; without, a power cut may take the store.
 
     Raises:
         StoreError: absent (for a reader), foreign, corrupt, or no permission.
@@ -49,6 +50,7 @@ def open_environment(
             create=not readonly,
             mode=0o600,
             max_dbs=max_dbs,
+            sync=sync,
             max_readers=MAX_READERS,
             max_spare_txns=_SPARE_READS,
         )

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 # About 100,000 events. Written pages stay mapped and count as memory of the process.
 BYTES_LIMIT = 8 << 20
+SOURCES = {0: "http", 16: "mqtt", 32: "cron", 48: "api", 64: "chain"}
+AGAIN = 128
+_SOURCE_BITS = 112
 GATHERED_EVENTS = 1_000
 DATABASE = b"history"
 
@@ -32,11 +35,20 @@ class Handled(msgspec.Struct, array_like=True, frozen=True):
     reason: str
 
 
+class Way(msgspec.Struct, array_like=True, frozen=True):
+    """Which strategy a handler ran for, and at which version of its applet."""
+
+    strategy_id: int
+    applet_id: int
+    version: int
+
+
 class EventRecord(msgspec.Struct, array_like=True, frozen=True):
     """One event and what became of it. Times are Unix milliseconds.
 
     `results` is empty when no strategy matched; `refusal` is the error's name when the
-    node could not do its part.
+    node could not do its part. `ways` has one entry for each result, `source` is a name of
+    `SOURCES`, `again` says that the event had been handled before and ran nothing.
     """
 
     event_id: str
@@ -47,6 +59,18 @@ class EventRecord(msgspec.Struct, array_like=True, frozen=True):
     handled_at: int
     results: list[Handled]
     refusal: str = ""
+    flags: int = 0
+    ways: list[Way] = []
+
+    @property
+    def source(self) -> str:
+        """How the event came in."""
+        return SOURCES.get(self.flags & _SOURCE_BITS, "")
+
+    @property
+    def again(self) -> bool:
+        """Whether it was one that had been handled before."""
+        return bool(self.flags & AGAIN)
 
 
 class Chunk(msgspec.Struct, array_like=True, frozen=True):
@@ -55,7 +79,9 @@ class Chunk(msgspec.Struct, array_like=True, frozen=True):
     events: list[EventRecord]
 
 
-Remembered = tuple[str, str, int, int, int, int, Sequence[object], str]
+Remembered = tuple[
+    str, str, int, int, int, int, Sequence[object], str, int, Sequence[tuple[int, int, int]]
+]
 """An `EventRecord` as its writer holds it; both are encoded alike, and this costs less."""
 
 
@@ -67,14 +93,18 @@ def remembered(
     received_at: int,
     handled_at: int,
     result: Sequence[Any],
+    flags: int = 0,
+    ways: Sequence[tuple[int, int, int]] = (),
 ) -> Remembered:
     """The record of an event; `result` is what the event was answered with: one result per
-    handler, or an error's name and details."""
+    handler, or an error's name and details. `flags` are a source of `SOURCES` and `AGAIN`,
+    `ways` are as `Way`, for each result one."""
     refusal = ""
     if result and isinstance(result[0], str):
         refusal, result = result[0], ()
     size = len(payload)
-    return event_id, event_type, publisher_id, size, received_at, handled_at, result, refusal
+    times = received_at, handled_at
+    return event_id, event_type, publisher_id, size, *times, result, refusal, flags, ways
 
 
 def chunk_of(events: list[Remembered]) -> Chunk:

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import lmdb
 import msgspec
 
+from fieldbrook import clock
 from fieldbrook.storage.environment import store_errors
+from fieldbrook.storage.rows import RowTable
 
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
@@ -29,7 +31,10 @@ MARKER = "outbox.waiting"  # beside the store while it has entries: start this p
 MQTT, API = "mqtt", "api"
 TRANSACTIONS = "chain:"  # and a chain's id: what that chain's process delivers
 
-_DATABASE = b"outbox"
+_DATABASE, _DELIVERED = b"outbox", b"outbox_delivered"
+_DELIVERED_ROWS = 50_000
+_DELIVERED_BYTES = 4 << 20
+_DELIVERED_SHARE = 16  # of the store at most
 
 
 class OutboxEntry(msgspec.Struct, array_like=True, frozen=True):
@@ -47,6 +52,23 @@ class OutboxEntry(msgspec.Struct, array_like=True, frozen=True):
     applet_name: str
     instance_id: int
     time_ms: int
+
+
+class Delivered(msgspec.Struct, array_like=True, frozen=True):
+    """Entries that were delivered together at `time_ms`: kind, target, size, event id."""
+
+    time_ms: int
+    entries: list[tuple[str, str, int, str]]
+
+
+class EffectOf(NamedTuple):
+    """What an event has sent; `delivered_ms` is 0 while it waits."""
+
+    kind: str
+    target: str
+    size: int
+    sent_ms: int
+    delivered_ms: int
 
 
 class NumberedEntry(NamedTuple):
@@ -78,6 +100,7 @@ class Outbox:
         self._marker = folder / MARKER
         with store_errors():
             self._database = environment.open_db(_DATABASE)
+            self._delivered = _open_delivered(environment, create=True)
             with environment.begin(db=self._database) as txn:
                 cursor = txn.cursor()
                 last = int.from_bytes(cursor.key(), "big") if cursor.last() else 0
@@ -159,9 +182,16 @@ class Outbox:
         known = [sequence for sequence in sequences if sequence in self._sizes]
         if not known:
             return
-        with store_errors(), self._environment.begin(write=True) as txn:
-            for sequence in known:
-                txn.delete(sequence.to_bytes(8, "big"), db=self._database)
+        gone = []
+        with store_errors():
+            with self._environment.begin(write=True) as txn:
+                for sequence in known:
+                    value = txn.pop(sequence.to_bytes(8, "big"), db=self._database)
+                    if value is not None:
+                        entry = _decode(value)
+                        gone.append((entry.kind, entry.target, len(entry.body), entry.event_id))
+                self._delivered.append(txn, [Delivered(clock.now_ms(), gone)])
+            self._delivered.written(1)
         for sequence in known:
             self._bytes -= self._sizes.pop(sequence)
             taker = taker_of(self._kinds.pop(sequence))
@@ -186,6 +216,38 @@ def taker_of(kind: str) -> str:
 def _kind_of(data: bytes) -> str:
     """The kind of an encoded entry, without the rest of it."""
     return _decode_kind(data).kind
+
+
+def effects_of(environment: lmdb.Environment, event_id: str, limit: int) -> list[EffectOf]:
+    """What an event has sent and what became of it: of those delivered as far as the store
+    remembers them. Call it inside `store_errors`."""
+    found: list[EffectOf] = []
+    try:
+        database = environment.open_db(_DATABASE, create=False)
+        delivered = _open_delivered(environment, create=False)
+    except lmdb.NotFoundError:
+        return found
+    with environment.begin() as txn:
+        for chunk in delivered.backwards(txn):
+            found += [
+                EffectOf(kind, target, size, 0, chunk.time_ms)
+                for kind, target, size, event in chunk.entries
+                if event == event_id
+            ]
+        for value in txn.cursor(db=database).iternext(keys=False, values=True):
+            entry = _decode(value)
+            if entry.event_id == event_id:
+                size = len(entry.body)
+                found.append(EffectOf(entry.kind, entry.target, size, entry.time_ms, 0))
+    return found[:limit]
+
+
+def _open_delivered(environment: lmdb.Environment, *, create: bool) -> RowTable[Delivered]:
+    return RowTable(
+        *(environment, _DELIVERED, Delivered, _DELIVERED_ROWS),
+        create=create,
+        limit_bytes=min(_DELIVERED_BYTES, int(environment.info()["map_size"]) // _DELIVERED_SHARE),
+    )
 
 
 def waiting_projects(projects_dir: Path) -> list[int]:

@@ -47,7 +47,7 @@ from fieldbrook.storage.history import (
     find_events,
     open_history,
 )
-from fieldbrook.storage.outbox import Added, Outbox, OutboxEntry
+from fieldbrook.storage.outbox import Added, EffectOf, Outbox, OutboxEntry, effects_of
 from fieldbrook.storage.rows import Numbered, RowTable
 from fieldbrook.storage.seen import Outcome, Seen
 
@@ -554,6 +554,11 @@ class ProjectStoreReader:
         with store_errors(), self._environment.begin() as txn:
             rows = (row for row in self._logs.backwards(txn) if row.event_id == event_id)
             return [row for row, _ in zip(rows, range(limit), strict=False)][::-1]
+
+    def effects_of(self, event_id: str, limit: int) -> list[EffectOf]:
+        """What an event has sent, and whether it was delivered."""
+        with store_errors():
+            return effects_of(self._environment, event_id, limit)
 
     def kv_get(self, applet_id: int, key: bytes) -> bytes | None:
         """The committed value of an applet's key."""

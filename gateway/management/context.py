@@ -17,7 +17,9 @@ from fieldbrook.settings import Chain
 from fieldbrook.storage.chain_store import ChainStoreReader
 from fieldbrook.storage.dead_letters import DeadLetter, NumberedLetter
 from fieldbrook.storage.history import EventRecord
+from fieldbrook.storage.outbox import EffectOf
 from fieldbrook.storage.project_store import LogRow, MetricRow, NumberedRow
+from fieldbrook.storage.refused import Refusal
 from fieldbrook.storage.registry import RegistryClient, RegistryReader
 from fieldbrook.storage.rows import Numbered
 from fieldbrook.wasm.limits import Limits
@@ -38,6 +40,9 @@ class ProjectStoreReader(Protocol):
     def logs_of(self, event_id: str, limit: int) -> list[LogRow]:
         """The newest log rows of an event, oldest first."""
 
+    def effects_of(self, event_id: str, limit: int) -> list[EffectOf]:
+        """What an event has sent, and whether it was delivered."""
+
     def dead_letters(self, before: int | None, limit: int) -> tuple[Sequence[NumberedLetter], int]:
         """Dead letters, the newest first, with numbers below `before`, and how many there are."""
 
@@ -51,11 +56,27 @@ class ProjectStoreReader(Protocol):
         """The keys of an applet that start with `prefix`, in byte order."""
 
 
+class ReadRefused(Protocol):
+    """How the refused events of the whole node are found."""
+
+    def __call__(
+        self, limit: int, *, event_id: str | None = None, project: str | None = None
+    ) -> tuple[list[Refusal], int]:
+        """The newest first, and how many others there were."""
+
+
+def _none_refused(
+    limit: int, *, event_id: str | None = None, project: str | None = None
+) -> tuple[list[Refusal], int]:
+    return [], 0
+
+
 @dataclass(frozen=True)
 class ManagementContext:
     """The node's parts and limits, as the gateway that mounts the routes has them.
 
-    `setup_code` reads the one-time code; `condition` says how the node is;
+    `setup_code` reads the one-time code; `condition` says how the node is,
+    `refused` which events it did not take;
     `store_reader` gives a project's store by project id, None while it has none. `chains`
     are those monitors may watch, and `chain_reader` gives what is kept of one by its id, None
     while its process has kept nothing. `command` has a project obey (`frames.REPLAY`,
@@ -77,6 +98,7 @@ class ManagementContext:
     limits: Limits
     command: Callable[[int, str, list[int]], Awaitable[Outcome]]
     condition: Callable[[], Condition] = Condition
+    refused: ReadRefused = _none_refused
     chains: tuple[Chain, ...] = ()
     chain_reader: Callable[[int], ChainStoreReader | None] = lambda _chain_id: None
     cron_jobs_limit: int = 100

@@ -18,7 +18,9 @@ from fieldbrook.gateway.management.ownership import own_project
 from fieldbrook.gateway.management.route import Auth, Call, Route
 from fieldbrook.gateway.management.views import Json, log_row_json
 from fieldbrook.storage.dead_letters import NumberedLetter
-from fieldbrook.storage.history import EventRecord
+from fieldbrook.storage.history import EventRecord, Way
+from fieldbrook.storage.outbox import EffectOf
+from fieldbrook.storage.refused import Refusal
 
 _AT_ONCE = 100
 _LOG_ROWS = 200
@@ -54,20 +56,47 @@ class DiscardLetters(msgspec.Struct, frozen=True, kw_only=True):
     letter_ids: list[Sfid] = msgspec.field(name="letterID")
 
 
-async def read_events(call: Call[None, ReadEvents]) -> Json:
-    """What became of events, the newest first; of one event with its log lines."""
-    store = call.context.store_reader(own_project(call).project_id)
-    if store is None:
-        return {"data": []}
-    wanted = call.query.event_id
-    records = await call.workers.searches.run(
-        lambda: store.events(wanted or None, call.query.limit)
+class ReadRefused(msgspec.Struct, frozen=True, kw_only=True):
+    """Refused events, the newest first: of one id, or for one project name, or all."""
+
+    event_id: Annotated[str, msgspec.Meta(max_length=256)] = msgspec.field(
+        name="eventID", default=""
     )
-    answer: Json = {"data": [_record_json(record) for record in records]}
+    project: Annotated[str, msgspec.Meta(max_length=128)] = ""
+    limit: Limit = 100
+
+
+async def read_events(call: Call[None, ReadEvents]) -> Json:
+    """What became of events, the newest first. Of one event all that is known: its log lines,
+    what it has sent, and why it was refused, if it was."""
+    project = own_project(call)
+    store = call.context.store_reader(project.project_id)
+    wanted, limit = call.query.event_id, call.query.limit
+    run = call.workers.searches.run
+    records = await run(lambda: store.events(wanted or None, limit)) if store else ()
+    names = _Names(call)
+    answer: Json = {"data": [_record_json(record, names) for record in records]}
     if wanted:
-        rows = await call.workers.searches.run(lambda: store.logs_of(wanted, _LOG_ROWS))
+        rows = await run(lambda: store.logs_of(wanted, _LOG_ROWS)) if store else ()
+        sent = await run(lambda: store.effects_of(wanted, _LOG_ROWS)) if store else ()
         answer["logs"] = [log_row_json(row) for row in rows]
+        answer["effects"] = [_effect_json(effect) for effect in sent]
+        refused, _ = await run(
+            lambda: call.context.refused(limit, event_id=wanted, project=project.name)
+        )
+        answer["refusals"] = [_refusal_json(refusal) for refusal in refused]
     return answer
+
+
+async def read_refused(call: Call[None, ReadRefused]) -> Json:
+    """Events that no project had, with the reason; `more` were only counted."""
+    query = call.query
+    refused, more = await call.workers.searches.run(
+        lambda: call.context.refused(
+            query.limit, event_id=query.event_id or None, project=query.project or None
+        )
+    )
+    return {"data": [_refusal_json(refusal) for refusal in refused], "more": more}
 
 
 async def read_letters(call: Call[None, ReadLetters]) -> Json:
@@ -140,19 +169,82 @@ def _letter_json(numbered: NumberedLetter) -> Json:
     }
 
 
-def _record_json(record: EventRecord) -> Json:
+class _Names:
+    """What applets and handlers are called now; those that are gone have numbers only."""
+
+    def __init__(self, call: Call[Any, Any]) -> None:
+        self._reader = call.context.reader
+        self._known: dict[int, Json] = {}
+
+    def of(self, way: Way) -> Json:
+        """Names for one way of an event."""
+        known = self._known.get(way.strategy_id)
+        if known is None:
+            strategy = self._reader.strategy(way.strategy_id)
+            applet = self._reader.applet(way.applet_id)
+            known = self._known[way.strategy_id] = {
+                **({"handler": strategy.handler} if strategy else {}),
+                **({"appletName": applet.name} if applet else {}),
+            }
+        return known
+
+
+def _record_json(record: EventRecord, names: _Names) -> Json:
+    known = len(record.ways) == len(record.results)
+    ways = [_way_json(way, names) for way in record.ways] if known else [{}] * len(record.results)
     return {
         "eventID": record.event_id,
         "eventType": record.event_type,
+        "source": record.source,
         "publisherID": str(record.publisher_id),
         "size": record.size,
         "receivedAt": rfc3339(record.received_at),
         "handledAt": rfc3339(record.handled_at),
+        "again": record.again,
         "results": [
-            {"instanceID": str(part.instance_id), "code": part.code, "errMsg": part.reason}
-            for part in record.results
+            {
+                "instanceID": str(part.instance_id),
+                "code": part.code,
+                "errMsg": part.reason,
+                **way,
+            }
+            for part, way in zip(record.results, ways, strict=True)
         ],
         **({"error": record.refusal} if record.refusal else {}),
+    }
+
+
+def _way_json(way: Way, names: _Names) -> Json:
+    return {
+        "strategyID": str(way.strategy_id),
+        "appletID": str(way.applet_id),
+        "appletVersion": way.version,
+        **names.of(way),
+    }
+
+
+def _effect_json(effect: EffectOf) -> Json:
+    return {
+        "kind": effect.kind,
+        "target": effect.target,
+        "size": effect.size,
+        "state": "delivered" if effect.delivered_ms else "waiting",
+        **({"deliveredAt": rfc3339(effect.delivered_ms)} if effect.delivered_ms else {}),
+    }
+
+
+def _refusal_json(refusal: Refusal) -> Json:
+    return {
+        "eventID": refusal.event_id,
+        "refusedAt": rfc3339(refusal.time_ms),
+        "source": refusal.source,
+        "project": refusal.project,
+        "publisher": refusal.publisher,
+        "eventType": refusal.event_type,
+        "error": refusal.key,
+        "reason": refusal.reason,
+        "size": refusal.size,
+        "sha256": refusal.digest,
     }
 
 
@@ -164,6 +256,14 @@ ROUTES: tuple[Route[Any, Any], ...] = (
         Auth.ACCOUNT,
         read_events,
         query=ReadEvents,
+    ),
+    Route(
+        "GET",
+        "/refused_event",
+        "ListRefusedEvents",
+        Auth.ADMIN,
+        read_refused,
+        query=ReadRefused,
     ),
     Route(
         "GET",

@@ -131,6 +131,7 @@ GROUPS: dict[str, Group] = {
     "project_config": Group.PROJECT_CONFIG,
     "project_operator": Group.PROJECT_OPERATOR,
     "publisher": Group.PUBLISHER,
+    "refused_event": Group.EVENT,
     "register": Group.ACCOUNT_REGISTER,
     "resource": Group.RESOURCE,
     "strategy": Group.STRATEGY,

@@ -40,6 +40,7 @@ from fieldbrook.operator_keys import Vault
 from fieldbrook.settings import Chain
 from fieldbrook.storage.dead_letters import DeadLetter, NumberedLetter
 from fieldbrook.storage.history import EventRecord
+from fieldbrook.storage.outbox import EffectOf
 from fieldbrook.storage.project_store import LogRow, MetricRow, NumberedRow
 from fieldbrook.storage.registry import RegistryWriter, decode_result, encode_result, execute
 from fieldbrook.storage.rows import Numbered
@@ -115,6 +116,9 @@ class MemoryStore:
         return []
 
     def logs_of(self, event_id: str, limit: int) -> list[LogRow]:
+        return []
+
+    def effects_of(self, event_id: str, limit: int) -> list[EffectOf]:
         return []
 
     def dead_letters(self, before: int | None, limit: int) -> tuple[list[NumberedLetter], int]:

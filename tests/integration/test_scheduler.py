@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook.actors.frames import NAMED, WireEvent
+from fieldbrook.actors.frames import BY_CRON, NAMED, WireEvent
 from fieldbrook.errors import (
     EventParkedError,
     NodeError,
@@ -82,7 +82,7 @@ def test_a_tick_is_an_event_with_an_id_of_its_job_and_its_time(world: World) -> 
     assert (event_type, publisher_id) == ("REPORT", NODE_PUBLISHER)
     assert event_id == f"cron-{job_id}-20261121T120300Z"
     assert json.loads(payload) == {"ID": str(job_id), "Timestamp": "2026-11-21T12:03:00Z"}
-    assert (received_at, kind) == (NOON + 180_250, NAMED)
+    assert (received_at, kind) == (NOON + 180_250, NAMED | BY_CRON)
 
 
 def test_the_ticker_sleeps_until_the_next_tick_and_no_longer_than_a_second(world: World) -> None:

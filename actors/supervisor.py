@@ -23,7 +23,7 @@ from fieldbrook.actors.registry import PART as REGISTRY
 from fieldbrook.actors.restarts import Restarts
 from fieldbrook.process import name_process
 from fieldbrook.settings import Settings
-from fieldbrook.storage.outbox import waiting_projects
+from fieldbrook.storage.outbox import is_parked, waiting_projects
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +110,7 @@ class Supervisor(NodeActor):
         self._spares: list[Address] = []
         self._exiting = False
         self._pings = 0
+        self._parked = False
         self._pinged = time.monotonic()
         self._board = health.Board(time.monotonic, clock.now_ms)
         self._clock = health.ClockWatch(time.monotonic(), clock.now_ms())
@@ -185,6 +186,12 @@ class Supervisor(NodeActor):
         self._ping_s = min(LONGEST_PING_S, boot.settings.watchdog_s / PINGS)
         self._board.hold_s = min(health.HOLD_S, boot.settings.watchdog_s / 2)
         self._waiting_for_boot = sender
+        self._parked = is_parked(boot.settings.data)
+        if self._parked:
+            log.warning(
+                "this data was restored: what handlers send is parked until "
+                "`fieldbrook outbox release`"
+            )
         http = [f"http:{n}" for n in range(boot.settings.http_processes)]
         chains = [f"chain:{chain.id}" for chain in boot.settings.chains]
         parts = [REGISTRY, *http, TAKER, "scheduler", *chains]
@@ -399,7 +406,7 @@ class Supervisor(NodeActor):
     def _tell_takers(self, project: Child, part: str) -> None:
         """Tell one part that a project has something for it, if it has."""
         taker = self._children.get(part)
-        if taker is None:  # a chain that the settings no longer have
+        if taker is None or self._parked:  # a chain that the settings no longer have
             return
         wanted = "" if part == TAKER else part
         if wanted in project.sent_to and project.path is not None and taker.state == UP:
@@ -446,6 +453,8 @@ class Supervisor(NodeActor):
 
     def _ping(self) -> None:
         self._pings += 1
+        if self._parked:
+            self._look_whether_released()
         now = time.monotonic()
         # A late timer means that this process was stopped itself: nobody else is to blame.
         paused = now - self._pinged > 3 * self._ping_s
@@ -469,6 +478,15 @@ class Supervisor(NodeActor):
         self._look_around(now)
         if not self._exiting:
             self.wake_after(self._ping_s, "ping")
+
+    def _look_whether_released(self) -> None:
+        self._parked = is_parked(self._settings.data)
+        if not self._parked:
+            log.info("released: what handlers have sent is delivered")
+            for child in self._children.values():
+                if child.kind == "project":
+                    for taker in child.sent_to:
+                        self._tell_takers(child, taker or TAKER)
 
     def _ponged(self, pong: m.Ponged) -> None:
         child = self._children.get(pong.part)

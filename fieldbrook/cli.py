@@ -22,6 +22,7 @@ from fieldbrook import __version__
 from fieldbrook.client import EXIT_USAGE, ClientError
 from fieldbrook.commands_account import admin, login, logout, whoami
 from fieldbrook.commands_applets import applet
+from fieldbrook.commands_backup import backup, outbox, restore, verify
 from fieldbrook.commands_chain import chain, monitor
 from fieldbrook.commands_devices import cron, limit
 from fieldbrook.commands_events import kv, logs, send
@@ -212,6 +213,10 @@ COMMANDS: tuple[click.Command, ...] = (
     send,
     logs,
     kv,
+    backup,
+    restore,
+    verify,
+    outbox,
 )
 for _command in COMMANDS:
     cli.add_command(_command)

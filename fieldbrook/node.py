@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 BOOT_LIMIT_S = 20.0
 DRAIN_LIMIT_S = 2.0
+RESTORING = ".restoring"  # as `storage.backup` names it; that is not imported before the fork
 FOLDERS = ("registry", "projects", "chains", "modules", "uploads", "secrets", "run")
 
 
@@ -91,6 +92,11 @@ class _StopFlag:
 
 def _prepare_data(data: Path) -> int:
     """Make the data folder and lock it for this node; returns the lock's descriptor."""
+    if (data / RESTORING).exists():
+        raise SettingsError(
+            reason=f"data folder {data}: a restore did not finish; empty the folder and restore "
+            "again"
+        )
     try:
         for name in FOLDERS:
             (data / name).mkdir(mode=0o700, parents=True, exist_ok=True)

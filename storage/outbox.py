@@ -17,7 +17,7 @@ import lmdb
 import msgspec
 
 from fieldbrook import clock
-from fieldbrook.storage.environment import store_errors
+from fieldbrook.storage.environment import open_environment, store_errors
 from fieldbrook.storage.rows import RowTable
 
 if TYPE_CHECKING:
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 ENTRIES_LIMIT = 100_000
 BYTES_LIMIT = 256 << 20
 FIRST_BYTES = 4 << 20
+PARKED = "outbox.parked"  # in the data folder while nothing may leave the node
 MARKER = "outbox.waiting"  # beside the store while it has entries: start this project
 
 MQTT, API = "mqtt", "api"
 TRANSACTIONS = "chain:"  # and a chain's id: what that chain's process delivers
 
-_DATABASE, _DELIVERED = b"outbox", b"outbox_delivered"
+DATABASE, _DELIVERED = b"outbox", b"outbox_delivered"
 _DELIVERED_ROWS = 50_000
 _DELIVERED_BYTES = 4 << 20
 _DELIVERED_SHARE = 16  # of the store at most
@@ -99,7 +100,7 @@ class Outbox:
         self._environment = environment
         self._marker = folder / MARKER
         with store_errors():
-            self._database = environment.open_db(_DATABASE)
+            self._database = environment.open_db(DATABASE)
             self._delivered = _open_delivered(environment, create=True)
             with environment.begin(db=self._database) as txn:
                 cursor = txn.cursor()
@@ -223,7 +224,7 @@ def effects_of(environment: lmdb.Environment, event_id: str, limit: int) -> list
     remembers them. Call it inside `store_errors`."""
     found: list[EffectOf] = []
     try:
-        database = environment.open_db(_DATABASE, create=False)
+        database = environment.open_db(DATABASE, create=False)
         delivered = _open_delivered(environment, create=False)
     except lmdb.NotFoundError:
         return found
@@ -254,3 +255,40 @@ def waiting_projects(projects_dir: Path) -> list[int]:
     """The projects with undelivered entries."""
     markers = projects_dir.glob(f"*/{MARKER}")
     return sorted(int(path.parent.name) for path in markers if path.parent.name.isdecimal())
+
+
+def waiting_entries(folder: Path) -> int:
+    """How many entries the outbox in a project's folder has; its process may be at work."""
+    environment = open_environment(folder, map_size=0, readonly=True)
+    try:
+        with store_errors(folder):
+            database = environment.open_db(DATABASE, create=False)
+            with environment.begin() as txn:
+                return int(txn.stat(database)["entries"])
+    finally:
+        environment.close()
+
+
+def is_parked(data: Path) -> bool:
+    """Whether what handlers sent stays in the node until the operator releases it.
+
+    So it is after a restore: what the backup held as undelivered may have been delivered
+    since. Whoever sends anything out of a data folder asks this first.
+    """
+    return (data / PARKED).exists()
+
+
+def park(data: Path) -> None:
+    """Let nothing leave a node that does not run yet."""
+    with store_errors(data / PARKED):
+        (data / PARKED).touch(mode=0o600)
+
+
+def release(data: Path) -> bool:
+    """Let everything go; False when nothing was parked. A running node takes notice."""
+    with store_errors(data / PARKED):
+        try:
+            (data / PARKED).unlink()
+        except FileNotFoundError:
+            return False
+    return True

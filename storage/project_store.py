@@ -63,8 +63,8 @@ _KEPT_SHARE = 8
 _LOG_FLUSH_S = 0.2
 _LOG_PENDING_LIMIT = 4_096
 
-_KV, _LOGS, _METRICS, _STAGE = b"kv", b"applet_log", b"metrics", b"stage"
-_STAGE_CELL = b"stage"
+KV, LOGS, METRICS, STAGE = b"kv", b"applet_log", b"metrics", b"stage"
+_STAGE_CELL = STAGE
 _GROWTH_BYTES = 1 << 20
 
 
@@ -201,13 +201,13 @@ class ProjectStore:
         reader_check(self._environment)  # an earlier writer or a gateway may have been killed
         kept = min(_KEPT_BYTES, map_size // _KEPT_SHARE)
         with store_errors():
-            self._kv = self._environment.open_db(_KV)
-            self._stage = self._environment.open_db(_STAGE)
+            self._kv = self._environment.open_db(KV)
+            self._stage = self._environment.open_db(STAGE)
             self._logs = RowTable(
-                *(self._environment, _LOGS, LogRow, LOG_ROWS_LIMIT), create=True, limit_bytes=kept
+                *(self._environment, LOGS, LogRow, LOG_ROWS_LIMIT), create=True, limit_bytes=kept
             )
             self._metrics = RowTable(
-                *(self._environment, _METRICS, MetricRow, METRIC_ROWS_LIMIT),
+                *(self._environment, METRICS, MetricRow, METRIC_ROWS_LIMIT),
                 create=True,
                 limit_bytes=kept,
             )
@@ -486,8 +486,8 @@ class ProjectStoreReader:
     def __init__(self, path: Path) -> None:
         self._environment = open_environment(path, map_size=0, readonly=True)
         with store_errors():
-            self._kv = self._environment.open_db(_KV, create=False)
-            self._logs = RowTable(self._environment, _LOGS, LogRow, LOG_ROWS_LIMIT, create=False)
+            self._kv = self._environment.open_db(KV, create=False)
+            self._logs = RowTable(self._environment, LOGS, LogRow, LOG_ROWS_LIMIT, create=False)
 
     @classmethod
     def open_if_exists(cls, path: Path) -> ProjectStoreReader | None:
@@ -512,7 +512,7 @@ class ProjectStoreReader:
         with store_errors():
             try:
                 table = RowTable(
-                    self._environment, _METRICS, MetricRow, METRIC_ROWS_LIMIT, create=False
+                    self._environment, METRICS, MetricRow, METRIC_ROWS_LIMIT, create=False
                 )
             except lmdb.NotFoundError:
                 return []

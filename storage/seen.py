@@ -28,7 +28,7 @@ _DELIVERIES_BYTES = 8 << 20  # several times what so many names take, a row for 
 _ID_BYTES = 128  # what one takes, with the answer of one handler
 _EVICTED_PER_ID = 2  # so that a full table shrinks to its limit, a little with each batch
 
-_OUTCOMES, _ORDER, _DELIVERIES = b"seen", b"seen_order", b"deliveries"
+OUTCOMES, ORDER, DELIVERIES = b"seen", b"seen_order", b"deliveries"
 
 Outcome = tuple[tuple[int, int, str], ...]
 
@@ -39,13 +39,15 @@ class Deliveries(msgspec.Struct, array_like=True, frozen=True):
     names: list[str]
 
 
-class _Remembered(msgspec.Struct, array_like=True, frozen=True):
+class RememberedOutcome(msgspec.Struct, array_like=True, frozen=True):
+    """What an event was answered, and when (Unix ms)."""
+
     time_ms: int
     outcome: Outcome
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Remembered).decode
+_decode = msgspec.msgpack.Decoder(RememberedOutcome).decode
 
 
 def digest_of(publisher_id: int, event_id: str, payload: bytes) -> bytes:
@@ -61,10 +63,10 @@ class Seen:
     def __init__(self, environment: lmdb.Environment, room_bytes: int) -> None:
         """`room_bytes` is what ids may take of the store; a small one remembers fewer."""
         self._ids_room = room_bytes // _ID_BYTES
-        self._outcomes = environment.open_db(_OUTCOMES)
-        self._order = environment.open_db(_ORDER)
+        self._outcomes = environment.open_db(OUTCOMES)
+        self._order = environment.open_db(ORDER)
         self._deliveries = RowTable(
-            *(environment, _DELIVERIES, Deliveries, DELIVERIES_LIMIT),
+            *(environment, DELIVERIES, Deliveries, DELIVERIES_LIMIT),
             create=True,
             limit_bytes=_DELIVERIES_BYTES,
         )
@@ -102,7 +104,7 @@ class Seen:
         count = 0
         for digest, outcome in outcomes:
             key = (self._next + count).to_bytes(8, "big")
-            value = _encode(_Remembered(now_ms, outcome))
+            value = _encode(RememberedOutcome(now_ms, outcome))
             txn.put(digest, value, db=self._outcomes)
             txn.put(key, now_ms.to_bytes(8, "big") + digest, db=self._order, append=True)
             count += 1

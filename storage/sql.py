@@ -24,7 +24,8 @@ import random
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -160,18 +161,87 @@ def committed_number(path: Path) -> int:
     if not path.exists():
         return 0
     try:
-        connection = sqlite3.connect(
-            f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=_BUSY_S
-        )
-        try:
-            tables = "SELECT 1 FROM sqlite_master WHERE name = ?"
-            if connection.execute(tables, (_STATE,)).fetchone() is None:
-                return 0
-            return _number(connection)
-        finally:
-            connection.close()
+        with _copying(path) as connection:
+            return _number_if_any(connection)
     except sqlite3.Error as error:
         raise StoreError(reason=f"{path}: {error}") from error
+
+
+def check(path: Path) -> list[str]:
+    """What is wrong with a database file, found by reading all of it; nothing when it is well."""
+    try:
+        with _copying(path) as connection:
+            connection.create_collation(DECIMAL_COLLATION, _compare_decimals)
+            rows = connection.execute("PRAGMA integrity_check(20)").fetchall()
+    except sqlite3.Error as error:
+        return [str(error)]
+    return [str(row[0]) for row in rows if row[0] != "ok"]
+
+
+@contextmanager
+def snapshot(path: Path) -> Iterator[Snapshot]:
+    """A database as it is from now on for the reader: its number, and a way to copy it.
+
+    Raises:
+        StoreError: the file is no database, or cannot be read.
+    """
+    try:
+        with _copying(path) as connection:
+            connection.execute("BEGIN")
+            yield Snapshot(connection, _number_if_any(connection))
+            connection.execute("ROLLBACK")
+    except sqlite3.Error as error:
+        raise StoreError(reason=f"{path}: {error}") from error
+
+
+@contextmanager
+def without_commits(path: Path, wait_s: float) -> Iterator[None]:
+    """Nobody commits to a database within the block, which is to be short.
+
+    Raises:
+        StoreError: the others' transactions left no gap for so long.
+    """
+    try:
+        with _copying(path, wait_s) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            finally:
+                connection.execute("ROLLBACK")
+    except sqlite3.Error as error:
+        raise StoreError(reason=f"{path}: {error}") from error
+
+
+class Snapshot(NamedTuple):
+    """A database that stands still for one reader."""
+
+    connection: sqlite3.Connection
+    number: int
+
+    def copy(self, target: Path) -> None:
+        """Write it to a new file, which is whole without another beside it."""
+        copied = sqlite3.connect(target, isolation_level=None)
+        try:
+            self.connection.backup(copied)
+            copied.execute("PRAGMA journal_mode = DELETE")
+        finally:
+            copied.close()
+
+
+@contextmanager
+def _copying(path: Path, wait_s: float = _BUSY_S) -> Iterator[sqlite3.Connection]:
+    address = f"{path.resolve().as_uri()}?mode=rw"
+    connection = sqlite3.connect(address, uri=True, timeout=wait_s, isolation_level=None)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _number_if_any(connection: sqlite3.Connection) -> int:
+    tables = "SELECT 1 FROM sqlite_master WHERE name = ?"
+    known = connection.execute(tables, (_STATE,)).fetchone()
+    return 0 if known is None else _number(connection)
 
 
 def _number(connection: sqlite3.Connection) -> int:

@@ -81,6 +81,10 @@ class OpenTable(Generic[R]):
         for _, data in _range(txn, self._rows, b""):
             yield decode_record(data, self.table.kind)
 
+    def raw(self, txn: Transaction) -> Iterator[tuple[bytes, bytes]]:
+        """Every record as it is stored, for checks: key and bytes."""
+        return _range(txn, self._rows, b"")
+
     def entries(self, txn: Transaction, index: str) -> dict[bytes, int]:
         """A whole index, for checks: key -> id."""
         return {key: from_key(found) for key, found in _range(txn, self._indexes[index], b"")}

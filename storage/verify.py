@@ -1,0 +1,359 @@
+"""Looking for what is wrong in a data folder: unreadable stores, records and references.
+
+Everything is read, nothing is changed. On the folder of a running node each store is looked
+at as of one moment of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import lmdb
+import msgspec
+
+from fieldbrook.errors import NodeError, StoreError
+from fieldbrook.model import IDENTITY_PUBLISHER, Record
+from fieldbrook.operator_keys import Vault
+from fieldbrook.storage import sql
+from fieldbrook.storage.audit import AuditRow
+from fieldbrook.storage.backup import MODULES, PROJECTS, REGISTRY
+from fieldbrook.storage.codec import decode_record
+from fieldbrook.storage.dead_letters import DATABASE as DEAD_LETTERS
+from fieldbrook.storage.dead_letters import DeadLetter
+from fieldbrook.storage.environment import open_environment, store_errors
+from fieldbrook.storage.history import DATABASE as HISTORY
+from fieldbrook.storage.history import Chunk
+from fieldbrook.storage.ids import from_key, to_key
+from fieldbrook.storage.outbox import DATABASE as OUTBOX
+from fieldbrook.storage.outbox import OutboxEntry
+from fieldbrook.storage.project_store import (
+    KV,
+    LOGS,
+    METRICS,
+    STAGE,
+    Batch,
+    LogRow,
+    MetricRow,
+)
+from fieldbrook.storage.registry_tables import LAST_ID_CELL, RegistryTables
+from fieldbrook.storage.seen import DELIVERIES, OUTCOMES, Deliveries, RememberedOutcome
+from fieldbrook.storage.table import OpenTable
+
+if TYPE_CHECKING:
+    Transaction = lmdb.Transaction[bytes]
+
+_SECRETS = {"token.key": 32, "operator.key": 32}
+_DEFECTS_LIMIT = 1_000
+_OWNER_BYTES = 8  # of a stored key of the key-value store, before its marker
+
+
+class Verified(NamedTuple):
+    """What was found: a line for each defect, and how much was looked at."""
+
+    defects: list[str]
+    projects: int
+    records: int
+
+
+def verify(data: Path) -> Verified:
+    """Look at a data folder; a defect's line begins with the file or folder it is in."""
+    search = _Search(data)
+    search.run()
+    return Verified(search.defects[:_DEFECTS_LIMIT], search.projects, search.records)
+
+
+class _Search:
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self.defects: list[str] = []
+        self.projects = 0
+        self.records = 0
+
+    def run(self) -> None:
+        known = None
+        with self._defect_if_unreadable(REGISTRY):
+            known = self._look_at_registry()
+        self._look_at_secrets()
+        folder = self._data / PROJECTS
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            place = f"{PROJECTS}/{path.name}"
+            if not path.name.isdecimal() or not (path / "data.mdb").exists():
+                continue
+            if known is not None and int(path.name) not in known:
+                self._found(place, "a store of a project the registry does not know")
+            with self._defect_if_unreadable(place):
+                self._look_at_project(path, place)
+        self._look_at_others()
+
+    def _found(self, place: str, defect: str) -> None:
+        self.defects.append(f"{place}: {defect}")
+
+    @contextmanager
+    def _defect_if_unreadable(self, place: str) -> Iterator[None]:
+        try:
+            with store_errors():
+                yield
+        except NodeError as error:
+            self._found(place, str(error))
+
+    # ------------------------------------------------------------ the registry
+
+    def _look_at_registry(self) -> set[int] | None:
+        """The ids of the projects there are; None when that cannot be said."""
+        environment = open_environment(self._data / REGISTRY, map_size=0, readonly=True)
+        try:
+            tables = RegistryTables(environment, create=False)
+            with environment.begin() as txn:
+                rows = {
+                    table.table.name: self._rows(txn, table)
+                    for table in vars(tables).values()
+                    if isinstance(table, OpenTable)
+                }
+                self._look_at_log(txn, tables.audit)
+                last = from_key(txn.get(LAST_ID_CELL, b"", db=tables.meta))
+        finally:
+            environment.close()
+        newest = max((n for table in rows.values() for n in table), default=0)
+        if newest > last:
+            self._found(REGISTRY, f"the last id given is {last}, but there is {newest}")
+        for defect in _references(rows):
+            self._found(REGISTRY, defect)
+        self._look_at_modules(rows["resources"])
+        self._look_at_operators(rows["operators"])
+        return set(rows["projects"])
+
+    def _rows(self, txn: Transaction, table: OpenTable[Any]) -> dict[int, Record]:
+        """The records of a table that can be read; what is wrong with them or the indexes is
+        told."""
+        name, found = table.table.name, {}
+        for key, data in table.raw(txn):
+            self.records += 1
+            try:
+                record = decode_record(data, table.table.kind)
+            except StoreError as error:
+                self._found(REGISTRY, f"{name} {from_key(key)}: {error}")
+                continue
+            if to_key(table.table.id_of(record)) != key:
+                self._found(REGISTRY, f"{name} {from_key(key)}: the record is of another id")
+            found[from_key(key)] = record
+        for index, key_of in table.table.indexes.items():
+            entries = table.entries(txn, index)
+            expected = {key_of(record): number for number, record in found.items()}
+            wrong = len(entries.items() ^ expected.items())
+            if wrong:
+                self._found(REGISTRY, f"{name}: index {index} and the records differ in {wrong}")
+        return found
+
+    def _look_at_log(self, txn: Transaction, audit: lmdb._Database) -> None:
+        for key, data in txn.cursor(db=audit):
+            self.records += 1
+            try:
+                decode_record(data, AuditRow)
+            except StoreError as error:
+                self._found(REGISTRY, f"audit {from_key(key)}: {error}")
+
+    def _look_at_modules(self, resources: dict[int, Any]) -> None:
+        for sha256 in sorted({resource.sha256 for resource in resources.values()}):
+            place = f"{MODULES}/{sha256}.wasm"
+            try:
+                with (self._data / place).open("rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError as error:
+                self._found(place, error.strerror or str(error))
+                continue
+            if digest != sha256:
+                self._found(place, "the content is not that of its name")
+
+    def _look_at_operators(self, operators: dict[int, Any]) -> None:
+        if not operators:
+            return
+        try:
+            vault = Vault((self._data / "secrets" / "operator.key").read_bytes())
+        except OSError as error:
+            self._found("secrets/operator.key", error.strerror or str(error))
+            return
+        for operator in operators.values():
+            for sealed in filter(None, (operator.sealed_key, operator.sealed_paymaster)):
+                try:
+                    vault.open(sealed, operator.address)
+                except (StoreError, ValueError) as error:
+                    self._found(REGISTRY, f"operator {operator.operator_id}: {error}")
+
+    def _look_at_secrets(self) -> None:
+        for name, size in _SECRETS.items():
+            place = f"secrets/{name}"
+            try:
+                found = (self._data / place).stat()
+            except FileNotFoundError:
+                if name == "token.key":
+                    self._found(place, "there is none: no login and no publisher's token holds")
+                continue
+            if found.st_size != size:
+                self._found(place, f"{found.st_size} bytes, not a key of {size}")
+            if found.st_mode & 0o077:
+                self._found(place, "others may read it: its mode should be 0600")
+
+    # ------------------------------------------------------------ projects
+
+    def _look_at_project(self, path: Path, place: str) -> None:
+        self.projects += 1
+        environment = open_environment(path, map_size=0, readonly=True)
+        try:
+            before = sql.committed_number(path / sql.FILE)
+            with environment.begin() as txn:
+                names = {bytes(name) for name, _ in txn.cursor()}
+                for name, decode in _TABLES.items():
+                    if name in names:
+                        self._look_at_table(environment, txn, f"{place}: {name.decode()}", decode)
+                stage = _stage(environment, txn) if STAGE in names else None
+                after = sql.committed_number(path / sql.FILE)
+        finally:
+            environment.close()
+        # A stage is settled before the next commit: with another number it belongs nowhere.
+        if stage is not None and not before <= stage <= after + 1:
+            self._found(place, f"batch {stage} is staged, but SQL has committed {after}")
+        if (path / sql.FILE).exists():
+            for defect in sql.check(path / sql.FILE):
+                self._found(f"{place}/{sql.FILE}", defect)
+
+    def _look_at_table(
+        self,
+        environment: lmdb.Environment,
+        txn: Transaction,
+        place: str,
+        decode: Callable[[bytes, bytes], object],
+    ) -> None:
+        database = environment.open_db(place.rpartition(" ")[2].encode(), txn=txn, create=False)
+        for key, value in txn.cursor(db=database):
+            self.records += 1
+            try:
+                decode(key, value)
+            except (msgspec.MsgspecError, NodeError, ValueError) as error:
+                self._found(place, f"{key[:16].hex()}: {error}")
+
+    def _look_at_others(self) -> None:
+        """Stores this page knows nothing of: that they open and can be read to the end."""
+        for path in sorted(self._data.glob("*/**/data.mdb")):
+            place = path.parent.relative_to(self._data)
+            if place.parts[0] in (REGISTRY, PROJECTS, "run", "rollback"):
+                continue
+            with self._defect_if_unreadable(place.as_posix()):
+                environment = open_environment(path.parent, map_size=0, readonly=True)
+                try:
+                    with environment.begin() as txn:
+                        for name, _ in txn.cursor():
+                            self.records += _count(environment, txn, bytes(name))
+                finally:
+                    environment.close()
+
+
+def _count(environment: lmdb.Environment, txn: Transaction, name: bytes) -> int:
+    """How many pairs a named database has, each of which is read; 1 for a pair beside them."""
+    try:
+        database = environment.open_db(name, txn=txn, create=False)
+    except (lmdb.IncompatibleError, lmdb.BadValsizeError):
+        return 1
+    return sum(1 for _ in txn.cursor(db=database))
+
+
+def _stage(environment: lmdb.Environment, txn: Transaction) -> int | None:
+    database = environment.open_db(STAGE, txn=txn, create=False)
+    data = txn.get(STAGE, db=database)
+    try:
+        return None if data is None else decode_record(data, Batch).number
+    except StoreError:
+        return None  # told of with the other records
+
+
+def _rows_of(kind: type[Any]) -> Callable[[bytes, bytes], object]:
+    decode = msgspec.msgpack.Decoder(kind).decode
+
+    def look_at(key: bytes, value: bytes) -> object:
+        return decode(value) if value else None  # the last row leaves its number behind
+
+    return look_at
+
+
+def _pair(key: bytes, _value: bytes) -> None:
+    if len(key) <= _OWNER_BYTES or key[_OWNER_BYTES : _OWNER_BYTES + 1] not in (b"k", b"h"):
+        raise ValueError("no key of the key-value store")
+
+
+_TABLES: dict[bytes, Callable[[bytes, bytes], object]] = {
+    KV: _pair,
+    LOGS: _rows_of(LogRow),
+    METRICS: _rows_of(MetricRow),
+    DEAD_LETTERS: _rows_of(DeadLetter),
+    HISTORY: _rows_of(Chunk),
+    OUTBOX: _rows_of(OutboxEntry),
+    OUTCOMES: _rows_of(RememberedOutcome),
+    DELIVERIES: _rows_of(Deliveries),
+    STAGE: lambda _key, value: decode_record(value, Batch),
+}
+
+
+# ---------------------------------------------------------------- references
+
+
+class _Reference(NamedTuple):
+    """A field of the records of one table that names a record of another."""
+
+    table: str
+    field: str
+    named: str
+
+
+_REFERENCES = (
+    _Reference("projects", "account_id", "accounts"),
+    _Reference("resources", "account_id", "accounts"),
+    _Reference("applets", "project_id", "projects"),
+    _Reference("applets", "resource_id", "resources"),
+    _Reference("applet_versions", "applet_id", "applets"),
+    _Reference("applet_versions", "resource_id", "resources"),
+    _Reference("configs", "project_id", "projects"),
+    _Reference("strategies", "project_id", "projects"),
+    _Reference("strategies", "applet_id", "applets"),
+    _Reference("publishers", "project_id", "projects"),
+    _Reference("cron_jobs", "project_id", "projects"),
+    _Reference("monitors", "project_id", "projects"),
+    _Reference("traffic_limits", "project_id", "projects"),
+    _Reference("access_keys", "account_id", "accounts"),
+    _Reference("operators", "account_id", "accounts"),
+    _Reference("project_operators", "project_id", "projects"),
+    _Reference("project_operators", "operator_id", "operators"),
+)
+
+
+def _references(rows: dict[str, dict[int, Any]]) -> Iterable[str]:
+    for table, field, named in _REFERENCES:
+        for number, record in rows[table].items():
+            wanted = getattr(record, field)
+            if wanted not in rows[named]:
+                yield f"{table} {number}: {field} {wanted} is not among the {named}"
+    applets, resources = rows["applets"], rows["resources"]
+    for number, applet in applets.items():
+        resource = resources.get(applet.resource_id)
+        if resource is not None and resource.sha256 != applet.sha256:
+            yield f"applets {number}: runs {applet.sha256}, its resource is {resource.sha256}"
+    for number, strategy in rows["strategies"].items():
+        applet = applets.get(strategy.applet_id)
+        if applet is None:
+            continue
+        if applet.project_id != strategy.project_id:
+            yield f"strategies {number}: its applet belongs to project {applet.project_id}"
+        resource = resources.get(applet.resource_id)
+        if resource is not None and strategy.handler not in resource.handlers:
+            yield f"strategies {number}: the module exports no {strategy.handler!r}"
+    for number, key in rows["access_keys"].items():
+        named = "publishers" if key.identity_type == IDENTITY_PUBLISHER else "accounts"
+        if key.identity_id not in rows[named]:
+            yield f"access_keys {number}: identity {key.identity_id} is not among the {named}"
+    for number, config in rows["configs"].items():
+        try:
+            msgspec.json.decode(config.value)
+        except msgspec.MsgspecError as error:
+            yield f"configs {number}: {config.kind} is no JSON: {error}"

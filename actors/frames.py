@@ -68,6 +68,8 @@ EXACT = 8
 BY_MQTT, BY_CRON, BY_API, BY_CHAIN = 16, 32, 48, 64
 """How an event came in; one over HTTP has none of these. `SOURCE_BITS` is where they lie."""
 SOURCE_BITS = 112
+POISON = 128
+"""The project died on this event more than once: it becomes a dead letter and runs nothing."""
 
 pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 

@@ -25,6 +25,7 @@ from fieldbrook.actors.frames import (
     FRAME_EVENTS,
     NAMED,
     NODE_COMMAND,
+    POISON,
     REDELIVERY,
     REPLAY,
     SOURCE_BITS,
@@ -72,6 +73,7 @@ FAILED = -1
 NOT_RUNNING = "instance not running"
 
 
+DEADLY = "the project's process died on this event twice"
 NO_LETTER = "there is no such dead letter"
 NO_STRATEGY = "its strategy is gone"
 HANDLED_BEFORE: Outcome = ((0, 0, ""),)
@@ -291,7 +293,9 @@ class ProjectWorker:
         """Whether an event can share an instance as far as its id goes. A named one is
         looked up alone: its like may be in the same frame."""
         kind = event[5]
-        return not kind & NAMED and not (kind & REDELIVERY and self._store.was_delivered(event[2]))
+        if kind & (NAMED | POISON):
+            return False
+        return not (kind & REDELIVERY and self._store.was_delivered(event[2]))
 
     def _handle(self, event: WireEvent) -> EventResult:
         if event[1] == NODE_COMMAND:
@@ -307,6 +311,8 @@ class ProjectWorker:
                 return known
         exact = event[5] & EXACT
         targets = self._routes.get(event[0], ()) if exact else match(self._routes, event[0])
+        if event[5] & POISON:
+            return self._bury_unrun(targets, event)
         try:
             if self._traffic.active:
                 refusal = self._traffic.take(event[1], clock.now_ms())
@@ -439,6 +445,14 @@ class ProjectWorker:
                 attempts=_attempt(event_id),
             )
         )
+
+    def _bury_unrun(self, targets: Sequence[Target], event: WireEvent) -> Outcome:
+        """Keep an event that nobody may run: a dead letter for each of its handlers."""
+        for target in targets:
+            self._bury(target, event, DEADLY)
+        result = tuple((target.instance_id, FAILED, DEADLY) for target in targets)
+        self._remember(event, result)
+        return result
 
     def _obey(self, event: WireEvent) -> EventResult:
         """A command of the node: its payload is the numbers of what it is about."""

@@ -805,14 +805,6 @@ class OutcomeUnknownError(UnavailableError):
     template = "{what}: outcome unknown, send again with the same event_id"
 
 
-class EventParkedError(NodeError):
-    """The project died on this event each time it was sent: it is not sent again."""
-
-    key = "EventParked"
-    msg = "Event Parked"
-    template = "event {event_id}: the project died on it twice"
-
-
 class StoreError(NodeError):
     """The store refused a read or a write: full, corrupt or unreadable."""
 

@@ -17,6 +17,7 @@ from fieldbrook.actors.frames import (
     CREDIT,
     FRAME_BYTES,
     FRAME_EVENTS,
+    POISON,
     EventResult,
     FrameReader,
     WireEvent,
@@ -25,7 +26,6 @@ from fieldbrook.actors.frames import (
     unpack,
 )
 from fieldbrook.errors import (
-    EventParkedError,
     NodeError,
     OutcomeUnknownError,
     TooManyRequestsError,
@@ -49,8 +49,8 @@ class Waiting:
     """One event on its way: settled exactly once.
 
     `resend` events (MQTT) survive the project's death: they are sent to its next
-    incarnation, alone in a frame, until they have been there at `PARKED_AFTER_DEATHS`
-    deaths. Others are answered "outcome unknown".
+    incarnation, alone in a frame. After `PARKED_AFTER_DEATHS` deaths it is told to bury the
+    event instead of running it. Others are answered "outcome unknown".
     """
 
     __slots__ = ("deadline", "deaths", "event", "resend", "settle")
@@ -294,11 +294,10 @@ class Link(asyncio.Protocol):
                 waiting.finish(OutcomeUnknownError(what="the project died"))
                 continue
             waiting.deaths += 1
-            if waiting.deaths >= PARKED_AFTER_DEATHS:
+            if waiting.deaths == PARKED_AFTER_DEATHS:
                 log.error("event %s parked: the project died on it twice", waiting.event[2])
-                waiting.finish(EventParkedError(event_id=waiting.event[2]))
-            else:
-                again.append(waiting)
+                waiting.event = (*waiting.event[:5], waiting.event[5] | POISON)
+            again.append(waiting)
         self._suspects.extendleft(reversed(again))
         if self._path == self._dialed:
             # Its socket may outlive the process by a moment; the supervisor knows better.

@@ -11,7 +11,6 @@ import pytest
 
 from fieldbrook.actors.frames import BY_CRON, NAMED, WireEvent
 from fieldbrook.errors import (
-    EventParkedError,
     NodeError,
     OutcomeUnknownError,
     TooManyRequestsError,
@@ -148,7 +147,7 @@ def test_a_tick_that_cannot_be_handled_is_given_up_with_a_line_in_the_log(
     world.turn(0)
     world.now_ms += 3_600_000
     world.ticker.turn()
-    world.sent.pop()[2](EventParkedError(event_id="e"))
+    world.sent.pop()[2](NodeError())
     assert f"cron job {job_id}: its tick was not handled" in caplog.text
     world.now_ms += 3_600_000
     world.ticker.turn()

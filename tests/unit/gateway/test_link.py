@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.actors.frames import FRAME_EVENTS, FrameServer, Round, unpack
+from fieldbrook.actors.frames import FRAME_EVENTS, NAMED, POISON, FrameServer, Round, unpack
 from fieldbrook.errors import (
-    EventParkedError,
     NodeError,
     OutcomeUnknownError,
     ProjectNotFoundError,
@@ -30,6 +29,7 @@ class Project:
         self.path = path
         self.frames: list[int] = []
         self.seen: list[int] = []
+        self.kinds: list[int] = []
         self.deaf = False
         self.parts = 0
         self.server = FrameServer(path, self._on_round, tick_s=0.05)
@@ -41,6 +41,7 @@ class Project:
             events = unpack(data)
             self.frames.append(len(events))
             self.seen += [int(event[2]) for event in events]
+            self.kinds += [event[5] for event in events]
             if self.deaf:
                 continue
             results = [((int(event[2]), 0, ""),) for event in events]
@@ -177,25 +178,26 @@ def test_events_to_be_resent_reach_the_next_incarnation_alone_and_in_order(tmp_p
     play(tmp_path, scenario)
 
 
-def test_an_event_that_a_project_dies_on_twice_is_parked_and_the_others_go_on(
+def test_an_event_that_a_project_dies_on_twice_is_to_be_buried_and_the_others_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(link: Link, board: Board, folder: Path) -> None:
         outcomes: list[Outcome] = []
         for number in range(3):
-            link.submit(event(number), outcomes.append, resend=True)
+            named = (*event(number)[:5], NAMED)
+            link.submit(named, outcomes.append, resend=True)
         for name in ("p1", "p2"):
             deaf = Project(folder / name)
             deaf.deaf = True
             link.route(str(deaf.path))
             await until(deaf.has_events)
             await asyncio.to_thread(deaf.stop)
-        await until(lambda: outcomes)
-        assert isinstance(outcomes[0], EventParkedError)
+        assert not outcomes
         good = Project(folder / "p3")
         link.route(str(good.path))
         await until(lambda: len(outcomes) == 3)
-        assert good.seen == [1, 2]
+        assert good.seen == [0, 1, 2]
+        assert good.kinds == [NAMED | POISON, NAMED, NAMED]
         await asyncio.to_thread(good.stop)
 
     play(tmp_path, scenario)

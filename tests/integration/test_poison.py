@@ -1,0 +1,80 @@
+"""An event that its project's process does not survive is put aside, and the rest goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.applets import TALLY
+from tests.integration.brokers import Device
+from tests.integration.nodes import RunningNode, message, parts, until
+
+HANDLERS = ("start", "spin")
+# Above what an idle process uses between two looks.
+_BUSY_TICKS = 20
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[RunningNode]:
+    # A handler that never ends runs for its whole deadline: long enough to be killed in.
+    running = RunningNode(tmp_path / "n", "--deadline-ms", "10000")
+    running.log_in()
+    yield running
+    running.stop()
+
+
+def ticks(pid: int) -> int:
+    """Processor time that a process has used, in clock ticks."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
+    except OSError:
+        return 0
+
+
+def kill_while_busy(node: RunningNode, killed: set[int]) -> int:
+    """kill -9 of the project's process once a handler has run in it for a while."""
+    pid = int(until(lambda: parts(node).get("fb-project", 0), "the project runs"))
+    while pid in killed:
+        pid = int(until(lambda: parts(node).get("fb-project", 0), "it runs again"))
+    before = ticks(pid)
+    until(lambda: ticks(pid) > before + _BUSY_TICKS, "the handler runs")
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def test_an_event_that_killed_its_project_twice_is_a_dead_letter_and_others_are_handled(
+    node: RunningNode,
+) -> None:
+    node.create_project("deadly")
+    strategies = [{"eventType": name.upper(), "handler": name} for name in HANDLERS]
+    applet_id = node.deploy("deadly", TALLY, strategies=strategies)["appletID"]
+    publisher = node.add_publisher("deadly", "d")
+    with Device(node.mqtt_port, "device") as device:
+        for payload, kind in ((b"deadly", "SPIN"), (b"harmless", "START")):
+            sent = message(publisher, payload, kind)
+            sent["header"]["event_id"] = payload.decode()
+            device.publish("deadly", json.dumps(sent).encode())
+        first = kill_while_busy(node, set())
+        second = kill_while_busy(node, {first})
+        until(lambda: node.count("deadly", applet_id) == 1, "the harmless event is handled")
+    (letter,) = node.call("GET", "/dead_letter/deadly").json["data"]
+    assert letter["eventID"] == "deadly"
+    assert letter["handler"] == "spin"
+    assert letter["reason"] == "the project's process died on this event twice"
+    shown = node.call("GET", f"/dead_letter/deadly/{letter['letterID']}").json
+    assert shown["payload"] == "ZGVhZGx5"
+    history = until(
+        lambda: node.call("GET", "/event_log/deadly?eventID=deadly").json["data"], "its history"
+    )
+    assert history[0]["results"][0]["code"] == -1
+    # It is known under its id: a device that sends it again kills nothing any more.
+    again = message(publisher, b"deadly", "SPIN")
+    again["header"]["event_id"] = "deadly"
+    answer = node.send("deadly", again)
+    assert answer.json["results"][0]["errMsg"] == letter["reason"]
+    assert parts(node)["fb-project"] not in (first, second)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fieldbrook import __version__, keys, logs
-from fieldbrook.errors import SettingsError
+from fieldbrook.errors import NodeError, SettingsError
 from fieldbrook.process import name_process
 from fieldbrook.settings import Settings
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 BOOT_LIMIT_S = 20.0
 DRAIN_LIMIT_S = 2.0
-RESTORING = ".restoring"  # as `storage.backup` names it; that is not imported before the fork
+RESTORING = ".restoring"  # as `storage.backup` names it
 FOLDERS = ("registry", "projects", "chains", "modules", "uploads", "secrets", "run")
 
 
@@ -43,6 +43,8 @@ def run(settings: Settings) -> int:
         lock = _prepare_data(settings.data)
     except SettingsError as error:
         log.critical("%s", error)
+        return 2
+    if not _upgraded(settings.data):
         return 2
     run_dir = settings.data / "run"
 
@@ -118,6 +120,33 @@ def _prepare_data(data: Path) -> int:
     keys.load_or_create_key(data / "secrets", "token.key")
     keys.setup_code(data / "secrets")
     return lock
+
+
+def _upgraded(data: Path) -> bool:
+    """Bring older data to this version's form, in a process of its own: LMDB is never open in
+    one that forks. False when that failed; why is in the log then."""
+    from fieldbrook.storage.upgrade import upgrade
+
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    code = 2
+    try:
+        done = upgrade(data)
+        if done is not None:
+            log.warning(
+                "%d stores were brought to the form of fieldbrook %s; what they were is in %s",
+                done.stores,
+                __version__,
+                done.copy,
+            )
+        code = 0
+    except NodeError as error:
+        log.critical("%s", error)
+    except BaseException:
+        log.exception("the data folder could not be looked at")
+    finally:
+        os._exit(code)
 
 
 def _preload(settings: Settings) -> None:

@@ -26,8 +26,9 @@ from fieldbrook.errors import StoreError
 from fieldbrook.storage import sql
 from fieldbrook.storage.archive import Manifest, pack, refuse_existing, unpack
 from fieldbrook.storage.environment import open_environment, store_errors
-from fieldbrook.storage.outbox import park, waiting_entries, waiting_projects
+from fieldbrook.storage.outbox import MARKER, park, waiting_entries, waiting_projects
 from fieldbrook.storage.registry_reader import RegistryReader
+from fieldbrook.storage.registry_tables import RegistryTables
 
 KIND = "backup"
 RESTORING = ".restoring"  # in a data folder into which a restore did not finish
@@ -38,6 +39,7 @@ _PASSING = (".new-", ".", "outbox.waiting", "lock.mdb")
 _TRIES = 1_000
 _REGISTRY_TRIES = 5
 _LOCK_WAIT_S = 10.0
+_TABLES_ROOM = 16 << 20
 
 
 class BackedUp(NamedTuple):
@@ -69,6 +71,27 @@ def back_up(data: Path, target: Path) -> BackedUp:
         return BackedUp(pack(folder, target, KIND, {"projects": projects}), projects, missing)
 
 
+def back_up_at_rest(data: Path, target: Path) -> None:
+    """As `back_up` of a folder on which nobody runs, whatever version it is of: nothing in it
+    is looked into.
+
+    Raises:
+        StoreError: as `back_up`.
+    """
+    require_data(data)
+    with _scratch(target) as folder:
+        try:
+            stored = _copy_projects(data / PROJECTS, folder / PROJECTS)
+            _copy_others(data, folder)
+            copy_store(data / REGISTRY, folder / REGISTRY)
+            (folder / MODULES).mkdir(mode=0o700)
+            for path in (data / MODULES).glob("*.wasm"):
+                shutil.copyfile(path, folder / MODULES / path.name)
+        except OSError as error:
+            raise StoreError(reason=f"{error.filename or data}: {error.strerror}") from error
+        pack(folder, target, KIND, {"projects": len(stored)})
+
+
 def require_data(data: Path) -> None:
     """Refuse a folder that is not the data folder of a node.
 
@@ -90,9 +113,7 @@ def copy_data(data: Path, folder: Path) -> tuple[int, list[str]]:
     """
     try:
         stored = _copy_projects(data / PROJECTS, folder / PROJECTS)
-        for path in sorted(data.iterdir()):
-            if path.name not in _LEFT_OUT:
-                _copy_tree(path, folder / path.name)
+        _copy_others(data, folder)
         missing = _copy_registry(data, folder, stored)
     except OSError as error:
         raise StoreError(reason=f"{error.filename or data}: {error.strerror}") from error
@@ -203,15 +224,16 @@ def copy_project(source: Path, target: Path) -> bool:
     try:
         environment = open_environment(source, map_size=0, readonly=True)
         try:
-            for _ in range(_TRIES):
-                if _copy_both(environment, database, target):
-                    return True
-            # So many commits that no snapshot fell between two: hold them up for a moment.
-            with sql.without_commits(database, _LOCK_WAIT_S):
-                _copy_both(environment, database, target)
-            return True
+            if not any(_copy_both(environment, database, target) for _ in range(_TRIES)):
+                # So many commits that no snapshot fell between two: hold them up for a moment.
+                with sql.without_commits(database, _LOCK_WAIT_S):
+                    _copy_both(environment, database, target)
         finally:
             environment.close()
+        if waiting_entries(target):
+            (target / MARKER).touch()
+        (target / "lock.mdb").unlink(missing_ok=True)
+        return True
     except StoreError:
         if _has_store(source):
             raise
@@ -242,13 +264,10 @@ def _copy_registry(data: Path, folder: Path, stored: set[int]) -> list[str]:
     missing: list[str] = []
     for _ in range(_REGISTRY_TRIES):
         shutil.rmtree(folder / REGISTRY, ignore_errors=True)
-        _copy_store(data / REGISTRY, folder / REGISTRY)
-        reader = RegistryReader(folder / REGISTRY)
-        try:
+        copy_store(data / REGISTRY, folder / REGISTRY)
+        with opened_copy(folder / REGISTRY) as reader:
             known = {project.project_id for project in reader.projects()}
             modules = sorted({resource.sha256 for resource in reader.resources()})
-        finally:
-            reader.close()
         missing = [name for name in modules if not _copy_module(data, folder, name)]
         if not missing:
             break
@@ -260,6 +279,17 @@ def _copy_registry(data: Path, folder: Path, stored: set[int]) -> list[str]:
         if path.stem not in modules:
             path.unlink()
     return missing
+
+
+@contextmanager
+def opened_copy(folder: Path) -> Iterator[RegistryReader]:
+    """A copy of a registry of this schema; tables it is too old for are added to it."""
+    room = (folder / _STORE).stat().st_size + _TABLES_ROOM
+    environment = open_environment(folder, map_size=room)
+    try:
+        yield RegistryReader.sharing(environment, RegistryTables(environment, create=True))
+    finally:
+        environment.close()
 
 
 def _copy_module(data: Path, folder: Path, sha256: str) -> bool:
@@ -274,6 +304,12 @@ def _copy_module(data: Path, folder: Path, sha256: str) -> bool:
     return True
 
 
+def _copy_others(data: Path, folder: Path) -> None:
+    for path in sorted(data.iterdir()):
+        if path.name not in _LEFT_OUT:
+            _copy_tree(path, folder / path.name)
+
+
 def _copy_tree(source: Path, target: Path) -> None:
     """Copy what the node has beside its own stores: LMDB as LMDB, files as they are."""
     if source.name.startswith(_PASSING) or source.is_symlink():
@@ -281,14 +317,19 @@ def _copy_tree(source: Path, target: Path) -> None:
     if source.is_file():
         shutil.copyfile(source, target)
     elif _has_store(source):
-        _copy_store(source, target)
+        copy_store(source, target)
     elif source.is_dir():
         target.mkdir(mode=0o700)
         for path in sorted(source.iterdir()):
             _copy_tree(path, target / path.name)
 
 
-def _copy_store(source: Path, target: Path) -> None:
+def copy_store(source: Path, target: Path) -> None:
+    """Copy an LMDB folder as of one moment, whoever writes to it.
+
+    Raises:
+        StoreError: it cannot be read or written.
+    """
     target.mkdir(mode=0o700, parents=True)
     environment = open_environment(source, map_size=0, readonly=True)
     try:

@@ -262,7 +262,10 @@ def waiting_entries(folder: Path) -> int:
     environment = open_environment(folder, map_size=0, readonly=True)
     try:
         with store_errors(folder):
-            database = environment.open_db(DATABASE, create=False)
+            try:
+                database = environment.open_db(DATABASE, create=False)
+            except lmdb.NotFoundError:
+                return 0  # it is being made just now
             with environment.begin() as txn:
                 return int(txn.stat(database)["entries"])
     finally:

@@ -49,11 +49,15 @@ from fieldbrook.storage.history import (
 )
 from fieldbrook.storage.outbox import Added, EffectOf, Outbox, OutboxEntry, effects_of
 from fieldbrook.storage.rows import Numbered, RowTable
+from fieldbrook.storage.schema import open_meta
 from fieldbrook.storage.seen import Outcome, Seen
 
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
 
+SCHEMA = 1
+UNMARKED = 1  # the schema of stores that were made before they told theirs
+WHAT = "a project's store"
 LOG_ROWS_LIMIT = 100_000
 METRIC_ROWS_LIMIT = 100_000
 # What may be kept of logs, metrics, events and dead letters, each: with the size of the store,
@@ -200,20 +204,11 @@ class ProjectStore:
         self._environment = open_environment(path, map_size=map_size)
         reader_check(self._environment)  # an earlier writer or a gateway may have been killed
         kept = min(_KEPT_BYTES, map_size // _KEPT_SHARE)
-        with store_errors():
-            self._kv = self._environment.open_db(KV)
-            self._stage = self._environment.open_db(STAGE)
-            self._logs = RowTable(
-                *(self._environment, LOGS, LogRow, LOG_ROWS_LIMIT), create=True, limit_bytes=kept
-            )
-            self._metrics = RowTable(
-                *(self._environment, METRICS, MetricRow, METRIC_ROWS_LIMIT),
-                create=True,
-                limit_bytes=kept,
-            )
-            self._dead = DeadLetters(self._environment, kept)
-            self._history = open_history(self._environment, create=True, limit_bytes=kept)
-            self._seen = Seen(self._environment, map_size // _KEPT_SHARE)
+        try:
+            self._open(kept, map_size)
+        except BaseException:
+            self._environment.close()
+            raise
         self.outbox = Outbox(self._environment, path)
         self._reading: Transaction | None = None  # the batch's snapshot, once it has read
         self.overlay: dict[bytes, bytes] = {}
@@ -234,6 +229,23 @@ class ProjectStore:
         except BaseException:
             self._environment.close()
             raise
+
+    def _open(self, kept: int, map_size: int) -> None:
+        with store_errors():
+            open_meta(self._environment, WHAT, SCHEMA, create=True, unmarked=UNMARKED)
+            self._kv = self._environment.open_db(KV)
+            self._stage = self._environment.open_db(STAGE)
+            self._logs = RowTable(
+                *(self._environment, LOGS, LogRow, LOG_ROWS_LIMIT), create=True, limit_bytes=kept
+            )
+            self._metrics = RowTable(
+                *(self._environment, METRICS, MetricRow, METRIC_ROWS_LIMIT),
+                create=True,
+                limit_bytes=kept,
+            )
+            self._dead = DeadLetters(self._environment, kept)
+            self._history = open_history(self._environment, create=True, limit_bytes=kept)
+            self._seen = Seen(self._environment, map_size // _KEPT_SHARE)
 
     def read(self, stored_key: bytes) -> bytes | None:
         """The value of a stored key (`kv.stored_key`) as the current batch sees it."""

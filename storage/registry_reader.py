@@ -393,6 +393,12 @@ class RegistryReader(RegistryReads):
         return from_key(changes)
 
     @contextmanager
+    def transaction(self) -> Iterator[tuple[RegistryTables, Transaction]]:
+        """The tables themselves, as of one moment, for checks."""
+        with self._reading() as txn:
+            yield self._tables, txn
+
+    @contextmanager
     def snapshot(self) -> Iterator[RegistrySnapshot]:
         """Several reads that see the same state; keep it short, it holds pages back."""
         with self._reading() as txn:

@@ -1,17 +1,14 @@
 """The registry's tables, their indexes, and the cell beside them.
 
-`meta` holds the schema version, the change counter and the last id given. The schema is
-raised when a table or an index changes its meaning.
+`meta` holds the schema version (`storage.schema`), the change counter and the last id given.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import lmdb
 
-from fieldbrook.errors import StoreError
 from fieldbrook.model import (
     AccessKey,
     Account,
@@ -29,12 +26,13 @@ from fieldbrook.model import (
     TrafficLimit,
 )
 from fieldbrook.storage.environment import store_errors
-from fieldbrook.storage.ids import from_key, to_key
+from fieldbrook.storage.ids import to_key
+from fieldbrook.storage.schema import open_meta
 from fieldbrook.storage.table import OpenTable, Table, open_database, text_key
 
 SCHEMA = 1
-META = b"meta"
-SCHEMA_CELL, CHANGES_CELL, LAST_ID_CELL = b"schema", b"changes", b"last_id"
+WHAT = "a registry"
+CHANGES_CELL, LAST_ID_CELL = b"changes", b"last_id"
 
 ACCOUNTS = Table(
     "accounts",
@@ -184,7 +182,7 @@ class RegistryTables:
 
     def __init__(self, environment: lmdb.Environment, *, create: bool) -> None:
         with store_errors(environment.path()):
-            self.meta = _open_meta(environment, create)
+            self.meta = open_meta(environment, WHAT, SCHEMA, create=create, unmarked=0)
             self.accounts = OpenTable(environment, ACCOUNTS, create=create)
             self.projects = OpenTable(environment, PROJECTS, create=create)
             self.resources = OpenTable(environment, RESOURCES, create=create)
@@ -215,34 +213,3 @@ def _fill_new_indexes(environment: lmdb.Environment, tables: list[Any]) -> None:
         with environment.begin(write=True) as txn:
             for table, name in lacking:
                 table.fill(txn, name)
-
-
-def _open_meta(environment: lmdb.Environment, create: bool) -> lmdb._Database:
-    """The `meta` database, after a look at the schema; a fresh environment gets both."""
-    path = Path(environment.path())
-    with environment.begin() as txn:
-        empty = txn.stat()["entries"] == 0
-    if empty and create:
-        meta = environment.open_db(META)
-        with environment.begin(write=True) as txn:
-            txn.put(SCHEMA_CELL, to_key(SCHEMA), db=meta)
-        return meta
-    try:
-        meta = environment.open_db(META, create=False)
-    except lmdb.NotFoundError:
-        raise StoreError(reason=f"{path}: this LMDB store is not a registry") from None
-    with environment.begin() as txn:
-        found = txn.get(SCHEMA_CELL, db=meta)
-    if found is None:
-        # A kill between creating `meta` and writing the schema leaves it empty.
-        if create:
-            with environment.begin(write=True) as txn:
-                txn.put(SCHEMA_CELL, to_key(SCHEMA), db=meta)
-            return meta
-        raise StoreError(reason=f"{path}: this LMDB store is not a registry")
-    if from_key(found) > SCHEMA:
-        raise StoreError(
-            reason=f"{path}: the registry has schema {from_key(found)}, this version of "
-            f"fieldbrook reads up to {SCHEMA}; install the newer version again"
-        )
-    return meta

@@ -7,6 +7,7 @@ at as of one moment of its own.
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from fieldbrook.model import IDENTITY_PUBLISHER, Record
 from fieldbrook.operator_keys import Vault
 from fieldbrook.storage import sql
 from fieldbrook.storage.audit import AuditRow
-from fieldbrook.storage.backup import MODULES, PROJECTS, REGISTRY
+from fieldbrook.storage.backup import MODULES, PROJECTS, REGISTRY, copy_store, opened_copy
 from fieldbrook.storage.codec import decode_record
 from fieldbrook.storage.dead_letters import DATABASE as DEAD_LETTERS
 from fieldbrook.storage.dead_letters import DeadLetter
@@ -39,7 +40,8 @@ from fieldbrook.storage.project_store import (
     LogRow,
     MetricRow,
 )
-from fieldbrook.storage.registry_tables import LAST_ID_CELL, RegistryTables
+from fieldbrook.storage.registry_reader import RegistryReader
+from fieldbrook.storage.registry_tables import LAST_ID_CELL
 from fieldbrook.storage.seen import DELIVERIES, OUTCOMES, Deliveries, RememberedOutcome
 from fieldbrook.storage.table import OpenTable
 
@@ -104,19 +106,11 @@ class _Search:
 
     def _look_at_registry(self) -> set[int] | None:
         """The ids of the projects there are; None when that cannot be said."""
-        environment = open_environment(self._data / REGISTRY, map_size=0, readonly=True)
-        try:
-            tables = RegistryTables(environment, create=False)
-            with environment.begin() as txn:
-                rows = {
-                    table.table.name: self._rows(txn, table)
-                    for table in vars(tables).values()
-                    if isinstance(table, OpenTable)
-                }
-                self._look_at_log(txn, tables.audit)
-                last = from_key(txn.get(LAST_ID_CELL, b"", db=tables.meta))
-        finally:
-            environment.close()
+        with tempfile.TemporaryDirectory(prefix="fieldbrook-") as folder:
+            copy = Path(folder) / REGISTRY
+            copy_store(self._data / REGISTRY, copy)
+            with opened_copy(copy) as reader:
+                rows, last = self._read_registry(reader)
         newest = max((n for table in rows.values() for n in table), default=0)
         if newest > last:
             self._found(REGISTRY, f"the last id given is {last}, but there is {newest}")
@@ -125,6 +119,17 @@ class _Search:
         self._look_at_modules(rows["resources"])
         self._look_at_operators(rows["operators"])
         return set(rows["projects"])
+
+    def _read_registry(self, reader: RegistryReader) -> tuple[dict[str, dict[int, Any]], int]:
+        """The records of each table by their ids, and the last id given."""
+        with reader.transaction() as (tables, txn):
+            rows = {
+                table.table.name: self._rows(txn, table)
+                for table in vars(tables).values()
+                if isinstance(table, OpenTable)
+            }
+            self._look_at_log(txn, tables.audit)
+            return rows, from_key(txn.get(LAST_ID_CELL, b"", db=tables.meta))
 
     def _rows(self, txn: Transaction, table: OpenTable[Any]) -> dict[int, Record]:
         """The records of a table that can be read; what is wrong with them or the indexes is

@@ -47,7 +47,8 @@ from fieldbrook.storage.registry import (
     encode_result,
     execute,
 )
-from fieldbrook.storage.registry_tables import SCHEMA, SCHEMA_CELL
+from fieldbrook.storage.registry_tables import SCHEMA
+from fieldbrook.storage.schema import SCHEMA_CELL
 from fieldbrook.tokens import read_publisher_token
 
 KEY = b"k" * 32

@@ -1,0 +1,162 @@
+"""Bringing the stores of an older version to this one's schema, before anything opens them.
+
+First a copy of the whole folder as it is, then one transaction for each store, the registry
+last: while it is behind, the upgrade is not finished, and the next start goes on with it under
+the same copy.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import lmdb
+
+from fieldbrook import __version__
+from fieldbrook.errors import StoreError
+from fieldbrook.storage import backup, project_store, registry_tables
+from fieldbrook.storage.environment import open_environment, store_errors
+from fieldbrook.storage.schema import META, VERSION_CELL, put_mark, require_schema, schema_in
+
+if TYPE_CHECKING:
+    Transaction = lmdb.Transaction[bytes]
+
+ROLLBACK = "rollback"
+COPIES_KEPT = 2
+_UNFINISHED = "unfinished"  # names the copy of an upgrade that has not ended
+_ROOM = 3  # a migration may write a store anew, beside what it had
+
+Migration = Callable[[lmdb.Environment, "Transaction"], None]
+"""Brings a store from one schema to the next, in the transaction it is given."""
+
+
+class Form(NamedTuple):
+    """A kind of store: what it is called, its schema here, and how older ones get there.
+
+    `migrations` maps a schema to what makes the next one of it; `unmarked` is the schema of
+    a store that tells none.
+    """
+
+    what: str
+    schema: int
+    migrations: Mapping[int, Migration]
+    unmarked: int
+
+
+REGISTRY = Form(registry_tables.WHAT, registry_tables.SCHEMA, {}, 0)
+PROJECT = Form(project_store.WHAT, project_store.SCHEMA, {}, project_store.UNMARKED)
+
+
+class Upgraded(NamedTuple):
+    """What was done: how many stores are of another schema now, and where the copy is."""
+
+    stores: int
+    copy: Path
+
+
+def upgrade(data: Path, registry: Form = REGISTRY, project: Form = PROJECT) -> Upgraded | None:
+    """Bring a data folder on which no node runs to this version's schema.
+
+    Returns:
+        None when there was nothing to do.
+
+    Raises:
+        StoreError: a store is newer, which names both versions; the copy cannot be made, or a
+            store cannot be read or written. Nothing was changed in the first two cases.
+    """
+    if not (data / backup.REGISTRY / "data.mdb").is_file():
+        return None
+    stores = [(data / backup.REGISTRY, registry)]
+    projects = data / backup.PROJECTS
+    for folder in sorted(projects.iterdir()) if projects.is_dir() else ():
+        if folder.name.isdecimal() and (folder / "data.mdb").is_file():
+            stores.append((folder, project))
+    behind = [(path, form) for path, form in stores if _is_behind(path, form)]
+    if not behind:
+        return None
+    copy = _copy_first(data)
+    for path, form in reversed(behind):  # the registry last
+        _migrate(path, form)
+    _finish(data)
+    return Upgraded(len(behind), copy)
+
+
+def _is_behind(path: Path, form: Form) -> bool:
+    found, version = _marks(path, form)
+    if not found:
+        return False
+    known = all(schema in form.migrations for schema in range(found, form.schema))
+    if found > form.schema or not known:
+        require_schema(str(path), form.what, found, version, form.schema)
+    return found < form.schema
+
+
+def _marks(path: Path, form: Form) -> tuple[int, str]:
+    """The schema and the version of a store. Schema 0: it is still being made, or cannot be
+    read, which who opens it will say: one damaged project is no reason to start without all.
+    """
+    try:
+        environment = open_environment(path, map_size=0, readonly=True)
+    except StoreError:
+        return 0, ""
+    try:
+        with store_errors(path), environment.begin() as txn:
+            empty = txn.stat()["entries"] == 0
+        try:
+            meta = environment.open_db(META, create=False)
+        except lmdb.NotFoundError:
+            return (0 if empty else form.unmarked), ""
+        with store_errors(path), environment.begin() as txn:
+            version = txn.get(VERSION_CELL, b"", db=meta).decode("utf-8", "replace")
+            return schema_in(txn, meta) or form.unmarked, version
+    finally:
+        environment.close()
+
+
+def _copy_first(data: Path) -> Path:
+    """The copy to go back to: the one of an upgrade that did not end, else a new one."""
+    folder = data / ROLLBACK
+    unfinished = folder / _UNFINISHED
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if unfinished.is_file():
+            begun = folder / unfinished.read_text()
+            if begun.is_file():
+                return begun
+        moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        copy = folder / f"before-{__version__}-{moment}.tar.gz"
+        backup.back_up_at_rest(data, copy)
+        unfinished.write_text(copy.name)
+    except OSError as error:
+        raise StoreError(reason=f"{error.filename or folder}: {error.strerror}") from error
+    return copy
+
+
+def _finish(data: Path) -> None:
+    """Forget that it was under way, and remove copies of long ago."""
+    folder = data / ROLLBACK
+    with store_errors(folder):
+        (folder / _UNFINISHED).unlink(missing_ok=True)
+        copies = sorted(folder.glob("before-*.tar.gz"), key=lambda path: path.stat().st_mtime)
+        for path in copies[:-COPIES_KEPT]:
+            path.unlink()
+
+
+def _migrate(path: Path, form: Form) -> None:
+    size = (path / "data.mdb").stat().st_size
+    if shutil.disk_usage(path).free < size:
+        raise StoreError(reason=f"{path}: no room on the disk to write {size} bytes anew")
+    environment = open_environment(path, map_size=_ROOM * size + (64 << 20))
+    try:
+        with store_errors(path):
+            meta = environment.open_db(META)
+            with environment.begin(write=True) as txn:
+                found = schema_in(txn, meta) or form.unmarked
+                for schema in range(found, form.schema):
+                    form.migrations[schema](environment, txn)
+                put_mark(txn, meta, form.schema)
+    finally:
+        environment.close()

@@ -29,6 +29,7 @@ from fieldbrook import keys
 from fieldbrook.errors import NodeError, SettingsError, StoreError, UnavailableError
 from fieldbrook.process import die_with_parent
 from fieldbrook.settings import Settings
+from fieldbrook.tls import Identity, identity_of
 
 NODE_USER = "node"
 CANNOT_START = 2
@@ -59,7 +60,7 @@ max_pending: 256MB
 jetstream {{ store_dir: {store}, max_file_store: {store_limit}, sync_interval: {sync} }}
 mqtt {{
   host: {host}
-  port: {port}
+  port: {port}{tls}
   no_auth_user: device
   # A session that nobody came back to must not keep messages for ever.
   consumer_inactive_threshold: {session_limit}
@@ -81,6 +82,10 @@ authorization {{
 """
 
 
+_TLS = """
+  tls {{ cert_file: {certificate}, key_file: {key}, min_version: "1.2", timeout: 10 }}"""
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """How the node reaches the embedded broker."""
@@ -98,18 +103,27 @@ def command(settings: Settings) -> list[str]:
     data, limit = settings.data.absolute(), settings.body_limit_bytes
     topics = settings.mqtt_device_topics
     arguments = [str(data), settings.bind, str(settings.mqtt_port), str(limit), topics]
+    identity = own_identity(settings)
+    if identity is not None:
+        arguments += [str(identity.certificate), str(identity.key)]
     return [sys.executable, "-m", "fieldbrook.broker", *arguments]
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """Become the broker: `<data folder> <address> <port> <message limit in bytes> <topics>`."""
+    """Become the broker: `<data folder> <address> <port> <message limit in bytes> <topics>`,
+    and for TLS `<certificate> <key>`."""
     die_with_parent()  # survives the exec
     data, host = Path(arguments[0]), arguments[1]
     port, limit_bytes = int(arguments[2]), int(arguments[3])
     try:
         _check_address(host, port)
         config = write_config(
-            data, host, port, message_limit_bytes=limit_bytes, device_topics=arguments[4]
+            data,
+            host,
+            port,
+            message_limit_bytes=limit_bytes,
+            device_topics=arguments[4],
+            identity=Identity(*map(Path, arguments[5:7])) if arguments[5:] else None,
         )
         program = find_program()
     except NodeError as error:
@@ -126,6 +140,7 @@ def write_config(
     message_limit_bytes: int = 1 << 20,
     sync_interval: str = SYNC_INTERVAL,
     device_topics: str = "",
+    identity: Identity | None = None,
 ) -> Path:
     """Write the server's configuration, and the credentials when there are none.
 
@@ -137,6 +152,7 @@ def write_config(
         device_topics: MQTT topic filters, separated by commas, that devices may subscribe to
             besides their acknowledgements; where events enter stays closed to them.
         sync_interval: how often stored messages are forced to the disk; `always` forces each.
+        identity: with it devices are served over TLS alone.
 
     Raises:
         StoreError: a file cannot be written, or the credentials cannot be read.
@@ -153,6 +169,11 @@ def write_config(
         max_payload=max(1 << 20, message_limit_bytes + (64 << 10)),
         host=json.dumps(mqtt_host),
         port=mqtt_port,
+        tls=""
+        if identity is None
+        else _TLS.format(
+            certificate=json.dumps(str(identity.certificate)), key=json.dumps(str(identity.key))
+        ),
         session_limit=json.dumps(_SESSION_LIMIT),
         user=json.dumps(NODE_USER),
         password=json.dumps(password(data)),
@@ -169,6 +190,11 @@ def write_config(
     except OSError as error:
         raise StoreError(reason=f"{error.filename or path}: {error.strerror}") from error
     return path
+
+
+def own_identity(settings: Settings) -> Identity | None:
+    """What the embedded broker shows devices; None when it speaks no TLS."""
+    return identity_of(settings) if settings.mqtt_tls else None
 
 
 def find_program() -> Path:

@@ -29,6 +29,7 @@ from fieldbrook.commands_events import kv, logs, send
 from fieldbrook.commands_health import health, status
 from fieldbrook.commands_journal import dead_letter, event, refused
 from fieldbrook.commands_keys import key, operator
+from fieldbrook.commands_node import cert
 from fieldbrook.commands_objects import project, publisher, resource, strategy
 from fieldbrook.commands_people import account, audit
 from fieldbrook.console import Console, current, note, shared_options, show_json
@@ -51,6 +52,12 @@ NODE_OPTIONS = {
     "mqtt_device_topics": "MQTT topic filters that devices may subscribe to [default: none].",
     "mqtt_broker": "HOST:PORT of an external broker instead of the embedded one.",
     "mqtt_username": "User at the external broker.",
+    "mqtt_broker_tls": "Speak TLS to the external broker [default: False].",
+    "mqtt_broker_ca": "PEM file of authorities for the external broker; else the system's.",
+    "tls_certificate": "PEM file of the certificate: the ports then speak TLS.",
+    "tls_key": "PEM file of the certificate's key.",
+    "tls_client_ca": "PEM file of authorities that HTTP clients must have a certificate of.",
+    "mqtt_tls": "The embedded broker speaks TLS, too, with a certificate [default: True].",
     "token_lifetime_s": "Seconds a login lasts [default: 3600].",
     "body_limit_bytes": "Largest event [default: 1048576].",
     "upload_limit_bytes": "Largest module [default: 10485760].",
@@ -193,6 +200,7 @@ COMMANDS: tuple[click.Command, ...] = (
     event,
     refused,
     dead_letter,
+    cert,
     admin,
     login,
     logout,

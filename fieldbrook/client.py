@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection
+    from ssl import SSLContext
 
 DEFAULT_SERVER = "http://127.0.0.1:8888"
 PREFIX = "/srv-applet-mgr/v0"
@@ -84,13 +85,15 @@ class RefusedError(ClientError):
 
 
 class Session(NamedTuple):
-    """A login. `expires_at` is RFC 3339 as the node said it, "" when unknown."""
+    """A login. `expires_at` is RFC 3339 as the node said it, "" when unknown; `authorities`
+    is the file of those that vouched for the server, "" for the system's."""
 
     server: str
     token: str
     username: str = ""
     role: str = ""
     expires_at: str = ""
+    authorities: str = ""
 
 
 def session_path(environment: Mapping[str, str] = os.environ) -> Path:
@@ -163,8 +166,12 @@ class Upload(NamedTuple):
 class Client:
     """One node, spoken to over one connection that is kept between calls."""
 
-    def __init__(self, server: str, token: str = "", timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, server: str, token: str = "", timeout_s: float = TIMEOUT_S, authorities: str = ""
+    ) -> None:
+        """`authorities`: PEM file of those that may vouch for the server, "" for the system's."""
         self.server = normal_server(server)
+        self._authorities = authorities
         self.token = token
         self._timeout_s = timeout_s
         self._connection: HTTPConnection | None = None
@@ -276,8 +283,11 @@ class Client:
         from http.client import HTTPConnection, HTTPSConnection
 
         parts = urlsplit(self.server)
-        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        return kind(str(parts.hostname), parts.port, timeout=self._timeout_s)
+        host = str(parts.hostname)
+        if parts.scheme == "http":
+            return HTTPConnection(host, parts.port, timeout=self._timeout_s)
+        context = _trusting(self._authorities)
+        return HTTPSConnection(host, parts.port, timeout=self._timeout_s, context=context)
 
     def _unreachable(self, error: Exception) -> UnreachableError:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -287,7 +297,21 @@ class Client:
             "is the node running there? Start one with `fieldbrook up`, or name another "
             "server with --server or FIELDBROOK_SERVER"
         )
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            reason = f"its certificate is not to be trusted: {getattr(error, 'verify_message', '')}"
+            hint = "name who vouches for it with --ca FILE or FIELDBROOK_CA"
         return UnreachableError(f"cannot reach {self.server}: {reason}", hint)
+
+
+def _trusting(authorities: str) -> SSLContext:
+    from ssl import SSLError, create_default_context
+
+    try:
+        return create_default_context(cafile=authorities or None)
+    except (OSError, SSLError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        hint = "name a PEM file of certificates with --ca or FIELDBROOK_CA"
+        raise ClientError(f"authorities {authorities}: {reason}", hint) from None
 
 
 def encode_multipart(info: object, file: Upload | None, boundary: str) -> tuple[bytes, str]:

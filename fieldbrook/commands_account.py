@@ -208,7 +208,8 @@ def new_password(source: str | None) -> str | None:
 
 
 def _log_in(server: str, username: str, password: str) -> Session:
-    client = Client(server)
+    authorities = current().authorities
+    client = Client(server, authorities=authorities)
     try:
         answer = client.call("PUT", ["login"], body={"username": username, "password": password})
     except RefusedError as error:
@@ -223,6 +224,7 @@ def _log_in(server: str, username: str, password: str) -> Session:
         username,
         str(answer.get("accountRole", "")),
         str(answer.get("expireAt", "")),
+        authorities,
     )
     save_session(session_path(), session)
     if os.environ.get("FIELDBROOK_TOKEN"):

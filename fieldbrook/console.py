@@ -50,6 +50,7 @@ class Console:
         self.json = False
         self.data = Path(os.environ.get("FIELDBROOK_DATA") or "data")
         self.given_server: str | None = None
+        self.given_authorities: str | None = None
         self._clients: list[Client] = []
 
     @property
@@ -60,6 +61,16 @@ class Console:
             return normal_server(named)
         saved = load_session(session_path())
         return saved.server if saved else DEFAULT_SERVER
+
+    @property
+    def authorities(self) -> str:
+        """The file of those that may vouch for the server: `--ca`, `FIELDBROOK_CA`, that of the
+        login; "" for the system's."""
+        named = self.given_authorities or os.environ.get("FIELDBROOK_CA")
+        if named:
+            return str(Path(named).absolute())
+        saved = load_session(session_path())
+        return saved.authorities if saved and saved.server == self.server else ""
 
     @property
     def session(self) -> Session | None:
@@ -80,11 +91,11 @@ class Console:
         session = self.session
         if session is None:
             raise NotLoggedInError(f"not logged in to {self.server}", self._login_hint())
-        return self._keep(Client(session.server, session.token))
+        return self._keep(Client(session.server, session.token, authorities=self.authorities))
 
     def anonymous_client(self) -> Client:
         """A client without a login, for what needs none."""
-        return self._keep(Client(self.server))
+        return self._keep(Client(self.server, authorities=self.authorities))
 
     def explain(self, error: ClientError) -> str:
         """What to do about an error, "" when nothing can be said."""
@@ -142,6 +153,10 @@ def shared_options(command: F) -> F:
         if value:
             current().given_server = normal_server(value)
 
+    def set_authorities(_ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+        if value:
+            current().given_authorities = value
+
     as_json = click.option(
         "--json",
         is_flag=True,
@@ -157,7 +172,15 @@ def shared_options(command: F) -> F:
         help="The node's address [env: FIELDBROOK_SERVER; default: the login's, else "
         f"{DEFAULT_SERVER}].",
     )
-    return as_json(server(command))
+    authorities = click.option(
+        "--ca",
+        metavar="FILE",
+        expose_value=False,
+        callback=set_authorities,
+        help="PEM file of the authorities that may vouch for an https:// server "
+        "[env: FIELDBROOK_CA; default: the login's, else the system's].",
+    )
+    return as_json(server(authorities(command)))
 
 
 def items(answer: Any) -> list[dict[str, Any]]:

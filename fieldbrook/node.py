@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from fieldbrook import __version__, keys, logs
+from fieldbrook import __version__, keys, logs, tls
 from fieldbrook.errors import NodeError, SettingsError
 from fieldbrook.process import name_process
 from fieldbrook.settings import Settings
@@ -40,6 +40,7 @@ def run(settings: Settings) -> int:
     stop = _StopFlag()
     logs.configure(settings.log_level, settings.log_format)
     try:
+        tls.check(settings)
         lock = _prepare_data(settings.data)
     except SettingsError as error:
         log.critical("%s", error)

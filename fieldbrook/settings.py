@@ -55,6 +55,7 @@ def _empty_is_none(value: object) -> object:
 
 Port = Annotated[int, Field(ge=1, le=65_535)]
 Text = Annotated[str | None, BeforeValidator(_empty_is_none)]
+File = Annotated[Path | None, BeforeValidator(_empty_is_none)]
 LogLevel = Annotated[
     Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(_upper)
 ]
@@ -137,6 +138,25 @@ class Settings(BaseSettings):
     mqtt_broker: Text = Field(None, description="host:port of an external broker")
     mqtt_username: Text = Field(None, description="at the external broker")
     mqtt_password: Text = Field(None, repr=False, description="at the external broker")
+    mqtt_broker_tls: bool = Field(False, description="speak TLS to the external broker")
+    mqtt_broker_ca: File = Field(
+        None,
+        description="PEM file of the authorities that may vouch for the external broker; "
+        "empty: those the system trusts",
+    )
+    tls_certificate: File = Field(
+        None,
+        description="PEM file of the certificate, and its chain, that every HTTP port and the "
+        "embedded broker show; they then speak TLS alone",
+    )
+    tls_key: File = Field(None, description="PEM file of the certificate's key, not encrypted")
+    tls_client_ca: File = Field(
+        None,
+        description="PEM file of authorities: HTTP clients must show a certificate of one of them",
+    )
+    mqtt_tls: bool = Field(
+        True, description="the embedded broker speaks TLS, too, when there is a certificate"
+    )
     token_lifetime_s: int = Field(3_600, ge=1, le=31_536_000, description="of a login")
     body_limit_bytes: int = Field(_MIB, ge=_KIB, le=16 * _MIB, description="of one event")
     upload_limit_bytes: int = Field(10 * _MIB, ge=_KIB, le=256 * _MIB, description="of a module")

@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from fieldbrook import broker, logs
+from fieldbrook import broker, logs, tls
 from fieldbrook.actors.restarts import Restarts
 from fieldbrook.errors import NodeError
 from fieldbrook.process import die_with_parent
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 _NODE_STOP_S = 4.0
 _BROKER_STOP_S = 0.8
 _TICK_S = 0.05
+_RENEWAL_S = 1.0
 CANNOT_START = 2  # the node's exit code for settings that cannot work
 
 
@@ -88,6 +89,33 @@ class Program:
             self.process.wait()
 
 
+class _Renewal:
+    """Has the broker read a renewed certificate; the node's gateways see it themselves."""
+
+    def __init__(self, settings: Settings, embedded: Program) -> None:
+        identity = None if settings.mqtt_broker else broker.own_identity(settings)
+        self._identity = identity
+        self._files = None if identity is None else tls.Renewal(identity)
+        self._broker = embedded
+        self._next = 0.0
+
+    def look(self) -> None:
+        """Look at the files, at most once a second."""
+        if self._files is None or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _RENEWAL_S
+        if not self._files.noticed() or self._broker.process is None:
+            return
+        assert self._identity is not None
+        try:
+            tls.server_context(self._identity)
+        except NodeError as error:
+            log.warning("the broker keeps the certificate of before: %s", error)
+            return
+        self._broker.process.send_signal(signal.SIGHUP)
+        log.info("the broker reads the renewed certificate %s", self._identity.certificate)
+
+
 def run(settings: Settings) -> int:
     """Run until SIGINT or SIGTERM; returns the exit code, 0 after a clean stop."""
     stopping = False
@@ -100,7 +128,9 @@ def run(settings: Settings) -> int:
         signal.signal(number, stop)
     logs.configure(settings.log_level, settings.log_format)
     try:
+        tls.check(settings)
         programs = _programs(settings)
+        renewal = _Renewal(settings, programs[0])
     except NodeError as error:
         log.critical("%s", error)
         return CANNOT_START
@@ -111,6 +141,7 @@ def run(settings: Settings) -> int:
         for program in programs:
             if program.watch() == CANNOT_START and not program.restarts.failures:
                 stopping, code = True, CANNOT_START
+        renewal.look()
         time.sleep(_TICK_S)
     for program in reversed(programs):
         program.stop()

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from fieldbrook.gateway.replies import Answer, EventReply
 from fieldbrook.gateway.request import Meta, read_meta
+from fieldbrook.gateway.tls_port import bridge
 
 HEAD_LIMIT = 16_384
 PIPELINED_LIMIT = 16
@@ -213,6 +214,7 @@ class EventFront(asyncio.Protocol):
         "_ended",
         "_handing_over",
         "_heard",
+        "_is_tls",
         "_table",
         "_transport",
         "_unread",
@@ -226,11 +228,13 @@ class EventFront(asyncio.Protocol):
         self._handing_over = False
         self._ended = False
         self._unread = False
+        self._is_tls = False
         self._heard = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client connected."""
         self._transport = cast(asyncio.Transport, transport)
+        self._is_tls = transport.get_extra_info("ssl_object") is not None
         self._heard = asyncio.get_running_loop().time()
         self._table.connections.add(self)
 
@@ -248,9 +252,10 @@ class EventFront(asyncio.Protocol):
         self._take_requests()
 
     def eof_received(self) -> bool:
-        """The client sends no more; it still gets the answers it is owed."""
+        """The client sends no more; it still gets the answers it is owed, but over TLS, where
+        that end is the connection's."""
         self._ended = True
-        return bool(self._answers)
+        return bool(self._answers) and not self._is_tls
 
     def pause_writing(self) -> None:
         """The client does not read its answers: none of its requests is taken until it does."""
@@ -365,11 +370,15 @@ class EventFront(asyncio.Protocol):
             return
         self._transport = None
         self._table.connections.discard(self)
+        address = transport.get_extra_info("peername")
+        buffer, self._buffer = self._buffer, b""
+        if self._is_tls:
+            transport.set_write_buffer_limits()
+            self._table.hand_over(bridge(transport), address, buffer)
+            return
         # A duplicate keeps the TCP connection open while asyncio forgets its own.
         descriptor = transport.get_extra_info("socket").fileno()
         duplicate = socket.socket(fileno=socket.dup(descriptor))
         duplicate.setblocking(False)
-        address = transport.get_extra_info("peername")
         transport.abort()
-        buffer, self._buffer = self._buffer, b""
         self._table.hand_over(duplicate, address, buffer)

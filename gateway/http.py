@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tornado import httpserver, iostream, web
 
-from fieldbrook import __version__, clock, keys
+from fieldbrook import __version__, clock, keys, tls
 from fieldbrook.actors.frames import NODE_COMMAND, pack
 from fieldbrook.clock import zone_of
 from fieldbrook.errors import PayloadTooLargeError, SettingsError, StoreError
@@ -29,6 +29,7 @@ from fieldbrook.gateway.refusals import Refusals
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.replies import EventReply
 from fieldbrook.gateway.request import read_meta
+from fieldbrook.gateway.tls_port import BridgedStream, TlsListener
 from fieldbrook.gateway.wallet import WalletPolicy
 from fieldbrook.health import Condition
 from fieldbrook.operator_keys import Vault
@@ -125,7 +126,7 @@ class EventHandler(web.RequestHandler):
 class _Port(NamedTuple):
     """A port that events come in on."""
 
-    listener: asyncio.Server
+    listener: asyncio.Server | TlsListener
     front: FrontTable
     server: httpserver.HTTPServer
 
@@ -154,16 +155,19 @@ class HttpGateway(GatewayActor):
         )
         context = self._context(registry, token_key)
         application = self._application(events, context)
-        self._ports = [await self._serve(settings.http_port, application, events)]
+        self._identity = tls.identity_of(settings)
+        self._tls = None if self._identity is None else tls.server_context(self._identity)
+        self._renewal = None if self._identity is None else tls.Renewal(self._identity)
+        shared = settings.http_processes > 1
+        at = bind(settings.bind, settings.http_port, shared=shared)
+        self._ports = [await self._serve(at, application, events)]
         if settings.event_port is not None:
             alone = self._application(events, context, management=False)
-            self._ports.append(await self._serve(settings.event_port, alone, events))
-        self._dashboard: httpserver.HTTPServer | None = None
+            at = bind(settings.bind, settings.event_port, shared=shared)
+            self._ports.append(await self._serve(at, alone, events))
         if self.part == "http:0":
-            self._dashboard = self._tornado(application)
-            self._dashboard.add_socket(
-                bind(settings.dashboard_bind, settings.dashboard_port, shared=False)
-            )
+            at = bind(settings.dashboard_bind, settings.dashboard_port, shared=False)
+            self._ports.append(await self._serve(at, application, events))
             self._announce_setup()
         self._sweeper = self.loop.create_task(self._sweep())
 
@@ -174,8 +178,6 @@ class HttpGateway(GatewayActor):
         for port in self._ports:
             port.listener.close()
             port.server.stop()
-        if self._dashboard is not None:
-            self._dashboard.stop()
 
     async def close(self) -> None:
         """Keep what was refused last."""
@@ -188,13 +190,15 @@ class HttpGateway(GatewayActor):
         self.links[project_id].submit(event, done.set_result)
         return await done
 
-    async def _serve(self, port: int, application: web.Application, events: EventService) -> _Port:
-        """Listen on a port: the fast front first, this application for what it leaves."""
-        settings = self.settings
+    async def _serve(
+        self, at: socket.socket, application: web.Application, events: EventService
+    ) -> _Port:
+        """Listen: the fast front first, this application for what it leaves."""
         server = self._tornado(application)
-        front = FrontTable(events, settings.body_limit_bytes, partial(_hand_over, server))
-        listening = bind(settings.bind, port, shared=settings.http_processes > 1)
-        listener = await self.loop.create_server(front.connection, sock=listening, backlog=_BACKLOG)
+        front = FrontTable(events, self.settings.body_limit_bytes, partial(_hand_over, server))
+        if self._tls is not None:
+            return _Port(TlsListener(at, self._tls, front.connection), front, server)
+        listener = await self.loop.create_server(front.connection, sock=at, backlog=_BACKLOG)
         return _Port(listener, front, server)
 
     def _context(self, registry: SocketRegistryClient, token_key: bytes) -> ManagementContext:
@@ -245,6 +249,7 @@ class HttpGateway(GatewayActor):
             max_body_size=self.settings.upload_limit_bytes + _MULTIPART_SLACK,
             idle_connection_timeout=120,
             body_timeout=60,
+            protocol=None if self._tls is None else "https",
         )
 
     def _condition(self) -> Condition:
@@ -309,6 +314,20 @@ class HttpGateway(GatewayActor):
             for port in self._ports:
                 port.front.close_late(self.loop.time())
             self._refusals.flush()
+            self._renew()
+
+    def _renew(self) -> None:
+        """Show a renewed certificate from the next connection on."""
+        if self._renewal is None or not self._renewal.noticed():
+            return
+        assert self._tls is not None
+        assert self._identity is not None
+        try:
+            tls.load(self._tls, self._identity)
+        except SettingsError as error:
+            log.warning("still serving with the certificate of before: %s", error)
+        else:
+            log.info("serving with the renewed certificate %s", self._identity.certificate)
 
 
 def _hand_over(
@@ -317,7 +336,8 @@ def _hand_over(
     address: tuple[Any, ...],
     read: bytes,
 ) -> None:
-    stream = iostream.IOStream(connection, max_buffer_size=64 << 20)
+    kind = BridgedStream if server.protocol == "https" else iostream.IOStream
+    stream = kind(connection, max_buffer_size=64 << 20)
     # What the front has read is as if Tornado had: its buffer is filled beforehand.
     stream._read_buffer += read
     stream._read_buffer_size += len(read)

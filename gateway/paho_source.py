@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import logging
 import socket
+import ssl
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
@@ -46,6 +47,7 @@ _READ_BYTES = 64 << 10
 _RECEIVE_BUFFER_BYTES = 1 << 20
 _READS_PER_TURN = 16
 _UNSENT_LIMIT_BYTES = 1 << 20
+_WANTS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class PahoSource:
@@ -59,7 +61,10 @@ class PahoSource:
         client_id: str,
         username: str | None = None,
         password: str | None = None,
+        context: ssl.SSLContext | None = None,
     ) -> None:
+        """`context`: for TLS."""
+        self._context = context
         self._address = f"{host}:{port}"
         self._host, self._port = host, port
         self._client = client = _Client(client_id)
@@ -154,7 +159,10 @@ class PahoSource:
             TimeoutError: no answer in time.
         """
         async with asyncio.timeout(_CONNECT_LIMIT_S):
-            self._client.opened = await _open_socket(self._loop, self._host, self._port)
+            opened = await _open_socket(self._loop, self._host, self._port)
+            if self._context is not None:
+                opened = await _start_tls(self._loop, opened, self._context, self._host)
+            self._client.opened = opened
             self._client.reconnect()
             refusal = await self._answer
         if refusal:
@@ -385,14 +393,20 @@ class _BufferedSocket:
         self._in = b""
         self._at = 0
         self._out = bytearray()
+        # A read gives one TLS record, and others may wait where the loop cannot see them.
+        self._is_tls = isinstance(sock, ssl.SSLSocket)
         self.drained = False
         """Whether the last read took all that had arrived."""
 
     def recv(self, size: int) -> bytes:
         """Bytes from the buffer, which is filled from the socket when it is empty."""
         if self._at >= len(self._in):
-            self._in, self._at = self._sock.recv(_READ_BYTES), 0
-            self.drained = len(self._in) < _READ_BYTES
+            try:
+                self._in, self._at = self._sock.recv(_READ_BYTES), 0
+            except (BlockingIOError, *_WANTS):
+                self.drained = True
+                raise BlockingIOError from None
+            self.drained = len(self._in) < _READ_BYTES and not self._is_tls
         part = self._in[self._at : self._at + size]
         self._at += len(part)
         return part
@@ -416,7 +430,7 @@ class _BufferedSocket:
         while self._out:
             try:
                 sent = self._sock.send(self._out)
-            except BlockingIOError:
+            except (BlockingIOError, *_WANTS):
                 return False
             del self._out[:sent]
         return True
@@ -427,11 +441,16 @@ class _BufferedSocket:
         Raises:
             OSError: the connection is gone.
         """
-        await loop.sock_sendall(self._sock, bytes(self._out) + _DISCONNECT)
-        self._out.clear()
+        self._out += _DISCONNECT
+        while not self.flush():
+            await _ready(loop, self._sock, writing=True)
         self._sock.shutdown(socket.SHUT_WR)
-        while await loop.sock_recv(self._sock, _READ_BYTES):
-            pass
+        while True:
+            try:
+                if not self._sock.recv(_READ_BYTES):
+                    return
+            except (BlockingIOError, *_WANTS):
+                await _ready(loop, self._sock, writing=False)
 
     def setblocking(self, flag: bool) -> None:
         """As that of a socket."""
@@ -467,6 +486,49 @@ async def _open_socket(loop: asyncio.AbstractEventLoop, host: str, port: int) ->
         else:
             return sock
     raise failure
+
+
+async def _start_tls(
+    loop: asyncio.AbstractEventLoop, sock: socket.socket, context: ssl.SSLContext, host: str
+) -> ssl.SSLSocket:
+    """Shake hands; the connection is closed when that fails.
+
+    Raises:
+        OSError: the broker does not speak TLS, or its certificate is not to be trusted.
+    """
+    wrapped = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+    try:
+        while True:
+            try:
+                wrapped.do_handshake()
+            except ssl.SSLWantReadError:
+                await _ready(loop, wrapped, writing=False)
+            except ssl.SSLWantWriteError:
+                await _ready(loop, wrapped, writing=True)
+            else:
+                return wrapped
+    except BaseException:
+        wrapped.close()
+        raise
+
+
+async def _ready(loop: asyncio.AbstractEventLoop, sock: socket.socket, *, writing: bool) -> None:
+    """Wait until a socket can be written to, or read from."""
+    descriptor = sock.fileno()
+    add, remove = (
+        (loop.add_writer, loop.remove_writer) if writing else (loop.add_reader, loop.remove_reader)
+    )
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def is_ready() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    add(descriptor, is_ready)
+    try:
+        await ready
+    finally:
+        remove(descriptor)
 
 
 def _packets(projects: Iterable[str]) -> Iterable[list[str]]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import Any
 
 import paho.mqtt.client as mqtt
@@ -28,13 +30,26 @@ class Publisher:
     """One connection, opened at once and again whenever it is lost."""
 
     def __init__(
-        self, host: str, port: int, client_id: str, username: str | None, password: str | None
+        self,
+        host: str,
+        port: int,
+        client_id: str,
+        username: str | None,
+        password: str | None,
+        context: ssl.SSLContext | None = None,
+        renewed: Path | None = None,
     ) -> None:
+        """`context`: for TLS; the certificate in `renewed`, read again before each connection,
+        is trusted as well."""
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._client = client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=client_id)
         if username is not None:
             client.username_pw_set(username, password)
+        self._context, self._renewed = context, renewed
+        if context is not None:
+            client.tls_set_context(context)
+        client.on_pre_connect = self._before_connecting
         client.max_inflight_messages_set(_IN_FLIGHT)
         client.max_queued_messages_set(0)  # the outbox is the bound
         client.reconnect_delay_set(1, _LONGEST_DELAY_S)
@@ -58,6 +73,13 @@ class Publisher:
         """Disconnect; messages that were not acknowledged stay their outbox's."""
         self._client.disconnect()
         self._client.loop_stop()
+
+    def _before_connecting(self, client: mqtt.Client, userdata: Any) -> None:
+        if self._context is not None and self._renewed is not None:
+            try:
+                self._context.load_verify_locations(self._renewed)
+            except (OSError, ssl.SSLError) as error:
+                log.warning("certificate %s: %s", self._renewed, error)
 
     def _on_publish(
         self, client: mqtt.Client, userdata: Any, mid: int, code: ReasonCode, _: Properties

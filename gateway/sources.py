@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from fieldbrook import broker, keys
+from fieldbrook import broker, keys, tls
 from fieldbrook.gateway.channel import project_name
 from fieldbrook.settings import Settings, split_address
 
@@ -101,6 +101,7 @@ def make_source(settings: Settings) -> Source:
         client_id=f"fieldbrook-{identity}",
         username=settings.mqtt_username,
         password=settings.mqtt_password,
+        context=tls.broker_context(settings),
     )
 
 
@@ -113,10 +114,23 @@ def make_publisher(settings: Settings) -> Publisher:
     client_id = f"fieldbrook-{identity}-out"
     if settings.mqtt_broker is not None:
         host, port = split_address(settings.mqtt_broker)
-        return Publisher(host, port, client_id, settings.mqtt_username, settings.mqtt_password)
+        context = tls.broker_context(settings)
+        return Publisher(
+            host, port, client_id, settings.mqtt_username, settings.mqtt_password, context
+        )
     password = broker.password(settings.data)
     host = LOOPBACK if settings.bind in ANY_ADDRESS else settings.bind
-    return Publisher(host, settings.mqtt_port, client_id, broker.NODE_USER, password)
+    shown_to_devices = broker.own_identity(settings)
+    own = shown_to_devices and shown_to_devices.certificate
+    return Publisher(
+        host,
+        settings.mqtt_port,
+        client_id,
+        broker.NODE_USER,
+        password,
+        None if own is None else tls.own_context(own),
+        own,
+    )
 
 
 def is_ingress(topic: str, projects: frozenset[str]) -> bool:

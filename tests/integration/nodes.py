@@ -133,7 +133,7 @@ class RunningNode:
         if token:
             sent["Authorization"] = f"Bearer {token}"
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        connection = http.client.HTTPConnection("127.0.0.1", port or self.http_port, timeout=20)
+        connection = self.connection(port or self.http_port)
         try:
             url = path if path.startswith("/srv") or path in _OWN_PAGES else PREFIX + path
             connection.request(method, url, data, sent)
@@ -141,6 +141,10 @@ class RunningNode:
             return Answer(reply.status, dict(reply.getheaders()), reply.read())
         finally:
             connection.close()
+
+    def connection(self, port: int) -> http.client.HTTPConnection:
+        """A new connection to one of its HTTP ports."""
+        return http.client.HTTPConnection("127.0.0.1", port, timeout=20)
 
     # ---------------------------------------------------------------- setting up
 

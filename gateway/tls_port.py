@@ -1,0 +1,222 @@
+"""TLS in front of the HTTP ports: the handshake, and the way to Tornado for what it serves.
+
+asyncio does the TLS, so the fast front reads and answers as it does without. Tornado wants
+a socket: a connection that is handed to it gets a pair of local ones, and `bridge` carries
+the bytes between TLS and the pair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from typing import cast
+
+from tornado import iostream
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_LIMIT_S = 10.0
+HANDSHAKES_LIMIT = 512
+_SHUTDOWN_LIMIT_S = 5.0
+_ACCEPTS_PER_TURN = 64
+_PAUSE_S = 0.5
+_LINGER_S = 1.0
+_CLIENT_HELLO = 0x16
+_READ_BYTES = 64 << 10
+_PLAIN_BODY = b"this port speaks TLS: ask https://\n"
+_PLAIN = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(_PLAIN_BODY), _PLAIN_BODY)
+)
+
+
+class TlsListener:
+    """Accepts connections, and gives those that speak TLS to a protocol.
+
+    A client that speaks plain HTTP is told so. One that says nothing, or is not done with
+    its handshake in time, is closed; only so many may be at it.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        context: ssl.SSLContext,
+        protocol: Callable[[], asyncio.Protocol],
+    ) -> None:
+        """`listening` is bound and does not block. Call it in the loop."""
+        self._loop = asyncio.get_running_loop()
+        self._listening = listening
+        self._context = context
+        self._protocol = protocol
+        self._opening: set[asyncio.Task[None]] = set()
+        self._closed = self._paused = False
+        self._loop.add_reader(listening.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Accept no more."""
+        if not self._closed:
+            self._closed = True
+            self._loop.remove_reader(self._listening.fileno())
+            self._listening.close()
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTS_PER_TURN):
+            if len(self._opening) >= HANDSHAKES_LIMIT:
+                self._pause()
+                return
+            try:
+                connection, _ = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # No descriptor is free: one may be in a moment.
+                log.warning("cannot accept a connection: %s", error.strerror)
+                self._pause()
+                return
+            connection.setblocking(False)
+            task = self._loop.create_task(self._open(connection))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+
+    def _pause(self) -> None:
+        if not self._paused:
+            self._paused = True
+            self._loop.remove_reader(self._listening.fileno())
+            self._loop.call_later(_PAUSE_S, self._resume)
+
+    def _resume(self) -> None:
+        self._paused = False
+        if not self._closed:
+            self._loop.add_reader(self._listening.fileno(), self._accept)
+
+    async def _open(self, connection: socket.socket) -> None:
+        try:
+            async with asyncio.timeout(HANDSHAKE_LIMIT_S):
+                first = await self._first_byte(connection)
+                if first == _CLIENT_HELLO:
+                    await self._loop.connect_accepted_socket(
+                        self._protocol,
+                        connection,
+                        ssl=self._context,
+                        ssl_handshake_timeout=HANDSHAKE_LIMIT_S,
+                        ssl_shutdown_timeout=_SHUTDOWN_LIMIT_S,
+                    )
+                    return
+                if first is not None:
+                    await self._refuse(connection)
+        except (OSError, TimeoutError) as error:
+            log.debug("no TLS with a client: %r", error)
+        connection.close()
+
+    async def _first_byte(self, connection: socket.socket) -> int | None:
+        """The first byte, left where it is; None when the client ended before one."""
+        while True:
+            with suppress(BlockingIOError):
+                peeked = connection.recv(1, socket.MSG_PEEK)
+                return peeked[0] if peeked else None
+            readable: asyncio.Future[None] = self._loop.create_future()
+            self._loop.add_reader(connection.fileno(), _set, readable)
+            try:
+                await readable
+            finally:
+                self._loop.remove_reader(connection.fileno())
+
+    async def _refuse(self, connection: socket.socket) -> None:
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_LINGER_S):
+                await self._loop.sock_sendall(connection, _PLAIN)
+                connection.shutdown(socket.SHUT_WR)
+                # What the client still sends is read: else it may lose the answer.
+                while await self._loop.sock_recv(connection, _READ_BYTES):
+                    pass
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class BridgedStream(iostream.IOStream):
+    """Tornado's stream on the local end of a bridge."""
+
+    def set_nodelay(self, value: bool) -> None:
+        """Nothing: a local socket does not wait."""
+
+
+def bridge(outer: asyncio.Transport) -> socket.socket:
+    """A socket that reads what this connection's client sends, and writes to it.
+
+    The connection's reading must be paused; it is resumed here. Closing one end closes the
+    other, after what is on its way.
+    """
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    far.setblocking(False)
+    outside, inside = _Half(), _Half()
+    outside.other = inside
+    inside.other = outside
+    outside.transport = outer
+    outer.set_protocol(outside)
+    loop = asyncio.get_running_loop()
+    # The loop itself holds tasks only weakly.
+    task = loop.create_task(_attach(loop, inside, near))
+    _attaching.add(task)
+    task.add_done_callback(_attaching.discard)
+    # Tornado takes a client's address for what it is only on a socket of this family.
+    family = socket.AF_INET6 if _is_ipv6(outer) else socket.AF_INET
+    return socket.socket(family, socket.SOCK_STREAM, 0, fileno=far.detach())
+
+
+def _is_ipv6(outer: asyncio.Transport) -> bool:
+    return ":" in str(outer.get_extra_info("peername", ("",))[0])
+
+
+async def _attach(loop: asyncio.AbstractEventLoop, inside: _Half, near: socket.socket) -> None:
+    await loop.connect_accepted_socket(lambda: inside, near)
+
+
+_attaching: set[asyncio.Task[None]] = set()
+
+
+class _Half(asyncio.Protocol):
+    """One end of a bridge: what it receives, the other end's transport sends."""
+
+    other: _Half
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self._lost = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The local end is there: the client may go on."""
+        self.transport = cast(asyncio.Transport, transport)
+        outer = self.other.transport
+        if self.other._lost or outer is None:
+            self.transport.close()
+        else:
+            outer.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        """From here to the other end."""
+        if self.other.transport is not None:
+            self.other.transport.write(data)
+
+    def pause_writing(self) -> None:
+        """This end is full: the other reads no more."""
+        if self.other.transport is not None:
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """This end has room again."""
+        if self.other.transport is not None:
+            self.other.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """This end is closed, so the other is."""
+        self._lost = True
+        if self.other.transport is not None:
+            self.other.transport.close()

@@ -1,0 +1,435 @@
+"""TLS on every port, with the clients that people use."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import pytest
+
+from fieldbrook.certificates import Authority
+from fieldbrook.errors import SettingsError
+from fieldbrook.settings import Settings
+from fieldbrook.tls import check
+from tests.integration import applets
+from tests.integration.brokers import free_port
+from tests.integration.nodes import PREFIX, RunningNode, message, parts, until
+from tests.tools import require_tool
+
+NAMES = ("localhost", "127.0.0.1")
+_LIMIT_S = 20
+
+
+class Files(NamedTuple):
+    """Where the files of a trial are."""
+
+    authority: Authority
+    ca: Path
+    certificate: Path
+    key: Path
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return ("--tls-certificate", str(self.certificate), "--tls-key", str(self.key))
+
+    def renew(self) -> None:
+        """Other files in their place, as a renewal leaves them."""
+        for path, content in zip(
+            (self.certificate, self.key), self.authority.issue(NAMES), strict=True
+        ):
+            draft = path.with_suffix(".new")
+            draft.touch(0o600)
+            draft.write_bytes(content)
+            draft.replace(path)
+
+
+def make_files(folder: Path, days: int = 30) -> Files:
+    folder.mkdir(exist_ok=True)
+    authority = Authority()
+    issued = authority.issue(NAMES, days)
+    files = Files(authority, folder / "ca.pem", folder / "certificate.pem", folder / "key.pem")
+    files.ca.write_bytes(authority.certificate)
+    files.certificate.write_bytes(issued.certificate)
+    files.key.touch(0o600)
+    files.key.write_bytes(issued.key)
+    return files
+
+
+class TlsNode(RunningNode):
+    """A node whose HTTP is https."""
+
+    files: Files
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        self.files = make_files(folder / "tls")
+        super().__init__(folder / "node", *self.files.flags, *flags)
+
+    def connection(self, port: int) -> http.client.HTTPConnection:
+        context = ssl.create_default_context(cafile=self.files.ca)
+        return http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=context)
+
+    def serves(self) -> str:
+        """The serial number of the certificate that the event port shows."""
+        return shown_at(self.http_port, self.files.ca)
+
+
+def shown_at(port: int, ca: Path) -> str:
+    context = ssl.create_default_context(cafile=ca)
+    with (
+        socket.create_connection(("127.0.0.1", port), _LIMIT_S) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as connection,
+    ):
+        shown = connection.getpeercert()
+        assert shown is not None
+        return str(shown["serialNumber"])
+
+
+class World:
+    """A node with TLS, a project, its applets and a publisher."""
+
+    def __init__(self, folder: Path) -> None:
+        self.node = TlsNode(folder)
+        self.files = self.node.files
+        self.node.log_in()
+        self.node.create_project("room")
+        strategies = [{"eventType": "START", "handler": "start"}]
+        self.applet_id: str = self.node.deploy(
+            "room", applets.TALLY, "tally", strategies=strategies
+        )["appletID"]
+        strategies = [{"eventType": "OUT", "handler": "publish"}]
+        self.node.deploy("room", applets.SENDER, "sender", strategies=strategies)
+        self.publisher = self.node.add_publisher("room", "device-1")
+
+    def event(self, event_type: str = "START", payload: bytes = b"hi") -> str:
+        return json.dumps(message(self.publisher, payload, event_type))
+
+    def count(self) -> int:
+        return self.node.count("room", self.applet_id)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    made = World(tmp_path_factory.mktemp("tls"))
+    yield made
+    made.node.stop()
+
+
+def run(*command: str, given: str = "", **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, input=given, capture_output=True, text=True, timeout=_LIMIT_S, check=False, **more
+    )
+
+
+def test_curl_sends_an_event_over_tls_and_refuses_a_node_nobody_vouches_for(world: World) -> None:
+    curl = require_tool("curl")
+    url = f"https://localhost:{world.node.http_port}{PREFIX}/event/room"
+    before = world.count()
+    sent = run(curl, "-sS", "--cacert", str(world.files.ca), "-d", world.event(), url)
+    assert json.loads(sent.stdout)["results"][0]["code"] == 0, sent
+    assert world.count() == before + 1
+    assert run(curl, "-sS", "-d", world.event(), url).returncode == 60  # not to be trusted
+
+
+def test_one_tls_connection_carries_events_then_management_then_events(world: World) -> None:
+    connection = world.node.connection(world.node.http_port)
+    route = f"{PREFIX}/event/room"
+    login = {"Authorization": f"Bearer {world.node.token}"}
+    for method, path, body, headers, status in (
+        ("POST", route, world.event(), {}, 201),
+        ("POST", route, world.event(), {}, 201),
+        ("GET", f"{PREFIX}/project", None, login, 200),
+        ("POST", route, world.event(), {"Expect": ""}, 201),
+        ("GET", "/version", None, {}, 200),
+    ):
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == status, path
+        assert connection.sock is not None, "the node closed the connection"
+    connection.close()
+
+
+def test_large_uploads_and_answers_pass_through_tls_whole(world: World) -> None:
+    module = applets.TALLY + b"\n;; " + os.urandom(1 << 20).hex().encode()
+    answer = world.node.upload("room", module, "large")
+    assert answer.status == 201, answer
+    path = f"/resource/data/{answer.json['resourceID']}"
+    assert world.node.call("GET", path).body == module
+
+
+def test_events_pipelined_over_tls_are_answered_in_order(world: World) -> None:
+    body = world.event().encode()
+    head = f"POST {PREFIX}/event/room HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    before = world.count()
+    connection = world.node.connection(world.node.http_port)
+    connection.connect()
+    assert connection.sock is not None
+    connection.sock.sendall((head.encode() + body) * 100)
+    received = b""
+    while received.count(b"HTTP/1.1 201 ") < 100:
+        part = connection.sock.recv(1 << 16)
+        assert part, received[-200:]
+        received += part
+    connection.close()
+    assert world.count() == before + 100
+
+
+@pytest.mark.parametrize("port", ["http_port", "dashboard_port"])
+def test_plain_http_on_a_tls_port_is_told_to_use_https(world: World, port: str) -> None:
+    curl = require_tool("curl")
+    url = f"http://127.0.0.1:{getattr(world.node, port)}/version"
+    answer = run(curl, "-sS", "-i", url)
+    assert answer.stdout.startswith("HTTP/1.1 400 "), answer
+    assert "https://" in answer.stdout
+
+
+def test_garbage_instead_of_a_handshake_harms_nobody(world: World) -> None:
+    pids = world.node.processes()
+    for sent in (b"\x16\x03\x01\x02\x00" + os.urandom(512), b"\x16" * 70_000, b"\x00", b""):
+        with socket.create_connection(("127.0.0.1", world.node.http_port), _LIMIT_S) as connection:
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(ConnectionResetError):
+                while connection.recv(4096):
+                    pass
+    assert world.node.call("GET", "/version").status == 200
+    assert world.node.processes() == pids
+
+
+def test_versions_and_suites_of_yesterday_are_refused(world: World) -> None:
+    old = ssl.create_default_context(cafile=world.files.ca)
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.deprecated_call():
+        old.minimum_version = ssl.TLSVersion.TLSv1
+    with pytest.deprecated_call():
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+    weak = ssl.create_default_context(cafile=world.files.ca)
+    weak.set_ciphers("AES128-SHA")  # no forward secrecy
+    weak.maximum_version = ssl.TLSVersion.TLSv1_2
+    for context in (old, weak):
+        with (
+            socket.create_connection(("127.0.0.1", world.node.http_port), _LIMIT_S) as plain,
+            pytest.raises(OSError, match="(?i)alert|protocol|eof|reset"),
+        ):
+            context.wrap_socket(plain, server_hostname="localhost")
+
+
+def test_mosquitto_pub_sends_an_event_over_tls_and_not_without(world: World) -> None:
+    publish = require_tool("mosquitto_pub")
+    broker = ("-h", "localhost", "-p", str(world.node.mqtt_port), "--cafile", str(world.files.ca))
+    before = world.count()
+    sent = run(publish, *broker, "-q", "1", "-t", "room", "-s", given=world.event())
+    assert sent.returncode == 0, sent
+    until(lambda: world.count() == before + 1, "the event is handled")
+    plain = run(publish, *broker[:4], "-q", "1", "-t", "room", "-m", "x")
+    assert plain.returncode != 0
+
+
+def test_what_handlers_publish_reaches_the_embedded_broker_over_tls(tmp_path: Path) -> None:
+    node = TlsNode(tmp_path, "--mqtt-device-topics", "out/readings")
+    subscriber = None
+    try:
+        node.log_in()
+        node.create_project("sender")
+        strategies = [{"eventType": "OUT", "handler": "publish"}]
+        node.deploy("sender", applets.SENDER, "sender", strategies=strategies)
+        publisher = node.add_publisher("sender", "device-1")
+        subscriber = subprocess.Popen(
+            [
+                # A line at a time, although it writes to a pipe.
+                *(
+                    "stdbuf",
+                    "-oL",
+                    require_tool("mosquitto_sub"),
+                    "-h",
+                    "127.0.0.1",
+                    "-p",
+                    str(node.mqtt_port),
+                ),
+                *("--cafile", str(node.files.ca), "-q", "1", "-t", "out/readings", "-C", "2"),
+                *("-W", "60", "-d"),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert subscriber.stdout is not None
+        _read_until("SUBACK", subscriber.stdout)
+        sent = node.send("sender", message(publisher, b"one", "OUT"))
+        assert sent.json["results"][0]["code"] == 0, sent
+        _read_until("one", subscriber.stdout)
+        node.files.renew()
+        until(lambda: "the broker reads the renewed" in node.log, "the renewal is noticed")
+        os.kill(parts(node)["fb-mqtt:0"], 9)  # it has to connect with the renewed certificate
+        assert node.send("sender", message(publisher, b"two", "OUT")).status == 201
+        _read_until("two", subscriber.stdout)
+    finally:
+        node.stop()
+        if subscriber is not None:
+            subscriber.kill()
+            subscriber.communicate()
+
+
+def _read_until(word: str, lines: IO[str]) -> None:
+    assert any(word in line for line in iter(lines.readline, "")), f"{word!r} never came"
+
+
+def test_a_renewed_certificate_is_shown_without_a_restart(world: World) -> None:
+    pids, old = world.node.processes(), world.node.serves()
+    world.files.certificate.write_bytes(b"half a certi")  # nothing that works: the old one stays
+    until(lambda: "still serving with the certificate of before" in world.node.log, "it is told")
+    assert world.node.serves() == old
+    world.files.renew()
+    new = until(lambda: world.node.serves() != old and world.node.serves(), "the new is shown")
+    at_broker = until(
+        lambda: shown_at(world.node.mqtt_port, world.files.ca) == new, "the broker shows it"
+    )
+    assert at_broker
+    assert world.node.processes() == pids
+
+
+def test_the_command_line_talks_https_to_a_node_whose_authority_it_is_given(world: World) -> None:
+    server = f"https://localhost:{world.node.http_port}"
+    environment = {**os.environ, "HOME": str(world.files.ca.parent)}
+    environment.pop("XDG_CONFIG_HOME", None)
+    program = (sys.executable, "-m", "fieldbrook", "--server", server)
+    trusted = ("--ca", str(world.files.ca))
+    unknown = run(*program, "status", env=environment)
+    assert unknown.returncode == 3
+    assert "--ca" in unknown.stderr
+    assert run(*program, *trusted, "status", env=environment).returncode == 0
+    login = ("login", "--username", "admin", "--password-stdin")
+    done = run(*program, *trusted, *login, given="correct horse\n", env=environment)
+    assert done.returncode == 0, done
+    # The login remembers who vouched.
+    listed = run(sys.executable, "-m", "fieldbrook", "project", "list", env=environment)
+    assert "room" in listed.stdout, listed
+
+
+def test_clients_without_a_certificate_of_the_authority_are_kept_out(tmp_path: Path) -> None:
+    files = make_files(tmp_path / "tls")
+    others = files.authority.issue(["device-1"], client=True)
+    device = tmp_path / "device.pem"
+    device.write_bytes(others.certificate + others.key)
+    curl = require_tool("curl")
+    node = RunningNode(tmp_path / "n", *files.flags, "--tls-client-ca", str(files.ca))
+    try:
+        url = f"https://localhost:{node.http_port}/version"
+        let_in = run(curl, "-sS", "--cacert", str(files.ca), "--cert", str(device), url)
+        assert let_in.stdout.startswith("fieldbrook@"), let_in
+        assert run(curl, "-sS", "--cacert", str(files.ca), url).returncode != 0
+    finally:
+        node.stop()
+
+
+def _refusal(**given: Any) -> str:
+    with pytest.raises(SettingsError) as raised:
+        check(Settings(**given))
+    return str(raised.value)
+
+
+def test_files_that_cannot_work_are_named_before_anything_starts(tmp_path: Path) -> None:
+    files = make_files(tmp_path / "good")
+    expired, other = make_files(tmp_path / "old", days=-1), make_files(tmp_path / "other")
+    empty, missing = tmp_path / "empty.pem", tmp_path / "missing.pem"
+    empty.touch(0o600)
+    both: dict[str, Any] = {"tls_certificate": files.certificate, "tls_key": files.key}
+    assert check(Settings(**both)) is not None
+    assert f"{missing}: No such file" in _refusal(**{**both, "tls_certificate": missing})
+    assert f"key {missing}: No such file" in _refusal(**{**both, "tls_key": missing})
+    assert f"certificate {empty}: holds no" in _refusal(**{**both, "tls_certificate": empty})
+    assert f"key {empty}: holds no private key" in _refusal(**{**both, "tls_key": empty})
+    assert f"key {other.key} is not that of" in _refusal(**{**both, "tls_key": other.key})
+    old = {"tls_certificate": expired.certificate, "tls_key": expired.key}
+    assert f"{expired.certificate}: expired on" in _refusal(**old)
+    assert "tls_key is not" in _refusal(tls_certificate=files.certificate)
+    assert f"authorities {empty}" in _refusal(**both, tls_client_ca=empty)
+    assert f"authorities {empty}" in _refusal(mqtt_broker_tls=True, mqtt_broker_ca=empty)
+
+
+def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization as s
+
+    files = make_files(tmp_path / "tls")
+    key: Any = s.load_pem_private_key(files.key.read_bytes(), None)
+    sealed = s.BestAvailableEncryption(b"word")
+    files.key.write_bytes(key.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, sealed))
+    reason = _refusal(tls_certificate=files.certificate, tls_key=files.key)
+    assert f"key {files.key} is encrypted" in reason
+
+
+def test_a_node_whose_certificate_does_not_work_ends_and_says_why(tmp_path: Path) -> None:
+    flags = ("--tls-certificate", str(tmp_path / "no.pem"), "--tls-key", str(tmp_path / "no.key"))
+    node = RunningNode(tmp_path / "n", *flags, ready=False)
+    assert node.process.wait(_LIMIT_S) == 2
+    assert f"certificate {tmp_path / 'no.pem'}: No such file" in node.log
+
+
+def test_the_trial_certificate_of_the_command_line_works(tmp_path: Path) -> None:
+    program = (sys.executable, "-m", "fieldbrook", "cert", "--folder", str(tmp_path / "tls"))
+    made = run(*program, "localhost", "127.0.0.1")
+    assert made.returncode == 0, made
+    certificate, key = tmp_path / "tls" / "certificate.pem", tmp_path / "tls" / "key.pem"
+    assert key.stat().st_mode & 0o077 == 0
+    assert check(Settings(tls_certificate=certificate, tls_key=key)) is not None
+    again = run(*program, "localhost")
+    assert again.returncode == 1
+    assert "exists" in again.stderr
+
+
+def test_events_and_answers_pass_an_external_broker_over_tls_with_a_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, folder, port = make_files(tmp_path / "tls"), tmp_path / "broker", free_port()
+    folder.mkdir()
+    passwords, config = folder / "passwords", folder / "mosquitto.conf"
+    made = run(require_tool("mosquitto_passwd"), "-c", "-b", str(passwords), "node", "broker word")
+    assert made.returncode == 0, made
+    config.write_text(
+        f"listener {port} 127.0.0.1\nallow_anonymous false\npassword_file {passwords}\n"
+        f"certfile {files.certificate}\nkeyfile {files.key}\ntls_version tlsv1.2\n"
+        f"set_tcp_nodelay true\nlog_type error\nuser root\n"
+    )
+    monkeypatch.setenv("FIELDBROOK_MQTT_PASSWORD", "broker word")
+    flags = ("--mqtt-broker", f"localhost:{port}", "--mqtt-username", "node")
+    flags += ("--mqtt-broker-tls", "true")
+    stranger = make_files(tmp_path / "stranger")
+    with subprocess.Popen([require_tool("mosquitto"), "-c", str(config)]) as mosquitto:
+        try:
+            node = RunningNode(tmp_path / "n", *flags, "--mqtt-broker-ca", str(files.ca))
+            try:
+                node.log_in()
+                node.create_project("room")
+                strategies = [{"eventType": "START", "handler": "start"}]
+                applet = node.deploy("room", applets.TALLY, "tally", strategies=strategies)
+                publisher = node.add_publisher("room", "device-1")
+                sent = json.dumps(message(publisher, b"hi", "START"))
+                login = ("-u", "node", "-P", "broker word", "--cafile", str(files.ca))
+                at = ("-h", "localhost", "-p", str(port), "-q", "1", "-t", "room", "-s")
+                until(lambda: "connected to the broker" in node.log, "the connection")
+                program = require_tool("mosquitto_pub")
+
+                def counted() -> int:
+                    assert run(program, *login, *at, given=sent).returncode == 0
+                    return node.count("room", applet["appletID"])
+
+                until(counted, "an event is handled")
+            finally:
+                node.stop()
+            assert node.process.returncode == 0
+            node = RunningNode(tmp_path / "m", *flags, "--mqtt-broker-ca", str(stranger.ca))
+            try:
+                until(lambda: "CERTIFICATE_VERIFY_FAILED" in node.log, "it is not trusted")
+                assert "broker word" not in node.log
+            finally:
+                node.stop()
+        finally:
+            mosquitto.terminate()

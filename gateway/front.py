@@ -11,6 +11,7 @@ of, Tornado decides.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import re
 import socket
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from fieldbrook.gateway.replies import Answer, EventReply
 from fieldbrook.gateway.request import Meta, read_meta
+from fieldbrook.gateway.room import CONNECTIONS_LIMIT, Room, room_for
 from fieldbrook.gateway.tls_port import bridge
 
 HEAD_LIMIT = 16_384
@@ -38,6 +40,11 @@ _LINE = re.compile(
 )
 _FIELDS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[ \t]*[\t\x20-\x7e\x80-\xff]*\r\n)+\r\n")
 _CHANGING = (b"timestamp", b"eventID")  # parameters that make each request's line another
+_NO_ROOM = (
+    b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\n"
+    b"Connection: close\r\n\r\n"
+)
+_EVICTED_SHARE = 20  # of the connections one in so many goes when there are too many
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _DECISIVE = re.compile(
     rb"^(host|content-length|transfer-encoding|expect|upgrade|content-encoding|connection|origin"
@@ -164,8 +171,23 @@ class FrontTable:
         events: EventTaker,
         body_limit_bytes: int,
         hand_over: Callable[[socket.socket, tuple[Any, ...], bytes], None],
+        *,
+        room: Room | None = None,
+        connections_limit: int = CONNECTIONS_LIMIT,
+        elsewhere: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`hand_over(socket, peer address, bytes read)` gives a connection to Tornado."""
+        """`hand_over(socket, peer address, bytes read)` gives a connection to Tornado.
+
+        Args:
+            events: takes the events.
+            body_limit_bytes: of one event.
+            room: for what has not arrived whole.
+            connections_limit: of this table's and Tornado's connections together.
+            elsewhere: how many connections Tornado has.
+        """
+        self.room = room or room_for(body_limit_bytes)
+        self.connections_limit = connections_limit
+        self._elsewhere = elsewhere
         self.events = events
         self.body_limit_bytes = body_limit_bytes
         self.hand_over = hand_over
@@ -176,6 +198,17 @@ class FrontTable:
     def connection(self) -> EventFront:
         """A protocol for a new connection."""
         return EventFront(self)
+
+    def add(self, connection: EventFront) -> None:
+        """A new connection; when there are too many, those end that have said nothing for
+        the longest time and are owed nothing."""
+        self.connections.add(connection)
+        if len(self.connections) + self._elsewhere() <= self.connections_limit:
+            return
+        count = max(1, self.connections_limit // _EVICTED_SHARE)
+        quiet = (each for each in self.connections if not each.is_owed)
+        for each in heapq.nsmallest(count, quiet, key=EventFront.heard_at):
+            each.evict()
 
     def head(self, head: bytes) -> Head | None:
         """`read_head`, remembered."""
@@ -214,7 +247,10 @@ class EventFront(asyncio.Protocol):
         "_ended",
         "_handing_over",
         "_heard",
+        "_held",
         "_is_tls",
+        "_missing",
+        "_rest",
         "_table",
         "_transport",
         "_unread",
@@ -224,6 +260,10 @@ class EventFront(asyncio.Protocol):
         self._table = table
         self._transport: asyncio.Transport | None = None
         self._buffer = b""
+        # Of a body that has not arrived whole: what came since, and how much is to come.
+        self._rest = bytearray()
+        self._missing = 0
+        self._held = 0
         self._answers: list[list[bytes | None]] = []
         self._handing_over = False
         self._ended = False
@@ -236,18 +276,26 @@ class EventFront(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._is_tls = transport.get_extra_info("ssl_object") is not None
         self._heard = asyncio.get_running_loop().time()
-        self._table.connections.add(self)
+        self._table.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone; events it sent are still handled."""
         self._transport = None
         self._answers = []
         self._table.connections.discard(self)
+        self._hold(0)
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client."""
         if not self._buffer:
             self._heard = asyncio.get_running_loop().time()
+        if self._missing:
+            self._rest += data
+            self._missing -= len(data)
+            if self._missing > 0:
+                self._hold(len(self._buffer) + len(self._rest))
+                return
+            data, self._rest, self._missing = bytes(self._rest), bytearray(), 0
         self._buffer = self._buffer + data if self._buffer else data
         self._take_requests()
 
@@ -274,6 +322,33 @@ class EventFront(asyncio.Protocol):
             self._go_on()
         elif not self._answers:
             loop.call_soon(self._hand_over)
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether answers are to come."""
+        return bool(self._answers)
+
+    def heard_at(self) -> float:
+        """When it began its last request."""
+        return self._heard
+
+    def evict(self) -> None:
+        """End it for the sake of others."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _hold(self, size: int) -> None:
+        """Count what is kept of an incomplete request; without room for it the client is sent
+        away."""
+        if size == self._held:
+            return
+        room = self._table.room
+        room.give_back(self._held)
+        self._held = size
+        if not room.take(size) and self._transport is not None and not self._answers:
+            self._buffer, self._rest, self._missing = b"", bytearray(), 0
+            self._transport.write(_NO_ROOM)
+            self._transport.close()
 
     def close_if_late(self, now: float) -> None:
         """Close an idle connection, one whose request stays incomplete, or one whose client
@@ -314,6 +389,7 @@ class EventFront(asyncio.Protocol):
                 return
             body_end = head_end + head.body_length
             if body_end > end:
+                self._missing = body_end - end
                 break
             start = body_end
             slot: list[bytes | None] = [None]
@@ -321,6 +397,7 @@ class EventFront(asyncio.Protocol):
             body = buffer[body_end - head.body_length : body_end]
             table.events.take(head.project_name, body, partial(self._answer, slot), head.meta)
         self._buffer = buffer[start:] if start else buffer
+        self._hold(len(self._buffer))
 
     def _answer(self, slot: list[bytes | None], reply: EventReply) -> None:
         transport = self._transport
@@ -372,6 +449,7 @@ class EventFront(asyncio.Protocol):
         self._table.connections.discard(self)
         address = transport.get_extra_info("peername")
         buffer, self._buffer = self._buffer, b""
+        self._hold(0)
         if self._is_tls:
             transport.set_write_buffer_limits()
             self._table.hand_over(bridge(transport), address, buffer)

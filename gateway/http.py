@@ -29,6 +29,7 @@ from fieldbrook.gateway.refusals import Refusals
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.replies import EventReply
 from fieldbrook.gateway.request import read_meta
+from fieldbrook.gateway.room import NO_ROOM, Room, connections_limit, room_for
 from fieldbrook.gateway.tls_port import BridgedStream, TlsListener
 from fieldbrook.gateway.wallet import WalletPolicy
 from fieldbrook.health import Condition
@@ -47,6 +48,7 @@ _BACKLOG = 1_024
 _DRAIN_FACTOR = 4
 _SWEEP_S = 1.0
 _MULTIPART_SLACK = 64 << 10
+_UNREAD_LIMIT_MS = 60_000
 _OPEN_STORES_LIMIT = 64
 
 
@@ -54,9 +56,10 @@ _OPEN_STORES_LIMIT = 64
 class EventHandler(web.RequestHandler):
     """Events whose requests the fast front leaves to Tornado: the same service answers."""
 
-    def initialize(self, events: EventService, body_limit_bytes: int) -> None:
+    def initialize(self, events: EventService, body_limit_bytes: int, room: Room) -> None:
         """Tornado's constructor hook."""
         self._events = events
+        self._room = room
         self._limit = body_limit_bytes
         self._body = bytearray()
         self._size = 0
@@ -70,8 +73,24 @@ class EventHandler(web.RequestHandler):
         """Collect the body within the limit, whatever its length was said to be."""
         self._size += len(chunk)
         self._make_room(self._size)
-        if self._size <= self._limit:
-            self._body += chunk
+        if self._size > self._limit or self._finished:
+            return
+        self._body += chunk
+        if not self._room.take(len(chunk)):
+            self.set_header("Connection", "close")
+            self._reply(self._events.refusal(NO_ROOM, ""))
+
+    def on_finish(self) -> None:
+        """Called by Tornado when the answer has been sent."""
+        self._let_go()
+
+    def on_connection_close(self) -> None:
+        """Called by Tornado when the client goes away."""
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._room.give_back(len(self._body))
+        self._body = bytearray()
 
     def _make_room(self, size: int) -> None:
         # A client that is still sending does not read: a body not too far over the limit is
@@ -153,11 +172,13 @@ class HttpGateway(GatewayActor):
             settings.body_limit_bytes,
             self._refusals,
         )
-        context = self._context(registry, token_key)
+        room = room_for(settings.upload_limit_bytes + _MULTIPART_SLACK)
+        context = self._context(registry, token_key, room)
         application = self._application(events, context)
         self._identity = tls.identity_of(settings)
         self._tls = None if self._identity is None else tls.server_context(self._identity)
         self._renewal = None if self._identity is None else tls.Renewal(self._identity)
+        self._room = room
         shared = settings.http_processes > 1
         at = bind(settings.bind, settings.http_port, shared=shared)
         self._ports = [await self._serve(at, application, events)]
@@ -195,13 +216,22 @@ class HttpGateway(GatewayActor):
     ) -> _Port:
         """Listen: the fast front first, this application for what it leaves."""
         server = self._tornado(application)
-        front = FrontTable(events, self.settings.body_limit_bytes, partial(_hand_over, server))
+        front = FrontTable(
+            events,
+            self.settings.body_limit_bytes,
+            partial(_hand_over, server),
+            room=self._room,
+            connections_limit=connections_limit(),
+            elsewhere=lambda: len(server._connections),
+        )
         if self._tls is not None:
             return _Port(TlsListener(at, self._tls, front.connection), front, server)
         listener = await self.loop.create_server(front.connection, sock=at, backlog=_BACKLOG)
         return _Port(listener, front, server)
 
-    def _context(self, registry: SocketRegistryClient, token_key: bytes) -> ManagementContext:
+    def _context(
+        self, registry: SocketRegistryClient, token_key: bytes, room: Room
+    ) -> ManagementContext:
         settings = self.settings
         return ManagementContext(
             reader=self._reader,
@@ -228,12 +258,14 @@ class HttpGateway(GatewayActor):
             applet_versions_kept=settings.applet_versions_kept,
             disk_reserve_bytes=settings.disk_reserve_bytes,
             cron_zone=zone_of(settings.cron_timezone),
+            room=room,
         )
 
     def _application(
         self, events: EventService, context: ManagementContext, *, management: bool = True
     ) -> web.Application:
-        arguments = {"events": events, "body_limit_bytes": self.settings.body_limit_bytes}
+        limit = self.settings.body_limit_bytes
+        arguments = {"events": events, "body_limit_bytes": limit, "room": context.room}
         return web.Application(
             [
                 (EVENT_PATH, EventHandler, arguments),
@@ -367,6 +399,10 @@ def bind(address: str, port: int, *, shared: bool) -> socket.socket:
     if shared:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     listening.setblocking(False)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # Inherited by each connection: a client that does not read its answer for so long
+        # is cut by the kernel, whatever it was asking.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_LIMIT_MS)
     try:
         listening.bind((address, port))
         listening.listen(_BACKLOG)

@@ -94,6 +94,24 @@ def unknown_error_json(version: str) -> bytes:
     )
 
 
+POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_SAFE = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": POLICY,
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    # Answers hold tokens and data of those who asked.
+    "Cache-Control": "no-store",
+}
+_SAFE_OVER_TLS = {**_SAFE, "Strict-Transport-Security": "max-age=31536000"}
+
+
+def safe_headers(*, tls: bool) -> dict[str, str]:
+    """What browsers are told with every answer but an event's: run, embed, guess and keep
+    nothing. Source: OWASP's HTTP headers and REST security pages."""
+    return _SAFE_OVER_TLS if tls else _SAFE
+
+
 def cors_headers(*, preflight: bool) -> dict[str, str]:
     """Headers for a request that carries `Origin`.
 

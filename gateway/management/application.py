@@ -87,6 +87,7 @@ from fieldbrook.gateway.management.route import (
 )
 from fieldbrook.gateway.management.trail import AuditedRegistry, AuditNotes, Trail
 from fieldbrook.gateway.management.workers import Workers
+from fieldbrook.gateway.room import NO_ROOM
 from fieldbrook.gateway.throttle import SignInThrottle
 
 __all__ = ["PREFIXES", "ROUTES", "ManagementContext", "log_request", "make_application_routes"]
@@ -184,6 +185,8 @@ class BaseHandler(web.RequestHandler):
         """Called by Tornado for every answer, errors included."""
         self.clear_header("Server")
         self.clear_header("Content-Type")
+        for name, value in replies.safe_headers(tls=self.request.protocol == "https").items():
+            self.set_header(name, value)
         if "Origin" in self.request.headers:
             for name, value in replies.cors_headers(preflight=False).items():
                 self.set_header(name, value)
@@ -322,10 +325,17 @@ class ManagementHandler(BaseHandler):
     def data_received(self, chunk: bytes) -> None:
         """Collect the body; beyond the limit only count it."""
         self._received += len(chunk)
-        if self._refusal is None and self._received <= self._limit:
+        if self._refusal is None and self._received <= self._limit and not self._finished:
             self._body += chunk
+            if not self.context.room.take(len(chunk)):
+                self.set_header("Connection", "close")
+                self.refuse(NO_ROOM)
         else:
-            self._body.clear()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self.context.room.give_back(len(self._body))
+        self._body = bytearray()
 
     async def _serve(self, *_: str) -> None:
         if self._refusal is not None:
@@ -379,6 +389,7 @@ class ManagementHandler(BaseHandler):
 
     def on_finish(self) -> None:
         """Called by Tornado when the answer has been sent."""
+        self._let_go()
         if self._trail is not None:
             status = self.get_status()
             error = self._error or ("UnknownError" if status >= 500 else "")
@@ -477,13 +488,11 @@ class ManagementHandler(BaseHandler):
             raise ResourceNotFoundError(resource=download.path.stem) from None
         filename = _UNSAFE_IN_FILENAMES.sub("_", download.filename) or "module.wasm"
         self.set_header("Content-Disposition", f"attachment; filename={filename}")
-        self.set_header("X-Content-Type-Options", "nosniff")
         self.answer(200, "text/plain", content)
 
     async def _stream(self, stream: Stream) -> None:
         with self._services.workers.followers.taken():
             self.set_header("Content-Type", "text/event-stream; charset=utf-8")
-            self.set_header("Cache-Control", "no-store")
             try:
                 await self.flush()
                 async for chunk in stream.chunks:
@@ -505,6 +514,7 @@ class ManagementHandler(BaseHandler):
     def on_connection_close(self) -> None:
         """Called by Tornado when the client goes away before the answer ends."""
         self._gone = True
+        self._let_go()
 
     def _name_operation(self) -> None:
         if self._match is not None:
@@ -606,7 +616,6 @@ class DescriptionPageHandler(LivenessHandler):
     def get(self) -> None:
         """A page that fetches nothing and runs nothing."""
         self.set_header("Content-Security-Policy", openapi_page.POLICY)
-        self.set_header("X-Content-Type-Options", "nosniff")
         self.answer(200, "text/html; charset=utf-8", _description_page(self.context.version))
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from fieldbrook.clock import Clock, now_ms
 from fieldbrook.gateway.link import Outcome
+from fieldbrook.gateway.room import Room, room_for
 from fieldbrook.gateway.wallet import WalletPolicy
 from fieldbrook.health import Condition
 from fieldbrook.operator_keys import Vault
@@ -81,7 +82,8 @@ class ManagementContext:
     are those monitors may watch, and `chain_reader` gives what is kept of one by its id, None
     while its process has kept nothing. `command` has a project obey (`frames.REPLAY`,
     `frames.DISCARD`, `frames.CLEAR_LOG`) and gives its outcome. `clock`
-    gives Unix milliseconds, `vault` seals the keys of operators.
+    gives Unix milliseconds, `vault` seals the keys of operators, `room` counts the bytes of
+    requests that are not whole yet.
     """
 
     reader: RegistryReader
@@ -107,3 +109,4 @@ class ManagementContext:
     cron_zone: tzinfo = UTC
     wallets: WalletPolicy = field(default_factory=WalletPolicy)
     clock: Clock = now_ms
+    room: Room = field(default_factory=lambda: room_for(0))

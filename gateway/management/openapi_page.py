@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from html import escape
 from typing import Any
 
+from fieldbrook.gateway import replies
+
 Json = dict[str, Any]
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+POLICY = f"{replies.POLICY}; style-src 'unsafe-inline'"
 
 _STYLE = """
 body { font: 16px/1.45 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;

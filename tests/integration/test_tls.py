@@ -192,6 +192,19 @@ def test_plain_http_on_a_tls_port_is_told_to_use_https(world: World, port: str) 
     assert "https://" in answer.stdout
 
 
+def test_browsers_are_told_to_stay_with_tls_and_to_run_embed_and_keep_nothing(
+    world: World,
+) -> None:
+    for path in ("/project", "/srv-applet-mgr", "/srv-applet-mgr/docs", "/version", "/nowhere"):
+        headers = world.node.call("GET", path).headers
+        assert headers["Strict-Transport-Security"] == "max-age=31536000", path
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Cache-Control"] == "no-store"
+        assert headers["Referrer-Policy"] == "no-referrer"
+        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+
+
 def test_garbage_instead_of_a_handshake_harms_nobody(world: World) -> None:
     pids = world.node.processes()
     for sent in (b"\x16\x03\x01\x02\x00" + os.urandom(512), b"\x16" * 70_000, b"\x00", b""):
@@ -399,8 +412,8 @@ def test_events_and_answers_pass_an_external_broker_over_tls_with_a_password(
         f"set_tcp_nodelay true\nlog_type error\nuser root\n"
     )
     monkeypatch.setenv("FIELDBROOK_MQTT_PASSWORD", "broker word")
-    flags = ("--mqtt-broker", f"localhost:{port}", "--mqtt-username", "node")
-    flags += ("--mqtt-broker-tls", "true")
+    at = ("--mqtt-broker", f"localhost:{port}")
+    flags = (*at, "--mqtt-username", "node", "--mqtt-broker-tls", "true")
     stranger = make_files(tmp_path / "stranger")
     with subprocess.Popen([require_tool("mosquitto"), "-c", str(config)]) as mosquitto:
         try:
@@ -413,12 +426,12 @@ def test_events_and_answers_pass_an_external_broker_over_tls_with_a_password(
                 publisher = node.add_publisher("room", "device-1")
                 sent = json.dumps(message(publisher, b"hi", "START"))
                 login = ("-u", "node", "-P", "broker word", "--cafile", str(files.ca))
-                at = ("-h", "localhost", "-p", str(port), "-q", "1", "-t", "room", "-s")
+                to = ("-h", "localhost", "-p", str(port), "-q", "1", "-t", "room", "-s")
                 until(lambda: "connected to the broker" in node.log, "the connection")
                 program = require_tool("mosquitto_pub")
 
                 def counted() -> int:
-                    assert run(program, *login, *at, given=sent).returncode == 0
+                    assert run(program, *login, *to, given=sent).returncode == 0
                     return node.count("room", applet["appletID"])
 
                 until(counted, "an event is handled")

@@ -190,10 +190,12 @@ class Settings(BaseSettings):
         description="server for the tables of projects, postgresql://USER:PASSWORD@HOST/DATABASE; "
         "without one they are SQLite files",
     )
-    sql_statement_ms: int = Field(1_000, ge=10, le=10_000, description="of one SQL statement")
-    sql_rows: int = Field(10_000, ge=1, le=1_000_000, description="that one SQL statement gives")
+    sql_statement_ms: int = Field(
+        1_000, ge=10, le=10_000, description="that one SQL statement of an applet may take"
+    )
+    sql_rows: int = Field(10_000, ge=1, le=1_000_000, description="that one SQL statement may give")
     sql_result_bytes: int = Field(
-        4 * _MIB, ge=_KIB, le=64 * _MIB, description="that one SQL statement gives"
+        4 * _MIB, ge=_KIB, le=64 * _MIB, description="that one SQL statement may give, as JSON"
     )
     sql_database_bytes: int = Field(
         256 * _MIB, ge=_MIB, le=1 << 44, description="that one project's tables may grow to"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fieldbrook.actors.frames import EXACT, NAMED
-from fieldbrook.errors import EventParkedError, TooManyRequestsError
+from fieldbrook.errors import PayloadTooLargeError, TooManyRequestsError
 from fieldbrook.model import NODE_PUBLISHER
 from tests.chain.evm import CHAIN_ID, Evm, topic, word
 from tests.chain.proxy import Proxy
@@ -376,9 +376,9 @@ def test_an_event_that_can_never_be_handled_is_logged_and_does_not_hold_the_othe
         contract = evm.deploy()
         world.logs(contract.address, first=evm.height)
 
-        def refuse(event: Any) -> EventParkedError | None:
+        def refuse(event: Any) -> PayloadTooLargeError | None:
             number = int(json.loads(event[3])["topics"][1], 16)
-            return EventParkedError(event_id=event[2]) if number == 1 else None
+            return PayloadTooLargeError(size=2, limit_bytes=1) if number == 1 else None
 
         world.refuse = refuse
         async with world.running():

@@ -242,9 +242,9 @@ def copy_project(source: Path, target: Path) -> bool:
 
 
 def _copy_both(environment: lmdb.Environment, database: Path, target: Path) -> bool:
-    before = sql.committed_number(database)
+    before = sql.committed_number(database) if sql.is_made(database) else 0
     with store_errors(environment.path()), environment.begin() as txn:
-        if not database.exists():
+        if not sql.is_made(database):
             environment.copy(str(target), compact=True, txn=txn)
             return True
         with sql.snapshot(database) as taken:

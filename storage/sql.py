@@ -64,6 +64,7 @@ _APPLETS = "/*applet*/ "
 _BUSY_S = 1.0
 _PROGRESS_STEPS = 1_000  # of SQLite's machine: some ten microseconds
 _STATEMENTS_LIMIT = 256
+_WAL_MARK = slice(18, 20)  # of the file: 2 and 2 from the moment it keeps a log
 _ROOM_BYTES = 1 << 20  # less than this on the disk, and it is the disk that is full
 
 _VALUE_LIMIT = 1 << 20
@@ -167,6 +168,16 @@ def committed_number(path: Path) -> int:
         raise StoreError(reason=f"{path}: {error}") from error
 
 
+def is_made(path: Path) -> bool:
+    """Whether there is a database that may hold something. One that is just being made is
+    left alone: whoever looks into it then keeps its owner from making it."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_WAL_MARK.stop)[_WAL_MARK] == b"\2\2"
+    except FileNotFoundError:
+        return False
+
+
 def check(path: Path) -> list[str]:
     """What is wrong with a database file, found by reading all of it; nothing when it is well."""
     try:
@@ -223,7 +234,7 @@ class Snapshot(NamedTuple):
         copied = sqlite3.connect(target, isolation_level=None)
         try:
             self.connection.backup(copied)
-            copied.execute("PRAGMA journal_mode = DELETE")
+            copied.execute("PRAGMA journal_mode = WAL")  # closing it leaves one file
         finally:
             copied.close()
 

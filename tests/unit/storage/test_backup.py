@@ -17,7 +17,7 @@ import pytest
 
 from fieldbrook import clock, node
 from fieldbrook.errors import StoreError
-from fieldbrook.storage import archive, backup, kv
+from fieldbrook.storage import archive, backup, kv, sql
 from fieldbrook.storage.codec import encode_record
 from fieldbrook.storage.outbox import is_parked, release
 from fieldbrook.storage.project_store import Batch, ProjectStore, ProjectStoreReader
@@ -311,7 +311,7 @@ def test_a_project_that_commits_without_a_pause_is_held_up_for_its_copy(
     source = tmp_path / "p"
     monkeypatch.setattr(backup, "_TRIES", 0)
     with writing(source) as writer:
-        while not (source / "sql.db").exists():
+        while not sql.is_made(source / "sql.db"):
             assert writer.poll() is None
         for number in range(10):
             copy = tmp_path / f"c{number}"

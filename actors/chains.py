@@ -31,8 +31,8 @@ and of those the batch under way has. The same question to a project, the chain'
 is answered by the last two."""
 PREPARE, CALL, SETTLED = "prepare", "call", "settled"
 """Further frames: a transaction to prepare, a contract to call, the keys a batch committed.
-The first two have a number and are answered `(number, True, result)` or
-`(number, False, reason)`."""
+The first two have a number and are answered `(number, True, result)`,
+`(number, False, reason)`, or `(number, None, reason)` when no endpoint answers."""
 NUMBER = "number"
 
 _READ_BYTES = 1 << 16
@@ -234,7 +234,7 @@ class _Link:
         self._reader = FrameReader()
         self._number = 0
 
-    def ask(self, question: dict[str, Any]) -> tuple[bool, Any]:
+    def ask(self, question: dict[str, Any]) -> tuple[bool | None, Any]:
         """An answer. Raises OSError, TimeoutError, EOFError or ValueError when none came."""
         ends_at = time.monotonic() + ANSWER_LIMIT_S
         self._number += 1
@@ -286,7 +286,7 @@ class _Link:
         self._socket.settimeout(_left(ends_at))
         return self._socket
 
-    def _answer(self, connection: socket.socket, ends_at: float) -> tuple[bool, Any]:
+    def _answer(self, connection: socket.socket, ends_at: float) -> tuple[bool | None, Any]:
         while True:
             connection.settimeout(_left(ends_at))
             data = connection.recv(_READ_BYTES)

@@ -75,6 +75,7 @@ NODE_OPTIONS = {
     "wallet_whitelist": "Addresses that may sign in with a wallet, or * [default: none].",
     "wallet_domains": "Hosts that wallets must sign in for [default: none].",
     "wallet_nonce_required": "Wallets sign a nonce of this node [default: True].",
+    "wallet_chain": "Chain whose contracts may sign in [default: the only one of the chains].",
     "audit_rows": "Rows of the audit log that are kept [default: 100000].",
     "log_level": "DEBUG, INFO, WARNING, ERROR or CRITICAL [default: INFO].",
     "log_format": "text or json [default: text].",

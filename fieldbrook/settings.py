@@ -20,6 +20,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -227,11 +228,25 @@ class Settings(BaseSettings):
         True,
         description="a wallet signs a nonce of this node; false for clients that make their own",
     )
+    wallet_chain: Annotated[int | None, BeforeValidator(_empty_is_none)] = Field(
+        None,
+        ge=1,
+        le=(1 << 63) - 1,
+        description="id of the chain whose contracts may sign in as wallets; empty: the only one "
+        "of `chains`, none when there are several",
+    )
     audit_rows: int = Field(
         100_000, ge=100, le=10_000_000, description="rows of the audit log that are kept"
     )
     log_level: LogLevel = Field("INFO", description="least important records that are logged")
     log_format: Literal["text", "json"] = Field("text", description="of the node's own log")
+
+    @property
+    def contract_wallet_chain(self) -> Chain | None:
+        """The chain whose contracts may sign in, or None."""
+        if self.wallet_chain is None:
+            return self.chains[0] if len(self.chains) == 1 else None
+        return next((chain for chain in self.chains if chain.id == self.wallet_chain), None)
 
     @property
     def api_host_list(self) -> tuple[str, ...]:
@@ -287,6 +302,14 @@ class Settings(BaseSettings):
     @classmethod
     def _is_zone(cls, value: str) -> str:
         zone_of(value)
+        return value
+
+    @field_validator("wallet_chain")
+    @classmethod
+    def _is_of_chains(cls, value: int | None, info: ValidationInfo) -> int | None:
+        known = [chain.id for chain in info.data.get("chains", ())]
+        if value is not None and value not in known:
+            raise ValueError("must be the id of one of the chains")
         return value
 
     @field_validator("chains")
@@ -431,6 +454,8 @@ def allowed(name: str, otherwise: str = "") -> str:
     schema = next((s for s in schema.get("anyOf", ()) if s.get("type") == "integer"), schema)
     if schema.get("type") == "boolean":
         return "must be true or false"
+    if otherwise.startswith("Value error, "):  # a check of ours says more than a range
+        return otherwise.removeprefix("Value error, ")
     if schema.get("type") == "integer":
         return f"must be a whole number from {schema['minimum']} to {schema['maximum']}"
-    return otherwise.removeprefix("Value error, ")
+    return otherwise

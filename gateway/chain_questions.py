@@ -10,7 +10,7 @@ from typing import Any
 from fieldbrook.actors.chains import NUMBER, chain_socket
 from fieldbrook.actors.frames import frame, pack, unpack
 from fieldbrook.chain.transactions import TransactionRefusedError
-from fieldbrook.errors import ChainUnavailableError
+from fieldbrook.errors import ChainUnavailableError, UnavailableError
 
 COMMAND, TARGET = "command", "target"
 """A frame of management: a command and the transaction it is about, answered as questions are."""
@@ -28,7 +28,8 @@ async def ask_chain(run_dir: Path, chain_id: int, question: dict[str, Any]) -> A
     """Ask a chain's process from another gateway.
 
     Raises:
-        ChainUnavailableError: its process cannot be reached or does not answer.
+        UnavailableError: its process cannot be reached or does not answer, or none of
+            its endpoints does.
         TransactionRefusedError: it says no, for the reason given.
     """
     path = chain_socket(run_dir, f"chain:{chain_id}")
@@ -43,6 +44,8 @@ async def ask_chain(run_dir: Path, chain_id: int, question: dict[str, Any]) -> A
     except (OSError, EOFError, ValueError, TimeoutError):
         reason = "its process does not answer"
         raise ChainUnavailableError(chain=chain_id, reason=reason) from None
+    if good is None:
+        raise UnavailableError(what=str(result))
     if not good:
         raise TransactionRefusedError(str(result))
     return result

@@ -17,6 +17,7 @@ from fieldbrook.clock import zone_of
 from fieldbrook.errors import PayloadTooLargeError, SettingsError, StoreError
 from fieldbrook.gateway import replies
 from fieldbrook.gateway.base import GatewayActor
+from fieldbrook.gateway.contract_wallet import ContractWallets
 from fieldbrook.gateway.events import EventService
 from fieldbrook.gateway.front import FrontTable, header_value
 from fieldbrook.gateway.link import Outcome
@@ -254,6 +255,7 @@ class HttpGateway(GatewayActor):
             chains=settings.chains,
             chain_reader=self._chain_reader,
             wallets=wallet_policy(settings),
+            contract_wallets=ContractWallets(self.run_dir, settings.contract_wallet_chain),
             cron_jobs_limit=settings.cron_jobs_limit,
             applet_versions_kept=settings.applet_versions_kept,
             disk_reserve_bytes=settings.disk_reserve_bytes,

@@ -159,6 +159,7 @@ class Leases:
 
         Raises:
             TransactionRefusedError: nothing, for the reason given.
+            ChainUnavailableError: no endpoint answers in time.
         """
         wanted = parse_call(request, sends=False)
         fields = {"to": wanted.to, "data": "0x" + wanted.data.hex()}
@@ -166,9 +167,8 @@ class Leases:
             async with asyncio.timeout(REQUEST_LIMIT_S):
                 result = await self._rpc.call("eth_call", [fields, "latest"])
         except TimeoutError:
-            raise TransactionRefusedError("no endpoint answers in time") from None
-        except ChainUnavailableError as error:
-            raise TransactionRefusedError(str(error)) from error
+            reason = "no endpoint answers in time"
+            raise ChainUnavailableError(chain=self._chain.id, reason=reason) from None
         except RpcError as error:
             raise TransactionRefusedError(reason_of(error)) from error
         return bytes.fromhex(str(result).removeprefix("0x"))

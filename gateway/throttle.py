@@ -97,11 +97,16 @@ class SignInThrottle:
         self._names.take(self._name(name, peer))
         self._peers.take(peer)
 
-    def succeeded(self, name: str, peer: str) -> None:
-        """The attempt was right."""
+    def undecided(self, name: str, peer: str) -> None:
+        """Whether the attempt was right could not be found out; nobody is to blame."""
         peer = _network(peer)
         self._names.give_back(self._name(name, peer))
         self._peers.give_back(peer)
+
+    def succeeded(self, name: str, peer: str) -> None:
+        """The attempt was right."""
+        self.undecided(name, peer)
+        peer = _network(peer)
         self._known[name, peer] = None
         self._known.move_to_end((name, peer))
         if len(self._known) > _REMEMBERED:

@@ -30,7 +30,7 @@ from fieldbrook.actors.chains import (
 from fieldbrook.actors.frames import EXACT, NAMED, WireEntry, WireEvent, frame, pack
 from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.transactions import TransactionRefusedError
-from fieldbrook.errors import NodeError, StoreError, TooManyRequestsError
+from fieldbrook.errors import ChainUnavailableError, NodeError, StoreError, TooManyRequestsError
 from fieldbrook.gateway.broadcast import Broadcaster
 from fieldbrook.gateway.chain_questions import (
     CANCEL,
@@ -183,7 +183,7 @@ class Transactions:
                 del self._talking[project_id]
             writer.close()
 
-    async def _answer(self, project_id: int, said: dict[str, Any]) -> tuple[bool, Any]:
+    async def _answer(self, project_id: int, said: dict[str, Any]) -> tuple[bool | None, Any]:
         try:
             if PREPARE in said:
                 wanted = Wanted(
@@ -201,6 +201,8 @@ class Transactions:
             if READ in said:
                 return True, await self._read_tx(said[READ])
             return True, await self._obey(said[COMMAND], said[TARGET])
+        except ChainUnavailableError as error:
+            return None, str(error)
         except (TransactionRefusedError, NodeError, RpcError) as error:
             return False, str(error)
 

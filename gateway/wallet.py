@@ -1,10 +1,12 @@
 """Signing in with a wallet: EIP-4361 messages, EIP-191 signatures, and nonces used once.
 
+An address may be a contract: then its chain says whether a signature is good (EIP-1271).
+
 A nonce needs no memory: it carries its time and is signed by the node, and the registry
 remembers those that were used until they are too old to be used again. Where clients may
 bring nonces of their own, the whole message counts as one.
 
-Source: EIP-4361, EIP-191, EIP-55; interface document, 4.5.
+Source: EIP-4361, EIP-191, EIP-55, EIP-1271; interface document, 4.5.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _MESSAGE = re.compile(
     rf"(?:\nRequest ID: (?P<request_id>[^\n]*))?(?:\nResources:(?P<resources>(?:\n- [^\n]+)*))?\n?",
     re.ASCII,
 )
-_SIGNATURE = re.compile(r"(?:0x)?([0-9A-Fa-f]{130})", re.ASCII)
+_SIGNATURE = re.compile(r"(?:0x)?((?:[0-9A-Fa-f]{2})+)", re.ASCII)
 _NONCE = re.compile(r"([0-9a-f]{12})([0-9a-f]{16})([0-9a-f]{32})", re.ASCII)
 
 
@@ -79,6 +81,7 @@ class SignInMessage:
     text: str
     domain: str
     address: str
+    chain_id: int
     nonce: str
     issued_at: int
     expires_at: int | None
@@ -110,6 +113,7 @@ def parse_message(text: str) -> SignInMessage:
         text=text,
         domain=found["domain"].lower(),
         address=found["address"],
+        chain_id=int(found["chain_id"]),
         nonce=found["nonce"],
         issued_at=issued_at,
         expires_at=_ms(found["expires_at"]),
@@ -165,30 +169,48 @@ def issue_nonce(key: bytes, now_ms: int) -> str:
     return body + _nonce_mac(key, body)
 
 
-def require_signature(message: SignInMessage, signature: str) -> str:
-    """The address that signed, in lower case. Call it in a thread: the first call imports
-    the library of the curve.
+def require_capitals(message: SignInMessage) -> str:
+    """The stated address in lower case. Call it in a thread: the first call imports the
+    library of the curve.
 
     Raises:
-        InvalidEthLoginMessageError: the stated address has not the capitals of EIP-55.
-        InvalidEthLoginSignatureError: not a signature, or not the stated address's.
+        InvalidEthLoginMessageError: the address has not the capitals of EIP-55.
     """
     if eip55(bytes.fromhex(message.address[2:])) != message.address:
         raise InvalidEthLoginMessageError(reason="its address has not the capitals of EIP-55")
-    found = _SIGNATURE.fullmatch(signature)
-    if found is None:
-        raise InvalidEthLoginSignatureError(reason="it is not 65 bytes in hexadecimal")
-    raw = bytes.fromhex(found[1])
-    if raw[64] not in (27, 28):
-        raise InvalidEthLoginSignatureError(reason="its last byte is neither 27 nor 28")
-    data = message.text.encode()
-    digest = keccak256(b"\x19Ethereum Signed Message:\n" + str(len(data)).encode() + data)
-    code, signer = recover_address(digest, raw)
-    if code != OK:
-        raise InvalidEthLoginSignatureError(reason="nobody can have made it")
-    if eip55(signer) != message.address:
-        raise InvalidEthLoginSignatureError(reason="it is not by the stated address")
     return message.address.lower()
+
+
+def signature_bytes(text: str) -> bytes:
+    """A signature as bytes; an account's own has 65, a contract's any number.
+
+    Raises:
+        InvalidEthLoginSignatureError: it is not in hexadecimal.
+    """
+    found = _SIGNATURE.fullmatch(text)
+    if found is None:
+        raise InvalidEthLoginSignatureError(reason="it is not bytes in hexadecimal")
+    return bytes.fromhex(found[1])
+
+
+def digest_of(message: SignInMessage) -> bytes:
+    """What a wallet signs (EIP-191): 32 bytes."""
+    data = message.text.encode()
+    return keccak256(b"\x19Ethereum Signed Message:\n" + str(len(data)).encode() + data)
+
+
+def why_not_signed(message: SignInMessage, digest: bytes, signature: bytes) -> str:
+    """Why a signature is not by the key of the stated address; empty when it is."""
+    if len(signature) != 65:
+        return "it is not 65 bytes"
+    if signature[64] not in (27, 28):
+        return "its last byte is neither 27 nor 28"
+    code, signer = recover_address(digest, signature)
+    if code != OK:
+        return "nobody can have made it"
+    if eip55(signer) != message.address:
+        return "it is not by the stated address"
+    return ""
 
 
 def _nonce_valid_until(key: bytes, nonce: str) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fieldbrook.clock import Clock, now_ms
+from fieldbrook.gateway.contract_wallet import IsGood, no_contract
 from fieldbrook.gateway.link import Outcome
 from fieldbrook.gateway.room import Room, room_for
 from fieldbrook.gateway.wallet import WalletPolicy
@@ -80,7 +81,8 @@ class ManagementContext:
     `refused` which events it did not take;
     `store_reader` gives a project's store by project id, None while it has none. `chains`
     are those monitors may watch, and `chain_reader` gives what is kept of one by its id, None
-    while its process has kept nothing. `command` has a project obey (`frames.REPLAY`,
+    while its process has kept nothing; `contract_wallets` asks one for signatures.
+    `command` has a project obey (`frames.REPLAY`,
     `frames.DISCARD`, `frames.CLEAR_LOG`) and gives its outcome. `clock`
     gives Unix milliseconds, `vault` seals the keys of operators, `room` counts the bytes of
     requests that are not whole yet.
@@ -108,5 +110,6 @@ class ManagementContext:
     disk_reserve_bytes: int = 0
     cron_zone: tzinfo = UTC
     wallets: WalletPolicy = field(default_factory=WalletPolicy)
+    contract_wallets: IsGood = no_contract
     clock: Clock = now_ms
     room: Room = field(default_factory=lambda: room_for(0))

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from fieldbrook.clock import rfc3339
+from fieldbrook.errors import InvalidEthLoginSignatureError, UnavailableError
 from fieldbrook.gateway import wallet
 from fieldbrook.gateway.management import shapes
 from fieldbrook.gateway.management.accounts import login_json
@@ -15,7 +16,7 @@ from fieldbrook.gateway.management.route import Auth, Call, Route
 from fieldbrook.gateway.management.views import Json
 
 Message = Annotated[str, msgspec.Meta(max_length=8_192)]
-Signature = Annotated[str, msgspec.Meta(max_length=256)]
+Signature = Annotated[str, msgspec.Meta(max_length=16_384)]  # a contract's may be of many
 
 
 class WalletLogin(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +48,11 @@ async def login_by_wallet(call: Call[WalletLogin, None]) -> Json:
     wallet.require_timely(message, now_ms)
     wallet.require_domain(message, policy)
     once = wallet.once_of(message, policy, context.token_key, now_ms)
-    address = await call.workers.run(lambda: wallet.require_signature(message, call.body.signature))
+    try:
+        address = await _require_signature(call, message)
+    except UnavailableError:
+        call.throttle.undecided(stated, call.peer)
+        raise
     call.trail.named(address)
     may_create = policy.may_create(address)
     account = await context.registry.call(
@@ -60,6 +65,28 @@ async def login_by_wallet(call: Call[WalletLogin, None]) -> Json:
     )
     call.throttle.succeeded(stated, call.peer)
     return login_json(call, account)
+
+
+async def _require_signature(call: Call[WalletLogin, None], message: wallet.SignInMessage) -> str:
+    """The address that signed, in lower case: its key, or the contract that it is.
+
+    Raises:
+        InvalidEthLoginMessageError: the stated address has not the capitals of EIP-55.
+        InvalidEthLoginSignatureError: not a signature, or not the stated address's.
+        UnavailableError: it may be a contract's, and the chain cannot be asked.
+    """
+    signature = wallet.signature_bytes(call.body.signature)
+
+    def look() -> tuple[str, bytes, str]:
+        address, digest = wallet.require_capitals(message), wallet.digest_of(message)
+        return address, digest, wallet.why_not_signed(message, digest, signature)
+
+    address, digest, why_not = await call.workers.run(look)
+    if why_not and not await call.context.contract_wallets(
+        message.chain_id, address, digest, signature
+    ):
+        raise InvalidEthLoginSignatureError(reason=why_not)
+    return address
 
 
 ROUTES: tuple[Route[Any, Any], ...] = (

@@ -41,13 +41,21 @@ def signed(text: str, key: bytes = b"\x11" * 32) -> str:
     return "0x" + raw[:64].hex() + f"{raw[64] + 27:02x}"
 
 
+def why_not(text: str, signature: str) -> str:
+    message = wallet.parse_message(text)
+    raw = wallet.signature_bytes(signature)
+    return wallet.why_not_signed(message, wallet.digest_of(message), raw)
+
+
 def test_the_sample_that_was_made_with_other_libraries_is_genuine() -> None:
     message = wallet.parse_message(SAMPLE)
     assert (message.domain, message.nonce) == ("localhost:3000", "abcdEFGH1234")
     assert (message.issued_at, message.expires_at) == (ISSUED_MS, ISSUED_MS + 180_000)
     wallet.require_timely(message, ISSUED_MS + 179_999)
-    assert wallet.require_signature(message, SIGNATURE) == ADDRESS.lower()
-    assert wallet.require_signature(message, SIGNATURE[2:]) == ADDRESS.lower()
+    assert message.chain_id == 4690
+    assert wallet.require_capitals(message) == ADDRESS.lower()
+    assert why_not(SAMPLE, SIGNATURE) == ""
+    assert why_not(SAMPLE, SIGNATURE[2:]) == ""
     assert signed(SAMPLE) == SIGNATURE
 
 
@@ -103,38 +111,38 @@ def test_a_message_holds_in_its_time_only() -> None:
     wallet.require_timely(message, ISSUED_MS + 60_000)
 
 
+@pytest.mark.parametrize("signature", ["", "0x", SIGNATURE[:-1], "zz" * 65, "0x " + "00" * 65])
+def test_a_signature_is_bytes_in_hexadecimal(signature: str) -> None:
+    with pytest.raises(InvalidEthLoginSignatureError):
+        wallet.signature_bytes(signature)
+
+
 @pytest.mark.parametrize(
-    "signature",
+    ("signature", "reason"),
     [
-        "",
-        "0x",
-        SIGNATURE[:-2],
-        SIGNATURE + "00",
-        SIGNATURE[:-2] + "00",
-        SIGNATURE[:-2] + "01",
-        SIGNATURE[:-2] + "1b",
-        SIGNATURE[:-2] + "1d",
-        "0x" + "00" * 64 + "1b",
-        "0x" + "ff" * 64 + "1b",
-        SIGNATURE.replace("77", "78", 1),
-        "zz" * 65,
+        (SIGNATURE[:-2], "not 65 bytes"),
+        (SIGNATURE + "00", "not 65 bytes"),
+        (SIGNATURE[:-2] + "00", "last byte"),
+        (SIGNATURE[:-2] + "01", "last byte"),
+        (SIGNATURE[:-2] + "1b", "stated address"),
+        (SIGNATURE[:-2] + "1d", "last byte"),
+        ("0x" + "00" * 64 + "1b", "nobody"),
+        ("0x" + "ff" * 64 + "1b", "nobody"),
+        (SIGNATURE.replace("77", "78", 1), ""),
     ],
 )
-def test_another_signature_is_refused(signature: str) -> None:
-    with pytest.raises(InvalidEthLoginSignatureError):
-        wallet.require_signature(wallet.parse_message(SAMPLE), signature)
+def test_another_signature_is_not_the_addresss(signature: str, reason: str) -> None:
+    assert reason in why_not(SAMPLE, signature) != ""
 
 
 def test_a_changed_message_is_not_the_signed_one() -> None:
-    changed = wallet.parse_message(SAMPLE.replace("4690", "4689"))
-    with pytest.raises(InvalidEthLoginSignatureError):
-        wallet.require_signature(changed, SIGNATURE)
+    assert "stated address" in why_not(SAMPLE.replace("4690", "4689"), SIGNATURE)
 
 
 def test_an_address_needs_its_capitals() -> None:
     text = SAMPLE.replace(ADDRESS, ADDRESS.lower())
     with pytest.raises(InvalidEthLoginMessageError):
-        wallet.require_signature(wallet.parse_message(text), signed(text))
+        wallet.require_capitals(wallet.parse_message(text))
 
 
 def test_a_message_for_another_page_is_refused_where_domains_are_named() -> None:

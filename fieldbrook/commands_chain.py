@@ -99,6 +99,7 @@ def _adds(command: Any) -> Any:
 
 
 @monitor.command("add-log")
+@_adds
 @click.argument("address")
 @click.option("--from", "first", type=click.IntRange(min=1), required=True, help="First block.")
 @click.option("--to", "last", type=click.IntRange(min=0), default=0, help="Last block; 0: none.")
@@ -109,7 +110,6 @@ def _adds(command: Any) -> Any:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="JSON ABI of the contract, or what a compiler wrote with `abi` in it.",
 )
-@_adds
 def monitor_add_log(
     project_: str,
     address: str,
@@ -137,8 +137,8 @@ def monitor_add_log(
 
 
 @monitor.command("add-tx")
-@click.argument("tx_hash", metavar="HASH")
 @_adds
+@click.argument("tx_hash", metavar="HASH")
 def monitor_add_tx(
     project_: str, tx_hash: str, chain_id: int, event_type: str, paused: bool
 ) -> None:
@@ -147,8 +147,8 @@ def monitor_add_tx(
 
 
 @monitor.command("add-height")
-@click.argument("height", type=click.IntRange(min=1))
 @_adds
+@click.argument("height", type=click.IntRange(min=1))
 def monitor_add_height(
     project_: str, height: int, chain_id: int, event_type: str, paused: bool
 ) -> None:

@@ -359,6 +359,7 @@ class MonitorService:
             reorganisations=self._state.reorganisations + 1,
             deepest=max(self._state.deepest, deep),
         )
+        self._flush(now=True)
 
     def _forget_told(self) -> None:
         rewinds = [w.cursor.rewind for w in self._watches.values() if w.cursor.rewind >= 0]

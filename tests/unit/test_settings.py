@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from fieldbrook.settings import Settings
+from fieldbrook.settings import Chain, Settings
 
 
 @pytest.mark.parametrize(("cores", "processes"), [(1, 1), (2, 1), (3, 1), (4, 2), (64, 32)])
@@ -19,3 +21,36 @@ def test_there_is_one_http_gateway_for_every_two_cores_the_process_may_use(
 
 def test_a_number_of_http_gateways_that_is_set_counts_whatever_the_cores() -> None:
     assert Settings(http_gateways=5).http_processes == 5
+
+
+def test_a_known_chain_needs_no_more_than_its_name_and_an_endpoint() -> None:
+    by_name = Chain.model_validate({"name": "ethereum-mainnet", "endpoint": "https://e/key"})
+    assert (by_name.id, by_name.confirmations, by_name.poll_ms) == (1, 12, 12_000)
+    assert by_name.endpoints == ("https://e/key",)
+    by_id = Chain.model_validate({"id": 4690, "endpoints": ["https://a", "wss://b"]})
+    assert (by_id.name, by_id.confirmations) == ("iotex-testnet", 0)
+    own = Chain.model_validate({"id": 1, "name": "mine", "endpoint": "https://e", "poll_ms": 50})
+    assert (own.name, own.poll_ms, own.confirmations) == ("mine", 50, 12)
+    other = Chain.model_validate({"id": 31337, "name": "dev", "endpoint": "http://e"})
+    assert (other.confirmations, other.poll_ms, other.websocket) == (0, 3_000, None)
+    assert "key" not in repr(by_name)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({"id": 5, "name": "ethereum-mainnet", "endpoint": "https://e"}, "has the id 1"),
+        ({"name": "solana-devnet", "endpoint": "https://e"}, "no EVM chain"),
+        ({"name": "ethereum-mainnet"}, "endpoints"),
+        ({"name": "ethereum-mainnet", "endpoints": []}, "endpoints"),
+        ({"name": "ethereum-mainnet", "endpoints": ["ftp://e"]}, "endpoints"),
+        ({"name": "ethereum-mainnet", "endpoint": "https://e", "websocket": "https://e"}, "websoc"),
+        ({"name": "ethereum-mainnet", "endpoint": "https://e", "confirmations": -1}, "confirm"),
+        ({"name": "ethereum-mainnet", "endpoint": "https://e", "poll_ms": 1}, "poll_ms"),
+        ({"name": ["x"], "endpoint": "https://e", "id": 7}, "name"),
+        ({"name": "unknown", "endpoint": "https://e"}, "id"),
+    ],
+)
+def test_a_chain_that_cannot_be_is_refused(value: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        Chain.model_validate(value)

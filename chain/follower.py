@@ -77,8 +77,13 @@ class Follower:
         head = read_header(await client.head())
         if not self.blocks:
             return Step(added=await self._first(client, head))
-        if head.number < self.oldest or self.blocks.get(head.number) == head.hash:
+        if self.blocks.get(head.number) == head.hash:
             return Step()
+        if head.number < self.oldest:
+            raise MalformedAnswerError(
+                f"its newest block is {head.number}, and blocks from {self.oldest} on are known: "
+                "it lies behind, or the chain was begun anew"
+            )
         if head.parent == self.blocks.get(head.number - 1) and head.number > self.newest:
             return self._grown((head,))
         return await self._catch_up(client, head)

@@ -503,7 +503,7 @@ class MonitorService:
         events = unsure + [removed_event(watch.monitor, row) for row in reversed(rows)]
         await self._deliver(watch, events)
         now = watch.cursor
-        block = min(now.block, rewind)
+        block = max(min(now.block, rewind), watch.monitor.block_start - 1)
         watch.cursor = msgspec.structs.replace(
             now,
             block=block,

@@ -204,6 +204,25 @@ def test_what_was_perhaps_sent_before_a_crash_is_sent_before_it_is_taken_back(
     asyncio.run(scenario())
 
 
+def test_a_monitor_that_begins_later_is_not_put_before_its_beginning(
+    world: World, evm: Evm
+) -> None:
+    async def scenario() -> None:
+        contract = evm.deploy()
+        evm.mine(3)
+        monitor_id = world.logs(contract.address, first=evm.height + 3)
+        async with world.running() as service:
+            await eventually(lambda: service._follower.newest == evm.height)
+            evm.reorganise(2)
+            await eventually(lambda: world.store.state().reorganisations)
+            for n in range(4):
+                contract.call("ping", n, "")
+            await eventually(lambda: world.cursor(monitor_id).block == evm.height)
+        assert world.numbers() == [2, 3]
+
+    asyncio.run(scenario())
+
+
 def test_with_confirmations_a_log_is_told_when_enough_blocks_lie_on_it(
     tmp_path: Path, evm: Evm
 ) -> None:

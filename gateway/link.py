@@ -1,6 +1,7 @@
 """A gateway's side of the data plane: one link per project, in the gateway's event loop.
 
-Events wait in `_waiting`, travel in frames and are settled once, in order. No timer forms
+Events wait in `_waiting`, travel in frames and are settled once, in order. Those of one
+publisher leave in the order in which they came, publishers take turns. No timer forms
 batches: the first event of a loop turn schedules the flush, so frames grow exactly when
 there is load. At most `CREDIT` frames are unanswered.
 """
@@ -32,11 +33,10 @@ from fieldbrook.errors import (
     UnavailableError,
     from_wire,
 )
+from fieldbrook.gateway.fair_queue import FairQueue, Room
 
 log = logging.getLogger(__name__)
 
-WAITING_EVENTS_LIMIT = 8_192
-WAITING_BYTES_LIMIT = 64 << 20
 ANSWER_LIMIT_S = 15.0
 PARKED_AFTER_DEATHS = 2
 _CONNECT_TRIES = 20
@@ -84,13 +84,17 @@ class Link(asyncio.Protocol):
     """The connection to one project. States: no route, connecting, connected."""
 
     def __init__(
-        self, project_id: int, switchboard: Switchboard, loop: asyncio.AbstractEventLoop
+        self,
+        project_id: int,
+        switchboard: Switchboard,
+        loop: asyncio.AbstractEventLoop,
+        room: Room | None = None,
     ) -> None:
+        """`room` is what all links of the gateway share."""
         self._project_id = project_id
         self._switchboard = switchboard
         self._loop = loop
-        self._waiting: collections.deque[Waiting] = collections.deque()
-        self._waiting_bytes = 0
+        self._waiting: FairQueue[Waiting] = FairQueue(room or Room())
         self._suspects: collections.deque[Waiting] = collections.deque()
         self._sent: collections.deque[collections.deque[Waiting]] = collections.deque()
         self._transport: asyncio.Transport | None = None
@@ -117,17 +121,13 @@ class Link(asyncio.Protocol):
         """Send an event; `settle` is called once with its outcome.
 
         Raises:
-            TooManyRequestsError: too many events or bytes wait already; nothing was taken.
+            TooManyRequestsError: too many events or bytes of this publisher, this project or
+                this gateway wait already; nothing was taken.
         """
-        size = len(event[3])
-        if (
-            len(self._waiting) >= WAITING_EVENTS_LIMIT
-            or self._waiting_bytes + size > WAITING_BYTES_LIMIT
-        ):
+        if not self._waiting.has_room(event[1], len(event[3])):
             raise TooManyRequestsError(what=f"{len(self._waiting)} events of this project wait")
         deadline = self._loop.time() + ANSWER_LIMIT_S
         self._waiting.append(Waiting(event, settle, deadline, resend))
-        self._waiting_bytes += size
         if self._transport is None:
             self._seek_route()
         elif not self._flush_scheduled and len(self._sent) < CREDIT:
@@ -140,10 +140,7 @@ class Link(asyncio.Protocol):
         Raises:
             TooManyRequestsError: they would not.
         """
-        if (
-            len(self._waiting) + events > WAITING_EVENTS_LIMIT
-            or self._waiting_bytes + size > WAITING_BYTES_LIMIT
-        ):
+        if not self._waiting.has_room_for(events, size):
             raise TooManyRequestsError(what=f"{len(self._waiting)} events of this project wait")
 
     def _flush(self) -> None:
@@ -162,12 +159,10 @@ class Link(asyncio.Protocol):
         batch: collections.deque[Waiting] = collections.deque()
         size = 0
         while self._waiting and len(batch) < FRAME_EVENTS:
-            payload = len(self._waiting[0].event[3])
-            if batch and size + payload > FRAME_BYTES:
+            size += self._waiting.next_size()
+            if batch and size > FRAME_BYTES:
                 break
-            size += payload
-            batch.append(self._waiting.popleft())
-        self._waiting_bytes -= size
+            batch.append(self._waiting.pop())
         return batch
 
     def _take_suspect(self) -> collections.deque[Waiting]:
@@ -180,21 +175,27 @@ class Link(asyncio.Protocol):
             for waiting in batch:
                 if not waiting.resend and waiting.deadline < now:
                     waiting.finish(OutcomeUnknownError(what="the project does not answer"))
-        while self._waiting and not self._waiting[0].resend and self._waiting[0].deadline < now:
-            self._drop_first().finish(UnavailableError(what="the project does not come up"))
+        for first in self._waiting.heads():
+            self._expire_line(first, now)
+
+    def _expire_line(self, first: Waiting | None, now: float) -> None:
+        """Settle what one publisher's oldest event and those behind it have waited too long for."""
+        error = UnavailableError(what="the project does not come up")
+        while first is not None and not first.resend and first.deadline < now:
+            publisher_id = first.event[1]
+            self._waiting.pop_of(publisher_id).finish(error)
+            first = self._waiting.head_of(publisher_id)
 
     def refuse_waiting(self, error: NodeError) -> None:
         """Settle everything that was not sent and need not be kept."""
-        kept: collections.deque[Waiting] = collections.deque()
         self._asked = False
-        while self._waiting:
-            waiting = self._drop_first()
+        waited = [self._waiting.pop() for _ in range(len(self._waiting))]
+        for waiting in waited:
             if waiting.resend:
-                kept.append(waiting)
-            else:
+                self._waiting.append(waiting)
+        for waiting in waited:
+            if not waiting.resend:
                 waiting.finish(error)
-        self._waiting = kept
-        self._waiting_bytes = sum(len(waiting.event[3]) for waiting in kept)
         if not self.idle:
             self._loop.call_later(1.0, self._seek_route)
 
@@ -204,12 +205,7 @@ class Link(asyncio.Protocol):
         while self._suspects:
             self._suspects.popleft().finish(error)
         while self._waiting:
-            self._drop_first().finish(error)
-
-    def _drop_first(self) -> Waiting:
-        waiting = self._waiting.popleft()
-        self._waiting_bytes -= len(waiting.event[3])
-        return waiting
+            self._waiting.pop().finish(error)
 
     # ---------------------------------------------------------------- the connection
 
@@ -319,12 +315,14 @@ class LinkTable:
     def __init__(self, switchboard: Switchboard, loop: asyncio.AbstractEventLoop) -> None:
         self._switchboard = switchboard
         self._loop = loop
+        self._room = Room()
         self._links: dict[int, Link] = {}
 
     def __getitem__(self, project_id: int) -> Link:
         link = self._links.get(project_id)
         if link is None:
-            link = self._links[project_id] = Link(project_id, self._switchboard, self._loop)
+            link = Link(project_id, self._switchboard, self._loop, self._room)
+            self._links[project_id] = link
         return link
 
     @property

@@ -18,6 +18,7 @@ from fieldbrook.errors import (
     TooManyRequestsError,
     UnavailableError,
 )
+from fieldbrook.gateway import fair_queue
 from fieldbrook.gateway import link as link_module
 from fieldbrook.gateway.link import Link, Outcome
 
@@ -207,7 +208,7 @@ def test_an_event_that_a_project_dies_on_twice_is_to_be_buried_and_the_others_ru
 def test_a_full_link_takes_nothing_more(tmp_path: Path) -> None:
     async def scenario(link: Link, board: Board, folder: Path) -> None:
         outcomes: list[Outcome] = []
-        for number in range(link_module.WAITING_EVENTS_LIMIT):
+        for number in range(fair_queue.ALONE_EVENTS):
             link.submit(event(number), outcomes.append)
         with pytest.raises(TooManyRequestsError):
             link.submit(event(0), outcomes.append)
@@ -218,7 +219,7 @@ def test_a_full_link_takes_nothing_more(tmp_path: Path) -> None:
 
 def test_waiting_bytes_are_bounded_too(tmp_path: Path) -> None:
     async def scenario(link: Link, board: Board, folder: Path) -> None:
-        big = link_module.WAITING_BYTES_LIMIT // 4
+        big = fair_queue.ALONE_BYTES // 4
         for number in range(4):
             link.submit(event(number, big), lambda outcome: None)
         with pytest.raises(TooManyRequestsError):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fieldbrook.clock import now_ms
-from fieldbrook.gateway import link
+from fieldbrook.gateway import fair_queue
 from fieldbrook.gateway.events import EventService
 from fieldbrook.gateway.link import LinkTable
 from fieldbrook.gateway.replies import EventReply
@@ -84,7 +84,7 @@ def play(folder: Path, scenario: Callable[[Node], Awaitable[None]]) -> None:
 def test_a_push_that_does_not_fit_is_refused_whole(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
         key = node.key()
-        fitting = link.WAITING_EVENTS_LIMIT // 4_000
+        fitting = (fair_queue.EVENTS_LIMIT - 2 * 4_000) // 4_000 + 1
         for _ in range(fitting):
             assert await node.push(key, 4_000) is None
         refused = await node.push(key, 4_000)

@@ -77,6 +77,7 @@ NODE_OPTIONS = {
     "wallet_nonce_required": "Wallets sign a nonce of this node [default: True].",
     "wallet_chain": "Chain whose contracts may sign in [default: the only one of the chains].",
     "audit_rows": "Rows of the audit log that are kept [default: 100000].",
+    "core_dumps": "Leave core files, with secrets in them, for debugging [default: False].",
     "log_level": "DEBUG, INFO, WARNING, ERROR or CRITICAL [default: INFO].",
     "log_format": "text or json [default: text].",
 }

@@ -46,7 +46,7 @@ def admin() -> None:
     "--setup-code",
     envvar="FIELDBROOK_SETUP_CODE",
     metavar="CODE",
-    help="The code that the node printed at its first start [env: FIELDBROOK_SETUP_CODE].",
+    help="The code that the node made at its first start [env: FIELDBROOK_SETUP_CODE].",
 )
 @click.option("--login/--no-login", default=True, help="Log in as the new one, if nobody is.")
 @shared_options

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from fieldbrook import __version__, keys, logs, tls
 from fieldbrook.errors import NodeError, SettingsError
-from fieldbrook.process import name_process
-from fieldbrook.settings import Settings
+from fieldbrook.process import keep_memory_private, name_process
+from fieldbrook.settings import Settings, forget_secrets
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,9 @@ def run(settings: Settings) -> int:
     settings = settings.model_copy(update={"data": settings.data.absolute()})
     stop = _StopFlag()
     logs.configure(settings.log_level, settings.log_format)
+    if not settings.core_dumps:
+        keep_memory_private()
+    forget_secrets()
     try:
         tls.check(settings)
         lock = _prepare_data(settings.data)

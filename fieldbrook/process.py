@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import resource
 import signal
 
-_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 4, 15, 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -21,6 +22,15 @@ def adopt_orphans() -> None:
     """Become the parent of descendants whose own parent dies (Linux; elsewhere nothing)."""
     with contextlib.suppress(AttributeError):
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def keep_memory_private() -> None:
+    """Leave no core file, and be read by no process of the same user but a debugger of root:
+    memory holds keys and passwords. Inherited by forks; by programs that are started only as
+    far as the core file goes (Linux; elsewhere that alone)."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(AttributeError):
+        _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def name_process(name: str) -> None:

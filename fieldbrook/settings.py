@@ -39,6 +39,8 @@ from fieldbrook.errors import SettingsError
 
 ENVIRONMENT_PREFIX = "FIELDBROOK_"
 CONFIG_VARIABLE = "FIELDBROOK_CONFIG"
+# The number of an open descriptor from which this process reads its secrets, once.
+SECRETS_VARIABLE = "FIELDBROOK_SECRETS_FD"
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 _SECRETS = frozenset({"mqtt_password", "chains", "postgres_dsn"})
 _CHAINS_FORM = (
@@ -238,6 +240,9 @@ class Settings(BaseSettings):
     audit_rows: int = Field(
         100_000, ge=100, le=10_000_000, description="rows of the audit log that are kept"
     )
+    core_dumps: bool = Field(
+        False, description="for debugging: processes may leave core files, which hold secrets"
+    )
     log_level: LogLevel = Field("INFO", description="least important records that are logged")
     log_format: Literal["text", "json"] = Field("text", description="of the node's own log")
 
@@ -346,7 +351,7 @@ def load(*, config: Path | None = None, **given: Any) -> Settings:
             allowed. The reason names the setting, the value, its source and what is allowed.
     """
     flags = {name: value for name, value in given.items() if value is not None}
-    environment = _read_environment()
+    environment = {**_read_environment(), **_read_secrets()}
     file_path = config or _config_from_environment()
     file = {} if file_path is None else _read_file(file_path)
     merged = {**file, **environment, **flags}
@@ -369,17 +374,31 @@ def as_environment(settings: Settings) -> dict[str, str]:
     """The variables that make `load` in another process give the same settings.
 
     `data` becomes absolute. Settings without a value become empty variables, so that
-    neither an inherited variable nor a file can fill them.
+    neither an inherited variable nor a file can fill them. Secrets are left empty, too: the
+    other process gets them with `secrets_of`.
     """
     values: Mapping[str, object] = {
         **settings.model_dump(),
         "data": settings.data.absolute(),
-        "chains": json.dumps([chain.model_dump() for chain in settings.chains]),
+        "mqtt_password": None,
+        "chains": "[]",
     }
     return {
         ENVIRONMENT_PREFIX + name.upper(): "" if value is None else str(value)
         for name, value in values.items()
     }
+
+
+def secrets_of(settings: Settings) -> bytes:
+    """What `load` in another process is to read from the descriptor of `SECRETS_VARIABLE`."""
+    chains = [chain.model_dump() for chain in settings.chains]
+    return json.dumps({"mqtt_password": settings.mqtt_password, "chains": chains}).encode()
+
+
+def forget_secrets() -> None:
+    """Take secrets out of this process's environment: programs it starts need none of them."""
+    for name in _SECRETS:
+        os.environ.pop(ENVIRONMENT_PREFIX + name.upper(), None)
 
 
 def listed(text: str) -> tuple[str, ...]:
@@ -408,6 +427,18 @@ def _read_environment() -> dict[str, Any]:
     except SourceError:
         reason = f"{ENVIRONMENT_PREFIX}CHAINS is not JSON: {_CHAINS_FORM}"
         raise SettingsError(reason=reason) from None
+
+
+def _read_secrets() -> dict[str, Any]:
+    number = os.environ.pop(SECRETS_VARIABLE, None)
+    if number is None:
+        return {}
+    try:
+        with os.fdopen(int(number), "rb") as file:
+            secrets: dict[str, Any] = json.loads(file.read())
+    except (OSError, ValueError):
+        raise SettingsError(reason=f"{SECRETS_VARIABLE} is not for you to set") from None
+    return {name: value for name, value in secrets.items() if name in _SECRETS}
 
 
 def _config_from_environment() -> Path | None:

@@ -17,9 +17,15 @@ from dataclasses import dataclass, field
 
 from fieldbrook import broker, logs, tls
 from fieldbrook.actors.restarts import Restarts
-from fieldbrook.errors import NodeError
-from fieldbrook.process import die_with_parent
-from fieldbrook.settings import Settings, as_environment
+from fieldbrook.errors import NodeError, SettingsError
+from fieldbrook.process import die_with_parent, keep_memory_private
+from fieldbrook.settings import (
+    SECRETS_VARIABLE,
+    Settings,
+    as_environment,
+    forget_secrets,
+    secrets_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +44,7 @@ class Program:
     command: list[str]
     environment: dict[str, str]
     stop_s: float
+    secrets: bytes = b""
     process: subprocess.Popen[bytes] | None = None
     restarts: Restarts = field(default_factory=Restarts)
     started: float = 0.0
@@ -46,13 +53,23 @@ class Program:
     def start(self) -> None:
         """Start it in a session of its own, so that a Ctrl-C reaches only this process."""
         self.started = time.monotonic()
-        self.process = subprocess.Popen(
-            self.command,
-            env={**os.environ, **self.environment},
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has no threads
-        )
+        environment, passed = {**os.environ, **self.environment}, []
+        if self.secrets:
+            # Not by the environment: that of a process can be read for as long as it lives.
+            passed = [_readable(self.secrets)]
+            environment[SECRETS_VARIABLE] = str(passed[0])
+        try:
+            self.process = subprocess.Popen(
+                self.command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=passed,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has no threads
+            )
+        finally:
+            for descriptor in passed:
+                os.close(descriptor)
 
     def watch(self) -> int | None:
         """Start it again when it died and its time has come; its exit code when it has just
@@ -87,6 +104,18 @@ class Program:
             with suppress(ProcessLookupError):
                 self.process.send_signal(signal.SIGKILL)
             self.process.wait()
+
+
+def _readable(content: bytes) -> int:
+    """A descriptor from which this can be read once."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    try:
+        if os.write(writing, content) < len(content):
+            raise SettingsError(reason=f"chains have {len(content)} bytes: too many")
+    finally:
+        os.close(writing)
+    return reading
 
 
 class _Renewal:
@@ -127,6 +156,9 @@ def run(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
     logs.configure(settings.log_level, settings.log_format)
+    if not settings.core_dumps:
+        keep_memory_private()
+    forget_secrets()
     try:
         tls.check(settings)
         programs = _programs(settings)
@@ -151,7 +183,11 @@ def run(settings: Settings) -> int:
 def _programs(settings: Settings) -> list[Program]:
     environment = as_environment(settings)
     node = Program(
-        "the node", [sys.executable, "-m", "fieldbrook", "node"], environment, _NODE_STOP_S
+        "the node",
+        [sys.executable, "-m", "fieldbrook", "node"],
+        environment,
+        _NODE_STOP_S,
+        secrets_of(settings),
     )
     if settings.mqtt_broker is not None:
         return [node]

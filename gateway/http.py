@@ -338,8 +338,9 @@ class HttpGateway(GatewayActor):
         if not self._reader.has_administrator():
             log.warning(
                 "no administrator yet: create one with `fieldbrook admin create`, "
-                "or POST /srv-applet-mgr/v0/register/admin with the header X-Setup-Code: %s",
-                keys.setup_code(self.settings.data / "secrets"),
+                "or POST /srv-applet-mgr/v0/register/admin with the header X-Setup-Code, "
+                "whose value is in %s",
+                self.settings.data / "secrets" / "setup-code",
             )
 
     async def _sweep(self) -> None:

@@ -72,7 +72,7 @@ def compile_in_child(
         *(f"--memory-bytes={limits.memory_bytes}", f"--cpu-s={cpu_s}"),
         f"--address-bytes={address_bytes}",
     ]
-    with tempfile.TemporaryFile() as errors:
+    with tempfile.TemporaryFile(dir=outdir) as errors:
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
         )

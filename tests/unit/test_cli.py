@@ -343,8 +343,15 @@ def test_chains_come_from_a_file_or_as_json_from_the_environment(
     assert "hunter22" not in repr(loaded)
     assert "hunter22" not in repr(loaded.chains)
     for name, value in settings.as_environment(loaded).items():
+        assert "hunter22" not in value
         monkeypatch.setenv(name, value)
+    assert settings.load().chains == ()
+    reading, writing = os.pipe()
+    os.write(writing, settings.secrets_of(loaded))
+    os.close(writing)
+    monkeypatch.setenv(settings.SECRETS_VARIABLE, str(reading))
     assert settings.load().chains == loaded.chains
+    assert settings.SECRETS_VARIABLE not in os.environ
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -60,6 +60,9 @@ def alive(pid: int) -> bool:
 class RunningNode:
     """`fieldbrook up` (or `node`) on free ports with a data folder of its own."""
 
+    prefix: Sequence[str] = ()
+    environment: Mapping[str, str] | None = None
+
     def __init__(self, data: Path, *flags: str, command: str = "up", ready: bool = True) -> None:
         self.data = data
         self.log_path = data.with_suffix(".log")
@@ -79,7 +82,8 @@ class RunningNode:
         command, *flags = self._flags
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "fieldbrook", command, *arguments, *flags],
+                [*self.prefix, sys.executable, "-m", "fieldbrook", command, *arguments, *flags],
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""Check what the node and its tools depend on: scripts/audit.py
+
+* every requirement of setup.cfg is bounded above and names no pre-release;
+* what is installed fits together (`pip check`) and contains no pre-release;
+* every installed dependency, theirs included, has a licence of the list below;
+* no dependency has a known vulnerability, as pip-audit says, if it is installed and reaches
+  its service. If not, the last line says that advisories were not consulted; no other
+  finding depends on the network.
+"""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parent.parent
+_AUDIT_LIMIT_S = 60
+
+# The licences as SPDX names them, and what older packages call them. Those below the line
+# are for libraries used as they are: a change to one of them would have to be published.
+ALLOWED = frozenset(
+    """Apache-2.0 Apache-2.0-WITH-LLVM-exception BSD-2-Clause BSD-3-Clause CNRI-Python ISC MIT
+    MIT-0 OLDAP-2.8 PSF-2.0 Unlicense ZPL-2.1 0BSD
+    LGPL-3.0-only MPL-2.0""".split()  # noqa: SIM905 - a list of them would be a page
+)
+_NAMES = {
+    "3-Clause BSD License": "BSD-3-Clause",
+    "Apache 2.0": "Apache-2.0",
+    "Apache Software License": "Apache-2.0",
+    "BSD": "BSD-3-Clause",
+    "BSD License": "BSD-3-Clause",
+    "BSD-derived (http://www.repoze.org/LICENSE.txt)": "BSD-3-Clause",
+    "ISC License (ISCL)": "ISC",
+    "MIT License": "MIT",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "Python Software Foundation License": "PSF-2.0",
+    "The Unlicense (Unlicense)": "Unlicense",
+    "Zope Public License": "ZPL-2.1",
+}
+_NOT_LICENCES = ("DFSG approved", "OSI Approved", "Public Domain", "Repoze Public License")
+
+
+class Advisories(NamedTuple):
+    """What pip-audit found; `consulted` is "" when it was asked, else why it could not be."""
+
+    findings: list[str]
+    not_consulted: str = ""
+
+
+def main() -> int:
+    """Returns 1 when something is wrong, and prints what."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", "utf-8")
+    required = list(requirements(setup))
+    installed = list(closure(required))
+    problems = [
+        *(problem for requirement in required for problem in bounds(requirement)),
+        *fit(),
+        *(problem for each in installed for problem in of_distribution(each)),
+    ]
+    advisories = consult([each.name for each in installed])
+    problems += advisories.findings
+    for problem in problems:
+        print(problem)
+    print(f"{len(required)} requirements, {len(installed)} distributions")
+    if advisories.not_consulted:
+        print(f"advisories not consulted: {advisories.not_consulted}")
+    return 1 if problems else 0
+
+
+def requirements(setup: configparser.ConfigParser) -> Iterator[Requirement]:
+    """Those of the node and of every extra."""
+    texts = [setup["options"]["install_requires"], *setup["options.extras_require"].values()]
+    for line in "\n".join(texts).splitlines():
+        if line.strip():
+            yield Requirement(line.strip())
+
+
+def bounds(requirement: Requirement) -> Iterator[str]:
+    """What is wrong with how a requirement is held."""
+    specifiers = list(requirement.specifier)
+    open_above = not any(each.operator in ("<", "<=", "==", "~=", "===") for each in specifiers)
+    # The build backend keeps its interface, and an old one fails on new Pythons.
+    if open_above and requirement.name != "setuptools":
+        yield f"setup.cfg: {requirement} has no upper bound"
+    for each in specifiers:
+        if Version(each.version.removesuffix(".*")).is_prerelease:
+            yield f"setup.cfg: {requirement} names a pre-release"
+
+
+def closure(required: Iterable[Requirement]) -> Iterator[metadata.Distribution]:
+    """What is installed of these requirements and of theirs; each once."""
+    seen: set[str] = set()
+    todo = list(required)
+    while todo:
+        requirement = todo.pop()
+        name = canonicalize_name(requirement.name)
+        if name in seen:
+            continue
+        try:
+            distribution = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue  # an extra that is not installed; `pip check` reports what must be
+        seen.add(name)
+        yield distribution
+        for text in distribution.requires or ():
+            theirs = Requirement(text)
+            extras = requirement.extras or {""}
+            if theirs.marker is None or any(theirs.marker.evaluate({"extra": e}) for e in extras):
+                todo.append(theirs)
+
+
+def fit() -> Iterator[str]:
+    """What pip says does not fit together."""
+    command = [sys.executable, "-m", "pip", "check", "--disable-pip-version-check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        yield from (done.stdout or done.stderr).splitlines()
+
+
+def of_distribution(distribution: metadata.Distribution) -> Iterator[str]:
+    """What is wrong with an installed distribution."""
+    name = f"{distribution.name} {distribution.version}"
+    if Version(distribution.version).is_prerelease:
+        yield f"{name} is a pre-release"
+    stated = licence(distribution)
+    if not is_allowed(stated):
+        yield f"{name}: licence {stated or '(none stated)'!r} is not one of the list"
+
+
+def licence(distribution: metadata.Distribution) -> str:
+    """What a distribution says its licence is, as an SPDX expression if that can be told."""
+    fields = distribution.metadata
+    if "License-Expression" in fields:
+        return fields["License-Expression"]
+    classified = [
+        words.rpartition(" :: ")[2]
+        for words in fields.get_all("Classifier") or ()
+        if words.startswith("License :: ")
+    ]
+    named = [words for words in classified if words not in _NOT_LICENCES]
+    if not named:
+        named = fields["License"].splitlines()[:1] if "License" in fields else []
+    # Several classifiers are meant as a choice, or as parts: all of them have to be allowed.
+    return " AND ".join(_NAMES.get(words, words) for words in named)
+
+
+def is_allowed(expression: str) -> bool:
+    """Whether an SPDX expression is of the list. In one with parentheses every licence must be:
+    none of ours needs more."""
+    joined = expression.replace(" WITH ", "-WITH-")
+    if "(" in joined:
+        joined = re.sub(r"[()]", " ", joined).replace(" OR ", " AND ")
+    return any(
+        all(part.strip() in ALLOWED for part in choice.split(" AND "))
+        for choice in joined.split(" OR ")
+    )
+
+
+def consult(names: Iterable[str]) -> Advisories:
+    """Ask pip-audit about these."""
+    command = [sys.executable, "-m", "pip_audit", "--progress-spinner=off", "--format=json"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_AUDIT_LIMIT_S
+        )
+    except subprocess.TimeoutExpired:
+        return Advisories([], f"no answer within {_AUDIT_LIMIT_S} s")
+    return read_audit(done.stdout, done.stderr, names)
+
+
+def read_audit(output: str, complaint: str, names: Iterable[str]) -> Advisories:
+    """What pip-audit's output says about these distributions."""
+    try:
+        entries = json.loads(output)["dependencies"]
+    except (ValueError, KeyError, TypeError):
+        lines = [line.strip() for line in complaint.splitlines() if line.strip()]
+        return Advisories([], lines[-1] if lines else "pip-audit said nothing")
+    ours = {canonicalize_name(name) for name in names} - {"fieldbrook"}
+    asked = [entry for entry in entries if canonicalize_name(entry["name"]) in ours]
+    findings = [
+        f"{entry['name']} {entry['version']}: {found['id']}, fixed in "
+        f"{', '.join(found.get('fix_versions') or ['no release'])}"
+        for entry in asked
+        for found in entry.get("vulns", ())
+    ]
+    # Where the service is not reached every entry may be skipped, and pip-audit is content.
+    skipped = [entry for entry in asked if "vulns" not in entry]
+    if skipped:
+        reason = f"of {len(skipped)} of {len(asked)}: {skipped[0].get('skip_reason', 'skipped')}"
+        return Advisories(findings, reason)
+    return Advisories(findings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,48 +1,26 @@
-"""Reading a log by the declaration of its event.
+"""Reading a log by the declaration of its event, with web3.
 
 What comes out is JSON: whole numbers as decimal strings (they have up to 256 bits), addresses
-and bytes in hexadecimal, tuples as objects by the names of their members, arrays as arrays.
-An indexed argument that is longer than a topic is its hash, which is all that the log has.
+and bytes in hexadecimal and lower case, tuples as objects by the names of their members, arrays
+as arrays. An indexed argument that is longer than a topic is its hash, which is all that the
+log has.
 
-Source: the Contract ABI Specification of Solidity, "Events".
+web3 takes half a second and 40 MB: only a process that reads logs so imports this module.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
-from eth_abi.abi import decode
 from eth_abi.exceptions import DecodingError
+from web3 import Web3
+from web3.exceptions import Web3Exception
 
 from fieldbrook.chain.logs import Log
 
 DOES_NOT_FIT = "the log does not fit the declaration of its event"
-
-
-class _Parameter(msgspec.Struct, frozen=True):
-    type: str
-    name: str = ""
-    indexed: bool = False
-    components: tuple[_Parameter, ...] = ()
-
-    @property
-    def canonical(self) -> str:
-        if not self.type.startswith("tuple"):
-            return self.type
-        inner = ",".join(part.canonical for part in self.components)
-        return f"({inner}){self.type.removeprefix('tuple')}"
-
-    @property
-    def fits_a_topic(self) -> bool:
-        return self.type not in ("string", "bytes", "tuple") and not self.type.endswith("]")
-
-
-class _Event(msgspec.Struct, frozen=True):
-    name: str
-    inputs: tuple[_Parameter, ...]
 
 
 def make_decoder(declaration: str) -> Callable[[Log], dict[str, Any]]:
@@ -55,52 +33,56 @@ def make_decoder(declaration: str) -> Callable[[Log], dict[str, Any]]:
         A function from a log to `{"event": signature, "args": {name: value}}`; `args` is null
         and `argsError` says why for a log that only begins like one of this event.
     """
-    event = msgspec.json.decode(declaration, type=_Event)
-    signature = f"{event.name}({','.join(part.canonical for part in event.inputs)})"
+    given = msgspec.json.decode(declaration)
+    abi = {"type": "event", "anonymous": False, **given, "inputs": _whole(given["inputs"])}
+    event = Web3().eth.contract(abi=[abi]).events[abi["name"]]()
+    signature = event.signature
 
     def read(log: Log) -> dict[str, Any]:
         try:
-            return {"event": signature, "args": _arguments(event, log)}
-        except (DecodingError, ValueError, OverflowError, RecursionError):
+            found = event.process_log(_as_web3(log))
+        except (DecodingError, Web3Exception, ValueError, OverflowError, RecursionError):
             return {"event": signature, "args": None, "argsError": DOES_NOT_FIT}
+        return {"event": signature, "args": _members(abi["inputs"], found["args"])}
 
     return read
 
 
-def _arguments(event: _Event, log: Log) -> dict[str, Any]:
-    topics = iter(log.topics[1:])
-    plain = [part for part in event.inputs if not part.indexed]
-    if len(log.topics) - 1 != len(event.inputs) - len(plain):
-        raise ValueError(DOES_NOT_FIT)
-    data = bytes.fromhex(log.data[2:])
-    values = iter(decode([part.canonical for part in plain], data))
-    arguments = {}
-    for number, part in enumerate(event.inputs):
-        value = _indexed(part, next(topics)) if part.indexed else _json(part, next(values))
-        arguments[_name(part, number)] = value
-    return arguments
+def _whole(parameters: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Parameters of which each has all that web3 looks for, members of tuples too."""
+    return [
+        {
+            **part,
+            "name": part.get("name") or f"arg{number}",
+            "indexed": bool(part.get("indexed")),
+            "components": _whole(part.get("components", [])),
+        }
+        for number, part in enumerate(parameters)
+    ]
 
 
-def _indexed(part: _Parameter, topic: str) -> Any:
-    if not part.fits_a_topic:
-        return topic
-    (value,) = decode([part.canonical], bytes.fromhex(topic[2:]))
-    return _json(part, value)
+def _as_web3(log: Log) -> Any:
+    """What web3 wants to see of a log; of what it only hands through, anything."""
+    return {
+        "address": log.address,
+        "topics": [bytes.fromhex(topic[2:]) for topic in log.topics],
+        "data": bytes.fromhex(log.data[2:]),
+        **dict.fromkeys(("blockNumber", "logIndex", "transactionIndex"), 0),
+        **dict.fromkeys(("blockHash", "transactionHash"), b""),
+    }
 
 
-def _json(part: _Parameter, value: Any) -> Any:
-    if part.type.endswith("]"):
-        inner = _Parameter(part.type[: part.type.rindex("[")], components=part.components)
-        return [_json(inner, item) for item in value]
-    if part.type == "tuple":
-        named = zip(itertools.count(), part.components, value, strict=False)
-        return {_name(inner, number): _json(inner, item) for number, inner, item in named}
+def _members(parts: list[dict[str, Any]], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {part["name"]: _json(part, values[part["name"]]) for part in parts}
+
+
+def _json(part: dict[str, Any], value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _members(part["components"], value)
+    if isinstance(value, list | tuple):
+        return [_json(part, item) for item in value]
     if isinstance(value, bytes):
         return "0x" + value.hex()
-    if isinstance(value, bool):
-        return value
-    return str(value)
-
-
-def _name(part: _Parameter, number: int) -> str:
-    return part.name or f"arg{number}"
+    if part["type"].startswith("address"):  # web3 gives it the capitals of EIP-55
+        return value.lower()
+    return value if isinstance(value, bool) else str(value)

@@ -22,6 +22,7 @@ CANNOT_START = "cannot_start"
 HUNG_GUEST = "hung_guest"
 STUCK_BATCH = "stuck_batch"
 NO_BROKER = "no_broker"
+NO_CHAIN = "no_chain"
 DISK_LOW = "disk_low"
 DISK_FULL = "disk_full"
 STORE_FULL = "store_full"
@@ -37,6 +38,7 @@ MEANINGS: dict[str, str] = {
     HUNG_GUEST: "a handler does not end in time",
     STUCK_BATCH: "a batch does not come to its end",
     NO_BROKER: "no connection to the MQTT broker",
+    NO_CHAIN: "no endpoint of the chain answers as it must",
     DISK_LOW: "the disk is nearly full",
     DISK_FULL: "the disk is full",
     STORE_FULL: "the store has reached its size limit",

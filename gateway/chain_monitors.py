@@ -52,6 +52,7 @@ from fieldbrook.gateway.chain_events import (
     removed_event,
     transaction_event,
 )
+from fieldbrook.health import NO_CHAIN, Reporter
 from fieldbrook.model import CHAIN_HEIGHT, CHAIN_TX, CONTRACT_LOG, Monitor
 from fieldbrook.settings import Chain
 from fieldbrook.storage.chain_store import ChainStore, Cursor, EndpointState, Told
@@ -72,6 +73,7 @@ _ADDRESSES_LIMIT = 100  # in one request; above it all logs are asked for
 _LOOKED_UP_AGAIN_S = 60.0
 _SUBSCRIBE_AGAIN_S = 10.0
 _TROUBLE = (ChainError, ChainUnavailableError)
+_NO_CHAIN_S = 10.0  # without an answer before that is called a trouble of the node
 
 
 class Host(Protocol):
@@ -100,6 +102,11 @@ class Host(Protocol):
     @property
     def registry(self) -> RegistryClient:
         """For what changes there."""
+        ...
+
+    @property
+    def health(self) -> Reporter:
+        """For what is wrong."""
         ...
 
     def submit(self, project_id: int, event: WireEvent, settle: Any) -> None:
@@ -156,6 +163,7 @@ class MonitorService:
         self._wake = asyncio.Event()
         self._dirty: set[int] = set()
         self._flushed_at = self._stated_at = 0.0
+        self._answered_at = time.monotonic()
         self._tasks: list[asyncio.Task[None]] = []
 
     # ---------------------------------------------------------------- life
@@ -300,8 +308,13 @@ class MonitorService:
             error = ""
         except _TROUBLE as failure:
             error = _why(failure)
+            if time.monotonic() - self._answered_at > _NO_CHAIN_S:
+                # Whoever asks how the node is need not be one who may see its endpoints.
+                self._host.health.begin(NO_CHAIN, f"chain {self._chain.name}")
             self._state = msgspec.structs.replace(self._state, failures=self._state.failures + 1)
         else:
+            self._answered_at = time.monotonic()
+            self._host.health.end(NO_CHAIN)
             self._take(step)
         endpoints = [
             EndpointState(e.name, e.head, e.failures, e.reason) for e in self._client.status()

@@ -25,6 +25,7 @@ import lmdb
 from fieldbrook.errors import StoreError
 from fieldbrook.storage import sql
 from fieldbrook.storage.archive import Manifest, pack, refuse_existing, unpack
+from fieldbrook.storage.chain_store import copy_monitors
 from fieldbrook.storage.environment import open_environment, store_errors
 from fieldbrook.storage.outbox import MARKER, park, waiting_entries, waiting_projects
 from fieldbrook.storage.registry_reader import RegistryReader
@@ -33,6 +34,7 @@ from fieldbrook.storage.registry_tables import RegistryTables
 KIND = "backup"
 RESTORING = ".restoring"  # in a data folder into which a restore did not finish
 REGISTRY, PROJECTS, MODULES = "registry", "projects", "modules"
+CHAINS, _EARLIER = "chains", ".chains"
 _STORE = "data.mdb"
 _LEFT_OUT = frozenset({"run", "uploads", "broker", "rollback", REGISTRY, PROJECTS, MODULES})
 _PASSING = (".new-", ".", "outbox.waiting", "lock.mdb")
@@ -112,8 +114,12 @@ def copy_data(data: Path, folder: Path) -> tuple[int, list[str]]:
         StoreError: a store cannot be read, or the copy not be written.
     """
     try:
+        earlier = folder / _EARLIER
+        if (data / CHAINS).is_dir():
+            _copy_tree(data / CHAINS, earlier)
         stored = _copy_projects(data / PROJECTS, folder / PROJECTS)
         _copy_others(data, folder)
+        _put_monitors_back(folder / CHAINS, earlier)
         missing = _copy_registry(data, folder, stored)
     except OSError as error:
         raise StoreError(reason=f"{error.filename or data}: {error.strerror}") from error
@@ -308,6 +314,14 @@ def _copy_others(data: Path, folder: Path) -> None:
     for path in sorted(data.iterdir()):
         if path.name not in _LEFT_OUT:
             _copy_tree(path, folder / path.name)
+
+
+def _put_monitors_back(chains: Path, earlier: Path) -> None:
+    """Have monitors where they were before the projects were copied."""
+    for path in sorted(chains.iterdir()) if chains.is_dir() else ():
+        if _has_store(path):
+            copy_monitors(earlier / path.name, path)
+    shutil.rmtree(earlier, ignore_errors=True)
 
 
 def _copy_tree(source: Path, target: Path) -> None:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Self
 import lmdb
 import msgspec
 
+from fieldbrook.errors import StoreError
 from fieldbrook.storage.environment import open_environment, store_errors
+from fieldbrook.storage.schema import open_meta
 from fieldbrook.storage.table import open_database
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ TABLES_LIMIT = 32
 
 _CURSORS, _BLOCKS, _TOLD, _STATE = "cursors", "blocks", "told", "state"
 _STATE_CELL = b"state"
+_MONITORS = (_CURSORS, _BLOCKS, _TOLD, _STATE)
+SCHEMA = 1
 
 
 class Cursor(msgspec.Struct, array_like=True, frozen=True):
@@ -97,6 +101,7 @@ def chain_path(chains_dir: Path, chain_id: int) -> Path:
 class _Tables:
     def __init__(self, environment: lmdb.Environment, *, create: bool) -> None:
         with store_errors(environment.path()):
+            open_meta(environment, "a chain's store", SCHEMA, create=create, unmarked=0)
             self.cursors = open_database(environment, _CURSORS, create)
             self.blocks = open_database(environment, _BLOCKS, create)
             self.told = open_database(environment, _TOLD, create)
@@ -122,6 +127,11 @@ class ChainStoreReader:
         environment = open_environment(path, map_size=0, readonly=True, max_dbs=TABLES_LIMIT)
         try:
             return cls(environment, _Tables(environment, create=False))
+        except StoreError as error:
+            environment.close()
+            if isinstance(error.__context__, lmdb.NotFoundError):
+                return None  # its process is opening it for the first time right now
+            raise
         except BaseException:
             environment.close()
             raise
@@ -258,6 +268,42 @@ class ChainStore(ChainStoreReader):
         """Have this known to those who watch."""
         with store_errors(), self.environment.begin(write=True, db=self._tables.state) as txn:
             txn.put(_STATE_CELL, _encode(state))
+
+
+def copy_monitors(source: Path, target: Path) -> None:
+    """Give a copy of a store what another, older copy has of monitors; nothing where that is
+    not there.
+
+    A monitor's place must not be further on in a backup than the projects are: what lies
+    between would be told to nobody. Behind them it does no harm, for what comes again is
+    known. With transactions it is the other way round.
+
+    Raises:
+        StoreError: one of the two cannot be read or written.
+    """
+    environment = open_environment(target, map_size=MAP_BYTES, max_dbs=TABLES_LIMIT)
+    try:
+        with store_errors(target), environment.begin(write=True) as txn:
+            for name in _MONITORS:
+                txn.drop(environment.open_db(name.encode(), txn), delete=False)
+            if (source / "data.mdb").exists():
+                _copy_tables(source, environment, txn)
+    finally:
+        environment.close()
+    (target / "lock.mdb").unlink(missing_ok=True)
+
+
+def _copy_tables(source: Path, environment: lmdb.Environment, txn: Transaction) -> None:
+    older = open_environment(source, map_size=0, readonly=True, max_dbs=TABLES_LIMIT)
+    try:
+        for name in _MONITORS:
+            target = environment.open_db(name.encode(), txn)
+            table = open_database(older, name, create=False)
+            with older.begin(db=table) as reading:
+                for key, value in reading.cursor():
+                    txn.put(key, value, db=target)
+    finally:
+        older.close()
 
 
 def _key(number: int) -> bytes:

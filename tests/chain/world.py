@@ -15,6 +15,7 @@ from fieldbrook.chain.client import ChainClient
 from fieldbrook.errors import NodeError
 from fieldbrook.gateway.chain_monitors import MonitorService
 from fieldbrook.gateway.link import Settle
+from fieldbrook.health import Reporter
 from fieldbrook.model import ADMIN, CHAIN_HEIGHT, CHAIN_TX, CONTRACT_LOG
 from fieldbrook.settings import Chain
 from fieldbrook.storage.chain_store import ChainStore, Cursor
@@ -62,6 +63,7 @@ class World:
         self.handled: list[WireEvent] = []
         self.refuse: Callable[[WireEvent], NodeError | None] = lambda _event: None
         self.silent = False
+        self.health = Reporter()
         self.client_options: dict[str, Any] = {}
 
     @property

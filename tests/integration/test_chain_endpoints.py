@@ -12,6 +12,8 @@ import pytest
 from fieldbrook.chain.client import ChainClient
 from fieldbrook.chain.errors import RpcError, TooManyResultsError
 from fieldbrook.errors import ChainUnavailableError
+from fieldbrook.gateway import chain_monitors
+from fieldbrook.health import NO_CHAIN
 from tests.chain.evm import CHAIN_ID, Evm
 from tests.chain.proxy import Proxy
 from tests.chain.tall import ADDRESS, TallChain
@@ -265,6 +267,29 @@ def test_an_endpoint_that_becomes_one_of_another_chain_is_no_reorganisation(
             other.stop()
             proxy.close()
 
+    asyncio.run(scenario())
+    assert SECRET not in caplog.text
+
+
+def test_a_chain_that_does_not_answer_is_a_trouble_of_the_node_until_it_does(
+    tmp_path: Path,
+    evm: Evm,
+    proxies: list[Proxy],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path, [proxies[0].url])
+        world.logs("0x" + "11" * 20)
+        proxies[0].fault = "broken"
+        async with world.running():
+            await eventually(lambda: NO_CHAIN in world.health)
+            assert "HTTP status 500" in world.store.state().error
+            proxies[0].fault = ""
+            await eventually(lambda: NO_CHAIN not in world.health)
+            await eventually(lambda: world.store.state().error == "")
+
+    monkeypatch.setattr(chain_monitors, "_NO_CHAIN_S", 0.2)
     asyncio.run(scenario())
     assert SECRET not in caplog.text
 

@@ -14,8 +14,9 @@ import contextlib
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -391,9 +392,9 @@ class MonitorService:
                 moved |= self._go_on_height(watch)
             elif watch.monitor.kind == CONTRACT_LOG:
                 if watch.cursor.rewind >= 0:
-                    self._begin(watch, self._take_back(watch))
+                    self._begin(watch, partial(self._take_back, watch))
                 elif watch.cursor.block >= watch.last:
-                    self._begin(watch, self._finish(watch))
+                    self._begin(watch, partial(self._finish, watch))
                 elif watch.cursor.block < self._safe:
                     logs.append(watch)
         moved |= await self._go_on_transactions(
@@ -439,7 +440,7 @@ class MonitorService:
             self._store.announce({monitor_id: r for monitor_id, r in rows.items() if r})
         for watch in group:
             if found_rows := rows[watch.monitor.monitor_id]:
-                self._begin(watch, self._tell(watch, found_rows, last))
+                self._begin(watch, partial(self._tell, watch, found_rows, last))
             else:
                 self._stand(watch, last)
         return True
@@ -555,7 +556,8 @@ class MonitorService:
             self._rest(watch, _why(failure))
             return False
         self._store.announce({monitor.monitor_id: [row]})
-        self._begin(watch, self._tell_once(watch, transaction_event(monitor, row), row.block))
+        event = transaction_event(monitor, row)
+        self._begin(watch, partial(self._tell_once, watch, event, row.block))
         return True
 
     async def _mined(self, watch: Watch) -> Told | None:
@@ -578,7 +580,7 @@ class MonitorService:
         height = watch.monitor.height
         if self._safe < height:
             return False
-        self._begin(watch, self._tell_once(watch, height_event(watch.monitor), height))
+        self._begin(watch, partial(self._tell_once, watch, height_event(watch.monitor), height))
         return True
 
     async def _tell_once(self, watch: Watch, event: WireEvent, block: int) -> None:
@@ -589,12 +591,12 @@ class MonitorService:
 
     # ---------------------------------------------------------------- one monitor
 
-    def _begin(self, watch: Watch, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, watch: Watch, work: Callable[[], Awaitable[None]]) -> None:
         watch.task = asyncio.create_task(self._do(watch, work))
 
-    async def _do(self, watch: Watch, work: Coroutine[Any, Any, None]) -> None:
+    async def _do(self, watch: Watch, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await work
+            await work()
             watch.in_a_row = 0
         except NodeError as error:
             self._rest(watch, str(error))

@@ -1,0 +1,99 @@
+"""A chain that is forked at will, and goes back to blocks it has had before."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+from tests.chain.evm import CHAIN_ID, word
+
+ADDRESS = "0x" + "f0" * 20
+TOPIC = "0x" + "ab" * 32
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block; its logs have the numbers `logs` as their argument."""
+
+    number: int
+    hash: str
+    parent: str
+    logs: tuple[int, ...] = ()
+
+
+class ForkedChain:
+    """Answers as a node whose newest blocks are `chain`. A transport: see `chain.transport`."""
+
+    def __init__(self, height: int) -> None:
+        self._words = itertools.count()
+        self._numbers = itertools.count(1)
+        self.chain: list[Block] = [Block(0, self._hash(), "0x" + "00" * 32)]
+        self.grow(*[0] * height)
+
+    def grow(self, *logs: int) -> None:
+        """Put a block on top for each number, with so many logs."""
+        for count in logs:
+            top = self.chain[-1]
+            numbers = tuple(next(self._numbers) for _ in range(count))
+            self.chain.append(Block(top.number + 1, self._hash(), top.hash, numbers))
+
+    def fork(self, depth: int) -> list[Block]:
+        """Take the last blocks away; what they were."""
+        taken = self.chain[-depth:]
+        del self.chain[-depth:]
+        return taken
+
+    def logs(self) -> list[int]:
+        """The numbers of all logs that are on the chain."""
+        return [number for block in self.chain for number in block.logs]
+
+    async def request(self, method: str, params: list[Any]) -> dict[str, Any]:
+        match method:
+            case "eth_chainId":
+                return {"result": hex(CHAIN_ID)}
+            case "eth_getBlockByNumber":
+                number = self.chain[-1].number if params[0] == "latest" else int(params[0], 16)
+                known = number < len(self.chain)
+                return {"result": self._json(self.chain[number]) if known else None}
+            case "eth_getLogs":
+                return self._logs(params[0])
+        raise AssertionError(method)
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+    def _logs(self, query: dict[str, Any]) -> dict[str, Any]:
+        if "blockHash" in query:
+            blocks = [block for block in self.chain if block.hash == query["blockHash"]]
+            if not blocks:
+                return {"error": {"code": -32000, "message": "unknown block"}}
+        else:
+            first, last = int(query["fromBlock"], 16), int(query["toBlock"], 16)
+            blocks = self.chain[first : last + 1]
+        return {"result": [self._log(b, n, i) for b in blocks for i, n in enumerate(b.logs)]}
+
+    def _json(self, block: Block) -> dict[str, Any]:
+        return {
+            "number": hex(block.number),
+            "hash": block.hash,
+            "parentHash": block.parent,
+            "transactions": [],
+        }
+
+    def _log(self, block: Block, number: int, index: int) -> dict[str, Any]:
+        return {
+            "address": ADDRESS,
+            "topics": [TOPIC, word(number)],
+            "data": "0x",
+            "blockNumber": hex(block.number),
+            "transactionHash": block.hash,
+            "transactionIndex": "0x0",
+            "blockHash": block.hash,
+            "logIndex": hex(index),
+            "removed": False,
+        }
+
+    def _hash(self) -> str:
+        return "0x" + hashlib.sha256(b"%d" % next(self._words)).hexdigest()

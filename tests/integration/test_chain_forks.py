@@ -1,0 +1,101 @@
+"""Chains that are forked at any moment, under a service that is killed at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.chain.forked import ADDRESS, TOPIC, ForkedChain
+from tests.chain.world import World, eventually
+
+
+def watched(folder: Path, chain: ForkedChain, **settings: int) -> World:
+    """A world over a chain, with a monitor from its first block on."""
+    world = World(folder, ["http://forked.example"], **settings)
+    world.client_options = {"transport": lambda _url: chain}
+    world.logs(ADDRESS, [TOPIC])
+    return world
+
+
+def standing(world: World) -> Counter[int]:
+    """What the project has been told of, less what was taken back."""
+    return Counter(world.numbers()) - Counter(world.numbers("SEEN_REMOVED"))
+
+
+def count(world: World, event_type: str, wanted: int) -> bool:
+    return len(world.numbers(event_type)) == wanted
+
+
+def test_a_block_that_vanishes_and_comes_again_is_told_again_each_time(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        chain = ForkedChain(50)
+        world = watched(tmp_path, chain)
+        async with world.running():
+            chain.grow(1, 2)
+            await eventually(lambda: world.numbers() == [1, 2, 3])
+            for turn in range(1, 4):
+                here = chain.fork(1)
+                chain.grow(0, 0)
+                await eventually(partial(count, world, "SEEN_REMOVED", 2 * turn))
+                there = chain.fork(2)
+                chain.chain += here
+                # It is shorter than it was: only the hash of its last block tells.
+                await eventually(partial(count, world, "SEEN", 3 + 2 * turn))
+                assert there[0].number == here[0].number
+        assert world.numbers() == [1, *[2, 3] * 4]
+        assert world.numbers("SEEN_REMOVED") == [3, 2] * 3
+        ids = [event[2] for event in world.handled]
+        assert len(ids) == len(set(ids))
+        assert [i.rpartition("-")[2] for i in ids if i.startswith("log") and "-1-" in i][-1] == "3"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_happens_what_stands_at_the_end_is_what_is_on_the_chain(
+    tmp_path: Path, seed: int
+) -> None:
+    rng = random.Random(seed)
+
+    async def scenario() -> None:
+        chain = ForkedChain(60)
+        chain.grow(1, 2, 0, 3)
+        world = watched(tmp_path, chain, confirmations=rng.choice([0, 0, 2]))
+        taken = chain.chain[-1:]
+        for _ in range(12):
+            async with world.running(killed=rng.random() < 0.7):
+                for _ in range(rng.randint(0, 4)):
+                    world.silent = rng.random() < 0.3
+                    if rng.random() < 0.5:
+                        depth = rng.randint(1, 8)
+                        taken = chain.fork(depth)
+                        chain.grow(*rng.choices([0, 1, 3], k=depth + rng.randint(-1, 2)))
+                    elif rng.random() < 0.3 and taken[0].parent in {b.hash for b in chain.chain}:
+                        chain.fork(chain.chain[-1].number - taken[0].number + 1 or 1)
+                        if chain.chain[-1].hash == taken[0].parent:
+                            chain.chain += taken  # as it was before
+                    else:
+                        chain.grow(*rng.choices([0, 1, 3], k=rng.randint(0, 12)))
+                    await asyncio.sleep(rng.choice([0, 0.01, 0.06, 0.15]))
+            world.silent = False
+        chain.grow(0, 0, 1, 0, 0)
+        async with world.running():
+            await eventually(
+                lambda: standing(world) == Counter(chain.logs()),
+                f"{standing(world)} is {Counter(chain.logs())}",
+            )
+        told: Counter[int] = Counter()
+        for event_type, number in (
+            (event[0], number)
+            for event in world.handled
+            for number in [int(event[3].split(b'"0x')[3][:64], 16)]
+        ):
+            told[number] += 1 if event_type == "SEEN" else -1
+            assert told[number] in (0, 1), "taken back before it was told, or told twice"
+
+    asyncio.run(scenario())

@@ -29,7 +29,7 @@ from fieldbrook.actors.chains import (
 )
 from fieldbrook.actors.frames import EXACT, NAMED, WireEntry, WireEvent, frame, pack
 from fieldbrook.chain.errors import RpcError
-from fieldbrook.chain.transactions import TransactionRefusedError
+from fieldbrook.chain.transactions import TransactionRefusedError, warm_up
 from fieldbrook.errors import ChainUnavailableError, NodeError, StoreError, TooManyRequestsError
 from fieldbrook.gateway.broadcast import Broadcaster
 from fieldbrook.gateway.chain_questions import (
@@ -109,6 +109,7 @@ class Transactions:
 
     async def start(self) -> None:
         """Serve projects, go on with what is under way."""
+        await asyncio.to_thread(warm_up)
         self._path.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._serve, str(self._path))
         self._path.chmod(0o600)

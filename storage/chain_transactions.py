@@ -176,6 +176,15 @@ class TransactionReads:
             found = txn.get(_hash_key(hash_), db=self._hashes)
             return None if found is None else self._get(txn, from_key(found))
 
+    def all(self) -> list[Transaction]:
+        """Every transaction and lease, oldest first."""
+        with (
+            store_errors(),
+            self._environment.begin() as txn,
+            txn.cursor(self._rows) as cursor,
+        ):
+            return [decode_record(data, Transaction) for _, data in cursor]
+
     def page(
         self,
         limit: int,

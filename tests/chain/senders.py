@@ -56,7 +56,7 @@ APPLET = b"""
     (local.set $code (call $transact (local.get $rid)))
     (loop $more
       (local.set $i (i32.add (local.get $i) (i32.const 1)))
-      (br_if $more (i32.lt_u (local.get $i) (i32.const 1500000000))))
+      (br_if $more (i32.lt_u (local.get $i) (i32.const 1000000000))))
     (local.get $code))
   (func (export "nowhere") (param $rid i32) (result i32)
     (call $payload (local.get $rid))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from fieldbrook import __version__, keys
@@ -16,8 +17,9 @@ from fieldbrook.errors import MalformedMessageError, StoreError
 from fieldbrook.gateway.api_calls import ApiCaller
 from fieldbrook.gateway.auth import token_of
 from fieldbrook.gateway.base import GatewayActor
-from fieldbrook.gateway.channel import aliases
+from fieldbrook.gateway.channel import aliases, project_name
 from fieldbrook.gateway.events import TEMPORARY, EventService
+from fieldbrook.gateway.lanes import Lanes, Passage
 from fieldbrook.gateway.link import Settle
 from fieldbrook.gateway.outbox import OutboxTaker, deliveries
 from fieldbrook.gateway.protobuf import decode_event
@@ -38,8 +40,6 @@ log = logging.getLogger(__name__)
 _REGISTRY_POLL_S = 0.05
 _RETRY_S = 1.0
 _NO_BROKER_S = 2.0  # without it before that is called a trouble
-_ATTEMPTS = 3
-_PUT_BACK_S = 10.0
 _REFUSALS_LOGGED_PER_S = 10
 _NO_INGRESS = "the topic must be PROJECT or PROJECT/push/TOKEN/TYPE"
 
@@ -111,6 +111,7 @@ class MqttGateway(GatewayActor):
             settings.prover,
         )
         self._outbox = OutboxTaker(deliveries(self._publish, api))
+        self._lanes = Lanes(self._take, self.loop.call_later, self.loop.time)
         self._source = make_source(settings)
         self._source.set_topics(self._projects())
         await self._source.start(self._on_delivery)
@@ -134,7 +135,7 @@ class MqttGateway(GatewayActor):
 
     async def refuse_more(self) -> None:
         """Take no more messages: they stay the broker's and come again."""
-        self._closing = True
+        self._closing = self._lanes.closed = True
         self._registry_watch.cancel()
 
     async def close(self) -> None:
@@ -178,12 +179,17 @@ class MqttGateway(GatewayActor):
                 self._refused_events.flush()
             await asyncio.sleep(_REGISTRY_POLL_S)
 
-    def _on_delivery(self, delivery: Delivery, attempt: int = 1) -> None:
-        if self._closing:
-            return
+    def _on_delivery(self, delivery: Delivery) -> None:
+        if not self._closing:
+            channel = delivery.topic.partition("/")[0]
+            self._lanes.arrived(project_name(channel), delivery)
+
+    def _take(self, passage: Passage) -> None:
+        """Read a message and hand it over."""
+        delivery = passage.delivery
         ingress = read_topic(delivery.topic)
         if ingress is None:
-            self._never(delivery, _NO_INGRESS)
+            self._never(passage, _NO_INGRESS)
             return
         channel, meta = ingress
         payload = delivery.payload
@@ -194,24 +200,19 @@ class MqttGateway(GatewayActor):
                 meta, payload = decode_event(payload)
             except MalformedMessageError as error:
                 if not payload.lstrip().startswith(b"{"):
-                    self._never(delivery, f"neither a JSON message nor {error}")
+                    self._never(passage, f"neither a JSON message nor {error}")
                     return
-
-        def answered(reply: EventReply) -> None:
-            self._answered(delivery, reply, attempt)
-
+        answered = partial(self._answered, passage)
+        name = _name(delivery)
         if meta is None:
-            self._events.submit(channel, payload, answered, resend=True, delivery=_name(delivery))
+            self._events.submit(channel, payload, answered, resend=True, delivery=name)
         else:
-            self._events.raw.submit(
-                channel, payload, answered, meta, resend=True, delivery=_name(delivery)
-            )
+            self._events.raw.submit(channel, payload, answered, meta, resend=True, delivery=name)
 
-    def _answered(self, delivery: Delivery, reply: EventReply, attempt: int) -> None:
+    def _answered(self, passage: Passage, reply: EventReply) -> None:
+        delivery = passage.delivery
         if isinstance(reply.error, TEMPORARY):
-            # What one project cannot take for long must not hold the room all projects share.
-            if attempt < _ATTEMPTS or not delivery.put_back(_PUT_BACK_S):
-                self.loop.call_later(_RETRY_S, self._on_delivery, delivery, attempt + 1)
+            self._lanes.put_off(passage)
             return
         if reply.error is not None:
             self._refused(delivery, reply.body.decode("utf-8", "replace").strip())
@@ -220,14 +221,17 @@ class MqttGateway(GatewayActor):
             if topic is not None:
                 self._source.publish(topic, reply.body)
         delivery.ack()
+        self._lanes.done(passage)
 
-    def _never(self, delivery: Delivery, reason: str) -> None:
+    def _never(self, passage: Passage, reason: str) -> None:
         """What is no event in any form; it gets an id under which it can be found."""
+        delivery = passage.delivery
         channel = delivery.topic.partition("/")[0]
         error = MalformedMessageError(desc=reason)
         self._events.refuse(error, delivery.sequence, channel, body=delivery.payload)
         self._refused(delivery, reason)
         delivery.ack()
+        self._lanes.done(passage)
 
     def _refused(self, delivery: Delivery, reason: str) -> None:
         """A device cannot be told over MQTT: the log is where its owner looks. One that

@@ -261,8 +261,11 @@ class PahoSource:
         payload = bytes(message.payload)
         ack = partial(self._acknowledge, number, message.mid, message.qos)
         sequence = _sequence(message) if message.qos else ""
+        stale = partial(self._is_stale, number) if message.qos else _never
         try:
-            self._deliver(Delivery(topic, payload, message.qos, sequence, ack, message.dup))
+            self._deliver(
+                Delivery(topic, payload, message.qos, sequence, ack, message.dup, stale=stale)
+            )
         except Exception:
             log.exception("message on %s was not taken; it stays the broker's", shown(topic))
         if self._is_full:
@@ -276,6 +279,9 @@ class PahoSource:
         self._client.ack(mid, qos)
         if not self._reading and self._has_room:
             self._start_reading()
+
+    def _is_stale(self, number: int) -> bool:
+        return number not in self._unacknowledged
 
     @property
     def _is_full(self) -> bool:
@@ -529,6 +535,10 @@ async def _ready(loop: asyncio.AbstractEventLoop, sock: socket.socket, *, writin
         await ready
     finally:
         remove(descriptor)
+
+
+def _never() -> bool:
+    return False
 
 
 def _packets(projects: Iterable[str]) -> Iterable[list[str]]:

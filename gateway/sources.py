@@ -19,16 +19,21 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104
-UNACKNOWLEDGED_HIGH = 2_000
-UNACKNOWLEDGED_LOW = 1_000
-UNACKNOWLEDGED_HIGH_BYTES = 64 << 20
-UNACKNOWLEDGED_LOW_BYTES = 32 << 20
+# What is worked on and what waits behind it in its project's lane (`gateway.lanes`).
+UNACKNOWLEDGED_HIGH = 24_000
+UNACKNOWLEDGED_LOW = 12_000
+UNACKNOWLEDGED_HIGH_BYTES = 128 << 20
+UNACKNOWLEDGED_LOW_BYTES = 64 << 20
 
 _FIRST_DELAY_S = 0.05
 _LONGEST_DELAY_S = 1.0
 
 
 def _cannot(_delay_s: float) -> bool:
+    return False
+
+
+def _never() -> bool:
     return False
 
 
@@ -45,6 +50,9 @@ class Delivery(NamedTuple):
 
     `put_back` gives the message back for so many seconds instead: it makes room, and the
     broker delivers it again. False where a broker cannot do that.
+
+    `stale` says that its connection was lost before it was acknowledged: the broker delivers
+    it again by itself.
     """
 
     topic: str
@@ -54,6 +62,7 @@ class Delivery(NamedTuple):
     ack: Callable[[], None]
     may_repeat: bool
     put_back: Callable[[float], bool] = _cannot
+    stale: Callable[[], bool] = _never
 
 
 OnDelivery = Callable[[Delivery], None]

@@ -1,0 +1,202 @@
+"""Messages of a broker, project by project: none overtakes, none holds up another project."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from fieldbrook.gateway import lanes as module
+from fieldbrook.gateway.lanes import Lanes, Passage
+from fieldbrook.gateway.sources import Delivery
+
+
+class Gateway:
+    """What works on messages: what it has, and a clock of its own."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.working: list[tuple[str, int, Passage]] = []
+        self.finished: dict[str, list[int]] = {}
+        self.returned: list[int] = []
+        self.refusing: set[str] = set()
+        self.lanes = Lanes(self._take, self._later, lambda: self.time)
+        self.can_put_back = True
+        self.stale: set[int] = set()
+
+    def _later(self, delay_s: float, call: Callable[[], None], /) -> None:
+        self.timers.append((self.time + delay_s, call))
+
+    def _take(self, passage: Passage) -> None:
+        project, number = passage.delivery.topic, int(passage.delivery.sequence)
+        if project in self.refusing:
+            self.lanes.put_off(passage)
+        else:
+            self.working.append((project, number, passage))
+
+    def _put_back(self, number: int) -> bool:
+        if self.can_put_back:
+            self.returned.append(number)
+        return self.can_put_back
+
+    def deliver(self, project: str, number: int, size: int = 1) -> None:
+        delivery = Delivery(
+            project,
+            b"x" * size,
+            1,
+            str(number),
+            lambda: None,
+            may_repeat=False,
+            put_back=lambda _delay: self._put_back(number),
+            stale=lambda: number in self.stale,
+        )
+        self.lanes.arrived(project, delivery)
+
+    def finish(self, at: int = 0) -> None:
+        project, number, passage = self.working.pop(at)
+        self.finished.setdefault(project, []).append(number)
+        self.lanes.done(passage)
+
+    def finish_all(self) -> None:
+        while self.working:
+            self.finish()
+
+    def pass_time(self, seconds: float) -> None:
+        self.time += seconds
+        due = [timer for timer in self.timers if timer[0] <= self.time]
+        self.timers = [timer for timer in self.timers if timer[0] > self.time]
+        for _, call in due:
+            call()
+
+
+@pytest.fixture
+def gateway() -> Gateway:
+    return Gateway()
+
+
+def test_a_project_that_takes_nothing_leaves_room_for_another(gateway: Gateway) -> None:
+    for number in range(5_000):
+        gateway.deliver("slow", number)
+    assert len(gateway.working) == module.WORK // 2
+    gateway.deliver("quick", 5_000)
+    assert gateway.working[-1][0] == "quick"
+    assert gateway.returned == []
+
+
+def test_what_was_put_off_comes_before_what_came_later(gateway: Gateway) -> None:
+    gateway.refusing.add("p")
+    for number in range(5):
+        gateway.deliver("p", number)
+    gateway.pass_time(module.RETRY_S)
+    assert gateway.working == []
+    gateway.refusing.clear()
+    for number in range(5, 9):
+        gateway.deliver("p", number)
+    gateway.pass_time(module.RETRY_S)
+    gateway.finish_all()
+    assert gateway.finished["p"] == list(range(9))
+
+
+def test_nothing_is_taken_while_what_was_put_off_waits(gateway: Gateway) -> None:
+    for number in range(3):
+        gateway.deliver("p", number)
+    _, _, second = gateway.working.pop(1)
+    gateway.lanes.put_off(second)
+    gateway.deliver("p", 3)
+    gateway.finish_all()
+    assert gateway.finished["p"] == [0, 2]  # they were under way when it was put off
+    gateway.pass_time(module.RETRY_S)
+    gateway.finish_all()
+    assert gateway.finished["p"] == [0, 2, 1, 3]
+
+
+def test_too_long_a_backlog_goes_back_to_the_broker_and_keeps_its_order(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WORK", 4)
+    monkeypatch.setattr(module, "BACKLOG", 6)
+    for number in range(10):
+        gateway.deliver("p", number)
+    back, gateway.returned = gateway.returned, []
+    assert back == [5, 6, 7, 8, 9]
+    gateway.finish_all()
+    gateway.deliver("p", 10)  # newer than those that are on their way
+    assert gateway.returned == [10]
+    gateway.deliver("p", 6)
+    for number in back:
+        gateway.deliver("p", number)
+        gateway.finish_all()
+    gateway.deliver("p", 10)
+    gateway.finish_all()
+    assert gateway.finished["p"] == list(range(11))
+
+
+def test_a_message_that_never_comes_again_is_not_waited_for_for_ever(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WORK", 2)
+    monkeypatch.setattr(module, "BACKLOG", 2)
+    for number in range(4):
+        gateway.deliver("p", number)
+    assert gateway.returned == [2, 3]
+    gateway.finish_all()
+    gateway.pass_time(module.MISSED_S + 1)
+    gateway.deliver("p", 4)
+    gateway.finish_all()
+    assert gateway.finished["p"] == [0, 1, 4]
+
+
+def test_what_a_lost_connection_brings_again_is_forgotten_when_there_is_no_room(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WORK", 2)
+    monkeypatch.setattr(module, "BACKLOG", 4)
+    gateway.can_put_back = False
+    for number in range(3):
+        gateway.deliver("p", number)
+    gateway.stale = {1, 2}
+    for number in range(11, 14):
+        gateway.deliver("p", number)
+    gateway.finish_all()
+    assert gateway.finished["p"] == [0, 11, 12, 13]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_each_project_gets_all_of_its_messages_once_and_in_order(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WORK", 9)
+    monkeypatch.setattr(module, "BACKLOG", 20)
+    chance, gateway = random.Random(seed), Gateway()
+    projects = ["a", "b", "c"]
+    expected: dict[str, list[int]] = {}
+    at_broker: list[tuple[str, int]] = []
+    for number in range(300):
+        project = chance.choices(projects, (6, 2, 1))[0]
+        expected.setdefault(project, []).append(number)
+        gateway.deliver(project, number)
+        owner = {n: p for p, numbers in expected.items() for n in numbers}
+        at_broker += [(owner[n], n) for n in gateway.returned]
+        gateway.returned.clear()
+        if chance.random() < 0.3 and gateway.working:
+            gateway.finish()  # a project answers in order
+        if chance.random() < 0.05:
+            gateway.refusing = set(chance.sample(projects, chance.randrange(3)))
+        if chance.random() < 0.1:
+            gateway.pass_time(module.RETRY_S)
+    gateway.refusing.clear()
+    for _ in range(600):
+        gateway.pass_time(module.RETRY_S)
+        gateway.finish_all()
+        again, at_broker = sorted(at_broker, key=lambda item: item[1]), []
+        for project, number in again:
+            gateway.deliver(project, number)
+            at_broker += [(project, n) for n in gateway.returned]
+            gateway.returned.clear()
+        if gateway.finished == expected:
+            break
+    assert gateway.finished == expected
+    assert not gateway.lanes._lanes
+    assert gateway.lanes._work == gateway.lanes._backlog == gateway.lanes._backlog_bytes == 0

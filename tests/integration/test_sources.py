@@ -16,6 +16,7 @@ import pytest
 from nats.aio.client import Client
 
 from fieldbrook import broker
+from fieldbrook.gateway import nats_source, paho_source
 from fieldbrook.gateway.nats_source import topic_of
 from fieldbrook.gateway.sources import UNACKNOWLEDGED_HIGH, Delivery, Source
 from tests.integration.brokers import (
@@ -337,17 +338,21 @@ def test_two_thousand_projects_are_served_by_one_session(running: Broker) -> Non
 
 
 def test_a_gateway_that_acknowledges_nothing_is_not_flooded_and_gets_all_when_it_does(
-    running: Broker,
+    running: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = 3 * UNACKNOWLEDGED_HIGH
+    high = UNACKNOWLEDGED_HIGH // 10
+    for module in (nats_source, paho_source):
+        monkeypatch.setattr(module, "UNACKNOWLEDGED_HIGH", high)
+        monkeypatch.setattr(module, "UNACKNOWLEDGED_LOW", high // 2)
+    count = 3 * high
 
     async def scenario() -> None:
         async with serving(running, acknowledge=False) as (_, gateway):
             sending = asyncio.create_task(asyncio.to_thread(publish, running, 0, count))
-            await gateway.receives(UNACKNOWLEDGED_HIGH)
+            await gateway.receives(high)
             await sending
             await asyncio.sleep(0.2)
-            assert len(gateway.deliveries) == UNACKNOWLEDGED_HIGH
+            assert len(gateway.deliveries) == high
             gateway.acknowledge = True
             for delivery in list(gateway.deliveries):
                 delivery.ack()

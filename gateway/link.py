@@ -38,6 +38,10 @@ from fieldbrook.gateway.fair_queue import FairQueue, Room
 log = logging.getLogger(__name__)
 
 ANSWER_LIMIT_S = 15.0
+# What is in a frame has left the queue in which publishers take turns: a slow project gets
+# as many events at once as it is through with in this time.
+FRAME_S = 0.25
+_FIRST_PACE_S = FRAME_S / 16
 PARKED_AFTER_DEATHS = 2
 _CONNECT_TRIES = 20
 
@@ -97,6 +101,8 @@ class Link(asyncio.Protocol):
         self._waiting: FairQueue[Waiting] = FairQueue(room or Room())
         self._suspects: collections.deque[Waiting] = collections.deque()
         self._sent: collections.deque[collections.deque[Waiting]] = collections.deque()
+        self._pace_s = _FIRST_PACE_S  # how long the project takes for one event, of late
+        self._paced = 0.0
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader()
         self._path: str | None = None
@@ -149,6 +155,8 @@ class Link(asyncio.Protocol):
             batch = self._next_batch()
             if not batch:
                 return
+            if not self._sent:
+                self._paced = self._loop.time()
             self._sent.append(batch)
             self._transport.write(frame(pack([waiting.event for waiting in batch])))
 
@@ -157,13 +165,25 @@ class Link(asyncio.Protocol):
             # One of them may have killed the project: alone, and with nothing beside it.
             return collections.deque() if self._sent else self._take_suspect()
         batch: collections.deque[Waiting] = collections.deque()
-        size = 0
-        while self._waiting and len(batch) < FRAME_EVENTS:
+        size, limit = 0, self._frame_limit()
+        while self._waiting and len(batch) < limit:
             size += self._waiting.next_size()
             if batch and size > FRAME_BYTES:
                 break
             batch.append(self._waiting.pop())
         return batch
+
+    def _frame_limit(self) -> int:
+        """How many events the next frame may have."""
+        if self._pace_s * FRAME_EVENTS <= FRAME_S:
+            return FRAME_EVENTS
+        return max(1, int(FRAME_S / self._pace_s))
+
+    def _keep_pace(self, answered: int) -> None:
+        """Learn from an answer how fast the project is."""
+        now = self._loop.time()
+        self._pace_s = (self._pace_s + (now - self._paced) / answered) / 2
+        self._paced = now
 
     def _take_suspect(self) -> collections.deque[Waiting]:
         return collections.deque((self._suspects.popleft(),))
@@ -266,6 +286,8 @@ class Link(asyncio.Protocol):
             self._settle(unpack(answer))
 
     def _settle(self, results: tuple[EventResult, ...]) -> None:
+        if results:
+            self._keep_pace(len(results))
         settled = []
         for result in results:
             batch = self._sent[0]

@@ -1,0 +1,122 @@
+"""A noisy project, or a noisy publisher, takes nothing from a quiet one."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.applets import TALLY
+from tests.integration.brokers import Device, Mosquitto
+from tests.integration.nodes import Answer, RunningNode, message, until
+
+STRATEGIES = [{"eventType": name.upper(), "handler": name} for name in ("start", "spin")]
+_QUIET = 60
+_BATCH = 8_192  # events: what one publisher alone may have waiting
+_DEADLINE_MS = "100"  # of a handler that never ends
+
+
+class Pair:
+    """A node with a project that is slow and noisy, and one that is neither."""
+
+    def __init__(self, folder: Path, *flags: str, command: str = "up") -> None:
+        self.node = RunningNode(
+            folder / "n", "--deadline-ms", _DEADLINE_MS, *flags, command=command
+        )
+        self.node.log_in()
+        self.applets: dict[str, Any] = {}
+        self.publishers: dict[str, Any] = {}
+        for name in ("noisy", "quiet"):
+            self.node.create_project(name)
+            self.applets[name] = self.node.deploy(name, TALLY, strategies=STRATEGIES)
+            self.publishers[name] = self.node.add_publisher(name, "d")
+
+    def slow(self) -> dict[str, Any]:
+        """An event that its handler takes as long for as it may."""
+        return message(self.publishers["noisy"], b"", "SPIN")
+
+    def counted(self) -> int:
+        return self.node.count("quiet", self.applets["quiet"]["appletID"])
+
+    @contextmanager
+    def flood(self) -> Iterator[list[Answer]]:
+        """Two publishers' worth of slow events, sent until the block ends."""
+        answers: list[Answer] = []
+        body = json.dumps({"events": [self.slow()] * _BATCH}).encode()
+        over = threading.Event()
+
+        def send() -> None:
+            while not over.is_set():
+                answers.append(self.node.call("POST", "/event/noisy", body, token=""))
+                over.wait(0.05)
+
+        threads = [threading.Thread(target=send) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        try:
+            until(lambda: any(answer.status == 429 for answer in answers), "some are refused")
+            yield answers
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join(30)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    made = Pair(tmp_path, "--body-limit-bytes", str(16 << 20))
+    yield made
+    made.node.stop()
+
+
+def test_a_quiet_projects_events_are_all_taken_while_a_noisy_one_is_refused(pair: Pair) -> None:
+    with pair.flood() as answers:
+        for number in range(_QUIET):
+            sent = message(pair.publishers["quiet"], b"%d" % number, "START")
+            answer = pair.node.send("quiet", sent)
+            assert answer.status == 201, answer
+            assert answer.json["results"][0]["code"] == 0
+        assert pair.counted() == _QUIET
+        assert {answer.status for answer in answers} <= {201, 429}
+    assert sum(answer.status == 429 for answer in answers) > 0
+
+
+def test_a_quiet_publisher_has_its_turn_beside_a_noisy_one_of_its_project(pair: Pair) -> None:
+    quiet = pair.node.add_publisher("noisy", "quiet")
+    with pair.flood():
+        for _ in range(5):
+            answer = pair.node.send("noisy", message(quiet, b"x", "START"))
+            assert answer.status == 201, answer
+
+
+@pytest.mark.parametrize("kind", ["embedded", "external"])
+def test_a_project_that_is_slow_over_mqtt_holds_up_no_other(tmp_path: Path, kind: str) -> None:
+    if kind == "external":
+        (tmp_path / "b").mkdir()
+        with Mosquitto(tmp_path / "b") as broker:
+            _flood_over_mqtt(
+                Pair(tmp_path, "--mqtt-broker", f"127.0.0.1:{broker.port}", command="node"),
+                broker.port,
+            )
+    else:
+        pair = Pair(tmp_path)
+        _flood_over_mqtt(pair, pair.node.mqtt_port)
+
+
+def _flood_over_mqtt(pair: Pair, port: int) -> None:
+    try:
+        slow = json.dumps(pair.slow()).encode()
+        quick = json.dumps(message(pair.publishers["quiet"], b"x", "START")).encode()
+        with Device(port, "noisy") as noisy, Device(port, "quiet") as quiet:
+            noisy.publish_all([("noisy", slow)] * 6_000)
+            quiet.publish_all([("quiet", quick)] * _QUIET)
+            until(lambda: pair.counted() == _QUIET, "the quiet one's events", 60)
+        letters = pair.node.call("GET", "/dead_letter/noisy?limit=1").json["total"]
+        assert letters < 6_000  # the noisy one is far from done
+    finally:
+        pair.node.stop()

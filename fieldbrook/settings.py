@@ -380,7 +380,7 @@ def as_environment(settings: Settings) -> dict[str, str]:
     values: Mapping[str, object] = {
         **settings.model_dump(),
         "data": settings.data.absolute(),
-        "mqtt_password": None,
+        **dict.fromkeys(_SECRETS),
         "chains": "[]",
     }
     return {
@@ -391,8 +391,7 @@ def as_environment(settings: Settings) -> dict[str, str]:
 
 def secrets_of(settings: Settings) -> bytes:
     """What `load` in another process is to read from the descriptor of `SECRETS_VARIABLE`."""
-    chains = [chain.model_dump() for chain in settings.chains]
-    return json.dumps({"mqtt_password": settings.mqtt_password, "chains": chains}).encode()
+    return json.dumps(settings.model_dump(mode="json", include=set(_SECRETS))).encode()
 
 
 def forget_secrets() -> None:

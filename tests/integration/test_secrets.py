@@ -22,13 +22,15 @@ from tests.integration.nodes import RunningNode, alive, message, parts, until
 PASSWORD, OTHER_PASSWORD = "planted password 1f0c", "planted password 2a9e"
 OPERATOR_KEY = "4c0883a69102937d6231471b5dbb6204fe5129617082792ae468d01a3f362318"
 BROKER_PASSWORD, CHAIN_KEY = "planted-broker-3b7d", "planted-chain-4e21"
+DATABASE_PASSWORD = "planted-database-5c90"
 CONFIG = f"""
 mqtt_username = "node"
 mqtt_password = "{BROKER_PASSWORD}"
+postgres_dsn = "postgresql://node:{DATABASE_PASSWORD}@127.0.0.1:9/fieldbrook"
 [[chains]]
 id = 4690
 name = "iotex-testnet"
-endpoint = "https://babel.example/{CHAIN_KEY}"
+endpoint = "http://127.0.0.1:9/{CHAIN_KEY}"
 """
 
 
@@ -49,6 +51,7 @@ class Planted:
             "setup code": node.setup_code(),
             "external broker's password": BROKER_PASSWORD,
             "chain's key": CHAIN_KEY,
+            "database's password": DATABASE_PASSWORD,
             "embedded broker's password": broker.password(node.data),
             "token key": (node.data / "secrets" / "token.key").read_bytes().hex(),
         }
@@ -113,6 +116,12 @@ class Planted:
         self.ask("POST", "/event/room", forged, token="")
         self.ask("POST", "/event/none", message(self.publisher), token="")
         self.ask("POST", "/event/room", json.dumps({"header": {"token": [token]}}).encode())
+        # Neither the chain nor the database server is there.
+        monitor = {"contractAddress": "0x" + "1" * 40, "chainID": 4690, "blockStart": 1}
+        monitor |= {"topic0": "0x" + "2" * 64, "eventType": "START"}
+        self.ask("POST", "/monitor/x/room/contract_log", monitor)
+        config = {"schemas": [{"schema": "public", "tables": []}]}
+        self.ask("POST", "/project_config/x/room/PROJECT_DATABASE", config)
         for path in ("/operator", "/project/room", "/publisher/room", "/audit", "/monitor/x/room"):
             self.ask("GET", path, token=self.eve)
         for path in ("/audit", "/operator", "/account_access_key", "/event_log/room"):

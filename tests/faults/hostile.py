@@ -1,6 +1,6 @@
 """Requests that mean harm, or nothing: python -m tests.faults.hostile --requests 24000
 
-    python -m tests.faults.hostile [--requests N] [--seed N]
+    python -m tests.faults.hostile [--requests N] [--seed N] [--tls]
 
 A seeded generator makes requests for the event port, for management and for the broker:
 damaged, contradictory, enormous, nested, cut off, with forged tokens and with real ones of
@@ -18,6 +18,7 @@ import random
 import re
 import signal
 import socket
+import ssl
 import sys
 import tempfile
 import threading
@@ -35,6 +36,7 @@ from fieldbrook.gateway.management.application import PREFIXES, ROUTES
 from tests.integration.applets import TALLY
 from tests.integration.brokers import Device
 from tests.integration.nodes import RunningNode, alive, message, part_of, until
+from tests.integration.test_tls import TlsNode
 
 PROJECT = "room"
 OTHER = "good"  # a project that the attacker has no part in
@@ -383,17 +385,24 @@ def _answer(sock: socket.socket, over: str) -> bytes:
 class Run:
     """One node and who attacks it."""
 
-    def __init__(self, folder: Path, count: int, seed: int, flags: tuple[str, ...] = ()) -> None:
+    def __init__(self, folder: Path, count: int, seed: int, *, tls: bool = False) -> None:
+        """`tls`: the HTTP ports speak it; of what is sent to them, one in five does not."""
         self._count, self._seed = count, seed
         self._folder = folder
-        self._flags = flags
+        self._tls = tls
         self.report = Report()
         self._lock = threading.Lock()
 
     def run(self) -> Report:
         """Start a node, attack it, compare, stop it."""
         started = time.monotonic()
-        self.node = node = RunningNode(self._folder / "n", "--log-level", "INFO", *self._flags)
+        node: RunningNode
+        if self._tls:
+            node = TlsNode(self._folder, "--mqtt-tls", "false")
+            self._context = ssl.create_default_context(cafile=node.files.ca)
+        else:
+            node = RunningNode(self._folder / "n")
+        self.node = node
         try:
             self._set_up()
             pids = {pid: part_of(pid) for pid in node.processes()}
@@ -465,7 +474,7 @@ class Run:
         port = self.node.http_port if attempt.over == "http" else self.node.mqtt_port
         received = b""
         try:
-            with closing(socket.create_connection(("127.0.0.1", port), _ANSWER_LIMIT_S)) as sock:
+            with closing(self._connect(port, attempt)) as sock:
                 with suppress(ConnectionError, TimeoutError):
                     sock.sendall(attempt.sent)
                 received = _answer(sock, attempt.over)
@@ -481,6 +490,12 @@ class Run:
         ]
         return max(statuses, default="closed")
 
+    def _connect(self, port: int, attempt: Attempt) -> socket.socket:
+        sock = socket.create_connection(("127.0.0.1", port), _ANSWER_LIMIT_S)
+        if not self._tls or attempt.over == "mqtt" or len(attempt.sent) % 5 == 0:
+            return sock
+        return self._context.wrap_socket(sock, server_hostname="localhost")
+
     def _measure(self) -> dict[int, tuple[str, int, int]]:
         """Memory and files of every process, when connections are gone."""
         time.sleep(1.0)
@@ -488,7 +503,7 @@ class Run:
         for pid in self.node.processes():
             with suppress(OSError):
                 files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-                measured[pid] = (part_of(pid), _memory(pid), files)
+                measured[pid] = (part_of(pid), memory_of(pid), files)
         return measured
 
     def _still_works(self) -> None:
@@ -529,7 +544,8 @@ class Run:
                 problems.append(line)
 
 
-def _memory(pid: int) -> int:
+def memory_of(pid: int) -> int:
+    """What a process holds of memory, in bytes."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) << 10
@@ -556,9 +572,10 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.hostile", description=__doc__)
     parser.add_argument("--requests", type=int, default=24_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tls", action="store_true", help="the HTTP ports speak TLS")
     given = parser.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="fb") as made:
-        report = Run(Path(made), given.requests, given.seed).run()
+        report = Run(Path(made), given.requests, given.seed, tls=given.tls).run()
     sys.stdout.write(table(report) + "\n")
     return 1 if report.problems else 0
 

@@ -2,12 +2,73 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import suppress
 from pathlib import Path
 
-from tests.faults.hostile import Run, table
+from tests.faults.hostile import Run, memory_of, table
+from tests.integration.applets import TALLY
+from tests.integration.nodes import PREFIX, RunningNode, message, parts
+
+_SLOW_CLIENTS = 400
+_LARGE = 900_000
+# The 64 MiB that incomplete requests share, and what buffers and the allocator add.
+_HELD_LIMIT_BYTES = 128 << 20
 
 
 def test_hostile_requests_get_no_5xx_end_no_process_and_leave_nothing_held(tmp_path: Path) -> None:
     report = Run(tmp_path, 1_500, seed=7).run()
     assert not report.problems, table(report)
     assert report.answers["201"], table(report)
+
+
+def test_hostile_requests_over_tls_do_no_harm_either(tmp_path: Path) -> None:
+    report = Run(tmp_path, 800, seed=8, tls=True).run()
+    assert not report.problems, table(report)
+    assert report.answers["201"], table(report)
+
+
+def test_slow_and_huge_clients_together_hold_little_and_keep_no_good_event_waiting(
+    tmp_path: Path,
+) -> None:
+    node = RunningNode(tmp_path / "n")
+    held: list[socket.socket] = []
+    try:
+        node.log_in()
+        node.create_project("room")
+        node.deploy("room", TALLY, strategies=[{"eventType": "START", "handler": "start"}])
+        good = message(node.add_publisher("room", "device-1"), b"x", "START")
+        assert node.send("room", good).status == 201
+        gateway = parts(node)["fb-http:0"]
+        before = memory_of(gateway)
+        event, project = f"{PREFIX}/event/room", f"{PREFIX}/project"
+        login = f"Authorization: Bearer {node.token}\r\n"
+        begun = (
+            f"POST {event} HTTP/1.1\r\nHost: x\r\n",
+            f"GET {project} HTTP/1.1\r\nHost: x\r\n{login}X: ",
+            f"POST {event} HTTP/1.1\r\nHost: x\r\nContent-Length: {_LARGE + 1}\r\n\r\n",
+            f"POST {project} HTTP/1.1\r\nHost: x\r\n{login}Content-Length: {_LARGE + 1}\r\n\r\n",
+        )
+        answers = []
+        for number in range(_SLOW_CLIENTS):
+            client = socket.create_connection(("127.0.0.1", node.http_port), 20)
+            held.append(client)
+            client.sendall(begun[number % 4].encode())
+            with suppress(ConnectionError):
+                if number % 4 > 1:
+                    client.sendall(bytes(_LARGE))
+        assert node.send("room", good).status == 201
+        assert node.call("GET", "/project").status == 200
+        for client in held:
+            client.setblocking(False)
+            with suppress(BlockingIOError, ConnectionError):
+                answers.append(client.recv(12))
+        assert answers
+        assert set(answers) <= {b"HTTP/1.1 429", b""}
+        assert memory_of(gateway) - before < _HELD_LIMIT_BYTES
+        assert parts(node)["fb-http:0"] == gateway
+    finally:
+        for client in held:
+            client.close()
+        node.stop()
+    assert " ERROR " not in node.log

@@ -316,6 +316,7 @@ def test_the_commands_that_run_a_node_have_an_option_for_every_setting_but_secre
     assert set(cli.NODE_OPTIONS) == set(settings.Settings.model_fields) - {
         "mqtt_password",
         "chains",
+        "postgres_dsn",
     }
 
 

@@ -214,6 +214,12 @@ class Client:
         route = PREFIX + "".join("/" + quote(part, safe="") for part in path)
         return self._request(method, route, None, body, {"Content-Type": content_type})
 
+    def download(self, method: str, path: Iterable[str], body: object) -> bytes:
+        """As `call`, for an answer that is a file."""
+        route = PREFIX + "".join("/" + quote(part, safe="") for part in path)
+        data, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
+        return self._answered(method, route, None, data, headers)[1]
+
     def liveness(self) -> Any:
         """The state of the node's parts by name; needs no login."""
         try:
@@ -237,6 +243,16 @@ class Client:
         body: bytes | None,
         headers: Mapping[str, str],
     ) -> Any:
+        return _decode(*self._answered(method, route, query, body, headers))
+
+    def _answered(
+        self,
+        method: str,
+        route: str,
+        query: Mapping[str, object] | None,
+        body: bytes | None,
+        headers: Mapping[str, str],
+    ) -> tuple[str, bytes]:
         given = {name: value for name, value in (query or {}).items() if value is not None}
         target = urlsplit(self.server).path + route
         target += "?" + urlencode(given, doseq=True) if given else ""
@@ -244,9 +260,9 @@ class Client:
         if self.token:
             sent["Authorization"] = f"Bearer {self.token}"
         status, content_type, answer = self._exchange(method, target, body, sent)
-        value = _decode(content_type, answer)
         if 200 <= status < 300:
-            return value
+            return content_type, answer
+        value = _decode(content_type, answer)
         if not isinstance(value, dict):
             what = str(value or "").strip()[:200] or "an empty answer"
             value = {"desc": f"{method} {target.partition('?')[0]}: {what}"}

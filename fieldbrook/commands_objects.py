@@ -6,6 +6,7 @@ Wherever an object is named, its name or its id will do; a name is tried first.
 from __future__ import annotations
 
 import difflib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,53 @@ def project_show(name: str) -> None:
     if not current().json:
         value["env"] = [f"{key}={text}" for key, text in value["envs"]["env"]]
     show_fields(value, labels)
+
+
+@project.command("export")
+@click.argument("name", metavar="PROJECT")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--tokens", is_flag=True, help="With its publishers' tokens: the file is a secret.")
+@click.option("--no-data", is_flag=True, help="Without what its handlers stored.")
+@shared_options
+def project_export(name: str, file: Path, tokens: bool, no_data: bool) -> None:
+    """Write a project to a file that `project import` takes, here or at another node.
+
+    The file has its configurations, applets with their modules, strategies, publishers, cron
+    jobs, monitors, limits, and what its handlers stored. Logs, history and dead letters stay.
+    """
+    client = current().client()
+    path = ["project", "x", project_name(client, name), "export"]
+    content = client.download("POST", path, {"tokens": tokens, "data": not no_data})
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(content)
+    except OSError as error:
+        raise ClientError(f"{file}: {error.strerror}") from None
+    show_done(f"{file}: {len(content)} bytes", file=str(file), bytes=len(content))
+
+
+@project.command("import")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--name", default="", help="What to call it here [default: as it was].")
+@click.option(
+    "--new-tokens", is_flag=True, help="Give its publishers new tokens though the file has some."
+)
+@shared_options
+def project_import(file: Path, name: str, new_tokens: bool) -> None:
+    """Make a project of yours from a file of `project export`: all of it or nothing.
+
+    Publishers keep the tokens that are in the file; where there are none they get new ones.
+    """
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise ClientError(f"{file}: {error.strerror}") from None
+    info = {"name": name, "newTokens": new_tokens}
+    made = (
+        current().client().upload("POST", ["project", "import"], info, Upload(file.name, content))
+    )
+    show_fields(made, {"name": "project", "projectID": "id"})
 
 
 @project.command("delete")

@@ -259,6 +259,8 @@ class HttpGateway(GatewayActor):
             cron_jobs_limit=settings.cron_jobs_limit,
             applet_versions_kept=settings.applet_versions_kept,
             disk_reserve_bytes=settings.disk_reserve_bytes,
+            projects_dir=settings.data / "projects",
+            project_map_bytes=settings.project_map_bytes,
             cron_zone=zone_of(settings.cron_timezone),
             room=room,
         )

@@ -99,8 +99,11 @@ def refuse_existing(target: Path) -> None:
         raise StoreError(reason=f"{target} exists already; nothing is written over")
 
 
-def unpack(archive: Path, folder: Path, kind: str) -> Manifest:
+def unpack(archive: Path, folder: Path, kind: str, limit_bytes: int = 1 << 62) -> Manifest:
     """Write the files of an archive below a folder, which is to be empty.
+
+    Args:
+        limit_bytes: what its files may have together, for one that comes from anybody.
 
     Raises:
         StoreError: no archive of this kind, one of a newer format, cut short or damaged. The
@@ -112,11 +115,14 @@ def unpack(archive: Path, folder: Path, kind: str) -> Manifest:
         if manifest.kind != kind:
             what = f"holds {_named(manifest.kind)}, not {_named(kind)}"
             raise StoreError(reason=f"{archive}: the archive {what}")
+        size = sum(file.size for file in manifest.files.values())
+        if size > limit_bytes:
+            raise StoreError(reason=f"{archive}: {size} bytes, the limit is {limit_bytes}")
         wanted = dict(manifest.files)
         for member in members:
             expected = wanted.pop(member.name, None)
             content = tar.extractfile(member) if member.isreg() else None
-            if expected is None or content is None:
+            if expected is None or content is None or member.size != expected.size:
                 raise _damaged(archive, f"{member.name!r} does not belong into it")
             _extract(archive, content, folder / _checked(archive, member.name), expected)
         if wanted:

@@ -225,26 +225,31 @@ def copy_project(source: Path, target: Path) -> bool:
     """
     if not _has_store(source):
         return False
-    database = source / sql.FILE
-    target.mkdir(mode=0o700, parents=True)
     try:
         environment = open_environment(source, map_size=0, readonly=True)
         try:
-            if not any(_copy_both(environment, database, target) for _ in range(_TRIES)):
-                # So many commits that no snapshot fell between two: hold them up for a moment.
-                with sql.without_commits(database, _LOCK_WAIT_S):
-                    _copy_both(environment, database, target)
+            copy_open_project(environment, source, target)
         finally:
             environment.close()
-        if waiting_entries(target):
-            (target / MARKER).touch()
-        (target / "lock.mdb").unlink(missing_ok=True)
         return True
     except StoreError:
         if _has_store(source):
             raise
-        shutil.rmtree(target)
+        shutil.rmtree(target, ignore_errors=True)
         return False  # the project was removed while it was copied
+
+
+def copy_open_project(environment: lmdb.Environment, source: Path, target: Path) -> None:
+    """As `copy_project`, for a process that has the store open: LMDB opens none twice."""
+    database = source / sql.FILE
+    target.mkdir(mode=0o700, parents=True)
+    if not any(_copy_both(environment, database, target) for _ in range(_TRIES)):
+        # So many commits that no snapshot fell between two: hold them up for a moment.
+        with sql.without_commits(database, _LOCK_WAIT_S):
+            _copy_both(environment, database, target)
+    if waiting_entries(target):
+        (target / MARKER).touch()
+    (target / "lock.mdb").unlink(missing_ok=True)
 
 
 def _copy_both(environment: lmdb.Environment, database: Path, target: Path) -> bool:

@@ -42,6 +42,16 @@ def plain_prefix(scope_: bytes, prefix: bytes) -> bytes:
     return scope_ + _PLAIN + prefix
 
 
+def is_shared(owner_: int) -> bool:
+    """Whether an owner is what applets share, not one of them."""
+    return bool(owner_ & _SHARED)
+
+
+def is_stored(key: bytes) -> bool:
+    """Whether this is what follows the owner in a stored key."""
+    return key[:1] in (_PLAIN, _HASHED) and len(key) <= 1 + _PLAIN_LIMIT
+
+
 def own_key(stored: bytes) -> bytes:
     """The applet's key of a stored key that is not hashed."""
     return stored[9:]

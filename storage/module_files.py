@@ -7,6 +7,7 @@ is only garbage when it is older than any upload takes.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Set
 from pathlib import Path
@@ -15,7 +16,7 @@ GRACE_S = 300.0
 
 
 def collect(folder: Path, owned: Set[str], grace_s: float = GRACE_S) -> int:
-    """Remove the files that nobody owns.
+    """Remove the files, and folders, that nobody owns.
 
     Args:
         folder: of files whose names start with a SHA-256 and a dot.
@@ -33,6 +34,8 @@ def collect(folder: Path, owned: Set[str], grace_s: float = GRACE_S) -> int:
         try:
             if path.stat().st_mtime > oldest:
                 young += 1
+            elif path.is_dir():
+                shutil.rmtree(path)  # an import that a crash ended
             else:
                 path.unlink()
         except FileNotFoundError:

@@ -11,7 +11,7 @@ project's SQL database has a part in the batch, the two are made one in three st
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,6 +21,7 @@ import msgspec
 from fieldbrook import clock
 from fieldbrook.errors import DatabaseUnreachableError, StoreError
 from fieldbrook.storage import kv, sql
+from fieldbrook.storage.backup import copy_open_project
 from fieldbrook.storage.codec import decode_record, encode_record
 from fieldbrook.storage.dead_letters import DATABASE as DEAD_LETTERS
 from fieldbrook.storage.dead_letters import (
@@ -258,6 +259,11 @@ class ProjectStore:
             if self._reading is None:
                 self._reading = self._environment.begin(db=self._kv)
             return self._reading.get(stored_key)
+
+    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        """All stored keys and values as of the last commit, in the order of the keys."""
+        with store_errors(), self._environment.begin(db=self._kv) as txn:
+            yield from txn.cursor()
 
     def log(self, row: LogRow) -> None:
         """Keep a log row for the next commit or flush."""
@@ -588,6 +594,11 @@ class ProjectStoreReader:
                 keys.append(kv.own_key(cursor.key()))
                 more = cursor.next()
         return keys
+
+    def copy(self, target: Path) -> None:
+        """Copy the store, and the database beside it, as of one moment; see
+        `backup.copy_project`."""
+        copy_open_project(self._environment, Path(self._environment.path()), target)
 
     def close(self) -> None:
         """Close the environment."""

@@ -17,6 +17,7 @@ from fieldbrook.storage.commands.projects import ProjectCommands
 from fieldbrook.storage.commands.publishers import PublisherCommands
 from fieldbrook.storage.commands.resources import ResourceCommands
 from fieldbrook.storage.commands.traffic import TrafficCommands
+from fieldbrook.storage.commands.transfer import TransferCommands
 from fieldbrook.storage.commands.wallets import WalletCommands
 from fieldbrook.storage.environment import open_environment, store_errors, try_writing
 from fieldbrook.storage.registry_reader import RegistryReader
@@ -26,6 +27,7 @@ __all__ = ["Deployed", "IssuedKey", "Module", "OperatorDraft", "RegistryWriter"]
 
 
 class RegistryWriter(
+    TransferCommands,
     AccountCommands,
     AccessKeyCommands,
     OperatorCommands,

@@ -189,6 +189,50 @@ def check(path: Path) -> list[str]:
     return [str(row[0]) for row in rows if row[0] != "ok"]
 
 
+def rows(path: Path) -> Iterator[tuple[str, list[str], list[Any]]]:
+    """Every row of the applets' tables: the table, its columns and the values."""
+    with snapshot(path) as taken:
+        for table in _tables_in(taken.connection):
+            cursor = taken.connection.execute(f"SELECT * FROM {quoted(table)}")  # noqa: S608
+            columns = [str(column[0]) for column in cursor.description]
+            for row in cursor:
+                yield table, columns, list(row)
+
+
+def load(
+    path: Path, config: Mapping[str, Any], given: Iterable[tuple[str, list[str], list[Any]]]
+) -> None:
+    """Make a database of this configuration and put rows into it, as `rows` gives them.
+
+    Raises:
+        DatabaseConfigError: the configuration is no good.
+        StoreError: a row does not fit, or the file cannot be written.
+    """
+    made = SqlDatabase(path, config)
+    made.open()
+    made.close()
+    try:
+        with _copying(path) as connection:
+            connection.create_collation(DECIMAL_COLLATION, _compare_decimals)
+            known = set(_tables_in(connection))
+            connection.execute("BEGIN")
+            for table, columns, values in given:
+                if table not in known or len(columns) != len(values):
+                    raise StoreError(reason=f"a row of {table!r}, which is not configured")
+                names, marks = ", ".join(map(quoted, columns)), ", ".join("?" * len(columns))
+                statement = f"INSERT INTO {quoted(table)} ({names}) VALUES ({marks})"  # noqa: S608
+                connection.execute(statement, values)
+            connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise StoreError(reason=f"{path.name}: {error}") from error
+
+
+def _tables_in(connection: sqlite3.Connection) -> list[str]:
+    tables = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
+    names = [str(row[0]) for row in connection.execute(tables)]
+    return [name for name in names if not name.startswith(RESERVED)]
+
+
 @contextmanager
 def snapshot(path: Path) -> Iterator[Snapshot]:
     """A database as it is from now on for the reader: its number, and a way to copy it.

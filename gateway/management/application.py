@@ -69,6 +69,7 @@ from fieldbrook.gateway.management import (
     resources,
     strategies,
     traffic,
+    transfer,
     wallets,
 )
 from fieldbrook.gateway.management.binding import MISSING, bind_body, bind_query
@@ -107,6 +108,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     *operators.ROUTES,
     *access_keys.ROUTES,
     *projects.ROUTES,
+    *transfer.ROUTES,
     *configs.ROUTES,
     *applets.ROUTES,
     *instances.ROUTES,
@@ -486,6 +488,9 @@ class ManagementHandler(BaseHandler):
             content = await read
         except FileNotFoundError:
             raise ResourceNotFoundError(resource=download.path.stem) from None
+        finally:
+            if download.passing:
+                download.path.unlink(missing_ok=True)
         filename = _UNSAFE_IN_FILENAMES.sub("_", download.filename) or "module.wasm"
         self.set_header("Content-Disposition", f"attachment; filename={filename}")
         self.answer(200, "text/plain", content)

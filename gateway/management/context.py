@@ -51,6 +51,9 @@ class ProjectStoreReader(Protocol):
     def dead_letter(self, number: int) -> DeadLetter | None:
         """The dead letter with this number."""
 
+    def copy(self, target: Path) -> None:
+        """Copy the store to a new folder, as of one moment."""
+
     def kv_get(self, applet_id: int, key: bytes) -> bytes | None:
         """The value an applet has stored under a key."""
 
@@ -108,6 +111,8 @@ class ManagementContext:
     cron_jobs_limit: int = 100
     applet_versions_kept: int = 10
     disk_reserve_bytes: int = 0
+    projects_dir: Path = Path("projects")
+    project_map_bytes: int = 1 << 30
     cron_zone: tzinfo = UTC
     wallets: WalletPolicy = field(default_factory=WalletPolicy)
     contract_wallets: IsGood = no_contract

@@ -90,7 +90,7 @@ class FilterProjects(Paging, frozen=True, kw_only=True):
 async def create_project(call: Call[CreateProject, None]) -> Json:
     """Create a project of the caller."""
     body = call.body
-    configs = _configs(body, _name_errors(body.name))
+    configs = _configs(body, name_errors(body.name))
     project = await call.context.registry.call(
         "create_project",
         account_id=call.account.account_id,
@@ -105,7 +105,7 @@ async def create_project(call: Call[CreateProject, None]) -> Json:
             "create_anonymous_publisher", project_id=project.project_id
         )
         project = call.context.reader.project(project.project_id) or project
-    return _json(call, project)
+    return shown(call, project)
 
 
 async def list_projects(call: Call[None, ListProjects]) -> Json:
@@ -120,7 +120,7 @@ async def page_projects(call: Call[None, FilterProjects]) -> Json:
     everybody = call.account.role == ADMIN
     projects = call.context.reader.projects() if everybody else _own(call)
     found = [project for project in projects if query.fits(project)]
-    return {"data": [_json(call, p) for p in page(found, query)], "total": len(found)}
+    return {"data": [shown(call, p) for p in page(found, query)], "total": len(found)}
 
 
 async def page_project_details(call: Call[None, FilterProjects]) -> Json:
@@ -131,7 +131,7 @@ async def page_project_details(call: Call[None, FilterProjects]) -> Json:
 
 async def get_project(call: Call[None, None]) -> Json:
     """One project with its configurations."""
-    return _json(call, own_project(call))
+    return shown(call, own_project(call))
 
 
 async def remove_project(call: Call[None, None]) -> None:
@@ -160,7 +160,8 @@ def _configs(body: CreateProject, errors: list[FieldError]) -> dict[str, bytes]:
     return configs
 
 
-def _name_errors(name: str) -> list[FieldError]:
+def name_errors(name: str) -> list[FieldError]:
+    """Why a project cannot be called so, if it cannot."""
     if not _NAME.match(name):
         reason = "must be 1 to 32 letters, digits or underscores"
     elif name in _RESERVED or name.startswith(_RESERVED_PREFIXES):
@@ -186,7 +187,8 @@ def _rows(call: Call[Any, Any], found: list[Project], paging: Paging) -> Json:
     return {"data": rows, "total": len(found)}
 
 
-def _json(call: Call[Any, Any], project: Project) -> Json:
+def shown(call: Call[Any, Any], project: Project) -> Json:
+    """A project with its configurations, as the routes give it."""
     configs = call.context.reader.configs(project.project_id)
     listening = all(t.state != NO_BROKER for t in call.context.condition().troubles)
     return project_json(project, configs, channel_state=listening)

@@ -46,10 +46,11 @@ class Form:
 
 @dataclass(frozen=True)
 class Download:
-    """An answer that is a file."""
+    """An answer that is a file; `passing` ones are removed once they are read."""
 
     path: Path
     filename: str
+    passing: bool = False
 
 
 @dataclass(frozen=True)

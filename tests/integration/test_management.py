@@ -41,7 +41,7 @@ from fieldbrook.settings import Chain
 from fieldbrook.storage.dead_letters import DeadLetter, NumberedLetter
 from fieldbrook.storage.history import EventRecord
 from fieldbrook.storage.outbox import EffectOf
-from fieldbrook.storage.project_store import LogRow, MetricRow, NumberedRow
+from fieldbrook.storage.project_store import LogRow, MetricRow, NumberedRow, ProjectStore
 from fieldbrook.storage.registry import RegistryWriter, decode_result, encode_result, execute
 from fieldbrook.storage.rows import Numbered
 from fieldbrook.wasm.limits import Limits
@@ -126,6 +126,9 @@ class MemoryStore:
 
     def dead_letter(self, number: int) -> DeadLetter | None:
         return None
+
+    def copy(self, target: Path) -> None:
+        ProjectStore(target, 1 << 20).close()
 
     def kv_get(self, applet_id: int, key: bytes) -> bytes | None:
         return self.pairs.get((applet_id, key))

@@ -32,6 +32,7 @@ from fieldbrook.commands_keys import key, operator
 from fieldbrook.commands_node import cert
 from fieldbrook.commands_objects import project, publisher, resource, strategy
 from fieldbrook.commands_people import account, audit
+from fieldbrook.commands_tx import tx
 from fieldbrook.console import Console, current, note, shared_options, show_json
 
 PROGRAM = "fieldbrook"
@@ -71,6 +72,7 @@ NODE_OPTIONS = {
     "registry_map_bytes": "Largest registry [default: 4 GiB].",
     "applet_versions_kept": "Modules of an applet kept to go back to [default: 10].",
     "cron_jobs_limit": "Most cron jobs of one project [default: 100].",
+    "prover": "URL that applets' requests for zero-knowledge proofs are posted to.",
     "cron_timezone": "Time zone of cron expressions [default: UTC].",
     "wallet_whitelist": "Addresses that may sign in with a wallet, or * [default: none].",
     "wallet_domains": "Hosts that wallets must sign in for [default: none].",
@@ -224,6 +226,7 @@ COMMANDS: tuple[click.Command, ...] = (
     cron,
     chain,
     monitor,
+    tx,
     limit,
     send,
     logs,

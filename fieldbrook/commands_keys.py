@@ -173,6 +173,36 @@ def operator_create(name: str, kind: str, key_stdin: bool) -> None:
     _show_operator(current().client().call("POST", ["operator"], body=body))
 
 
+@operator.command("generate")
+@click.argument("name")
+@shared_options
+def operator_generate(name: str) -> None:
+    """Create an operator with a key that the node makes and nobody has seen."""
+    _show_operator(current().client().call("POST", ["operator", "generate"], body={"name": name}))
+
+
+@operator.command("export")
+@click.argument("name", metavar="OPERATOR")
+@click.option("--password-stdin", is_flag=True, help="Read your password from standard input.")
+@shared_options
+def operator_export(name: str, password_stdin: bool) -> None:
+    """Print an operator's private key, as an administrator; your password is asked for.
+
+    The audit log tells of it.
+    """
+    if password_stdin:
+        password = line_of_input("password")
+    elif sys.stdin.isatty():
+        password = click.prompt("Password", hide_input=True, err=True)
+    else:
+        raise WrongUsageError("nobody can be asked for the password", "use --password-stdin")
+    client = current().client()
+    found = _find_operator(client, name)
+    path = ["operator", "data", str(found["operatorID"]), "export"]
+    value = client.call("POST", path, body={"password": password})
+    show_fields(value, {**_OPERATOR_FIELDS, "privateKey": "private key"})
+
+
 @operator.command("list")
 @shared_options
 def operator_list() -> None:

@@ -597,6 +597,15 @@ class DeadLetterNotFoundError(NotFoundError):
     template = "dead letter {letter}"
 
 
+class TransactionNotFoundError(NotFoundError):
+    """Ours; the interface has no routes for transactions."""
+
+    key = "TransactionNotFound"
+    number = 53
+    msg = "Transaction Not Found"
+    template = "transaction {transaction}"
+
+
 class TrafficLimitNotFoundError(NotFoundError):
     key = "TrafficLimitNotFound"
     number = 20
@@ -631,6 +640,16 @@ class ConflictError(NodeError):
     number = 1
     msg = "Conflict conflict error"
     template = "{what}"
+
+
+class TransactionRefusedByChainError(ConflictError):
+    """A transaction cannot be cancelled or priced again, e.g. because it has come to its end.
+    Ours."""
+
+    key = "TransactionRefused"
+    number = 52
+    msg = "Transaction Refused"
+    template = "{reason}"
 
 
 class ProjectNameConflictError(ConflictError):

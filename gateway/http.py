@@ -17,6 +17,7 @@ from fieldbrook.clock import zone_of
 from fieldbrook.errors import PayloadTooLargeError, SettingsError, StoreError
 from fieldbrook.gateway import replies
 from fieldbrook.gateway.base import GatewayActor
+from fieldbrook.gateway.chain_questions import COMMAND, TARGET, ask_chain
 from fieldbrook.gateway.contract_wallet import ContractWallets
 from fieldbrook.gateway.events import EventService
 from fieldbrook.gateway.front import FrontTable, header_value
@@ -212,6 +213,10 @@ class HttpGateway(GatewayActor):
         self.links[project_id].submit(event, done.set_result)
         return await done
 
+    async def _chain_command(self, chain_id: int, command: str, target: int) -> None:
+        """Have a chain's process obey."""
+        await ask_chain(self.run_dir, chain_id, {COMMAND: command, TARGET: target})
+
     async def _serve(
         self, at: socket.socket, application: web.Application, events: EventService
     ) -> _Port:
@@ -253,6 +258,7 @@ class HttpGateway(GatewayActor):
             command=self._command,
             refused=partial(read_refused, settings.data),
             chains=settings.chains,
+            chain_command=self._chain_command,
             chain_reader=self._chain_reader,
             wallets=wallet_policy(settings),
             contract_wallets=ContractWallets(self.run_dir, settings.contract_wallet_chain),

@@ -8,6 +8,7 @@ has room for them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -15,6 +16,7 @@ import lmdb
 import msgspec
 
 from fieldbrook.errors import StoreError
+from fieldbrook.storage.chain_transactions import TransactionReads
 from fieldbrook.storage.environment import open_environment, store_errors
 from fieldbrook.storage.schema import open_meta
 from fieldbrook.storage.table import open_database
@@ -135,6 +137,11 @@ class ChainStoreReader:
         except BaseException:
             environment.close()
             raise
+
+    @cached_property
+    def transactions(self) -> TransactionReads:
+        """The chain's transactions."""
+        return TransactionReads(self.environment)
 
     def cursor(self, monitor_id: int) -> Cursor | None:
         """How far a monitor has come; None before its first step."""

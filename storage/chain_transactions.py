@@ -33,7 +33,7 @@ ROWS_LIMIT = 100_000
 _SLACK = 1_000
 
 _ROWS, _CALLS, _HASHES, _PROJECTS = b"tx", b"tx_calls", b"tx_hashes", b"tx_projects"
-_SPENDING, _META = b"tx_spending", b"tx_meta"
+_SPENDING, _META, _OPEN = b"tx_spending", b"tx_meta", b"tx_open"
 _LAST_ID, _PARKED = b"last id", b"parked"
 
 
@@ -154,9 +154,12 @@ class TransactionReads:
     def __init__(self, environment: lmdb.Environment, *, create: bool = False) -> None:
         self._environment = environment
         with store_errors():
-            self._rows, self._calls, self._hashes, self._projects, self._spending, self._meta = (
+            self._rows, self._calls, self._hashes, self._projects = (
                 environment.open_db(name, create=create)
-                for name in (_ROWS, _CALLS, _HASHES, _PROJECTS, _SPENDING, _META)
+                for name in (_ROWS, _CALLS, _HASHES, _PROJECTS)
+            )
+            self._spending, self._meta, self._unfinished = (
+                environment.open_db(name, create=create) for name in (_SPENDING, _META, _OPEN)
             )
 
     def get(self, transaction_id: int) -> Transaction | None:
@@ -203,6 +206,16 @@ class TransactionReads:
                     return TransactionPage(rows, rows[-1].transaction_id)
                 rows.append(row)
         return TransactionPage(rows, 0)
+
+    def unfinished_rows(self) -> list[Transaction]:
+        """Transactions and leases that are not finished, or whose outcome was not told."""
+        with (
+            store_errors(),
+            self._environment.begin() as txn,
+            txn.cursor(self._unfinished) as cursor,
+        ):
+            found = (self._get(txn, from_key(key)) for key in cursor.iternext(values=False))
+            return [row for row in found if row is not None]
 
     def spending(self, project_id: int) -> Spending:
         """What a project has sent."""
@@ -252,16 +265,8 @@ class ChainTransactions(TransactionReads):
     def __init__(self, environment: lmdb.Environment, rows_limit: int = ROWS_LIMIT) -> None:
         super().__init__(environment, create=True)
         self._rows_limit = rows_limit
-        self.unfinished: dict[int, Transaction] = {}
-        with (
-            store_errors(),
-            environment.begin() as txn,
-            txn.cursor(self._rows) as cursor,
-        ):
-            for data in cursor.iternext(keys=False, values=True):
-                row = decode_record(data, Transaction)
-                if _is_open(row):
-                    self.unfinished[row.transaction_id] = row
+        self.unfinished = {row.transaction_id: row for row in self.unfinished_rows()}
+        with store_errors(), environment.begin() as txn:
             self._last = from_key(txn.get(_LAST_ID, b"", db=self._meta))
 
     def new_id(self) -> int:
@@ -321,6 +326,10 @@ class ChainTransactions(TransactionReads):
     def _put(self, txn: Txn, row: Transaction) -> None:
         key = to_key(row.transaction_id)
         txn.put(key, encode_record(row), db=self._rows)
+        if _is_open(row):
+            txn.put(key, b"", db=self._unfinished)
+        else:
+            txn.delete(key, db=self._unfinished)
         txn.put(row.call_key, key, db=self._calls)
         txn.put(to_key(row.project_id) + key, b"", db=self._projects)
         for attempt in row.attempts:
@@ -334,6 +343,7 @@ class ChainTransactions(TransactionReads):
     def _remove(self, txn: Txn, row: Transaction) -> None:
         key = to_key(row.transaction_id)
         txn.delete(key, db=self._rows)
+        txn.delete(key, db=self._unfinished)
         txn.delete(to_key(row.project_id) + key, db=self._projects)
         if txn.get(row.call_key, db=self._calls) == key:
             txn.delete(row.call_key, db=self._calls)

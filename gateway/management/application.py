@@ -69,6 +69,7 @@ from fieldbrook.gateway.management import (
     resources,
     strategies,
     traffic,
+    transactions,
     transfer,
     wallets,
 )
@@ -118,6 +119,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     *monitors.ROUTES,
     *chains.ROUTES,
     *configuration.ROUTES,
+    *transactions.ROUTES,
     *traffic.ROUTES,
     *resources.ROUTES,
     *inspection.ROUTES,

@@ -10,6 +10,7 @@ from typing import Any
 from fieldbrook.clock import rfc3339
 from fieldbrook.errors import BlockchainNotFoundError
 from fieldbrook.gateway.management.route import Auth, Call, Route
+from fieldbrook.gateway.management.transactions import transactions_json
 from fieldbrook.gateway.management.views import Json
 from fieldbrook.model import ADMIN, CONTRACT_LOG
 from fieldbrook.settings import Chain
@@ -46,6 +47,7 @@ def _chain_json(call: Call[Any, Any], chain: Chain) -> Json:
         "deepestReorganisation": state.deepest,
         "failures": state.failures,
         "events": state.events,
+        **({"transactions": transactions_json(store.transactions)} if store else {}),
         "monitors": _monitors_json(call, chain, state.head - chain.confirmations),
     }
     if call.account.role == ADMIN:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fieldbrook.clock import Clock, now_ms
+from fieldbrook.errors import ChainUnavailableError
 from fieldbrook.gateway.contract_wallet import IsGood, no_contract
 from fieldbrook.gateway.link import Outcome
 from fieldbrook.gateway.room import Room, room_for
@@ -76,6 +77,18 @@ def _none_refused(
     return [], 0
 
 
+class ChainCommand(Protocol):
+    """Has a chain's process obey (`chain_questions.CANCEL` and others)."""
+
+    async def __call__(self, chain_id: int, command: str, target: int) -> None:
+        """Raises: ChainUnavailableError, TransactionRefusedError."""
+
+
+async def no_chain(chain_id: int, command: str, target: int) -> None:
+    """There is no chain's process."""
+    raise ChainUnavailableError(chain=chain_id, reason=f"nobody is there to {command} {target}")
+
+
 @dataclass(frozen=True)
 class ManagementContext:
     """The node's parts and limits, as the gateway that mounts the routes has them.
@@ -88,7 +101,7 @@ class ManagementContext:
     `command` has a project obey (`frames.REPLAY`,
     `frames.DISCARD`, `frames.CLEAR_LOG`) and gives its outcome. `clock`
     gives Unix milliseconds, `vault` seals the keys of operators, `room` counts the bytes of
-    requests that are not whole yet.
+    requests that are not whole yet. `chain_command` has a chain's process obey.
     """
 
     reader: RegistryReader
@@ -107,6 +120,7 @@ class ManagementContext:
     condition: Callable[[], Condition] = Condition
     refused: ReadRefused = _none_refused
     chains: tuple[Chain, ...] = ()
+    chain_command: ChainCommand = no_chain
     chain_reader: Callable[[int], ChainStoreReader | None] = lambda _chain_id: None
     cron_jobs_limit: int = 100
     applet_versions_kept: int = 10

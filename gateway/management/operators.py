@@ -1,6 +1,6 @@
 """Operators: keys of an account that sign what its projects send to chains.
 
-Private keys come in and never go out.
+Private keys come in and go out only to administrators who give their password again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from fieldbrook.errors import OperatorNotFoundError
+from fieldbrook.errors import InvalidPasswordError, OperatorNotFoundError
 from fieldbrook.gateway.management.binding import Paging, Text
 from fieldbrook.gateway.management.ownership import own_project_with_id
 from fieldbrook.gateway.management.route import Auth, Call, PlainText, Route
@@ -37,6 +37,18 @@ class CreateOperator(msgspec.Struct, frozen=True, kw_only=True):
     type: Annotated[int, msgspec.Meta(ge=0, le=2)] = ECDSA
 
 
+class GenerateOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """The new operator's name."""
+
+    name: Text
+
+
+class ExportOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """The administrator's own password."""
+
+    password: Annotated[str, msgspec.Meta(max_length=1_024)]
+
+
 class WhichOperator(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's name."""
 
@@ -56,6 +68,33 @@ async def create_operator(call: Call[CreateOperator, None]) -> Json:
         "create_operator", account_id=call.account.account_id, draft=draft
     )
     return operator_json(operator)
+
+
+async def generate_operator(call: Call[GenerateOperator, None]) -> Json:
+    """Create an operator with a key that nobody has seen."""
+    vault, name = call.context.vault, call.body.name
+    draft = await call.workers.run(lambda: draft_operator(vault, name, ECDSA, new_secret()))
+    made = await call.context.registry.call(
+        "create_operator", account_id=call.account.account_id, draft=draft
+    )
+    return operator_json(made)
+
+
+async def export_operator(call: Call[ExportOperator, None]) -> Json:
+    """An operator's private key, for an administrator who gives their password again. That it
+    left the node is in the audit log before it does."""
+    account = call.account
+    call.throttle.attempt(account.username, call.peer)
+    if not await call.workers.is_password(account.password_hash, call.body.password):
+        raise InvalidPasswordError()
+    call.throttle.succeeded(account.username, call.peer)
+    operator_id = call.id("operatorID")
+    operator = call.context.reader.operator(operator_id)
+    if operator is None:
+        raise OperatorNotFoundError(what=f"operator {operator_id}")
+    secret = call.context.vault.open(operator.sealed_key, operator.address)
+    await call.context.registry.call("note_audit", rows=[])
+    return {**operator_json(operator), "privateKey": "0x" + secret.hex()}
 
 
 async def list_operators(call: Call[None, Paging]) -> Json:
@@ -173,6 +212,22 @@ _BOUND = "/project_operator/{projectID}"
 ROUTES: tuple[Route[Any, Any], ...] = (
     Route(
         "POST", "/operator", "CreateOperator", Auth.ACCOUNT, create_operator, body=CreateOperator
+    ),
+    Route(
+        "POST",
+        "/operator/generate",
+        "GenerateOperator",
+        Auth.ACCOUNT,
+        generate_operator,
+        body=GenerateOperator,
+    ),
+    Route(
+        "POST",
+        "/operator/data/{operatorID}/export",
+        "ExportOperator",
+        Auth.ADMIN,
+        export_operator,
+        body=ExportOperator,
     ),
     Route("GET", "/operator/datalist", "ListOperator", Auth.ACCOUNT, list_operators, query=Paging),
     Route("DELETE", "/operator/data/{operatorID}", "RemoveOperator", Auth.ACCOUNT, remove_operator),

@@ -137,6 +137,7 @@ GROUPS: dict[str, Group] = {
     "resource": Group.RESOURCE,
     "strategy": Group.STRATEGY,
     "traffic": Group.TRAFFIC_LIMIT,
+    "tx": Group.OPERATOR,
     "wasmlog": Group.WASM_LOG,
 }
 

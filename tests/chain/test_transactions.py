@@ -6,14 +6,17 @@ import base64
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from fieldbrook.operator_keys import ECDSA, address_of
 from tests.chain.evm import Contract, Evm
 from tests.chain.senders import ETHER, SOMEBODY, Sending, request
 from tests.integration.nodes import until
+from tests.integration.test_cli_node import Shell
 
 
 @pytest.fixture(scope="module")
@@ -228,3 +231,111 @@ def test_what_a_project_may_spend_a_day_and_send_in_a_window_is_limited(sending:
     codes = [sending.send("send", request(), "frugal") for _ in range(3)]
     assert codes == [0, 0, -1]
     sending.logs("traffic limit: the project may send 2 transactions per 8784h", "frugal")
+
+
+def listed(sending: Sending, query: str = "", project: str = "sender") -> list[Any]:
+    answer = sending.node.call("GET", f"/tx/{project}?{query}")
+    assert answer.status == 200, answer
+    rows: list[Any] = answer.json["data"]
+    return rows
+
+
+def test_transactions_are_listed_filtered_and_shown(sending: Sending) -> None:
+    event = sending.event("send", request(value=77), event_id="listed-1")
+    assert event.json["results"][0]["code"] == 0
+    until(lambda: listed(sending, "eventID=listed-1&state=CONFIRMED"), "it is confirmed")
+    row = listed(sending, "limit=1")[0]
+    assert (row["value"], row["eventID"], row["to"]) == ("77", "listed-1", SOMEBODY)
+    assert row["hash"] == sending.stored("hash").decode()
+    assert listed(sending, "eventID=listed-1") == [row]
+    assert listed(sending, f"hash={row['hash']}") == [row]
+    assert listed(sending, f"from={row['from']}&state=CONFIRMED&chainID=31337&limit=1") == [row]
+    assert listed(sending, "state=FAILED&limit=1") != [row]
+    assert listed(sending, "chainID=5") == []
+    everything = sending.node.call("GET", "/tx?limit=1000").json["data"]
+    assert len(everything) >= len(listed(sending, "limit=1000")) > 20
+    first = sending.node.call("GET", "/tx/sender?limit=2").json
+    second = sending.node.call("GET", f"/tx/sender?limit=2&before={first['next']}").json
+    assert [*first["data"], *second["data"]] == listed(sending, "limit=4")
+    shown = sending.node.call("GET", f"/tx/sender/{row['transactionID']}").json
+    assert (shown["gas"], shown["gasUsed"], shown["attempts"][0]["hash"]) == (
+        21_000,
+        21_000,
+        row["hash"],
+    )
+    for name in ("31337-5", "5-5", "moon"):
+        assert sending.node.call("GET", f"/tx/sender/{name}").status == 404
+    state = sending.node.call("GET", "/tx/sender/state").json["data"][0]
+    assert state["confirmed"] > 20
+    assert int(state["feesWei"]) > 0
+    chain = sending.node.call("GET", "/chain/local").json["transactions"]
+    assert chain["confirmed"] >= state["confirmed"]
+
+
+def test_what_waits_can_be_parked_priced_again_and_cancelled(sending: Sending, evm: Evm) -> None:
+    node, before = sending.node, sending.sent()
+    assert node.call("POST", "/chain/local/park").json == {"chainID": 31337, "parked": True}
+    assert sending.event("send", request(value=1), event_id="parked-1").status == 201
+    row = until(lambda: listed(sending, "eventID=parked-1"), "it is there")[0]
+    assert (row["state"], sending.sent()) == ("INIT", before)
+    one = f"/tx/sender/{row['transactionID']}"
+    dearer = node.call("POST", f"{one}/retry")
+    assert (dearer.status, dearer.json["signatures"]) == (201, 2)
+    cancelled = node.call("POST", f"{one}/cancel").json
+    assert cancelled["attempts"][-1]["cancels"]
+    assert {tried["nonce"] for tried in cancelled["attempts"]} == {row["nonce"]}
+    assert node.call("POST", "/chain/mars/resume").status == 404
+    node.call("POST", "/chain/local/resume")
+    sending.settled(before + 1)
+    until(lambda: node.call("GET", one).json["state"] == "FAILED", "it is cancelled")
+    assert node.call("GET", one).json["reason"] == "cancelled by an administrator"
+    found = evm.rpc("eth_getTransactionByHash", node.call("GET", one).json["hash"])
+    assert (found["to"].lower(), found["value"]) == (sending.address.lower(), "0x0")
+    refused = node.call("POST", f"{one}/cancel")
+    assert (refused.status, refused.json["key"]) == (409, "TransactionRefused")
+
+
+def test_an_operator_is_generated_and_exported_with_the_password_and_a_note(
+    sending: Sending,
+) -> None:
+    node = sending.node
+    made = node.call("POST", "/operator/generate", {"name": "fresh"})
+    assert made.status == 201, made
+    assert "privateKey" not in made.json
+    url = f"/operator/data/{made.json['operatorID']}/export"
+    assert node.call("POST", url, {"password": "wrong horse"}).status == 401
+    exported = node.call("POST", url, {"password": "correct horse"})
+    secret = bytes.fromhex(exported.json["privateKey"].removeprefix("0x"))
+    assert address_of(secret, ECDSA) == made.json["address"]
+
+    def noted() -> list[int]:
+        rows = node.call("GET", "/audit?operation=ExportOperator").json["data"]
+        return sorted(row["status"] for row in rows)
+
+    assert 201 in noted()
+    until(lambda: noted() == [201, 401], "the refusal is noted")
+
+
+def test_transactions_are_seen_and_ruled_from_the_command_line(
+    sending: Sending, tmp_path: Path
+) -> None:
+    shell = Shell(tmp_path / "config", f"http://127.0.0.1:{sending.node.http_port}")
+    shell("login", "--password-stdin", stdin=b"correct horse\n")
+    assert sending.event("send", request(value=6), event_id="shell-1").status == 201
+    until(lambda: listed(sending, "eventID=shell-1"), "it is there")
+    name = shell.json("tx", "list", "sender", "--event", "shell-1")["data"][0]["transactionID"]
+    assert name in shell.text("tx", "list", "sender", "--state", "confirmed", "--state", "init")
+    assert "there are more" in shell("tx", "list", "-n", "1").stderr.decode()
+    assert "MAX FEE PER GAS" in shell.text("tx", "show", "sender", name)
+    assert "GAS USED" in shell.text("tx", "state", "sender")
+    shell("tx", "limit", "second", str(ETHER))
+    assert "may spend" in shell("tx", "state", "second").stderr.decode()
+    shell("tx", "park", "local")
+    assert sending.event("send", request(value=6), event_id="parked-2").status == 201
+    name = until(lambda: listed(sending, "eventID=parked-2"), "it waits")[0]["transactionID"]
+    shell("tx", "retry", "sender", name)
+    assert "cancelled" in shell.text("tx", "cancel", "sender", name, "--yes")
+    shell("tx", "resume", "local")
+    generated = shell.json("operator", "generate", "made")
+    text = shell("operator", "export", "made", "--password-stdin", stdin=b"correct horse\n")
+    assert generated["address"] in text.stdout.decode()

@@ -20,6 +20,7 @@ from fieldbrook.chain.transactions import (
     TRANSFER_GAS,
     ContractCall,
     Fees,
+    TransactionRefusedError,
     fees_for,
     raised_fees,
     rejection,
@@ -88,6 +89,8 @@ class Broadcaster:
         self._wake = asyncio.Event()
         self._asked: dict[int, int] = {}  # when a transaction was last looked for, Unix ms
         self._down = False
+        # What is known of a transaction must not change between a look at it and the next.
+        self._stepping = asyncio.Lock()
 
     def wake(self) -> None:
         """There is something to do."""
@@ -120,6 +123,10 @@ class Broadcaster:
             ChainUnavailableError, RpcError: no endpoint tells how the chain stands.
             StoreError: a step could not be stored; the transaction stays as it was.
         """
+        async with self._stepping:
+            await self._round()
+
+    async def _round(self) -> None:
         waiting = self._waiting()
         if not waiting:
             return
@@ -129,25 +136,48 @@ class Broadcaster:
             rows = sorted((r for r in waiting if r.sender == sender), key=lambda r: r.nonce)
             await self._account(sender, rows, head, parked)
 
-    async def cancel(self, row: Transaction) -> None:
+    async def cancel(self, transaction_id: int) -> None:
         """Have a transaction's nonce taken by one that does nothing. Whichever of the two a
-        block takes decides what became of it."""
-        if row.last.cancels:
-            return
-        market, _ = await self._leases.market()
-        fees = raised_fees(fees_of(row.last), market, self._chain.max_fee_per_gas)
-        fees = fees or fees_for(market, self._chain.max_fee_per_gas)
-        self._sign_again(row, row.nonce, fees, CANCELLED, cancels=True)
+        block takes decides what became of it.
+
+        Raises:
+            TransactionRefusedError: a block has it already.
+        """
+        async with self._stepping:
+            row = self._under_way(transaction_id)
+            if row.last.cancels:
+                return
+            market, _ = await self._leases.market()
+            fees = raised_fees(fees_of(row.last), market, self._chain.max_fee_per_gas)
+            fees = fees or fees_for(market, self._chain.max_fee_per_gas)
+            self._sign_again(row, row.nonce, fees, CANCELLED, cancels=True)
         self.wake()
 
-    async def raise_fees(self, row: Transaction) -> bool:
+    async def retry(self, transaction_id: int) -> None:
+        """Sign a transaction again with higher fees.
+
+        Raises:
+            TransactionRefusedError: a block has it already, or the cap does not allow it.
+        """
+        async with self._stepping:
+            if not await self._raise_fees(self._under_way(transaction_id)):
+                reason = f"it pays as much as it may: {self._chain.max_fee_per_gas} wei per gas"
+                raise TransactionRefusedError(reason)
+        self.wake()
+
+    def _under_way(self, transaction_id: int) -> Transaction:
+        row = self._rows.unfinished.get(transaction_id)
+        if row is None or row.state not in (INIT, PENDING):
+            raise TransactionRefusedError("a block has it already, or it has come to its end")
+        return row
+
+    async def _raise_fees(self, row: Transaction) -> bool:
         """Sign a transaction again with higher fees; False when the cap does not allow it."""
         market, _ = await self._leases.market()
         fees = raised_fees(fees_of(row.last), market, self._chain.max_fee_per_gas)
         if fees is None:
             return False
         self._sign_again(row, row.nonce, fees, "higher fees", cancels=row.last.cancels)
-        self.wake()
         return True
 
     def _waiting(self) -> list[Transaction]:
@@ -181,7 +211,7 @@ class Broadcaster:
             return await self._send(row)
         now = self._clock()
         stuck = is_next and now - row.sent_at >= self._chain.reprice_s * 1_000
-        if stuck and await self.raise_fees(row):
+        if stuck and await self._raise_fees(row):
             return await self._send(self._rows.unfinished[row.transaction_id])
         if now - self._asked.get(row.transaction_id, row.sent_at) >= _AGAIN_MS:
             self._asked[row.transaction_id] = now
@@ -213,7 +243,7 @@ class Broadcaster:
         market, _ = await self._leases.market()
         cap = self._chain.max_fee_per_gas
         dearer = why == "underpriced" or fees_for(market, cap).limit > row.last.limit
-        if dearer and await self.raise_fees(row):
+        if dearer and await self._raise_fees(row):
             return False  # the next round sends it
         self._change(row, reason=f"{text}; it may pay {cap} wei per gas at most")
         return False

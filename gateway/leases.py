@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -127,7 +127,11 @@ class Leases:
     # ---------------------------------------------------------------- what projects ask for
 
     async def prepare(
-        self, project_id: int, wanted: Wanted, held: Collection[bytes]
+        self,
+        project_id: int,
+        wanted: Wanted,
+        held: Collection[bytes],
+        waits: Callable[[], bool] = lambda: True,
     ) -> Transaction:
         """A signed transaction with a nonce leased to a run.
 
@@ -135,17 +139,23 @@ class Leases:
             project_id: who asks.
             wanted: for what.
             held: the leases its batch has; others it had are given up.
+            waits: whether who asked still waits, over the connection it asked over.
 
         Raises:
             TransactionRefusedError: there is none, for the reason given.
             StoreError: it could not be stored.
         """
-        await self.keep_only(project_id, held)
         call = parse_call(wanted.request, sends=True)
         operator = self._operator(project_id, wanted.operator)
         try:
             async with asyncio.timeout(REQUEST_LIMIT_S), self.turn(operator.address, project_id):
-                return await self._prepare(project_id, wanted, call, operator)
+                # In its turn, so that no lease of an earlier question is overlooked.
+                if waits():
+                    await self.keep_only(project_id, held)
+                row = await self._made(project_id, wanted, call, operator)
+                if not waits():
+                    raise TransactionRefusedError("nobody waits for it any more")
+                return self._lease(self._account(operator.address), row)
         except TimeoutError:
             if not self._account(operator.address).is_free_for(project_id):
                 reason = f"the key of operator {operator.name} is in use by another project"
@@ -314,16 +324,17 @@ class Leases:
             )
         return operator
 
-    async def _prepare(
+    async def _made(
         self, project_id: int, wanted: Wanted, call: ContractCall, operator: Operator
     ) -> Transaction:
+        """The transaction, which is not leased yet."""
         account = self._account(operator.address)
         again = account.open.get(wanted.key) or account.dropped.get(wanted.key)
         if again is not None and _is_same(again, call, operator, self._chain.id):
             if wanted.key in account.open:
                 return again
             if again.nonce == await self.next_nonce(operator.address):
-                return self._lease(account, again)
+                return again
         now = self._clock()
         self._check_rate(project_id, now)
         gas, nonce, balance, (market, block_gas) = await self._ask(operator.address, call)
@@ -337,7 +348,7 @@ class Leases:
         self._check_spending(project_id, cost, now)
         secret = self._vault.open(operator.sealed_key, operator.address)
         signed = sign(secret, self._chain.id, nonce, call, gas, fees)
-        row = Transaction(
+        return Transaction(
             transaction_id=self._rows.new_id(),
             chain_id=self._chain.id,
             project_id=project_id,
@@ -356,7 +367,6 @@ class Leases:
             created_at=now,
             updated_at=now,
         )
-        return self._lease(account, row)
 
     def _lease(self, account: _Account, row: Transaction) -> Transaction:
         self._rows.put(row)

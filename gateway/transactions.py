@@ -166,13 +166,16 @@ class Transactions:
                 if HELLO in said:
                     project_id = said[HELLO]
                     self._talking[project_id] = token
+                    # What an earlier connection still has to say is not its project's any more.
                     await self.leases.resolve(project_id, said[COMMITTED], said[HELD])
                     self.broadcaster.wake()
+                elif project_id and self._talking.get(project_id) is not token:
+                    return
                 elif SETTLED in said:
                     await self.leases.settle(project_id, said[SETTLED])
                     self.broadcaster.wake()
                 else:
-                    good, result = await self._answer(project_id, said)
+                    good, result = await self._answer(project_id, said, token)
                     writer.write(frame(pack((said[NUMBER], good, result))))
                     await writer.drain()
         except (EOFError, OSError, asyncio.CancelledError):
@@ -184,7 +187,9 @@ class Transactions:
                 del self._talking[project_id]
             writer.close()
 
-    async def _answer(self, project_id: int, said: dict[str, Any]) -> tuple[bool | None, Any]:
+    async def _answer(
+        self, project_id: int, said: dict[str, Any], token: object
+    ) -> tuple[bool | None, Any]:
         try:
             if PREPARE in said:
                 wanted = Wanted(
@@ -195,7 +200,12 @@ class Transactions:
                     said["event_type"],
                     said["api"],
                 )
-                row = await self.leases.prepare(project_id, wanted, said["held"])
+                row = await self.leases.prepare(
+                    project_id,
+                    wanted,
+                    said["held"],
+                    lambda: self._talking.get(project_id) is token,
+                )
                 return True, (row.last.hash, row.name, encode_record(row))
             if CALL in said:
                 return True, await self.leases.call(said[CALL])
@@ -223,15 +233,11 @@ class Transactions:
             self._rows.park(command == PARK)
             self.broadcaster.wake()
             return command
-        row = self._rows.unfinished.get(target)
-        if row is None or row.state in FINISHED:
-            raise TransactionRefusedError("it has come to its end already")
         if command == CANCEL:
-            await self.broadcaster.cancel(row)
-        elif not await self.broadcaster.raise_fees(row):
-            reason = f"it pays as much as it may: {self._chain.max_fee_per_gas} wei per gas"
-            raise TransactionRefusedError(reason)
-        return self._rows.unfinished[target].state
+            await self.broadcaster.cancel(target)
+        else:
+            await self.broadcaster.retry(target)
+        return command
 
     # ---------------------------------------------------------------- leases of silent projects
 
@@ -319,7 +325,7 @@ def outcome_event(row: Transaction) -> WireEvent:
         short = {"transactionID": row.name, "state": row.state}
         text = json.dumps(short, separators=(",", ":")).encode()
         body = response(HTTPStatus.OK, header, text)
-    event_id = f"tx-{row.name}-{row.state}"
+    event_id = f"sent-{row.name}-{row.state}"
     return row.event_type, NODE_PUBLISHER, event_id, body, clock.now_ms(), NAMED | EXACT
 
 

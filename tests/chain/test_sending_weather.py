@@ -83,8 +83,7 @@ def test_a_transaction_that_no_block_takes_is_signed_again_with_higher_fees_up_t
     until(lambda: weather.newest().last.limit > 30 * GWEI, "higher fees")
     assert len(weather.newest().attempts) > 1
     assert {tried.nonce for tried in weather.newest().attempts} == {first.nonce}
-    evm.mine()
-    done = weather.becomes("CONFIRMED")
+    done = weather.mined()
     assert done.last.limit <= 100 * GWEI
     assert weather.sent() == 1
 

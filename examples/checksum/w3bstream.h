@@ -31,4 +31,10 @@ int32_t ws_set_db(const char *key, size_t key_size, const void *value, size_t si
 WS_IMPORT("ws_get_env")
 int32_t ws_get_env(const char *key, size_t key_size, uint8_t **value, size_t *size);
 
+/* A transaction, {"to", "value", "data"} as JSON; it leaves with the commit of the event.
+ * What comes back is its hash as text. */
+WS_IMPORT("ws_send_tx")
+int32_t ws_send_tx(int32_t chain, const char *request, size_t request_size, uint8_t **hash,
+                   size_t *size);
+
 #endif

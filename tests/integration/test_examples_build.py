@@ -33,6 +33,7 @@ TOOLS = {
     "checksum": ("clang", "wasm-ld"),
     "thermostat": ("npm",),
     "device-proof": ("clang", "wasm-ld"),
+    "device-token": ("clang", "wasm-ld"),
 }
 RUN_TOOLS = {"device-proof": ("openssl",)}
 LIMITS = Limits(deadline_ms=1500)
@@ -117,6 +118,7 @@ def thermostat(module_of: Callable[[str], Path], tmp_path: Path) -> Iterator[Dep
         ("checksum", {"start", "fail", "spin"}),
         ("thermostat", {"start", "reset"}),
         ("device-proof", {"start"}),
+        ("device-token", {"report", "credited", "settled"}),
     ],
 )
 def test_each_example_builds_a_module_that_the_node_accepts(
@@ -136,8 +138,9 @@ def test_every_example_has_a_page_and_its_scripts() -> None:
             assert os.access(EXAMPLES / name / script, os.X_OK)
 
 
-def test_the_lock_file_names_no_place_to_download_from() -> None:
-    lock = json.loads((EXAMPLES / "thermostat" / "package-lock.json").read_text())
+@pytest.mark.parametrize("name", ["thermostat", "device-token"])
+def test_the_lock_file_names_no_place_to_download_from(name: str) -> None:
+    lock = json.loads((EXAMPLES / name / "package-lock.json").read_text())
     packages = {name: package for name, package in lock["packages"].items() if name}
     assert all("resolved" not in package for package in packages.values())
     assert all(package["integrity"] for package in packages.values())
@@ -155,6 +158,9 @@ _PAYLOADS = (b"", b"21.5", b'{"device": "d1", "celsius": 31.5}', b"\xff\x00\xfe"
         ("thermostat", "start"),
         ("thermostat", "reset"),
         ("device-proof", "start"),
+        ("device-token", "report"),
+        ("device-token", "credited"),
+        ("device-token", "settled"),
     ],
 )
 def test_every_example_does_the_same_on_every_host(

@@ -19,6 +19,8 @@ from fieldbrook.actors.base import Address, NodeActor
 from fieldbrook.actors.chains import ChainName, ProjectChains
 from fieldbrook.actors.frames import FrameServer
 from fieldbrook.actors.pool import InstancePool
+from fieldbrook.actors.shard import Setup
+from fieldbrook.actors.shards import Shards
 from fieldbrook.actors.worker import ProjectWorker
 from fieldbrook.errors import NodeError
 from fieldbrook.health import Reporter
@@ -126,6 +128,7 @@ class ProjectActor(NodeActor):
         database = _database(settings, folder, self._project_id)
         self._store = ProjectStore(folder, settings.project_map_bytes, database.committed)
         self._pool = self._pool or _make_pool(settings)
+        self._shards = _make_shards(settings, self._store)
         reader = RegistryReader(data / "registry")
         chains = [ChainName(chain.id, chain.name) for chain in settings.chains]
         self._worker = ProjectWorker(
@@ -141,6 +144,7 @@ class ProjectActor(NodeActor):
             else None,
             Reporter(lambda now: self.post(m.Reported(self._part, self._generation, now))),
             prover=settings.prover is not None,
+            shards=self._shards,
         )
         self._worker.refresh()
         # A Unix socket's path ends at 108 bytes: short names.
@@ -153,6 +157,8 @@ class ProjectActor(NodeActor):
         assert self._pool is not None
         try:
             self._server.serve()
+            if self._shards is not None:
+                self._shards.close()
             self._pool.close()
             self._worker.close_database()
             self._store.close()
@@ -173,6 +179,24 @@ class ProjectActor(NodeActor):
             self.post(m.Idle(self._project_id, self._generation))
 
 
+def _limits(settings: Settings) -> Limits:
+    return Limits(deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes)
+
+
 def _make_pool(settings: Settings) -> InstancePool:
-    limits = Limits(deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes)
-    return InstancePool(settings.data / "modules", limits)
+    return InstancePool(settings.data / "modules", _limits(settings))
+
+
+def _make_shards(settings: Settings, store: ProjectStore) -> Shards | None:
+    if not settings.shard_processes:
+        return None
+    setup = Setup(
+        store=str(store.path),
+        modules=str(settings.data / "modules"),
+        registry=str(settings.data / "registry"),
+        api_hosts=settings.api_host_list,
+        limits=_limits(settings),
+        log_level=settings.log_level,
+        log_format=settings.log_format,
+    )
+    return Shards(settings.shard_processes, setup, store)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from fieldbrook.actors.chains import ProjectChains
 from fieldbrook.api_hosts import is_allowed
-from fieldbrook.storage.outbox import Outbox
 from fieldbrook.storage.registry import RegistryReader
 from fieldbrook.wasm.host.api import decode
 from fieldbrook.wasm.run import EffectRefusedError, Run, Surroundings, Transaction
@@ -24,13 +23,22 @@ PROOF_ROUTE = ("POST", "/system/gen_zk_proof")
 _TOPICS_KEPT = 1_024
 
 
+class Room(Protocol):
+    """Where what is sent would wait: `storage.outbox.Outbox`."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more may be sent until something was delivered."""
+        ...
+
+
 class ProjectSurroundings(Surroundings):
     """Messages to topics that are nobody's ingress, and hosts the operator allows."""
 
     def __init__(
         self,
         reader: RegistryReader,
-        outbox: Outbox,
+        outbox: Room,
         api_hosts: Sequence[str],
         chains: ProjectChains | None = None,
         *,

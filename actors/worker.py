@@ -40,12 +40,13 @@ from fieldbrook.actors.frames import (
 )
 from fieldbrook.actors.pool import InstancePool
 from fieldbrook.actors.routing import Routes, Target, build_routes, find_target, match
+from fieldbrook.actors.shards import Ahead, Shards
 from fieldbrook.actors.store_watch import StoreWatch
 from fieldbrook.actors.surroundings import ProjectSurroundings
 from fieldbrook.actors.traffic import TrafficGate
 from fieldbrook.errors import ModuleRefusedError, StoreError, to_wire
 from fieldbrook.health import HUNG_GUEST, MODULE_UNREADABLE, Reporter
-from fieldbrook.model import EVENT, PER_BATCH, PROJECT_DATABASE, Applet
+from fieldbrook.model import EVENT, PER_BATCH, PER_EVENT, PROJECT_DATABASE, Applet
 from fieldbrook.storage import kv, sql
 from fieldbrook.storage.dead_letters import DeadLetter
 from fieldbrook.storage.history import AGAIN, remembered
@@ -99,6 +100,7 @@ class ProjectWorker:
         health: Reporter | None = None,
         *,
         prover: bool = False,
+        shards: Shards | None = None,
     ) -> None:
         self.health = health or Reporter()
         self._watch = StoreWatch(self.health, store)
@@ -126,6 +128,8 @@ class ProjectWorker:
         self._sql: ProjectDatabase | None = None
         self._database: bytes | None = None
         self._written = 0
+        self._shards = shards
+        self._ahead: Ahead | None = None  # of the round under way, if shards help with it
         self._chains = chains
         self._surroundings = ProjectSurroundings(
             reader, store.outbox, api_hosts, chains, prover=prover
@@ -169,6 +173,8 @@ class ProjectWorker:
         self._traffic.configure(next((t for t in limits if t.api_type == EVENT), None))
         self._pool.keep_only(applets)
         self._ways.clear()
+        if self._shards is not None:
+            self._shards.use(self._env, applets)
         self._version = version
 
     def _use_database(self, config: bytes | None) -> None:
@@ -194,8 +200,10 @@ class ProjectWorker:
         """Run the events of some frames in order, in batches, and answer each batch."""
         self.refresh()
         frames = [(peer, unpack(data)) for peer, data in round_]
+        if self._shards is not None and self._shards.wanted:
+            self._ahead = self._shards.look_ahead(_events_of(frames), self._shardable)
         batch: Batch = []
-        now = time.monotonic()
+        began = now = time.monotonic()
         size, limit = 0, now + BATCH_S
         for peer, events in frames:
             if isinstance(events, dict):
@@ -213,6 +221,8 @@ class ProjectWorker:
                 now = time.monotonic()
                 if size >= BATCH_EVENTS or now >= limit or self._written >= BATCH_BYTES:
                     self._finish(batch)
+                    if self._ahead is not None:
+                        self._ahead.settle()
                     self.refresh()  # a new module takes over between two batches
                     part = []
                     batch = [(peer, part, events, at)]
@@ -224,6 +234,9 @@ class ProjectWorker:
             self._overrun = ""
         else:
             self.health.end(HUNG_GUEST)
+        if self._shards is not None:
+            self._ahead = None
+            self._shards.round_over(now - began, _count(frames))
         self.last_event = now
 
     def on_quiet(self) -> None:
@@ -239,6 +252,8 @@ class ProjectWorker:
             self._watch.look_again()
             for applet_id in list(self._unreadable):
                 self._load_again(applet_id)
+        if self._shards is not None:
+            self._shards.rest()
         self._enter("")
 
     def _load_again(self, applet_id: int) -> None:
@@ -359,8 +374,34 @@ class ProjectWorker:
         read = self._reads[target.applet_id]
         origin = _origin(event, target)
         run = Run(event[3], event[0], self._env, read, self._surroundings, origin=origin)
-        code, error = self._execute(target, run)
+        if self._ahead is None:
+            code, error = self._execute(target, run)
+        else:
+            code, error = self._run_ahead(self._ahead, target, event, run)
         return self._settle(target, event, run, code, error)
+
+    def _run_ahead(
+        self, ahead: Ahead, target: Target, event: WireEvent, run: Run
+    ) -> tuple[int, str]:
+        """What a shard has found, or where that does not count, a run made here."""
+        self.busy_since = 0.0  # for how long a shard may run is for who waits for it
+        done = ahead.result(event, target, run)
+        if done is None:
+            self.busy_since = began = time.monotonic()
+            done = self._execute(target, run)
+            ahead.ran_here(time.monotonic() - began)
+        return done
+
+    def _shardable(self, event: WireEvent) -> Sequence[Target]:
+        """The handlers of an event if all of them may run in a shard. Whether the event is to
+        be handled at all is seen when its turn has come."""
+        if event[1] == NODE_COMMAND:
+            return ()
+        targets = match(self._routes, event[0])
+        applets = self._applets
+        if all(t.started and applets[t.applet_id].isolation == PER_EVENT for t in targets):
+            return targets
+        return ()
 
     def _execute(self, target: Target, run: Run) -> tuple[int, str]:
         """See `Host.run`; a module that cannot be loaded is the handler's failure."""
@@ -638,6 +679,16 @@ def _leases(sent: Sequence[OutboxEntry]) -> dict[str, list[bytes]]:
         if entry.kind.startswith(TRANSACTIONS):
             leases.setdefault(entry.kind, []).append(bytes.fromhex(entry.target))
     return leases
+
+
+def _events_of(frames: Sequence[tuple[Peer, Any]]) -> list[WireEvent]:
+    """All events of a round, in order."""
+    return [event for _, events in frames if not isinstance(events, dict) for event in events]
+
+
+def _count(frames: Sequence[tuple[Peer, Any]]) -> int:
+    """How many events a round has."""
+    return sum(len(events) for _, events in frames if not isinstance(events, dict))
 
 
 def _attempt(event_id: str) -> int:

@@ -49,6 +49,7 @@ NODE_OPTIONS = {
     "dashboard_bind": "Address of the dashboard [default: 127.0.0.1].",
     "dashboard_port": "Port of the dashboard [default: 3000].",
     "http_gateways": "Processes that serve the HTTP port; 0 = one per two cores [default: 0].",
+    "shards": "Processes for one project's heavy handlers; 0 = one per core [default: 0].",
     "api_hosts": "Hosts that applets may call, separated by commas [default: none].",
     "mqtt_device_topics": "MQTT topic filters that devices may subscribe to [default: none].",
     "mqtt_broker": "HOST:PORT of an external broker instead of the embedded one.",

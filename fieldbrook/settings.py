@@ -138,6 +138,13 @@ class Settings(BaseSettings):
     http_gateways: int = Field(
         0, ge=0, le=64, description="processes that serve http_port; 0 = one for every two cores"
     )
+    shards: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="processes that run the handlers of one project where they are heavy; "
+        "1 = its own alone, 0 = as many as there are cores",
+    )
     mqtt_broker: Text = Field(None, description="host:port of an external broker")
     mqtt_username: Text = Field(None, description="at the external broker")
     mqtt_password: Text = Field(None, repr=False, description="at the external broker")
@@ -262,13 +269,13 @@ class Settings(BaseSettings):
     def http_processes(self) -> int:
         """How many processes serve `http_port`: as set, else one for every two cores this
         process may use. The other cores are for the projects."""
-        if self.http_gateways:
-            return self.http_gateways
-        if hasattr(os, "sched_getaffinity"):
-            cores = len(os.sched_getaffinity(0))
-        else:
-            cores = os.cpu_count() or 1
-        return max(1, cores // 2)
+        return self.http_gateways or max(1, _cores() // 2)
+
+    @property
+    def shard_processes(self) -> int:
+        """How many processes there may be beside a project's own to run its handlers: as set,
+        else so that all cores this process may use can be at work."""
+        return (self.shards or _cores()) - 1
 
     @field_validator("wallet_whitelist")
     @classmethod
@@ -337,6 +344,13 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """`load` merges the sources, because its errors name the one that was wrong."""
         return (init_settings,)
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def load(*, config: Path | None = None, **given: Any) -> Settings:

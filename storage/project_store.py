@@ -480,6 +480,10 @@ class ProjectStore:
             self._logs.append(txn, batch.rows)
         return sizes, dead
 
+    def free_readers(self) -> None:
+        """A process that read this store has died: what it kept from being reused is free."""
+        reader_check(self._environment)
+
     def close(self) -> None:
         """Write what waits and close. The effects of an unfinished batch are dropped."""
         self.overlay, self.sent, self.measured = {}, [], []
@@ -602,4 +606,38 @@ class ProjectStoreReader:
 
     def close(self) -> None:
         """Close the environment."""
+        self._environment.close()
+
+
+class ProjectSnapshot:
+    """The handlers' pairs as of one commit, for another process than the writer's.
+
+    A snapshot is taken by the first `read` after `renew` and lasts until the next.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._environment = open_environment(path, map_size=0, readonly=True)
+        self._reading: Transaction | None = None
+        with store_errors():
+            self._kv = self._environment.open_db(_KV, create=False)
+
+    def read(self, stored_key: bytes) -> bytes | None:
+        """The value of a stored key (`kv.stored_key`)."""
+        with store_errors():
+            if self._reading is None:
+                self._reading = self._environment.begin(db=self._kv)
+            return self._reading.get(stored_key)
+
+    def renew(self) -> None:
+        """Let go of the snapshot."""
+        if self._reading is not None:
+            self._reading.abort()
+            self._reading = None
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.renew()
         self._environment.close()

@@ -104,8 +104,13 @@ class Project:
         self.store = ProjectStore(folder / "store", MAP)
         self.pool = InstancePool(modules, LIMITS)
         setup = Setup(
-            *(str(self.store.path), str(modules), str(folder / "registry")),
-            *((), LIMITS, "WARNING", "text"),
+            store=str(self.store.path),
+            modules=str(modules),
+            registry=str(folder / "registry"),
+            api_hosts=(),
+            limits=LIMITS,
+            log_level="WARNING",
+            log_format="text",
         )
         self.shards = (
             Shards(shards, setup, self.store, Worth(heavy_s=0, pause_s=0)) if shards else None

@@ -39,7 +39,6 @@ _READ_BYTES = 1 << 16
 _PART_S = 0.020  # of work for each shard at a time, so that what it reads is not old
 _PART_EVENTS = 64
 _FLUSH_S = 0.005
-_SPREAD, _MASK = 0x9E37_79B9_7F4A_7C15, (1 << 64) - 1  # ids that follow each other, apart
 
 Place = tuple[int, int]
 """The number of an event, and the place of a run among those of the event."""
@@ -326,6 +325,8 @@ class Ahead:
         self._index = {id(event): index for index, event in enumerate(events)}
         self._planned: dict[int, _Planned] = {}
         self._number = number
+        self._slots: dict[int, int] = {}  # by publisher
+        self._given = [0] * (len(shards.ready) + 1)
         self._next = 0  # the first event that no shard was thought of for
         self._at = 0
         self.seconds = 0.0
@@ -384,12 +385,21 @@ class Ahead:
         self._next = min(len(self._events), self._at + 2 * each * slots)
         parts: dict[int, list[int]] = {}
         for index in range(first, self._next):
-            slot = ((self._events[index][1] * _SPREAD & _MASK) >> 32) % slots
-            parts.setdefault(slot, []).append(index)
+            parts.setdefault(self._slot_of(self._events[index][1], slots), []).append(index)
         if len(parts) > 1:  # one alone is done as soon here
             for slot, indices in parts.items():
                 if slot:  # the first is the project's own
                     self._hand_over(links[slot - 1], indices)
+
+    def _slot_of(self, publisher_id: int, slots: int) -> int:
+        """Who runs a publisher's events in this round: one that had little to do so far. An
+        earlier round is no reason for anything, what it wrote is in the store."""
+        slot = self._slots.get(publisher_id, slots)
+        if slot >= slots:  # it is new, or there are fewer shards than there were
+            slot = min(range(slots), key=lambda n: self._given[n])
+            self._slots[publisher_id] = slot
+        self._given[slot] += 1
+        return slot
 
     def _hand_over(self, link: ShardLink, indices: Sequence[int]) -> None:
         part: list[Any] = []

@@ -19,6 +19,16 @@ def test_there_is_one_http_gateway_for_every_two_cores_the_process_may_use(
     assert Settings().http_processes == processes
 
 
+@pytest.mark.parametrize(
+    ("cores", "shards", "beside"), [(1, 0, 0), (4, 0, 3), (1, 3, 2), (8, 1, 0)]
+)
+def test_handlers_of_a_project_may_use_all_cores_or_as_many_processes_as_set(
+    monkeypatch: pytest.MonkeyPatch, cores: int, shards: int, beside: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(cores)), raising=False)
+    assert Settings(shards=shards).shard_processes == beside
+
+
 def test_a_number_of_http_gateways_that_is_set_counts_whatever_the_cores() -> None:
     assert Settings(http_gateways=5).http_processes == 5
 

@@ -1,0 +1,35 @@
+"""One project's heavy handlers on several cores."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from benchmarks.context import Context, Emit
+from benchmarks.http_load import CONNECTIONS, DEVICES, KINDS, Load, compare, measure
+from benchmarks.node import deploy, node_server, running_node
+from benchmarks.report import Table
+from benchmarks.servers import check, event_requests
+
+PROCESSES = (1, 2, 3)
+_SETTLE_S = 2.0  # handlers are found heavy, and shards are there
+
+
+def shards(context: Context, emit: Emit) -> None:
+    """Computing and reading a payload with one, two and three processes for a project."""
+    names = [f"node, {count} process{'es' if count > 1 else ''}" for count in PROCESSES]
+    with ExitStack() as stack:
+        nodes = []
+        for count, name in zip(PROCESSES, names, strict=True):
+            folder = stack.enter_context(context.folder())
+            node = stack.enter_context(running_node(folder, "--shards", str(count)))
+            _, devices = deploy(node, devices=DEVICES)
+            nodes.append((folder, node_server(node, name), devices))
+        for handler in ("spin", "sum"):
+            loads = []
+            for folder, server, devices in nodes:
+                check(server, devices[0], handler)
+                loads.append(Load(server, event_requests(folder / handler, devices, handler)))
+            for load in loads:
+                measure(load, CONNECTIONS, _SETTLE_S)
+            title = context.title(f"{KINDS[handler]}, one project, {CONNECTIONS} connections")
+            emit(compare(Table(title, baselines=names[:1]), loads, context, CONNECTIONS))

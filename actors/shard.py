@@ -42,6 +42,7 @@ its number, type, payload and the (applet id, handler) to run over it, one after
 Frames from it: `(READY,)`, then `(event's number, place among its handlers, finding)` for each
 run, in order; the finding is None when only the project can make this run."""
 
+FINDING_BYTES = 16 << 20  # more has to be found by the project itself
 _READ_BYTES = 1 << 16
 
 
@@ -145,7 +146,10 @@ class Shard:
         for number, event_type, payload, targets in events:
             for place, (applet_id, handler) in enumerate(targets):
                 finding = self._run(number, event_type, payload, applet_id, handler)
-                self._tell(pack((number, place, finding)))
+                found = pack((number, place, finding))
+                if len(found) > FINDING_BYTES:
+                    found = pack((number, place, None))
+                self._tell(found)
         self._snapshot.renew()  # a snapshot that is kept keeps pages from being used again
 
     def _run(

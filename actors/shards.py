@@ -27,6 +27,7 @@ from fieldbrook.actors.restarts import Restarts
 from fieldbrook.actors.routing import Target
 from fieldbrook.actors.shard import PART, PROJECT, READY, Setup
 from fieldbrook.actors.worth import Worth
+from fieldbrook.errors import StoreError
 from fieldbrook.model import Applet
 from fieldbrook.wasm.run import Run
 
@@ -206,9 +207,10 @@ class Shards:
         Returns:
             Where to ask for results, until `round_over`; None when all is to be run here.
         """
-        now = self._used = time.monotonic()
+        now = time.monotonic()
         if len(events) < 2 or not self.start(now):
             return None
+        self._used = now
         self._ahead = Ahead(self, events, plan, self._number + 1)
         self._number += len(events)
         return self._ahead
@@ -221,17 +223,20 @@ class Shards:
         else:
             self.worth.spent(ahead.seconds, events)
             self.settle(self._number)
+        self.rest()
 
     def rest(self) -> None:
-        """Nothing arrived for a moment: end shards that nobody has needed for a while."""
+        """End shards that nobody has needed for a while."""
         if self._links and time.monotonic() - self._used >= IDLE_S:
             self.close()
 
     def close(self) -> None:
         """End all shards."""
-        for link in self._links:
-            link.end()
-        self._links.clear()
+        if self._links:
+            for link in self._links:
+                link.end()
+            self._links.clear()
+            self._free_readers()
 
     def settle(self, number: int) -> None:
         """What was handled up to the event of this number is committed, or was dropped."""
@@ -271,7 +276,13 @@ class Shards:
         self._restarts = self._restarts.after_exit(now - link.started)
         self._not_before = now + self._restarts.delay_s
         log.warning("shard %d %s: the project's process runs its events", pid, why)
-        self.store.free_readers()
+        self._free_readers()
+
+    def _free_readers(self) -> None:
+        try:
+            self.store.free_readers()
+        except StoreError as error:
+            log.warning("what a shard read is still held: %s", error)
 
     # ---------------------------------------------------------------- for `Ahead`
 

@@ -395,7 +395,7 @@ class ProjectWorker:
     def _shardable(self, event: WireEvent) -> Sequence[Target]:
         """The handlers of an event if all of them may run in a shard. Whether the event is to
         be handled at all is seen when its turn has come."""
-        if event[1] == NODE_COMMAND:
+        if event[1] == NODE_COMMAND or event[5] & POISON:
             return ()
         targets = match(self._routes, event[0])
         applets = self._applets

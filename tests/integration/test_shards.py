@@ -27,7 +27,7 @@ from fieldbrook.storage.project_store import ProjectStore, ProjectStoreReader
 from fieldbrook.storage.registry import Module, RegistryWriter
 from fieldbrook.wasm.compile import compile_in_child
 from fieldbrook.wasm.limits import Limits
-from tests.integration.nodes import alive, part_of, until
+from tests.integration.nodes import MODULES, alive, part_of, until
 
 MAP = 64 << 20
 LIMITS = Limits(deadline_ms=300)
@@ -354,6 +354,26 @@ def test_an_applet_that_asks_for_a_chain_is_left_to_the_project(make: Make) -> N
     assert project.kept() == alone.kept()
     assert project.shards is not None
     assert project.shards.kept == 0
+
+
+def test_an_applet_that_uses_sql_is_left_to_the_project(make: Make) -> None:
+    project, alone = make(2), make(0)
+    for one in (project, alone):
+        one.deploy("sql", (MODULES / "sql.wat").read_bytes(), [("SQL", "get")])
+    events = [event(n, b"{}", n % 6, "SQL") for n in range(60)]
+    assert codes(project.round(events)) == codes(alone.round(events))
+    assert project.shards is not None
+    assert project.shards.kept == 0
+
+
+def test_what_a_handler_sends_leaves_from_a_shard_as_from_the_project(make: Make) -> None:
+    project, alone = make(2), make(0)
+    events = [event(n, b"s%d" % n, n % 6) for n in range(60)]
+    assert codes(project.round(events)) == codes(alone.round(events))
+    assert project.kept() == alone.kept()
+    assert len(project.kept()[1]) == 60
+    assert project.shards is not None
+    assert project.shards.kept > 20
 
 
 def test_shards_end_when_nobody_needs_them_and_with_their_project(

@@ -622,7 +622,7 @@ class ProjectSnapshot:
         self._environment = open_environment(path, map_size=0, readonly=True)
         self._reading: Transaction | None = None
         with store_errors():
-            self._kv = self._environment.open_db(_KV, create=False)
+            self._kv = self._environment.open_db(KV, create=False)
 
     def read(self, stored_key: bytes) -> bytes | None:
         """The value of a stored key (`kv.stored_key`)."""

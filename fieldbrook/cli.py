@@ -83,7 +83,6 @@ NODE_OPTIONS = {
     "sql_rows": "Most rows of a statement's result [default: 10000].",
     "sql_result_bytes": "Largest result of a statement [default: 4194304].",
     "sql_database_bytes": "Largest database of a project [default: 268435456].",
-    "prover": "URL that proofs are asked of.",
     "audit_rows": "Rows of the audit log that are kept [default: 100000].",
     "core_dumps": "Leave core files, with secrets in them, for debugging [default: False].",
     "log_level": "DEBUG, INFO, WARNING, ERROR or CRITICAL [default: INFO].",

@@ -28,6 +28,17 @@ def db(postgres: PostgresServer, tmp_path: Path) -> Iterator[PostgresDatabase]:
     database.close()
 
 
+@pytest.fixture(scope="module")
+def standing(
+    postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PostgresDatabase]:
+    """One database for tests that leave it as it was."""
+    folder = tmp_path_factory.mktemp("standing")
+    database = PostgresDatabase(postgres.dsn, folder, 6, config(READINGS))
+    yield database
+    database.close()
+
+
 @pytest.mark.parametrize(
     "statement",
     [
@@ -118,14 +129,18 @@ def db(postgres: PostgresServer, tmp_path: Path) -> Iterator[PostgresDatabase]:
     ],
 )
 def test_a_statement_that_reaches_beyond_the_tables_is_refused(
-    db: PostgresDatabase, statement: str
+    standing: PostgresDatabase, statement: str
 ) -> None:
+    db = standing
+    db.begin_event()
     insert(db, "a")
     for text in (statement, f"EXPLAIN {statement}", f"/* SELECT */ {statement}"):
         with pytest.raises(StatementError):
             db.query(request(text))
     assert devices(db) == ["a"]
     assert ask(db, "SELECT count(*) c FROM t_reading") == {"c": 1}
+    db.undo_event()
+    db.rollback()
 
 
 def test_words_within_texts_and_names_that_look_alike_are_not_refused(
@@ -143,12 +158,24 @@ def test_words_within_texts_and_names_that_look_alike_are_not_refused(
     assert ask(db, "SELECT x.version FROM (SELECT 1 AS version) x") == {"version": 1}
 
 
-def _session(db: PostgresDatabase) -> psycopg.Connection:
-    """The applets' own session rights, without anything that reads statements first."""
-    password = db._prepare()
-    return psycopg.connect(
-        db._dsn, user=namespace_of(db._folder), password=password, autocommit=True
+@pytest.fixture(scope="module")
+def bare(
+    postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[psycopg.Connection, dict[str, str]]]:
+    """The rights of an applet's session, without anything that reads statements first, and
+    the names of its own schema and of another's."""
+    folders = {name: tmp_path_factory.mktemp(name) for name in ("own", "other")}
+    made = [PostgresDatabase(postgres.dsn, f, 8, config(READINGS)) for f in folders.values()]
+    for database in made:
+        database.open()
+        database.close()
+    names = {name: namespace_of(folder) for name, folder in folders.items()}
+    password = made[0]._prepare()
+    connection = psycopg.connect(
+        postgres.dsn, user=names["own"], password=password, autocommit=True
     )
+    yield connection, names
+    connection.close()
 
 
 @pytest.mark.parametrize(
@@ -185,20 +212,16 @@ def _session(db: PostgresDatabase) -> psycopg.Connection:
     ],
 )
 def test_the_role_itself_may_nothing_beyond_its_tables(
-    db: PostgresDatabase, tmp_path: Path, statement: str, postgres: PostgresServer
+    bare: tuple[psycopg.Connection, dict[str, str]], statement: str, postgres: PostgresServer
 ) -> None:
-    insert(db, "a")
-    other = PostgresDatabase(postgres.dsn, tmp_path / "other", 2, config(READINGS))
-    other.open()
-    names = {"own": namespace_of(tmp_path), "other": namespace_of(tmp_path / "other")}
-    keeper = psycopg.connect(postgres.dsn)  # somebody whose session could be ended
-    with _session(db) as connection, pytest.raises(psycopg.Error) as refused:
+    connection, names = bare
+    with (
+        psycopg.connect(postgres.dsn),  # somebody whose session could be ended
+        pytest.raises(psycopg.Error) as refused,
+    ):
         connection.execute(statement.format(**names).encode())
     # No right to it, or no such thing without the right to make it.
     assert refused.value.sqlstate in ("42501", "42939", "42883", "0P000", "0LP01"), refused.value
-    keeper.execute("SELECT 1")
-    keeper.close()
-    other.close()
 
 
 def test_a_role_that_was_given_rights_is_not_used(postgres: PostgresServer, tmp_path: Path) -> None:

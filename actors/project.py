@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 _TICK_S = 0.25
 
 
-class _Database(NamedTuple):
+class OpenDatabase(NamedTuple):
     """How to open the project's SQL database, and how to ask what it has committed; None is
     the file in the project's folder."""
 
@@ -45,7 +45,8 @@ class _Database(NamedTuple):
     committed: Callable[[], int] | None
 
 
-def _database(settings: Settings, folder: Path, project_id: int) -> _Database:
+def database_of(settings: Settings, folder: Path, project_id: int) -> OpenDatabase:
+    """The database of a project, SQLite or PostgreSQL with its limits, as the settings say."""
     limits = SqlLimits(
         statement_ms=settings.sql_statement_ms,
         rows=settings.sql_rows,
@@ -54,10 +55,10 @@ def _database(settings: Settings, folder: Path, project_id: int) -> _Database:
     )
     dsn = settings.postgres_dsn
     if dsn is None:
-        return _Database(lambda config: SqlDatabase(folder / sql.FILE, config, limits), None)
+        return OpenDatabase(lambda config: SqlDatabase(folder / sql.FILE, config, limits), None)
     from fieldbrook.storage import postgres  # libpq is loaded where it is used
 
-    return _Database(
+    return OpenDatabase(
         lambda config: postgres.PostgresDatabase(dsn, folder, project_id, config, limits),
         lambda: postgres.committed_number(dsn, folder),
     )
@@ -125,7 +126,7 @@ class ProjectActor(NodeActor):
     def _open(self, settings: Settings, run_dir: Path) -> None:
         data = settings.data
         folder = store_path(data / "projects", self._project_id)
-        database = _database(settings, folder, self._project_id)
+        database = database_of(settings, folder, self._project_id)
         self._store = ProjectStore(folder, settings.project_map_bytes, database.committed)
         self._pool = self._pool or _make_pool(settings)
         self._shards = _make_shards(settings, self._store)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from fieldbrook.settings import Chain, Settings
+from fieldbrook.errors import SettingsError
+from fieldbrook.settings import Chain, Settings, as_environment, load, secrets_of
 
 
 @pytest.mark.parametrize(("cores", "processes"), [(1, 1), (2, 1), (3, 1), (4, 2), (64, 32)])
@@ -64,3 +66,24 @@ def test_a_known_chain_needs_no_more_than_its_name_and_an_endpoint() -> None:
 def test_a_chain_that_cannot_be_is_refused(value: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValidationError, match=reason):
         Chain.model_validate(value)
+
+
+@pytest.mark.parametrize("dsn", ["host=db password=hidden", "mysql://node:hidden@db/fieldbrook"])
+def test_a_dsn_that_is_none_is_refused_without_showing_it(dsn: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(postgres_dsn=dsn)
+    assert "postgres_dsn = (not shown)" in str(refused.value)
+    assert "hidden" not in str(refused.value)
+
+
+def test_a_dsn_is_in_no_text_of_the_settings_and_reaches_other_processes() -> None:
+    settings = load(postgres_dsn="postgresql://node:hidden@db/fieldbrook")
+    assert "hidden" not in repr(settings)
+    assert as_environment(settings)["FIELDBROOK_POSTGRES_DSN"] == ""
+    assert json.loads(secrets_of(settings))["postgres_dsn"] == settings.postgres_dsn
+
+
+def test_a_dsn_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(SettingsError, match=r"pip install 'fieldbrook\[postgres\]'"):
+        load(postgres_dsn="postgresql://node:hidden@db/fieldbrook")

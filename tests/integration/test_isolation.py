@@ -15,7 +15,7 @@ STRATEGIES = [{"eventType": name.upper(), "handler": name} for name in ("start",
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    running = RunningNode(tmp_path_factory.mktemp("isolation") / "n")
+    running = RunningNode(tmp_path_factory.mktemp("isolation") / "n", "--deadline-ms", "500")
     running.log_in()
     yield running
     running.stop()
@@ -83,3 +83,24 @@ def test_isolation_is_what_was_said_last_and_one_of_three_words(node: RunningNod
     assert "info.isolation" in str(answer.json["fields"]) or "isolation" in str(
         answer.json["fields"]
     )
+
+
+def test_handlers_of_several_applets_have_nothing_of_each_other_s(node: RunningNode) -> None:
+    """One event, four handlers: one traps, one never ends, two count under the same key."""
+    node.create_project("apart")
+    handlers = ("start", "fail", "spin", "quiet")
+    applets = {
+        handler: node.deploy(
+            "apart", TALLY, handler, strategies=[{"eventType": "ALL", "handler": handler}]
+        )["appletID"]
+        for handler in handlers
+    }
+    publisher = node.add_publisher("apart", "d")
+    event = message(publisher, b"x", "ALL")
+    for _ in range(2):
+        answer = node.send("apart", {"events": [event]})
+        assert answer.status == 201, answer
+        (item,) = answer.json
+        assert sorted(result["code"] for result in item["wasmResults"]) == [-1, -1, 0, 0]
+    counts = {handler: node.count("apart", applets[handler]) for handler in handlers}
+    assert counts == {"start": 2, "fail": 0, "spin": 0, "quiet": 2}

@@ -41,9 +41,10 @@ EventResult = tuple[HandlerResult, ...] | tuple[str, dict[str, str | int]]
 """One result per handler that ran (none matched: empty), or an error as `errors.to_wire`
 gives it when the node could not do its part."""
 
-TAKE, AFTER, DONE, TAKER = "take", "after", "done", "taker"
+TAKE, AFTER, DONE, TAKER, REFUSED = "take", "after", "done", "taker", "refused"
 """Keys of a request for outbox entries: how many, above which number, the numbers of those
-that have been delivered, and who asks (`storage.outbox.taker_of`).
+that have been delivered, who asks (`storage.outbox.taker_of`), and the numbers of those that
+nobody takes, with the reason.
 The answer is a list of `(number, kind, target, body, event id)`, oldest first."""
 
 NODE_COMMAND = -1

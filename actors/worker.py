@@ -27,6 +27,7 @@ from fieldbrook.actors.frames import (
     NODE_COMMAND,
     POISON,
     REDELIVERY,
+    REFUSED,
     REPLAY,
     SOURCE_BITS,
     TAKE,
@@ -643,7 +644,7 @@ class ProjectWorker:
             return
         outbox, taker = self._store.outbox, request.get(TAKER, "")
         try:
-            outbox.remove(request.get(DONE, ()))
+            outbox.remove(request.get(DONE, ()), request.get(REFUSED, {}))
             entries = outbox.first(min(request[TAKE], TAKE_LIMIT), request[AFTER], taker)
         except StoreError as error:
             self._watch.failed(error)

@@ -396,8 +396,14 @@ class EventFront(asyncio.Protocol):
             self._answers.append(slot)
             body = buffer[body_end - head.body_length : body_end]
             table.events.take(head.project_name, body, partial(self._answer, slot), head.meta)
-        self._buffer = buffer[start:] if start else buffer
-        self._hold(len(self._buffer))
+        if start:
+            buffer = buffer[start:]
+            if buffer:
+                # What is left is the beginning of another request, however long the
+                # buffer has not been empty.
+                self._heard = asyncio.get_running_loop().time()
+        self._buffer = buffer
+        self._hold(len(buffer))
 
     def _answer(self, slot: list[bytes | None], reply: EventReply) -> None:
         transport = self._transport
@@ -426,8 +432,10 @@ class EventFront(asyncio.Protocol):
         if transport is None or transport.is_reading():
             return
         if not self._unread and len(self._answers) < PIPELINED_LIMIT:
+            loop = asyncio.get_running_loop()
+            self._heard = loop.time()  # what is in the buffer was not looked at: nobody is late
             transport.resume_reading()
-            asyncio.get_running_loop().call_soon(self._take_requests)
+            loop.call_soon(self._take_requests)
 
     def _leave(self) -> None:
         """Hand the connection over, after the answers still owed."""

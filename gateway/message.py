@@ -18,8 +18,11 @@ BATCH_LIMIT = 8_192  # messages: as many as can wait for a project
 _SECONDS_LIMIT = 100_000_000_000  # below: a time in seconds (until the year 5138)
 
 
-class Header(msgspec.Struct):
-    """`pub_time` is as the device sent it: seconds or milliseconds."""
+class Header(msgspec.Struct, forbid_unknown_fields=True):
+    """`pub_time` is as the device sent it: seconds or milliseconds.
+
+    Other keys are read by `_decode_leniently`: one may be one of these in another case.
+    """
 
     pub_id: str
     token: str
@@ -55,6 +58,8 @@ NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _decode = msgspec.json.Decoder(DataMessage).decode
 _decode_batch = msgspec.json.Decoder(_Batch).decode
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def split_batch(body: bytes) -> list[msgspec.Raw] | None:
@@ -68,11 +73,22 @@ def split_batch(body: bytes) -> list[msgspec.Raw] | None:
     try:
         messages = _decode_batch(body).events
     except NOT_JSON:
-        return None
+        found = _batch_in_another_case(body)
+        if found is None:
+            return None
+        messages = found
     if len(messages) > BATCH_LIMIT:
         reason = f"more than {BATCH_LIMIT} messages"
         raise MalformedMessageError(FieldError("events", reason, "body"))
     return messages
+
+
+def _batch_in_another_case(body: bytes) -> list[msgspec.Raw] | None:
+    try:
+        value = lower_keys(_decode_object(body))
+        return None if "events" not in value else _decode_list(value["events"])
+    except NOT_JSON:
+        return None
 
 
 def is_single(body: bytes) -> bool:
@@ -154,7 +170,8 @@ def _decode_leniently(body: bytes | msgspec.Raw, *, anonymous: bool) -> DataMess
         errors += error.fields() or []
     if errors:
         raise MalformedMessageError(*errors)
-    return DataMessage(msgspec.convert(header, Header), payload)
+    known = {name: header[name] for name in Header.__struct_fields__ if name in header}
+    return DataMessage(msgspec.convert(known, Header), payload)
 
 
 def lower_keys(value: dict[str, Any]) -> dict[str, Any]:

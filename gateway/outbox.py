@@ -13,7 +13,17 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from fieldbrook.actors.frames import AFTER, DONE, TAKE, TAKER, WireEntry, frame, pack, unpack
+from fieldbrook.actors.frames import (
+    AFTER,
+    DONE,
+    REFUSED,
+    TAKE,
+    TAKER,
+    WireEntry,
+    frame,
+    pack,
+    unpack,
+)
 from fieldbrook.storage.outbox import API, MQTT
 
 log = logging.getLogger(__name__)
@@ -27,11 +37,19 @@ _RETRY_S = 1.0
 _IDLE_POLLS = 50  # empty answers after which the connection is given up
 
 
+class MessageRefusedError(Exception):
+    """Whoever is to get an entry does not take it, and never will; the text says why."""
+
+
 class Publish(Protocol):
     """Publishes an MQTT message with QoS 1."""
 
     def __call__(self, topic: str, payload: bytes) -> Awaitable[None]:
-        """Ends when the broker has the message, however long that takes."""
+        """Ends when the broker has the message, however long that takes.
+
+        Raises:
+            MessageRefusedError: it does not take it.
+        """
 
 
 class CallApi(Protocol):
@@ -88,6 +106,7 @@ class _Taking:
         self._under_way: dict[int, asyncio.Task[None]] = {}
         self._bytes = 0  # of what is under way
         self._done: list[int] = []
+        self._refused: dict[int, str] = {}
 
     def wake(self, path: str, forget: Callable[[], object]) -> None:
         self._path = path
@@ -117,27 +136,33 @@ class _Taking:
             while idle < _IDLE_POLLS:
                 self._path = None
                 done, self._done = self._done, []
+                refused, self._refused = self._refused, {}
                 room = min(_TAKE_ENTRIES, _UNDELIVERED_LIMIT - len(self._under_way))
                 if self._bytes >= _UNDELIVERED_BYTES:
                     room = 0
                 try:
-                    writer.write(frame(pack(self._request(room, after, done))))
+                    writer.write(frame(pack(self._request(room, after, done, refused))))
                     entries = await _read(reader)
                 except BaseException:
                     self._done += done
+                    self._refused |= refused
                     raise
                 for entry in entries:
                     after = entry[0]
-                    if after not in self._under_way and after not in self._done:
+                    if not (
+                        after in self._under_way or after in self._done or after in self._refused
+                    ):
                         self._begin(entry)
-                idle = idle + 1 if not (entries or done or self._under_way) else 0
+                idle = idle + 1 if not (entries or done or refused or self._under_way) else 0
                 if len(entries) < _TAKE_ENTRIES:
                     await asyncio.sleep(_POLL_S)
         finally:
             writer.close()
 
-    def _request(self, room: int, after: int, done: list[int]) -> dict[str, object]:
-        return {TAKE: room, AFTER: after, DONE: done, TAKER: self._taker}
+    def _request(
+        self, room: int, after: int, done: list[int], refused: dict[int, str]
+    ) -> dict[str, object]:
+        return {TAKE: room, AFTER: after, DONE: done, TAKER: self._taker, REFUSED: refused}
 
     def _begin(self, entry: WireEntry) -> None:
         self._bytes += len(entry[3])
@@ -150,6 +175,8 @@ class _Taking:
             while not await self._delivered(kind, entry):
                 await asyncio.sleep(_RETRY_S)
             self._done.append(sequence)
+        except MessageRefusedError as error:
+            self._refused[sequence] = str(error)
         finally:
             self._under_way.pop(sequence, None)
             self._bytes -= len(entry[3])
@@ -157,6 +184,8 @@ class _Taking:
     async def _delivered(self, kind: str, entry: WireEntry) -> bool:
         try:
             await self._deliver[kind](self._project_id, entry)
+        except MessageRefusedError:
+            raise
         except Exception:
             log.exception("outbox of project %d: entry %d", self._project_id, entry[0])
             return False

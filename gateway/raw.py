@@ -292,8 +292,9 @@ class RawEvents:
         return known | {publisher.key: publisher for publisher in created}
 
 
-class PushItem(msgspec.Struct):
-    """One event of a device, as the owner's gateway sends it; `payload` is taken verbatim."""
+class PushItem(msgspec.Struct, forbid_unknown_fields=True):
+    """One event of a device, as the owner's gateway sends it; `payload` is taken verbatim.
+    Other keys are read by `_read_leniently`: one may be one of these in another case."""
 
     device_id: str
     event_type: str = DEFAULT_EVENT_TYPE
@@ -359,7 +360,8 @@ def _read_leniently(at: int, raw: msgspec.Raw) -> Item:
     ]
     if wrong:
         return BadRequestError(*wrong)
-    return _completed(at, msgspec.convert({"device_id": "", **item}, PushItem))
+    known = {name: item[name] for name in PushItem.__struct_fields__ if name in item}
+    return _completed(at, msgspec.convert({"device_id": "", **known}, PushItem))
 
 
 class _Collected:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,6 +33,7 @@ MQTT, API = "mqtt", "api"
 TRANSACTIONS = "chain:"  # and a chain's id: what that chain's process delivers
 
 DATABASE, _DELIVERED = b"outbox", b"outbox_delivered"
+_NONE: Mapping[int, str] = {}
 _DELIVERED_ROWS = 50_000
 _DELIVERED_BYTES = 4 << 20
 _DELIVERED_SHARE = 16  # of the store at most
@@ -56,20 +57,22 @@ class OutboxEntry(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Delivered(msgspec.Struct, array_like=True, frozen=True):
-    """Entries that were delivered together at `time_ms`: kind, target, size, event id."""
+    """Entries that were done with at `time_ms`: kind, target, size, event id, and why it
+    was not delivered, or ""."""
 
     time_ms: int
-    entries: list[tuple[str, str, int, str]]
+    entries: list[tuple[str, str, int, str, str]]
 
 
 class EffectOf(NamedTuple):
-    """What an event has sent; `delivered_ms` is 0 while it waits."""
+    """What an event has sent; `done_ms` is 0 while it waits, `refused` why nobody took it."""
 
     kind: str
     target: str
     size: int
     sent_ms: int
-    delivered_ms: int
+    done_ms: int
+    refused: str = ""
 
 
 class NumberedEntry(NamedTuple):
@@ -178,9 +181,10 @@ class Outbox:
             found = (txn.get(number.to_bytes(8, "big")) for number in sequences)
             return [_decode(value).target for value in found if value is not None]
 
-    def remove(self, sequences: Sequence[int]) -> None:
-        """These were delivered; numbers that are gone already are passed over."""
-        known = [sequence for sequence in sequences if sequence in self._sizes]
+    def remove(self, sequences: Sequence[int], refused: Mapping[int, str] = _NONE) -> None:
+        """These were delivered, and others nobody takes, for a reason; numbers that are gone
+        already are passed over."""
+        known = [number for number in (*sequences, *refused) if number in self._sizes]
         if not known:
             return
         gone = []
@@ -190,7 +194,8 @@ class Outbox:
                     value = txn.pop(sequence.to_bytes(8, "big"), db=self._database)
                     if value is not None:
                         entry = _decode(value)
-                        gone.append((entry.kind, entry.target, len(entry.body), entry.event_id))
+                        size, reason = len(entry.body), refused.get(sequence, "")
+                        gone.append((entry.kind, entry.target, size, entry.event_id, reason))
                 self._delivered.append(txn, [Delivered(clock.now_ms(), gone)])
             self._delivered.written(1)
         for sequence in known:
@@ -231,8 +236,8 @@ def effects_of(environment: lmdb.Environment, event_id: str, limit: int) -> list
     with environment.begin() as txn:
         for chunk in delivered.backwards(txn):
             found += [
-                EffectOf(kind, target, size, 0, chunk.time_ms)
-                for kind, target, size, event in chunk.entries
+                EffectOf(kind, target, size, 0, chunk.time_ms, reason)
+                for kind, target, size, event, reason in chunk.entries
                 if event == event_id
             ]
         for value in txn.cursor(db=database).iternext(keys=False, values=True):

@@ -224,12 +224,14 @@ def _way_json(way: Way, names: _Names) -> Json:
 
 
 def _effect_json(effect: EffectOf) -> Json:
+    state = "refused" if effect.refused else "delivered" if effect.done_ms else "waiting"
     return {
         "kind": effect.kind,
         "target": effect.target,
         "size": effect.size,
-        "state": "delivered" if effect.delivered_ms else "waiting",
-        **({"deliveredAt": rfc3339(effect.delivered_ms)} if effect.delivered_ms else {}),
+        "state": state,
+        **({"at": rfc3339(effect.done_ms)} if effect.done_ms else {}),
+        **({"reason": effect.refused} if effect.refused else {}),
     }
 
 

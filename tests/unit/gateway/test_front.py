@@ -14,6 +14,7 @@ from tornado import httpserver, iostream, web
 
 from fieldbrook.gateway.front import (
     IDLE_LIMIT_S,
+    REQUEST_LIMIT_S,
     EventFront,
     FrontTable,
     header_value,
@@ -329,6 +330,34 @@ def test_a_client_that_stops_sending_gets_the_answers_it_is_owed() -> None:
         port.taker.held.pop()()
         assert (await response(reader))[2] == b"last"
         assert await reader.read() == b""
+        writer.close()
+
+    play(scenario)
+
+
+def test_a_client_that_pipelines_without_end_is_never_late() -> None:
+    async def scenario(port: Port) -> None:
+        reader, writer = await port.connect()
+        whole = request(b"12345")
+        half = len(whole) // 2
+        writer.write(whole[:half])
+
+        def front() -> EventFront:
+            (only,) = port.table.connections
+            return only
+
+        async with asyncio.timeout(10):
+            while not port.table.connections or not front()._buffer:
+                await asyncio.sleep(0.001)
+            began = front()._heard
+            for _ in range(3):
+                # The end of one request and the beginning of the next: never an empty buffer.
+                writer.write(whole[half:] + whole[:half])
+                assert (await response(reader))[0] == 201
+                assert front()._buffer == whole[:half]
+                assert front()._heard > began
+                port.table.close_late(began + REQUEST_LIMIT_S + 1e-9)
+        assert len(port.table.connections) == 1
         writer.close()
 
     play(scenario)

@@ -54,6 +54,21 @@ def test_keys_in_another_case_and_unknown_keys_are_accepted() -> None:
     assert decode_message(data).payload == b"hi"
 
 
+@pytest.mark.parametrize("name", ["Event_Type", "EVENT_TYPE", "event_type"])
+def test_an_optional_key_in_another_case_counts_too(name: str) -> None:
+    header = {"pub_id": "p", "token": "t", name: "MINT", "x": None}
+    assert decode_message(body(header)).event_type == "MINT"
+    identified = {"pub_id": "p", "token": "t", name.replace("vent_Type", "vent_ID"): "e", "y": 1}
+    assert decode_message(body(identified)).header.pub_id == "p"
+
+
+def test_a_batch_in_another_case_is_one() -> None:
+    found = split_batch(b'{"Events":[{"header":{}}],"more":1}')
+    assert found is not None
+    assert len(found) == 1
+    assert split_batch(b'{"Events":5}') is None
+
+
 def test_base64_with_line_breaks_is_accepted() -> None:
     assert decode_message(body(payload="aG\r\nk=")).payload == b"hi"
 

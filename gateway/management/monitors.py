@@ -251,12 +251,11 @@ class _Kind:
 def _json(call: Call[Any, Any], monitor: Monitor, project: Project) -> Json:
     """A monitor with what its chain's process keeps of it, once there is something."""
     store = call.context.chain_reader(monitor.chain_id)
-    if store is None:
-        return monitor_json(monitor, project)
     chain = next((c for c in call.context.chains if c.id == monitor.chain_id), None)
-    confirmations = chain.confirmations if chain else 0
+    if store is None or chain is None:
+        return monitor_json(monitor, project, known=chain is not None)
     cursor = store.cursor(monitor.monitor_id)
-    return monitor_json(monitor, project, cursor, store.state().head - confirmations)
+    return monitor_json(monitor, project, cursor, store.state().head - chain.confirmations)
 
 
 def _chain_id(call: Call[Any, None]) -> int:

@@ -282,13 +282,19 @@ def cron_job_json(job: CronJob, next_ms: int | None) -> Json:
 
 
 def monitor_json(
-    monitor: Monitor, project: Project, cursor: Cursor | None = None, newest: int = 0
+    monitor: Monitor,
+    project: Project,
+    cursor: Cursor | None = None,
+    newest: int = 0,
+    *,
+    known: bool = True,
 ) -> Json:
     """A monitor; each kind has its own fields. Source: interface document, 5.8.
 
     Args:
         cursor: how far it has come, when it has begun.
         newest: the newest block that may be told of.
+        known: whether the settings still name its chain.
     """
     shared: Json = {
         "projectID": str(monitor.project_id),
@@ -298,7 +304,7 @@ def monitor_json(
         **({"chainName": monitor.chain_name} if monitor.chain_name else {}),
         "paused": monitor.paused,
         "finished": monitor.finished,
-        **_progress_json(monitor, cursor, newest),
+        **_progress_json(monitor, cursor, newest, known),
         **_times(monitor),
     }
     identifier = str(monitor.monitor_id)
@@ -321,9 +327,11 @@ def monitor_json(
     return {"chainHeightID": identifier, "height": monitor.height, **shared}
 
 
-def _progress_json(monitor: Monitor, cursor: Cursor | None, newest: int) -> Json:
+def _progress_json(monitor: Monitor, cursor: Cursor | None, newest: int, known: bool) -> Json:
     if monitor.finished:
         state = "FINISHED"
+    elif not known:
+        state = "NO_CHAIN"
     elif monitor.paused:
         state = "PAUSED"
     elif cursor is not None and cursor.error:

@@ -325,8 +325,7 @@ class ProjectWorker:
             if known is not None:
                 self._again.add(id(event))
                 return known
-        exact = event[5] & EXACT
-        targets = self._routes.get(event[0], ()) if exact else match(self._routes, event[0])
+        targets = self._targets(event)
         if event[5] & POISON:
             return self._bury_unrun(targets, event)
         try:
@@ -393,12 +392,18 @@ class ProjectWorker:
             ahead.ran_here(time.monotonic() - began)
         return done
 
+    def _targets(self, event: WireEvent) -> Sequence[Target]:
+        """The handlers of an event."""
+        if event[5] & EXACT:
+            return self._routes.get(event[0], ())
+        return match(self._routes, event[0])
+
     def _shardable(self, event: WireEvent) -> Sequence[Target]:
         """The handlers of an event if all of them may run in a shard. Whether the event is to
         be handled at all is seen when its turn has come."""
         if event[1] == NODE_COMMAND or event[5] & POISON:
             return ()
-        targets = match(self._routes, event[0])
+        targets = self._targets(event)
         applets = self._applets
         if all(t.started and applets[t.applet_id].isolation == PER_EVENT for t in targets):
             return targets
@@ -593,6 +598,8 @@ class ProjectWorker:
     def _circumstances(self, event: WireEvent) -> tuple[int, Sequence[tuple[int, int, int]]]:
         """How an event came in, and the ways it went; the same for those of one type."""
         ways = self._ways.get(event[0])
+        if event[5] & EXACT and not self._targets(event):
+            ways = ()
         if ways is None:
             targets = match(self._routes, event[0])
             ways = tuple((t.strategy_id, t.applet_id, t.version) for t in targets)

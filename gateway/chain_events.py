@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fieldbrook import clock
-from fieldbrook.actors.frames import EXACT, NAMED, WireEvent
+from fieldbrook.actors.frames import BY_CHAIN, EXACT, NAMED, WireEvent
 from fieldbrook.chain.logs import Log, encoded
 from fieldbrook.errors import (
     NodeError,
@@ -127,4 +127,4 @@ def _log_id(monitor: Monitor, row: Told) -> str:
 
 def _event(event_type: str, event_id: str, payload: bytes, kind: int) -> WireEvent:
     event_type = event_type or DEFAULT_EVENT_TYPE
-    return event_type, NODE_PUBLISHER, event_id, payload, clock.now_ms(), kind
+    return event_type, NODE_PUBLISHER, event_id, payload, clock.now_ms(), kind | BY_CHAIN

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.actors.frames import EXACT, NAMED
+from fieldbrook.actors.frames import BY_CHAIN, EXACT, NAMED
 from fieldbrook.errors import PayloadTooLargeError, TooManyRequestsError
 from fieldbrook.model import NODE_PUBLISHER
 from tests.chain.evm import CHAIN_ID, Evm, topic, word
@@ -59,7 +59,7 @@ def test_each_log_is_one_event_in_the_order_of_the_chain_with_the_payload_of_get
         assert event[2] == (
             f"log-{CHAIN_ID}-{first['blockHash'][2:]}-{int(first['logIndex'], 16)}-{monitor_id}"
         )
-        assert (event[0], event[1], event[5]) == ("SEEN", NODE_PUBLISHER, NAMED)
+        assert (event[0], event[1], event[5]) == ("SEEN", NODE_PUBLISHER, NAMED | BY_CHAIN)
 
     asyncio.run(scenario())
 
@@ -153,7 +153,7 @@ def test_a_reorganisation_takes_back_what_vanished_the_newest_first(
             state = world.store.state()
             assert (state.reorganisations, state.deepest) == (1, depth)
         removed = [event for event in world.handled if event[0] == "SEEN_REMOVED"]
-        assert all(event[5] == NAMED | EXACT for event in removed)
+        assert all(event[5] == NAMED | EXACT | BY_CHAIN for event in removed)
         assert all(event[2].startswith("removed-log-") for event in removed)
         original = {event[2]: json.loads(event[3]) for event in world.handled}
         for event in removed:

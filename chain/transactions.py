@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Literal, NamedTuple
+import sys
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
 from fieldbrook.operator_keys import eip55
+
+if TYPE_CHECKING:
+    from eth_account import Account
 
 DATA_LIMIT_BYTES = 120 << 10  # nodes refuse a transaction of more than 128 KiB
 TRANSFER_GAS = 21_000
@@ -211,8 +215,6 @@ def sign(
 
     The first call imports much, see `warm_up`.
     """
-    from eth_account import Account
-
     fields: dict[str, Any] = {
         "chainId": chain_id,
         "nonce": nonce,
@@ -225,8 +227,18 @@ def sign(
         fields["gasPrice"] = fees.limit
     else:
         fields |= {"type": 2, "maxFeePerGas": fees.limit, "maxPriorityFeePerGas": fees.priority}
-    signed = Account.sign_transaction(fields, secret)
+    signed = _account().sign_transaction(fields, secret)
     return Signed("0x" + bytes(signed.hash).hex(), bytes(signed.raw_transaction))
+
+
+def _account() -> type[Account]:
+    # One of its libraries lets Python recurse a hundred times deeper, for the whole process:
+    # JSON that is nested so deeply, of a guest or an endpoint, would then end the process.
+    limit = sys.getrecursionlimit()
+    from eth_account import Account
+
+    sys.setrecursionlimit(limit)
+    return Account
 
 
 def warm_up() -> None:

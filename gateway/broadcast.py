@@ -69,6 +69,7 @@ class Broadcaster:
         rows: its transactions.
         leases: who gives out nonces.
         finished: is told of each transaction that has come to its end.
+        restored: whether the node's data was restored and nothing may leave yet.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Broadcaster:
         rows: ChainTransactions,
         leases: Leases,
         finished: Callable[[Transaction], None],
+        restored: Callable[[], bool] = lambda: False,
         clock: Clock = now_ms,
     ) -> None:
         self._chain = chain
@@ -85,6 +87,7 @@ class Broadcaster:
         self._rows = rows
         self._leases = leases
         self._finished = finished
+        self._restored = restored
         self._clock = clock
         self._wake = asyncio.Event()
         self._asked: dict[int, int] = {}  # when a transaction was last looked for, Unix ms
@@ -131,7 +134,7 @@ class Broadcaster:
         if not waiting:
             return
         head = number(await self._rpc.call("eth_blockNumber", []))
-        parked = self._rows.parked
+        parked = self._rows.parked or self._restored()
         for sender in dict.fromkeys(row.sender for row in waiting):
             rows = sorted((r for r in waiting if r.sender == sender), key=lambda r: r.nonce)
             await self._account(sender, rows, head, parked)

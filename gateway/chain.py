@@ -22,6 +22,7 @@ from fieldbrook.operator_keys import Vault
 from fieldbrook.settings import Chain
 from fieldbrook.storage.chain_store import ChainStore, chain_path
 from fieldbrook.storage.chain_transactions import ChainTransactions
+from fieldbrook.storage.outbox import is_parked
 from fieldbrook.storage.registry import RegistryReader
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class ChainGateway(GatewayActor):
             self.run_dir,
             self.submit,
             self.activate,
+            lambda: is_parked(self.settings.data),
         )
         return self.transactions
 

@@ -78,6 +78,7 @@ class Transactions:
         run_dir: where sockets are.
         submit: hands an event to a project; raises a `NodeError` when it cannot be taken.
         activate: has a project started and its route told.
+        restored: whether the node's data was restored and nothing may leave yet.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Transactions:
         run_dir: Path,
         submit: Submit,
         activate: Callable[[int], None],
+        restored: Callable[[], bool] = lambda: False,
     ) -> None:
         self.part = f"chain:{chain.id}"
         self._chain = chain
@@ -100,7 +102,7 @@ class Transactions:
         self._submit = submit
         self._activate = activate
         self.leases = Leases(chain, rpc, rows, reader, vault)
-        self.broadcaster = Broadcaster(chain, rpc, rows, self.leases, self._finished)
+        self.broadcaster = Broadcaster(chain, rpc, rows, self.leases, self._finished, restored)
         self._outbox = OutboxTaker({self.part: self._deliver}, self.part)
         self._paths: dict[int, str] = {}
         self._talking: dict[int, object] = {}  # projects, and their newest connection

@@ -11,6 +11,7 @@ from benchmarks.report import Table
 from benchmarks.servers import check, event_requests
 
 PROCESSES = (1, 2, 3)
+HANDLERS = ("spin", "sum")
 _SETTLE_S = 2.0  # handlers are found heavy, and shards are there
 
 
@@ -24,7 +25,7 @@ def shards(context: Context, emit: Emit) -> None:
             node = stack.enter_context(running_node(folder, "--shards", str(count)))
             _, devices = deploy(node, devices=DEVICES)
             nodes.append((folder, node_server(node, name), devices))
-        for handler in ("spin", "sum"):
+        for handler in HANDLERS:
             loads = []
             for folder, server, devices in nodes:
                 check(server, devices[0], handler)

@@ -49,8 +49,11 @@ The answer is a list of `(number, kind, target, body, event id)`, oldest first."
 
 NODE_COMMAND = -1
 """The publisher of what is not an event but a command to the project: its event type is the
-command, its payload packed numbers: of dead letters, or of instances."""
+command, its payload packed numbers: of dead letters, of instances, of places."""
 REPLAY, DISCARD, CLEAR_LOG = "replay", "discard", "clear_log"
+REPLAY_EVENTS = "replay_events"
+"""Its numbers are pairs: an event's place in the history, and which replay of it this is. The
+answer has a result for each: how many handlers ran, -1 when one failed, and the reason."""
 
 WireEntry = tuple[int, str, str, bytes, str]
 

@@ -127,7 +127,9 @@ class ProjectActor(NodeActor):
         data = settings.data
         folder = store_path(data / "projects", self._project_id)
         database = database_of(settings, folder, self._project_id)
-        self._store = ProjectStore(folder, settings.project_map_bytes, database.committed)
+        self._store = ProjectStore(
+            folder, settings.project_map_bytes, database.committed, settings.replayable_bytes
+        )
         self._pool = self._pool or _make_pool(settings)
         self._shards = _make_shards(settings, self._store)
         reader = RegistryReader(data / "registry")

@@ -29,6 +29,7 @@ from fieldbrook.actors.frames import (
     REDELIVERY,
     REFUSED,
     REPLAY,
+    REPLAY_EVENTS,
     SOURCE_BITS,
     TAKE,
     TAKER,
@@ -50,7 +51,7 @@ from fieldbrook.health import HUNG_GUEST, MODULE_UNREADABLE, Reporter
 from fieldbrook.model import EVENT, PER_BATCH, PER_EVENT, PROJECT_DATABASE, Applet
 from fieldbrook.storage import kv, sql
 from fieldbrook.storage.dead_letters import DeadLetter
-from fieldbrook.storage.history import AGAIN, remembered
+from fieldbrook.storage.history import AGAIN, remembered, replay_of
 from fieldbrook.storage.outbox import API, MQTT, TRANSACTIONS, OutboxEntry
 from fieldbrook.storage.project_store import LogRow, MetricRow, ProjectDatabase, ProjectStore
 from fieldbrook.storage.registry import RegistryReader
@@ -77,6 +78,8 @@ NOT_RUNNING = "instance not running"
 
 DEADLY = "the project's process died on this event twice"
 NO_LETTER = "there is no such dead letter"
+NOT_KEPT = "its payload is not kept"
+NO_MATCH = "no strategy matches its type"
 NO_STRATEGY = "its strategy is gone"
 HANDLED_BEFORE: Outcome = ((0, 0, ""),)
 """The answer to a delivery that comes again; nobody reads it."""
@@ -507,6 +510,9 @@ class ProjectWorker:
         try:
             if event[0] == REPLAY:
                 return tuple(self._replay(number) for number in numbers)
+            if event[0] == REPLAY_EVENTS:
+                pairs = zip(numbers[::2], numbers[1::2], strict=True)
+                return tuple(self._replay_event(place, attempt) for place, attempt in pairs)
             if event[0] == CLEAR_LOG:
                 for number in numbers:
                     self._store.clear_log(number)
@@ -541,6 +547,35 @@ class ProjectWorker:
         ways = ((target.strategy_id, target.applet_id, target.version),)
         self._store.record([remembered(*event[:5], clock.now_ms(), (result,), 0, ways)])
         return result
+
+    def _replay_event(self, place: int, attempt: int) -> HandlerResult:
+        """Run all handlers again over an event of the history, as its sender's."""
+        found = self._store.replayable(place)
+        if found is None:
+            return 0, FAILED, NOT_KEPT
+        record, payload = found
+        targets = match(self._routes, record.event_type)
+        if not targets:
+            return 0, FAILED, NO_MATCH
+        event_id = f"{record.event_id}#r{attempt}"
+        event = (
+            record.event_type,
+            record.publisher_id,
+            event_id,
+            payload,
+            record.received_at,
+            0,
+        )
+        results = []
+        for target in targets:
+            self.busy_since = time.monotonic()
+            results.append(self._run(target, event))
+        ways = tuple((t.strategy_id, t.applet_id, t.version) for t in targets)
+        self._store.record(
+            [remembered(*event[:5], clock.now_ms(), tuple(results), record.flags, ways)]
+        )
+        reason = next((reason for _, _, reason in results if reason), "")
+        return len(targets), FAILED if reason else 0, reason
 
     def _keep(self, target: Target, event_id: str, run: Run) -> None:
         """Take what a run that went well leaves behind into the batch."""
@@ -585,13 +620,17 @@ class ProjectWorker:
         """Note for the history what becomes of a batch's events."""
         now = clock.now_ms()
         for _, part, events, first in batch:
-            answered = zip(events[first:] if first else events, part, strict=False)
+            answered = [
+                (event, result)
+                for event, result in zip(events[first:] if first else events, part, strict=False)
+                if event[1] != NODE_COMMAND
+            ]
             self._store.record(
                 [
                     remembered(*event[:5], now, result, *self._circumstances(event))
                     for event, result in answered
-                    if event[1] != NODE_COMMAND
-                ]
+                ],
+                [event[3] for event, _ in answered],
             )
         self._again.clear()
 
@@ -701,5 +740,4 @@ def _count(frames: Sequence[tuple[Peer, Any]]) -> int:
 
 def _attempt(event_id: str) -> int:
     """Which attempt an event's id tells of: `<id>#r2` is the third."""
-    _, mark, number = event_id.rpartition("#r")
-    return int(number) + 1 if mark and number.isdecimal() else 1
+    return replay_of(event_id)[1] + 1

@@ -70,6 +70,7 @@ NODE_OPTIONS = {
     "watchdog_s": "Seconds of silence that cost a process its life [default: 10].",
     "idle_s": "Seconds after which an idle project's process stops [default: 300].",
     "project_map_bytes": "Largest store of one project [default: 1 GiB].",
+    "replayable_bytes": "Payloads a project keeps to replay events [default: 4194304].",
     "registry_map_bytes": "Largest registry [default: 4 GiB].",
     "applet_versions_kept": "Modules of an applet kept to go back to [default: 10].",
     "cron_jobs_limit": "Most cron jobs of one project [default: 100].",

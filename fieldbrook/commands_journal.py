@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from fieldbrook.client import EXIT_REFUSED
 from fieldbrook.commands_events import log_line
 from fieldbrook.commands_objects import project_name
 from fieldbrook.console import (
@@ -45,6 +46,12 @@ _LETTER = {
     "handler": "HANDLER",
     "reason": "REASON",
 }
+_REPLAYED = {
+    "found": "found",
+    "replayed": "replayed",
+    "failed": "failed",
+    "notReplayable": "not replayable",
+}
 _LETTER_FIELDS = {
     "letterID": "letter",
     "eventID": "event",
@@ -60,12 +67,71 @@ _LETTER_FIELDS = {
 }
 
 
-@click.command()
+class _Events(click.Group):
+    """`event PROJECT` is `event show PROJECT`: most of the time somebody wants to look."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = [arg for arg in args if not arg.startswith("-")]
+        if words and words[0] not in self.commands:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Events)
+def event() -> None:
+    """What became of events: `event PROJECT [EVENT]`; and running them again.
+
+    A project called `show` or `replay` is reached with `event show show`.
+    """
+
+
+@event.command("replay")
+@click.option("--project", "project_", required=True, metavar="PROJECT")
+@click.option("--from", "begin", required=True, metavar="TIME", help="Received from then on.")
+@click.option("--to", "end", required=True, metavar="TIME", help="And before then.")
+@click.option("--type", "event_type", default="", help="Only events of this type.")
+@click.option("--publisher", default="", help="Only those of this publisher, by key or id.")
+@click.option("--dry-run", is_flag=True, help="Count them, and run nothing.")
+@shared_options
+@click.pass_context
+def event_replay(
+    context: click.Context,
+    project_: str,
+    begin: str,
+    end: str,
+    event_type: str,
+    publisher: str,
+    dry_run: bool,
+) -> None:
+    """Run all handlers again over the events of a range of time, the oldest first.
+
+    TIME is as 2026-11-21T06:31:00Z. The node keeps the payloads of the newest events only
+    (setting replayable_bytes); how many were known and could not be replayed is told. Each
+    replay is an event of its own, <event id>#r1 and so on. Exit code 1: a handler failed.
+    """
+    client = current().client()
+    path = ["event_log", project_name(client, project_), "replay"]
+    body: dict[str, Any] = {"from": begin, "to": end, "eventType": event_type, "limit": 1_000}
+    body |= {"publisher": publisher, "dryRun": dry_run, "after": ""}
+    total = dict.fromkeys(_REPLAYED, 0)
+    while True:
+        answer = client.call("POST", path, body=body)
+        for key in total:
+            total[key] += answer[key]
+        if not answer["next"]:
+            break
+        body["after"] = answer["next"]
+    show_fields(total, _REPLAYED)
+    if total["failed"]:
+        context.exit(EXIT_REFUSED)
+
+
+@event.command("show")
 @click.argument("project_", metavar="PROJECT")
 @click.argument("event_id", metavar="[EVENT]", required=False)
 @click.option("--limit", "-n", type=click.IntRange(1, 1_000), default=20, show_default=True)
 @shared_options
-def event(project_: str, event_id: str | None, limit: int) -> None:
+def event_show(project_: str, event_id: str | None, limit: int) -> None:
     """Tell what became of an event, or of the last ones.
 
     EVENT is the id that every answer carries (X-Event-Id, eventID). Of one event its log

@@ -210,6 +210,9 @@ class Settings(BaseSettings):
     sql_database_bytes: int = Field(
         256 * _MIB, ge=_MIB, le=1 << 44, description="that one project's tables may grow to"
     )
+    replayable_bytes: int = Field(
+        4 * _MIB, ge=0, le=_GIB, description="of payloads a project keeps to replay events; 0: none"
+    )
     registry_map_bytes: int = Field(
         4 * _GIB, ge=_MIB, le=1 << 44, description="that the registry may grow to"
     )

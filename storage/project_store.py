@@ -41,12 +41,20 @@ from fieldbrook.storage.environment import (
 )
 from fieldbrook.storage.history import (
     GATHERED_EVENTS,
+    PAYLOAD_LIMIT,
+    REPLAYABLE_BYTES,
     Chunk,
     EventRecord,
+    Payloads,
     Remembered,
+    Replayable,
+    Wanted,
+    at_place,
     chunk_of,
     find_events,
+    find_replayable,
     open_history,
+    open_payloads,
 )
 from fieldbrook.storage.outbox import Added, EffectOf, Outbox, OutboxEntry, effects_of
 from fieldbrook.storage.rows import Numbered, RowTable
@@ -112,6 +120,7 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     rows: list[LogRow]
     finished: list[tuple[bytes, Outcome]] = []
     delivered: list[str] = []
+    payloads: list[Payloads] = []
 
 
 class SqlPart(Protocol):
@@ -185,7 +194,11 @@ class ProjectStore:
     """
 
     def __init__(
-        self, path: Path, map_size: int, committed: Callable[[], int] | None = None
+        self,
+        path: Path,
+        map_size: int,
+        committed: Callable[[], int] | None = None,
+        replayable_bytes: int = REPLAYABLE_BYTES,
     ) -> None:
         """Open the store, and finish or drop the batch that a crash left staged.
 
@@ -196,6 +209,7 @@ class ProjectStore:
                 default that of the file in the folder. While it raises
                 DatabaseUnreachableError a staged batch waits, and whatever reads or writes
                 here raises it too.
+            replayable_bytes: of payloads that are kept to replay events; 0 keeps none.
 
         Raises:
             StoreError: one of the two cannot be opened.
@@ -205,6 +219,7 @@ class ProjectStore:
         self._environment = open_environment(path, map_size=map_size)
         reader_check(self._environment)  # an earlier writer or a gateway may have been killed
         kept = min(_KEPT_BYTES, map_size // _KEPT_SHARE)
+        self._replayable_bytes = min(replayable_bytes, kept)
         try:
             self._open(kept, map_size)
         except BaseException:
@@ -220,6 +235,7 @@ class ProjectStore:
         self.finished: dict[bytes, Outcome] = {}
         self.delivered: dict[str, None] = {}
         self._handled: list[Remembered] = []
+        self._handled_payloads: list[bytes] = []
         self._rows: list[LogRow] = []
         self._rows_since = 0.0
         self._staged = True  # there may be a stage to settle
@@ -246,6 +262,10 @@ class ProjectStore:
             )
             self._dead = DeadLetters(self._environment, kept)
             self._history = open_history(self._environment, create=True, limit_bytes=kept)
+            self._payloads = open_payloads(
+                self._environment, create=True, limit_bytes=self._replayable_bytes
+            )
+            self._payloads.follow(self._history)
             self._seen = Seen(self._environment, map_size // _KEPT_SHARE)
 
     def read(self, stored_key: bytes) -> bytes | None:
@@ -271,10 +291,18 @@ class ProjectStore:
             self._rows_since = time.monotonic()
         self._rows.append(row)
 
-    def record(self, events: Iterable[Remembered]) -> None:
-        """Keep what became of events for the next commit or flush."""
+    def record(self, events: Sequence[Remembered], payloads: Iterable[bytes] = ()) -> None:
+        """Keep what became of events for the next commit or flush, and as far as there is
+        room their payloads; without them they cannot be replayed."""
         if not self._rows and not self._handled:
             self._rows_since = time.monotonic()
+        if self._replayable_bytes:
+            # As many as there are records before these: a caller may have given none.
+            missing = len(self._handled) - len(self._handled_payloads)
+            self._handled_payloads.extend([b""] * missing)
+            self._handled_payloads.extend(
+                [payload if len(payload) <= PAYLOAD_LIMIT else b"" for payload in payloads]
+            )
         self._handled.extend(events)
 
     def outcome_of(self, digest: bytes, now_ms: int) -> Outcome | None:
@@ -298,6 +326,11 @@ class ProjectStore:
         if self._staged:
             self._settle()
         return [bytes.fromhex(target) for target in self.outbox.targets(chain)]
+
+    def replayable(self, place: int) -> tuple[EventRecord, bytes] | None:
+        """An event of the history and its payload as of the last commit."""
+        with store_errors(), self._environment.begin() as txn:
+            return at_place(txn, self._history, self._payloads, place)
 
     def dead_letter(self, number: int) -> DeadLetter | None:
         """A dead letter as of the last commit."""
@@ -429,6 +462,7 @@ class ProjectStore:
     def _take(self, number: int = 0) -> Batch:
         """All that waits; nothing waits any more."""
         chunks = [chunk_of(self._handled)] if self._handled else []
+        payloads = [Payloads(self._handled_payloads)] if chunks and self._replayable_bytes else []
         batch = Batch(
             number,
             list(self.overlay.items()),
@@ -440,10 +474,12 @@ class ProjectStore:
             self._rows,
             list(self.finished.items()),
             list(self.delivered),
+            payloads,
         )
         self.finished, self.delivered = {}, {}
         self.overlay, self.sent, self.measured = {}, [], []
         self.failed, self.resolved, self._handled, self._rows = [], [], [], []
+        self._handled_payloads = []
         return batch
 
     def _write(self) -> None:
@@ -461,6 +497,7 @@ class ProjectStore:
         self._dead.settle(dead)
         self._seen.written(seen, batch.delivered)
         self._history.written(len(batch.chunks))
+        self._payloads.follow(self._history)
         self._logs.written(len(batch.rows))
         self._metrics.written(len(batch.measured))
         self.outbox.added(sizes)
@@ -476,6 +513,7 @@ class ProjectStore:
             dead = self._dead.put(txn, batch.failed, batch.resolved)
         if batch.chunks:
             self._history.append(txn, batch.chunks)
+            self._payloads.append(txn, batch.payloads)
         if batch.rows:
             self._logs.append(txn, batch.rows)
         return sizes, dead
@@ -570,6 +608,19 @@ class ProjectStoreReader:
                 return []
             with self._environment.begin() as txn:
                 return find_events(txn, table, event_id, limit)
+
+    def replayable(
+        self, wanted: Wanted, after: int, limit: int
+    ) -> tuple[Sequence[Replayable], int]:
+        """Events of the history that are meant; see `history.find_replayable`."""
+        with store_errors():
+            try:
+                history = open_history(self._environment, create=False)
+                payloads = open_payloads(self._environment, create=False)
+            except lmdb.NotFoundError:
+                return [], 0
+            with self._environment.begin() as txn:
+                return find_replayable(txn, history, payloads, wanted, after, limit)
 
     def logs_of(self, event_id: str, limit: int) -> list[LogRow]:
         """The newest log rows of an event, oldest first."""

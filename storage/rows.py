@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import lmdb
 import msgspec
@@ -59,6 +59,15 @@ class RowTable(Generic[R]):
         """The transaction of so many rows is on disk."""
         self._next += count
 
+    def follow(self, other: RowTable[Any]) -> None:
+        """Give the next row the number of the other table's next one, and go on with it."""
+        self._next = max(self._next, other._next)
+
+    def get(self, txn: Transaction, number: int) -> R | None:
+        """The row with this number."""
+        data = txn.get(number.to_bytes(8, "big"), db=self._database)
+        return self._decode(data) if data else None
+
     def after(self, txn: Transaction, after: int, limit: int) -> list[Numbered[R]]:
         """Rows with a number above `after`, oldest first; a negative `after` counts from
         the end: -20 gives the last 20."""
@@ -85,6 +94,12 @@ class RowTable(Generic[R]):
                 return
             else:
                 more = cursor.delete()
+
+    def forwards(self, txn: Transaction) -> Iterator[Numbered[R]]:
+        """All rows, the oldest first."""
+        for item in txn.cursor(db=self._database):
+            if _is_row(item):
+                yield self._numbered(item)
 
     def backwards(self, txn: Transaction) -> Iterator[R]:
         """All rows, the newest first."""

@@ -27,7 +27,7 @@ from fieldbrook.storage.dead_letters import DATABASE as DEAD_LETTERS
 from fieldbrook.storage.dead_letters import DeadLetter
 from fieldbrook.storage.environment import open_environment, store_errors
 from fieldbrook.storage.history import DATABASE as HISTORY
-from fieldbrook.storage.history import Chunk
+from fieldbrook.storage.history import PAYLOADS, Chunk, Payloads
 from fieldbrook.storage.ids import from_key, to_key
 from fieldbrook.storage.outbox import DATABASE as OUTBOX
 from fieldbrook.storage.outbox import OutboxEntry
@@ -294,6 +294,7 @@ _TABLES: dict[bytes, Callable[[bytes, bytes], object]] = {
     METRICS: _rows_of(MetricRow),
     DEAD_LETTERS: _rows_of(DeadLetter),
     HISTORY: _rows_of(Chunk),
+    PAYLOADS: _rows_of(Payloads),
     OUTBOX: _rows_of(OutboxEntry),
     OUTCOMES: _rows_of(RememberedOutcome),
     DELIVERIES: _rows_of(Deliveries),

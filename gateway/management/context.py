@@ -19,7 +19,7 @@ from fieldbrook.operator_keys import Vault
 from fieldbrook.settings import Chain
 from fieldbrook.storage.chain_store import ChainStoreReader
 from fieldbrook.storage.dead_letters import DeadLetter, NumberedLetter
-from fieldbrook.storage.history import EventRecord
+from fieldbrook.storage.history import EventRecord, Replayable, Wanted
 from fieldbrook.storage.outbox import EffectOf
 from fieldbrook.storage.project_store import LogRow, MetricRow, NumberedRow
 from fieldbrook.storage.refused import Refusal
@@ -39,6 +39,11 @@ class ProjectStoreReader(Protocol):
 
     def events(self, event_id: str | None, limit: int) -> Sequence[EventRecord]:
         """What became of the last events, the newest first: of one, or of all."""
+
+    def replayable(
+        self, wanted: Wanted, after: int, limit: int
+    ) -> tuple[Sequence[Replayable], int]:
+        """Events of the history that are meant, oldest first, and how many more there are."""
 
     def logs_of(self, event_id: str, limit: int) -> list[LogRow]:
         """The newest log rows of an event, oldest first."""

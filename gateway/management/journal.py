@@ -6,25 +6,36 @@ Source: ours; the interface has no such routes.
 from __future__ import annotations
 
 import base64
+from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
 
-from fieldbrook.actors.frames import DISCARD, REPLAY
+from fieldbrook.actors.frames import DISCARD, REPLAY, REPLAY_EVENTS
 from fieldbrook.clock import rfc3339
-from fieldbrook.errors import BadRequestError, DeadLetterNotFoundError, FieldError, NodeError
+from fieldbrook.errors import (
+    BadRequestError,
+    DeadLetterNotFoundError,
+    FieldError,
+    NodeError,
+    PublisherNotFoundError,
+)
 from fieldbrook.gateway.management.binding import Sfid
 from fieldbrook.gateway.management.ownership import own_project
 from fieldbrook.gateway.management.route import Auth, Call, Route
 from fieldbrook.gateway.management.views import Json, log_row_json
+from fieldbrook.model import Project
 from fieldbrook.storage.dead_letters import NumberedLetter
-from fieldbrook.storage.history import EventRecord, Way
+from fieldbrook.storage.history import EventRecord, Wanted, Way
 from fieldbrook.storage.outbox import EffectOf
 from fieldbrook.storage.refused import Refusal
 
 _AT_ONCE = 100
 _LOG_ROWS = 200
+_REPLAYED_TOGETHER = 10  # events of one command, which has 15 s for all their handlers
+_EVERYTHING = 1 << 30
 
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
 
 
@@ -54,6 +65,25 @@ class DiscardLetters(msgspec.Struct, frozen=True, kw_only=True):
     """Which dead letters to throw away, 1 to 100."""
 
     letter_ids: list[Sfid] = msgspec.field(name="letterID")
+
+
+class ReplayEvents(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events of the history to run again: received from `from` on and before `to`
+    (RFC 3339), of a type and a publisher (key or id), if they are named.
+
+    At most `limit` events in one call, the oldest first; what the answer calls `next` goes
+    into `after` for those that follow. With `dryRun` they are counted and nothing runs.
+    """
+
+    begin: Moment = msgspec.field(name="from")
+    end: Moment = msgspec.field(name="to")
+    event_type: Annotated[str, msgspec.Meta(max_length=256)] = msgspec.field(
+        name="eventType", default=""
+    )
+    publisher: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    limit: Limit = 100
+    after: Annotated[str, msgspec.Meta(max_length=20, pattern="^[0-9]*$")] = ""
+    dry_run: bool = msgspec.field(name="dryRun", default=False)
 
 
 class ReadRefused(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +127,64 @@ async def read_refused(call: Call[None, ReadRefused]) -> Json:
         )
     )
     return {"data": [_refusal_json(refusal) for refusal in refused], "more": more}
+
+
+async def replay_events(call: Call[ReplayEvents, None]) -> Json:
+    """Run all handlers again over events of the history, each under `<event id>#r<n>`.
+
+    Only the newest payloads are kept (`replayable_bytes`): `notReplayable` counts events whose
+    payload is not, or whose type no strategy matches any more. A handler that fails
+    leaves a dead letter.
+    """
+    project, body = own_project(call), call.body
+    store = call.context.store_reader(project.project_id)
+    wanted = _wanted(call, project)
+    if store is None:
+        return _replayed(0, 0, 0, 0, "")
+    after = int(body.after or "0")
+    limit = _EVERYTHING if body.dry_run else body.limit
+    found, more = await call.workers.searches.run(lambda: store.replayable(wanted, after, limit))
+    kept = [event for event in found if event.kept]
+    lost, failed = len(found) - len(kept), 0
+    if body.dry_run:
+        return _replayed(len(found), 0, 0, lost, "")
+    done = 0
+    for start in range(0, len(kept), _REPLAYED_TOGETHER):
+        part = kept[start : start + _REPLAYED_TOGETHER]
+        numbers = [number for event in part for number in (event.place, event.attempt)]
+        outcome = await call.context.command(project.project_id, REPLAY_EVENTS, numbers)
+        if isinstance(outcome, NodeError):
+            raise outcome
+        for handlers, code, _ in outcome:
+            lost += handlers == 0
+            done += handlers > 0
+            failed += handlers > 0 and code < 0
+    following = str(found[-1].place) if found and more else ""
+    return _replayed(len(found), done, failed, lost, following)
+
+
+def _wanted(call: Call[ReplayEvents, None], project: Project) -> Wanted:
+    body = call.body
+    publisher_id = None
+    if body.publisher:
+        publisher = call.context.reader.publisher(project.project_id, body.publisher)
+        if publisher is None:
+            raise PublisherNotFoundError(pub_id=body.publisher)
+        publisher_id = publisher.publisher_id
+    begin, end = (round(moment.timestamp() * 1000) for moment in (body.begin, body.end))
+    if begin >= end:
+        raise BadRequestError(FieldError("to", "must be later than from", "body"))
+    return Wanted(begin, end, body.event_type or None, publisher_id)
+
+
+def _replayed(found: int, replayed: int, failed: int, lost: int, following: str) -> Json:
+    return {
+        "found": found,
+        "replayed": replayed,
+        "failed": failed,
+        "notReplayable": lost,
+        "next": following,
+    }
 
 
 async def read_letters(call: Call[None, ReadLetters]) -> Json:
@@ -258,6 +346,14 @@ ROUTES: tuple[Route[Any, Any], ...] = (
         Auth.ACCOUNT,
         read_events,
         query=ReadEvents,
+    ),
+    Route(
+        "POST",
+        "/event_log/{projectName}/replay",
+        "ReplayEvents",
+        Auth.ACCOUNT,
+        replay_events,
+        body=ReplayEvents,
     ),
     Route(
         "GET",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from tests.integration.applets import TALLY
 from tests.integration.nodes import RunningNode, message, parts, until
+from tests.integration.test_cli_node import Shell
 
 HANDLERS = ("start", "echo", "fail", "seven")
 
@@ -162,3 +164,95 @@ def test_what_cannot_be_is_named(
 def test_a_letter_that_is_gone_is_a_result_of_its_own(kept: Keeping) -> None:
     (result,) = kept.replay("12345").json["results"]
     assert (result["code"], result["errMsg"]) == (-1, "there is no such dead letter")
+
+
+# ---------------------------------------------------------------- a range of the history
+
+
+def replayed(kept: Keeping, begin: str, end: str, **more: Any) -> Any:
+    body = {"from": begin, "to": end, **more}
+    return kept.node.call("POST", "/event_log/kept/replay", body)
+
+
+def moment(kept: Keeping, event_id: str) -> str:
+    received: str = kept.history(event_id)[0]["receivedAt"]
+    return received
+
+
+FOREVER = "2999-01-01T00:00:00Z"
+
+
+def test_events_of_a_range_run_again_under_names_of_their_own(kept: Keeping) -> None:
+    for number in range(12):
+        kept.send("START", b"%d" % number, f"range-{number}")
+    first, last = moment(kept, "range-0"), moment(kept, "range-11")
+    before = kept.node.count("kept", kept.applet["appletID"])
+    counted = replayed(kept, first, FOREVER, eventType="START", dryRun=True).json
+    assert counted == {
+        "found": 12,
+        "replayed": 0,
+        "failed": 0,
+        "notReplayable": 0,
+        "next": "",
+    }
+    assert kept.node.count("kept", kept.applet["appletID"]) == before
+    page = replayed(kept, first, FOREVER, eventType="START", limit=7).json
+    assert (page["replayed"], bool(page["next"])) == (7, True)
+    rest = replayed(kept, first, FOREVER, eventType="START", after=page["next"]).json
+    assert (rest["replayed"], rest["next"]) == (5, "")
+    assert kept.node.count("kept", kept.applet["appletID"]) == before + 12
+    (record,) = kept.history("range-3#r1")
+    assert record["publisherID"] == kept.publisher["publisherID"]
+    assert record["size"] == 1
+    # What was replayed is not replayed again with the next range, and is numbered on.
+    kept.history("range-11#r1")
+    again = replayed(kept, first, FOREVER, eventType="START", publisher="d").json
+    assert (again["found"], again["replayed"]) == (12, 12)
+    kept.history("range-11#r2")
+    assert replayed(kept, last, last).status == 400
+
+
+def test_only_the_events_that_are_meant_run_again(kept: Keeping) -> None:
+    kept.send("SEVEN", b"a", "meant-0")
+    kept.send("START", b"a", "meant-1")
+    first = moment(kept, "meant-0")
+    kept.history("meant-1")
+    assert replayed(kept, first, FOREVER, eventType="SEVEN").json["found"] == 1
+    assert replayed(kept, "2000-01-01T00:00:00Z", "2000-01-02T00:00:00Z").json["found"] == 0
+    other = kept.node.add_publisher("kept", "silent")
+    assert replayed(kept, first, FOREVER, publisher=other["key"]).json["found"] == 0
+    assert replayed(kept, first, FOREVER, publisher="nobody").status == 404
+    assert replayed(kept, "yesterday", FOREVER).status == 400
+
+
+def test_a_payload_too_large_to_be_kept_is_counted_as_such(kept: Keeping) -> None:
+    kept.send("SEVEN", b"x" * 9_000, "large-0")
+    kept.send("SEVEN", b"", "empty-0")
+    first = moment(kept, "large-0")
+    kept.history("empty-0")
+    done = replayed(kept, first, FOREVER, eventType="SEVEN").json
+    assert (done["found"], done["replayed"], done["notReplayable"]) == (2, 1, 1)
+
+
+def test_a_replay_that_fails_is_told_and_leaves_a_dead_letter(
+    kept: Keeping, tmp_path: Path
+) -> None:
+    kept.send("FAIL", b"x", "failing-0")
+    first = moment(kept, "failing-0")
+    shell = Shell(tmp_path / "home", f"http://127.0.0.1:{kept.node.http_port}")
+    shell("login", "--password-stdin", stdin=b"correct horse\n")
+    options = ("--project", "kept", "--from", first, "--to", FOREVER, "--type", "FAIL")
+    assert shell.json("event", "replay", *options, "--dry-run")["found"] == 1
+    done = shell("--json", "event", "replay", *options, code=1)
+    assert json.loads(done.stdout) == {
+        "found": 1,
+        "replayed": 1,
+        "failed": 1,
+        "notReplayable": 0,
+    }
+    assert kept.letter_of("failing-0#r1")["attempts"] == 2
+    # Looking at an event needs no word for it.
+    assert "failing-0" in shell.text("event", "kept", "failing-0")
+    assert shell.text("event", "show", "kept", "failing-0") == shell.text(
+        "event", "kept", "failing-0"
+    )

@@ -39,7 +39,7 @@ from fieldbrook.model import ADMIN, DEVELOPER, DISABLED, Account
 from fieldbrook.operator_keys import Vault
 from fieldbrook.settings import Chain
 from fieldbrook.storage.dead_letters import DeadLetter, NumberedLetter
-from fieldbrook.storage.history import EventRecord
+from fieldbrook.storage.history import EventRecord, Replayable, Wanted
 from fieldbrook.storage.outbox import EffectOf
 from fieldbrook.storage.project_store import LogRow, MetricRow, NumberedRow, ProjectStore
 from fieldbrook.storage.registry import RegistryWriter, decode_result, encode_result, execute
@@ -114,6 +114,9 @@ class MemoryStore:
 
     def events(self, event_id: str | None, limit: int) -> list[EventRecord]:
         return []
+
+    def replayable(self, wanted: Wanted, after: int, limit: int) -> tuple[list[Replayable], int]:
+        return [], 0
 
     def logs_of(self, event_id: str, limit: int) -> list[LogRow]:
         return []

@@ -9,7 +9,7 @@ import pytest
 from fieldbrook.errors import StoreError
 from fieldbrook.storage import dead_letters, history
 from fieldbrook.storage.dead_letters import DeadLetter
-from fieldbrook.storage.history import remembered
+from fieldbrook.storage.history import Wanted, remembered
 from fieldbrook.storage.project_store import ProjectStore, ProjectStoreReader
 
 
@@ -100,7 +100,7 @@ def test_the_history_tells_of_an_event_by_its_id_and_forgets_the_oldest(
     store = ProjectStore(tmp_path / "p", 1 << 24)
     for chunk in range(60):
         store.record(
-            remembered("T", 7, f"{chunk}-{n}", b"abc", 1, 2, ((9, 0, ""),)) for n in range(1_000)
+            [remembered("T", 7, f"{chunk}-{n}", b"abc", 1, 2, ((9, 0, ""),)) for n in range(1_000)]
         )
         bury(store, "x")
     reader = reader_of(store)
@@ -119,4 +119,31 @@ def test_a_refusal_is_told_by_its_name(tmp_path: Path) -> None:
     reader = reader_of(store)
     (record,) = reader.events("e", 1)
     assert (record.refusal, list(record.results)) == ("StoreError", [])
+    store.close()
+
+
+def test_payloads_stay_beside_their_events_however_often_keeping_them_is_turned_off(
+    tmp_path: Path,
+) -> None:
+    wanted = Wanted(0, 1 << 62)
+    for turn, room in enumerate((1 << 20, 0, 1 << 20)):
+        store = ProjectStore(tmp_path / "p", 1 << 24, replayable_bytes=room)
+        for n in range(2):
+            name = f"{turn}-{n}"
+            store.record(
+                [remembered("T", 7, name, b"abc", 1, 2, ())], [b"abc" if n else b"x" * 9_000]
+            )
+        store.close()
+    reader = ProjectStoreReader(tmp_path / "p")
+    found, more = reader.replayable(wanted, 0, 100)
+    reader.close()
+    assert more == 0
+    # Turning it off dropped what there was; what is too large is never kept.
+    assert [event.kept for event in found] == [False, False, False, False, False, True]
+    store = ProjectStore(tmp_path / "p", 1 << 24)
+    record, payload = store.replayable(found[-1].place) or (None, b"")
+    assert record is not None
+    assert (record.event_id, payload) == ("2-1", b"abc")
+    assert store.replayable(found[0].place) is None
+    assert store.replayable(1 << 40) is None
     store.close()

@@ -38,6 +38,7 @@ CHAINS, _EARLIER = "chains", ".chains"
 _STORE = "data.mdb"
 _LEFT_OUT = frozenset({"run", "uploads", "broker", "rollback", REGISTRY, PROJECTS, MODULES})
 _PASSING = (".new-", ".", "outbox.waiting", "lock.mdb")
+_OF_THE_STORES = (_STORE, sql.FILE, *_PASSING)
 _TRIES = 1_000
 _REGISTRY_TRIES = 5
 _LOCK_WAIT_S = 10.0
@@ -247,6 +248,10 @@ def copy_open_project(environment: lmdb.Environment, source: Path, target: Path)
         # So many commits that no snapshot fell between two: hold them up for a moment.
         with sql.without_commits(database, _LOCK_WAIT_S):
             _copy_both(environment, database, target)
+    # Such as the name of its schema on a PostgreSQL server.
+    for path in source.iterdir():
+        if path.is_file() and not path.name.startswith(_OF_THE_STORES):
+            shutil.copyfile(path, target / path.name)
     if waiting_entries(target):
         (target / MARKER).touch()
     (target / "lock.mdb").unlink(missing_ok=True)

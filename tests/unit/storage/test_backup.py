@@ -17,7 +17,8 @@ import pytest
 
 from fieldbrook import clock, node
 from fieldbrook.errors import StoreError
-from fieldbrook.storage import archive, backup, kv, sql
+from fieldbrook.storage import archive, backup, kv, postgres, sql
+from fieldbrook.storage import verify as verify_module
 from fieldbrook.storage.codec import encode_record
 from fieldbrook.storage.outbox import is_parked, release
 from fieldbrook.storage.project_store import Batch, ProjectStore, ProjectStoreReader
@@ -116,6 +117,20 @@ def test_a_store_nobody_told_the_backup_of_is_in_it(made: Path, tmp_path: Path) 
     with environment.begin() as txn:
         assert txn.get(b"k") == b"v"
     environment.close()
+
+
+def test_what_else_lies_in_a_projects_folder_is_in_it(data: Path, tmp_path: Path) -> None:
+    (project_folder(data) / postgres.FILE).write_text("p_7")
+    (project_folder(data) / "postgres.new").write_text("half")
+    backup.back_up(data, tmp_path / "b.tar.gz")
+    backup.restore(tmp_path / "b.tar.gz", tmp_path / "copy")
+    assert (project_folder(tmp_path / "copy") / postgres.FILE).read_text() == "p_7"
+    assert postgres.FILE == verify_module.POSTGRES
+    # Its number is on a server: a staged batch cannot be judged from here.
+    batch = Batch(7, [], [], [], [], [], [], [])
+    folder = project_folder(data)
+    change(folder, b"stage", lambda txn, t: txn.put(b"stage", encode_record(batch), db=t))
+    assert defects(data) == ""
 
 
 def test_an_empty_folder_is_filled_and_any_other_left_alone(made: Path, tmp_path: Path) -> None:

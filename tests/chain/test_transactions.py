@@ -13,6 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fieldbrook.operator_keys import ECDSA, address_of
+from fieldbrook.storage.outbox import park, release
 from tests.chain.evm import Contract, Evm
 from tests.chain.senders import ETHER, SOMEBODY, Sending, request
 from tests.integration.nodes import until
@@ -339,3 +340,17 @@ def test_transactions_are_seen_and_ruled_from_the_command_line(
     generated = shell.json("operator", "generate", "made")
     text = shell("operator", "export", "made", "--password-stdin", stdin=b"correct horse\n")
     assert generated["address"] in text.stdout.decode()
+
+
+def test_a_restored_node_sends_no_transaction_before_the_release(sending: Sending) -> None:
+    data, before = sending.node.data, sending.sent()
+    park(data)
+    assert sending.send("send", request()) == 0
+    # The chain's process has it, and would send it in its next round.
+    until(lambda: not list(data.glob("projects/*/outbox.waiting")), "the transaction is taken")
+    block = int(sending.evm.rpc("eth_blockNumber"), 16)
+    sending.evm.rpc("anvil_mine", "0x2")
+    until(lambda: int(sending.evm.rpc("eth_blockNumber"), 16) >= block + 2, "two blocks")
+    assert sending.sent() == before
+    assert release(data)
+    sending.settled(before + 1)

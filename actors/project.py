@@ -60,7 +60,7 @@ def database_of(settings: Settings, folder: Path, project_id: int) -> OpenDataba
 
     return OpenDatabase(
         lambda config: postgres.PostgresDatabase(dsn, folder, project_id, config, limits),
-        lambda: postgres.committed_number(dsn, folder),
+        postgres.CommittedNumber(dsn, folder),
     )
 
 

@@ -59,8 +59,10 @@ FILE = "postgres"  # in the project's folder: the name of its schema and role
 _EVENT, _STATEMENT = "fieldbrook_event", "fieldbrook_statement"
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _OWN_S = 2.0  # for what the node itself asks of the server
+_LEAST_MS = 50  # of a statement's time; what the node says after it has no less
 _GRACE_S = 0.5  # in which a server says that a statement's time is over
 _RETRY_S = 1.0  # after a failed try nobody waits for another
+_AWAY = "PostgreSQL: it could not be reached just now"
 _STATEMENTS_LIMIT = 256
 _SIZE_STEP = 1 << 20  # bytes written between two looks at the size
 _ROW_BYTES = 100  # what a row counts that a short statement has made
@@ -78,6 +80,7 @@ _PRIVILEGES = """SELECT rolsuper OR rolcreaterole OR rolcreatedb OR rolreplicati
     FROM pg_roles r WHERE rolname = session_user"""
 _SETTINGS = """SET TIME ZONE 'UTC'; SET datestyle = 'ISO, YMD'; SET intervalstyle = 'postgres';
     SET standard_conforming_strings = on; SET bytea_output = 'hex'; SET extra_float_digits = 1;
+    SET idle_in_transaction_session_timeout = 0; SET lock_timeout = 0;
     SET client_min_messages = error; SET default_transaction_deferrable = off;
     SELECT set_config('synchronous_commit', 'on', false)
     WHERE current_setting('synchronous_commit') = 'off'"""
@@ -154,6 +157,26 @@ def committed_number(dsn: str, folder: Path) -> int:
             link.close()
 
 
+class CommittedNumber:
+    """`committed_number` for one who asks again and again: while the server is away only one
+    question in a second waits for it."""
+
+    def __init__(self, dsn: str, folder: Path) -> None:
+        self._dsn = dsn
+        self._folder = folder
+        self._retry_at = 0.0
+
+    def __call__(self) -> int:
+        """See `committed_number`."""
+        if time.monotonic() < self._retry_at:
+            raise DatabaseUnreachableError(reason=_AWAY)
+        try:
+            return committed_number(self._dsn, self._folder)
+        except DatabaseUnreachableError:
+            self._retry_at = time.monotonic() + _RETRY_S
+            raise
+
+
 def _final_number(link: Link, namespace: str) -> int:
     limit = time.monotonic() + 2 * _OWN_S
     table = f'"{namespace}".{STATE}'
@@ -218,6 +241,7 @@ class PostgresDatabase:
         self._forbidden: frozenset[str] = frozenset()
         self._statements: dict[str, Translated] = {}
         self._typed: set[str] = set()  # statements whose parameters need types
+        self._committed = CommittedNumber(dsn, folder)
         self._useless = ""  # why the configuration cannot be applied
         self._retry_at = 0.0
         self._lost = False  # kept writes of the batch are gone
@@ -313,12 +337,7 @@ class PostgresDatabase:
             StoreError: the server cannot be asked.
         """
         if self._link is None or self._link.closed:
-            self._check_patience()
-            try:
-                return committed_number(self._dsn, self._folder)
-            except DatabaseUnreachableError:
-                self._retry_at = time.monotonic() + _RETRY_S
-                raise
+            return self._committed()
         with self._losses():
             select = f"SELECT number FROM {self._state}"  # noqa: S608
             rows = self._link.rows(select, time.monotonic() + _OWN_S)
@@ -541,7 +560,8 @@ class PostgresDatabase:
         if milliseconds <= 0:
             raise StatementError("the statement's time is over")
         link = self._opened()
-        parts = [f"SET LOCAL statement_timeout = {milliseconds}", f"SAVEPOINT {_STATEMENT}"]
+        limit = max(milliseconds, _LEAST_MS)
+        parts = [f"SET LOCAL statement_timeout = {limit}", f"SAVEPOINT {_STATEMENT}"]
         if self._marked:
             parts.insert(0, f"RELEASE {_STATEMENT}")
         else:
@@ -594,7 +614,7 @@ class PostgresDatabase:
 
     def _check_patience(self) -> None:
         if time.monotonic() < self._retry_at:
-            raise DatabaseUnreachableError(reason="PostgreSQL: it could not be reached just now")
+            raise DatabaseUnreachableError(reason=_AWAY)
 
     def _opened(self) -> Link:
         if self._link is None:

@@ -384,6 +384,33 @@ def test_a_commit_whose_answer_is_lost_is_decided_by_the_number(
     assert served.numbers() == (expected + 1, expected + 1)
 
 
+def test_a_server_that_stands_still_is_given_up_in_time(
+    served: Project, postgres: PostgresServer
+) -> None:
+    served.batch(1)
+    _insert(served, 2)
+    role = namespace_of(served.store.path)
+    ((pid,),) = postgres.run(
+        f"SELECT pid FROM pg_stat_activity WHERE usename = '{role}'", postgres.owner_dsn
+    )
+    os.kill(int(str(pid)), signal.SIGSTOP)
+    try:
+        served.sql.begin_event()
+        started = time.monotonic()
+        with pytest.raises(DatabaseUnreachableError, match="does not answer"):
+            served.sql.query(b'{"statement":"SELECT 1","params":[]}', started + 0.1)
+        assert time.monotonic() - started < 5
+        served.sql.undo_event()
+        with pytest.raises(DatabaseUnreachableError):
+            served.store.commit(served.sql)
+    finally:
+        os.kill(int(str(pid)), signal.SIGCONT)
+    until(lambda: _answers(served), "it answers")
+    assert served.numbers() == (1, 1)
+    served.batch(2)
+    assert served.numbers() == (2, 2)
+
+
 def test_the_number_is_not_believed_while_a_session_is_still_committing(
     served: Project, postgres: PostgresServer
 ) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
-from tests.postgres import PostgresServer
 from tests.tools import require_tool
+
+if TYPE_CHECKING:
+    from tests.postgres import PostgresServer
 
 __all__ = ["require_tool"]
 
@@ -22,6 +25,8 @@ settings.load_profile("fieldbrook")
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server for all tests of the session; who stops it starts it again."""
+    from tests.postgres import PostgresServer  # libpq, for those who ask
+
     server = PostgresServer()
     yield server
     server.remove()

@@ -50,6 +50,7 @@ from fieldbrook.storage.registry import RegistryReader
 log = logging.getLogger(__name__)
 
 REQUEST_LIMIT_S = 1.6  # of the 2 s a project waits
+ENDPOINT_LIMIT_S = 0.7  # then the next one is asked
 UNFINISHED_LIMIT = 1_000  # transactions of one project that are under way
 _MARKET_KEPT_S = 2.0
 _PRIORITY_WEI = 1_000_000_000
@@ -175,7 +176,7 @@ class Leases:
         fields = {"to": wanted.to, "data": "0x" + wanted.data.hex()}
         try:
             async with asyncio.timeout(REQUEST_LIMIT_S):
-                result = await self._rpc.call("eth_call", [fields, "latest"])
+                result = await self._call("eth_call", [fields, "latest"])
         except TimeoutError:
             reason = "no endpoint answers in time"
             raise ChainUnavailableError(chain=self._chain.id, reason=reason) from None
@@ -238,7 +239,7 @@ class Leases:
 
     async def next_nonce(self, address: str) -> int:
         """The first nonce that neither the chain nor a transaction of the node has."""
-        counted = number(await self._rpc.call("eth_getTransactionCount", [address, "pending"]))
+        counted = number(await self._call("eth_getTransactionCount", [address, "pending"]))
         ours = [row.nonce + 1 for row in self._rows.unfinished.values() if row.sender == address]
         return max([counted, *ours])
 
@@ -247,10 +248,10 @@ class Leases:
         now = asyncio.get_running_loop().time()
         if self._market is not None and now - self._market[0] < _MARKET_KEPT_S:
             return self._market[1], self._market[2]
-        block = await self._rpc.call("eth_getBlockByNumber", ["latest", False])
+        block = await self._call("eth_getBlockByNumber", ["latest", False])
         base = block.get("baseFeePerGas")
         if base is None:
-            price = number(await self._rpc.call("eth_gasPrice", []))
+            price = number(await self._call("eth_gasPrice", []))
             market = Market(None, 0, price)
         else:
             market = Market(number(base), await self._priority(), 0)
@@ -400,11 +401,15 @@ class Leases:
         return gas_limit(await self._number("eth_estimateGas", [fields]))
 
     async def _number(self, method: str, params: list[Any]) -> int:
-        return number(await self._rpc.call(method, params))
+        return number(await self._call(method, params))
+
+    async def _call(self, method: str, params: list[Any]) -> Any:
+        """A request that a guest waits for: there must be time for another endpoint."""
+        return await self._rpc.call(method, params, limit_s=ENDPOINT_LIMIT_S)
 
     async def _priority(self) -> int:
         try:
-            return number(await self._rpc.call("eth_maxPriorityFeePerGas", []))
+            return number(await self._call("eth_maxPriorityFeePerGas", []))
         except RpcError:  # not every node has an opinion
             return _PRIORITY_WEI
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,25 +108,28 @@ def request(to: str = SOMEBODY, value: int | str = 1, data: str = "", **more: An
 class Sending:
     """A node with a chain, and a project `sender` whose operator has funds."""
 
-    def __init__(self, folder: Path, evm: Evm, *, url: str = "", **chain: Any) -> None:
+    def __init__(
+        self, folder: Path, evm: Evm, *, url: str = "", before: Sequence[str] = (), **chain: Any
+    ) -> None:
         self.evm = evm
         settings = {"id": evm.chain_id, "name": "local", "poll_ms": 50, **chain}
+        settings |= {} if "endpoints" in chain else {"endpoint": url or evm.url}
         lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
         config = folder / "fieldbrook.toml"
-        config.write_text("\n".join(["[[chains]]", f'endpoint = "{url or evm.url}"', *lines]))
+        config.write_text("\n".join([*before, "[[chains]]", *lines]))
         self.node = RunningNode(folder / "n", "--config", str(config))
         self.node.log_in()
         self.address = self.node.call("GET", "/account/operatoraddr").body.decode()
         self.fund(100 * ETHER)
         self.create("sender")
 
-    def create(self, project: str, outcomes: bool = True) -> None:
+    def create(self, project: str, outcomes: bool = True, **more: Any) -> None:
         """A project with the applet and a publisher."""
         self.node.create_project(project)
         strategies = [{"eventType": name.upper(), "handler": name} for name in HANDLERS]
         if outcomes:
             strategies.append({"eventType": "TX_RESULT", "handler": "outcome"})
-        applet = self.node.deploy(project, APPLET, name=project, strategies=strategies)
+        applet = self.node.deploy(project, APPLET, name=project, strategies=strategies, **more)
         self.applets = {**getattr(self, "applets", {}), project: applet["appletID"]}
         publisher = self.node.add_publisher(project, f"d-{project}")
         self.publishers = {**getattr(self, "publishers", {}), project: publisher}

@@ -169,3 +169,15 @@ def test_an_endpoint_that_is_down_refuses_a_send_and_keeps_what_is_committed(
     assert weather.send("send", request(value=3)) == 0
     weather.becomes("CONFIRMED")
     assert weather.sent() == 2
+
+
+def test_an_endpoint_that_does_not_answer_is_passed_over_while_the_guest_waits(
+    tmp_path: Path, evm: Evm, gate: Gate
+) -> None:
+    weather = Weather(tmp_path, evm, endpoints=[gate.url, evm.url])
+    evm.rpc("evm_setAutomine", True)
+    with gate.holding("eth_estimateGas") as held:
+        assert weather.send("send", request(value=1)) == 0, weather.logged()
+        assert held.arrived.is_set()
+    weather.becomes("CONFIRMED")
+    weather.node.stop()

@@ -16,7 +16,7 @@ from fieldbrook.operator_keys import ECDSA, address_of
 from fieldbrook.storage.outbox import park, release
 from tests.chain.evm import Contract, Evm
 from tests.chain.senders import ETHER, SOMEBODY, Sending, request
-from tests.integration.nodes import until
+from tests.integration.nodes import message, until
 from tests.integration.test_cli_node import Shell
 
 
@@ -155,6 +155,18 @@ def test_two_projects_share_a_key_without_a_gap(sending: Sending) -> None:
     good = codes.count(0)
     assert good == 30, sending.logged() + sending.logged("second")
     sending.settled(before + good)
+
+
+def test_events_that_share_an_instance_have_a_transaction_each(sending: Sending) -> None:
+    sending.create("shared", isolation="BATCH")
+    before = sending.sent()
+    body = message(sending.publishers["shared"], request(value=2), "SEND")
+    events = {"events": [body] * 60}
+    answer = sending.node.send("shared", events)
+    assert answer.status == 201, answer
+    codes = [row["wasmResults"][0]["code"] for row in answer.json]
+    assert codes == [0] * 60, sending.logged("shared")
+    sending.settled(before + 60)
 
 
 def test_an_event_that_is_sent_again_has_one_transaction(sending: Sending) -> None:

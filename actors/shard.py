@@ -58,12 +58,6 @@ class Setup(msgspec.Struct, array_like=True, frozen=True):
     log_format: str
 
 
-class NotHereError(NodeError):
-    """A run needs what only the project's own process has."""
-
-    msg = "only the project's process can run this"
-
-
 class _AlwaysRoom:
     """Whether an outbox is full is for its owner to say."""
 
@@ -71,10 +65,15 @@ class _AlwaysRoom:
 
 
 class ShardSurroundings(Surroundings):
-    """What applets may reach, as far as a shard can tell; notes what they were told."""
+    """What applets may reach, as far as a shard can tell; notes what they were told.
+
+    `void`: the run has asked for what only the project's process has, so whatever becomes of it
+    here is of no use.
+    """
 
     def __init__(self, project: Surroundings) -> None:
         self._project = project
+        self.void = False
         self.asked: list[tuple[str, Sequence[str], Any]] = []
 
     def check_topic(self, topic: str) -> None:
@@ -87,17 +86,21 @@ class ShardSurroundings(Surroundings):
         """See `Surroundings.api_refusal`. What the node itself does for applets, it does in
         the project's process."""
         if is_system(url):
-            raise NotHereError
+            self._give_up()
         refusal: tuple[int, str] | None = self._ask(API, method, url)
         return refusal
 
     def send_transaction(self, *_: object, **__: object) -> NoReturn:
         """Chains are the project's."""
-        raise NotHereError
+        self._give_up()
 
     def call_contract(self, *_: object, **__: object) -> NoReturn:
         """Chains are the project's."""
-        raise NotHereError
+        self._give_up()
+
+    def _give_up(self) -> NoReturn:
+        self.void = True
+        raise EffectRefusedError("only the project's process can do this")
 
     def _ask(self, question: str, *arguments: str) -> Any:
         answer = answer_of(self._project, question, arguments)
@@ -164,10 +167,12 @@ class Shard:
         try:
             host = self._pool.host(self._applets[applet_id])
             if host.uses_sql:
-                raise NotHereError
+                return None
             code, error = host.run(handler, run)
         except NodeError as reason:
             log.debug("a run of applet %d is left to the project: %s", applet_id, reason)
+            return None
+        if surroundings.void:
             return None
         if not error:
             for key, value in run.writes.items():

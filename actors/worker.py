@@ -545,7 +545,7 @@ class ProjectWorker:
         )
         result = self._run(target, event)
         ways = ((target.strategy_id, target.applet_id, target.version),)
-        self._store.record([remembered(*event[:5], clock.now_ms(), (result,), 0, ways)])
+        self._store.record([remembered(event, clock.now_ms(), (result,), 0, ways)])
         return result
 
     def _replay_event(self, place: int, attempt: int) -> HandlerResult:
@@ -571,9 +571,7 @@ class ProjectWorker:
             self.busy_since = time.monotonic()
             results.append(self._run(target, event))
         ways = tuple((t.strategy_id, t.applet_id, t.version) for t in targets)
-        self._store.record(
-            [remembered(*event[:5], clock.now_ms(), tuple(results), record.flags, ways)]
-        )
+        self._store.record([remembered(event, clock.now_ms(), tuple(results), record.flags, ways)])
         reason = next((reason for _, _, reason in results if reason), "")
         return len(targets), FAILED if reason else 0, reason
 
@@ -619,35 +617,29 @@ class ProjectWorker:
     def _record(self, batch: Batch) -> None:
         """Note for the history what becomes of a batch's events."""
         now = clock.now_ms()
+        again, known_ways = self._again, self._ways
         for _, part, events, first in batch:
-            answered = [
-                (event, result)
-                for event, result in zip(events[first:] if first else events, part, strict=False)
-                if event[1] != NODE_COMMAND
-            ]
-            self._store.record(
-                [
-                    remembered(*event[:5], now, result, *self._circumstances(event))
-                    for event, result in answered
-                ],
-                [event[3] for event, _ in answered],
-            )
-        self._again.clear()
+            records, payloads = [], []
+            for event, result in zip(events[first:] if first else events, part, strict=False):
+                if event[1] == NODE_COMMAND:
+                    continue
+                flags = event[5] & SOURCE_BITS
+                ways = known_ways.get(event[0])
+                if ways is None or event[5] & EXACT:
+                    ways = self._ways_of(event)
+                if again and id(event) in again:
+                    flags, ways = flags | AGAIN, ()
+                records.append(remembered(event, now, result, flags, ways))
+                payloads.append(event[3])
+            self._store.record(records, payloads)
+        again.clear()
 
-    def _circumstances(self, event: WireEvent) -> tuple[int, Sequence[tuple[int, int, int]]]:
-        """How an event came in, and the ways it went; the same for those of one type."""
-        ways = self._ways.get(event[0])
-        if event[5] & EXACT and not self._targets(event):
-            ways = ()
-        if ways is None:
-            targets = match(self._routes, event[0])
-            ways = tuple((t.strategy_id, t.applet_id, t.version) for t in targets)
-            if len(self._ways) < _WAYS_REMEMBERED:
-                self._ways[event[0]] = ways
-        source = event[5] & SOURCE_BITS
-        if self._again and id(event) in self._again:
-            return source | AGAIN, ()
-        return source, ways
+    def _ways_of(self, event: WireEvent) -> tuple[tuple[int, int, int], ...]:
+        """The ways an event went; remembered for those of one type."""
+        ways = tuple((t.strategy_id, t.applet_id, t.version) for t in self._targets(event))
+        if len(self._ways) < _WAYS_REMEMBERED and not event[5] & EXACT:
+            self._ways[event[0]] = ways
+        return ways
 
     def _finish(self, batch: Batch) -> None:
         self._enter("commit")

@@ -98,25 +98,31 @@ Remembered = tuple[
 
 
 def remembered(
-    event_type: str,
-    publisher_id: int,
-    event_id: str,
-    payload: bytes,
-    received_at: int,
+    event: tuple[str, int, str, bytes, int, int],
     handled_at: int,
     result: Sequence[Any],
     flags: int = 0,
     ways: Sequence[tuple[int, int, int]] = (),
 ) -> Remembered:
-    """The record of an event; `result` is what the event was answered with: one result per
-    handler, or an error's name and details. `flags` are a source of `SOURCES` and `AGAIN`,
-    `ways` are as `Way`, for each result one."""
+    """The record of an event.
+
+    Args:
+        event: its type, publisher, id and payload, when it was received, and how it travelled.
+        handled_at: Unix milliseconds.
+        result: what it was answered with: one result per handler, or an error's name and
+            details.
+        flags: a source of `SOURCES`, and `AGAIN`.
+        ways: for each result one, as `Way`.
+    """
+    event_type, publisher_id, event_id, payload, received_at, _ = event
+    size = len(payload)
     refusal = ""
     if result and isinstance(result[0], str):
         refusal, result = result[0], ()
-    size = len(payload)
-    times = received_at, handled_at
-    return event_id, event_type, publisher_id, size, *times, result, refusal, flags, ways
+    return (
+        *(event_id, event_type, publisher_id, size, received_at, handled_at),
+        *(result, refusal, flags, ways),
+    )
 
 
 def chunk_of(events: list[Remembered]) -> Chunk:

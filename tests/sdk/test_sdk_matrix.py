@@ -24,7 +24,9 @@ from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import check, compile_module
 from fieldbrook.wasm.run import Host, Message, Metric, Run, Surroundings
 from tests.contract.hosts import harness as h
+from tests.contract.sql.databases import Backend
 from tests.integration.test_applet_projects import rustc_for_wasm
+from tests.postgres import PostgresServer
 from tests.tools import require_tool
 
 HERE = Path(__file__).parent
@@ -340,3 +342,17 @@ def test_an_api_call_is_answered_as_the_sdks_read_it(perform: _Perform) -> None:
     assert refused[0] == refused[1] == refused[2]
     assert refused[0].effects == []
     assert any('"StatusCode":404' in text for _, _, text in refused[0].logs)
+
+
+@pytest.mark.parametrize("language", ["AssemblyScript", "Rust"])
+def test_rows_of_the_sdks_are_the_same_on_a_server(
+    language: str, host_of: _HostOf, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    database = Backend(postgres.dsn).database(tmp_path, CONFIG)
+    for size in (0, 7):
+        given = Run(b"x" * size, sql=database)
+        database.begin_event()
+        assert host_of(language, "raw").run("sql", given) == (0, "")
+        assert info(f'{{"n":{size},"s":"it\'s","x":20}}') in given.logs
+        database.undo_event()
+    database.close()

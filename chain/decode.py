@@ -18,6 +18,7 @@ from eth_abi.exceptions import DecodingError
 from web3 import Web3
 from web3.exceptions import Web3Exception
 
+from fieldbrook.chain.abi_walk import Parameter, is_plain
 from fieldbrook.chain.logs import Log
 
 DOES_NOT_FIT = "the log does not fit the declaration of its event"
@@ -34,18 +35,41 @@ def make_decoder(declaration: str) -> Callable[[Log], dict[str, Any]]:
         and `argsError` says why for a log that only begins like one of this event.
     """
     given = msgspec.json.decode(declaration)
-    abi = {"type": "event", "anonymous": False, **given, "inputs": _whole(given["inputs"])}
-    event = Web3().eth.contract(abi=[abi]).events[abi["name"]]()
-    signature = event.signature
+    inputs = _whole(given["inputs"])
+    signature = _event(given["name"], inputs).signature
+    event = _event(given["name"], [_as_in_topic(part) for part in inputs])
+    topic, own_topic = Web3.keccak(text=signature), Web3.keccak(text=event.signature)
+    parts = msgspec.convert(given["inputs"], list[Parameter])
+    plain = [part for part in parts if not part.indexed]
 
     def read(log: Log) -> dict[str, Any]:
+        unread = {"event": signature, "args": None, "argsError": DOES_NOT_FIT}
+        given_log = _as_web3(log)
+        if given_log["topics"][:1] != [topic] or not is_plain(plain, given_log["data"]):
+            return unread
+        given_log["topics"][0] = own_topic
         try:
-            found = event.process_log(_as_web3(log))
+            found = event.process_log(given_log)
         except (DecodingError, Web3Exception, ValueError, OverflowError, RecursionError):
-            return {"event": signature, "args": None, "argsError": DOES_NOT_FIT}
-        return {"event": signature, "args": _members(abi["inputs"], found["args"])}
+            return unread
+        return {"event": signature, "args": _members(inputs, found["args"])}
 
     return read
+
+
+def _event(name: str, inputs: list[dict[str, Any]]) -> Any:
+    abi = {"type": "event", "anonymous": False, "name": name, "inputs": inputs}
+    return Web3().eth.contract(abi=[abi]).events[name]()
+
+
+def _as_in_topic(part: dict[str, Any]) -> dict[str, Any]:
+    """A parameter as it stands in a log: an indexed array or tuple is a hash, whatever its
+    length. web3 takes one of a fixed length for the values themselves."""
+    if part["indexed"] and part["type"].startswith(("tuple", "string")):
+        return {**part, "type": "bytes32", "components": []}
+    if part["indexed"] and (part["type"] == "bytes" or part["type"].endswith("]")):
+        return {**part, "type": "bytes32", "components": []}
+    return part
 
 
 def _whole(parameters: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -77,6 +101,8 @@ def _members(parts: list[dict[str, Any]], values: Mapping[str, Any]) -> dict[str
 
 
 def _json(part: dict[str, Any], value: Any) -> Any:
+    if part["indexed"] and isinstance(value, bytes):
+        return "0x" + value.hex()
     if isinstance(value, Mapping):
         return _members(part["components"], value)
     if isinstance(value, list | tuple):

@@ -38,7 +38,14 @@ Decode = Callable[[Log], Mapping[str, Any]]
 def payload_of(found: Log, decode: Decode | None = None) -> bytes:
     """The payload of a log: as geth writes it (interface document, 5.8), and beside it what
     an ABI makes of it where the monitor has one."""
-    return encoded({**found.as_json(), **(decode(found) if decode else {})})
+    read: Mapping[str, Any] = {}
+    if decode is not None:
+        try:
+            read = decode(found)
+        except Exception:
+            # One log that a library stumbles over must not hold the chain for everybody.
+            log.exception("log %d of %s cannot be read", found.index, found.transaction_hash)
+    return encoded({**found.as_json(), **read})
 
 
 def log_event(monitor: Monitor, row: Told) -> WireEvent:

@@ -275,9 +275,7 @@ class MonitorService:
             monitor, cursor, normal(monitor.address), tuple(normal(t) for t in monitor.topics)
         )
         if monitor.event_abi:
-            from fieldbrook.chain.decode import make_decoder
-
-            watch.decode = make_decoder(monitor.event_abi)
+            watch.decode = _decoder(monitor)
         self._dirty.add(monitor.monitor_id)
         return watch
 
@@ -670,6 +668,17 @@ def _why(failure: Exception) -> str:
         case MalformedAnswerError():
             return f"an endpoint's answer: {failure}"
     return str(failure)
+
+
+def _decoder(monitor: Monitor) -> Decode | None:
+    """What reads a monitor's logs; None where its declaration cannot be used after all."""
+    from fieldbrook.chain.decode import make_decoder
+
+    try:
+        return make_decoder(monitor.event_abi)
+    except Exception:
+        log.exception("monitor %d: its declaration cannot be used", monitor.monitor_id)
+        return None
 
 
 def _addresses(group: Sequence[Watch]) -> dict[str, list[str]]:

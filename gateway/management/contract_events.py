@@ -22,7 +22,7 @@ _DEPTH_LIMIT = 8
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]{0,127}\Z", re.ASCII)
 _TYPE = re.compile(
     r"(?:address|bool|string|bytes(?:[1-9]|[12][0-9]|3[0-2])?|u?int(?P<bits>[0-9]{1,3})?|tuple)"
-    r"(?P<arrays>(?:\[[0-9]{0,4}\])*)\Z",
+    r"(?P<arrays>(?:\[(?:[1-9][0-9]{0,3})?\])*)\Z",
     re.ASCII,
 )
 _TOKEN = re.compile(r"\s*([A-Za-z0-9_$]+|\[[0-9]*\]|[(),])", re.ASCII)

@@ -1,86 +1,155 @@
-"""Logs read by the declaration of their event."""
+"""Logs read by the declarations of their events, against what another library encodes."""
 
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 from eth_abi.abi import encode
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fieldbrook.chain.decode import DOES_NOT_FIT, make_decoder
 from fieldbrook.chain.logs import Log
-from fieldbrook.wasm.crypto import keccak256
+from fieldbrook.gateway.management import contract_events
 
-SENDER = "0xF39Fd6e51aad88F6F4ce6aB8827279cffFb92266"
-SIGNATURE = "Read(address,string,(uint256,bytes4)[],bool,string,int8)"
-INPUTS: list[dict[str, Any]] = [
-    {"type": "address", "name": "sender", "indexed": True},
-    {"type": "string", "indexed": True},
-    {
-        "type": "tuple[]",
-        "name": "rows",
-        "components": [{"type": "uint256", "name": "value"}, {"type": "bytes4"}],
-    },
-    {"type": "bool", "name": "good"},
-    {"type": "string", "name": "text"},
-    {"type": "int8", "name": "change"},
-]
-DATA = encode(
-    ["(uint256,bytes4)[]", "bool", "string", "int8"],
-    [[(2**256 - 1, b"abcd"), (0, b"\xff\0\0\0")], True, SENDER, -3],
-)
-TOPICS = (
-    "0x" + keccak256(SIGNATURE.encode()).hex(),
-    "0x" + "00" * 12 + SENDER[2:].lower(),
-    "0x" + "33" * 32,
-)
+HASH = "0x" + "11" * 32
 
 
-def log(topics: tuple[str, ...] = TOPICS, data: bytes = DATA) -> Log:
-    return Log(
-        address="0x" + "11" * 20,
-        topics=topics,
-        data="0x" + data.hex(),
-        block=7,
-        block_hash="0x" + "22" * 32,
-        transaction_hash="0x" + "44" * 32,
-        transaction_index=0,
-        index=0,
-    )
+def read(signature: str, data: bytes, *topics: str) -> Any:
+    event, _ = contract_events.parse(signature)
+    all_topics = event.topic, *topics
+    log = Log("0x" + "22" * 20, all_topics, "0x" + data.hex(), 1, HASH, HASH, 0, 0)
+    return make_decoder(contract_events.encode(event))(log)
 
 
-def test_every_kind_of_argument_becomes_json() -> None:
-    read = make_decoder(json.dumps({"name": "Read", "inputs": INPUTS}))
-    assert read(log()) == {
-        "event": SIGNATURE,
-        "args": {
-            "sender": SENDER.lower(),
-            "arg1": "0x" + "33" * 32,
-            "rows": [
-                {"value": str(2**256 - 1), "arg1": "0x61626364"},
-                {"value": "0", "arg1": "0xff000000"},
-            ],
-            "good": True,
-            "text": SENDER,
-            "change": "-3",
-        },
+def shown(kind: str, value: Any) -> Any:
+    """A value as handlers are to see it."""
+    if kind.endswith("]"):
+        return [shown(kind[: kind.rindex("[")], item) for item in value]
+    if kind.startswith("("):
+        kinds = split(kind[1:-1])
+        return {f"arg{n}": shown(k, v) for n, (k, v) in enumerate(zip(kinds, value, strict=True))}
+    if isinstance(value, bytes):
+        return "0x" + value.hex()
+    return value if isinstance(value, (bool, str)) else str(value)
+
+
+def split(text: str) -> list[str]:
+    """The parts of a list of types."""
+    parts, depth, at = [], 0, 0
+    for n, letter in enumerate(text + ","):
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if letter == "," and not depth:
+            parts.append(text[at:n])
+            at = n + 1
+    return parts
+
+
+def values(kind: str) -> st.SearchStrategy[Any]:
+    """What a type can have."""
+    if kind.endswith("]"):
+        inner, digits = kind[: kind.rindex("[")], kind[kind.rindex("[") + 1 : -1]
+        least, most = (int(digits), int(digits)) if digits else (0, 3)
+        return st.lists(values(inner), min_size=least, max_size=most)
+    if kind.startswith("("):
+        return st.tuples(*(values(part) for part in split(kind[1:-1])))
+    if kind.startswith("uint"):
+        return st.integers(0, 2 ** int(kind[4:]) - 1)
+    if kind.startswith("int"):
+        half = 2 ** (int(kind[3:]) - 1)
+        return st.integers(-half, half - 1)
+    if kind == "bytes":
+        return st.binary(max_size=70)
+    if kind.startswith("bytes"):
+        return st.binary(min_size=int(kind[5:]), max_size=int(kind[5:]))
+    simple: dict[str, st.SearchStrategy[Any]] = {
+        "bool": st.booleans(),
+        "string": st.text(st.characters(codec="utf-8"), max_size=40),
+        "address": st.binary(min_size=20, max_size=20).map(lambda b: "0x" + b.hex()),
     }
-    json.dumps(read(log()))
+    return simple[kind]
+
+
+SIMPLE = st.sampled_from(
+    "bool string bytes address uint8 uint256 int24 int256 bytes1 bytes32".split()  # noqa: SIM905
+)
+KINDS = st.recursive(
+    SIMPLE,
+    lambda inner: (
+        st.tuples(inner, st.sampled_from(["[]", "[2]"])).map("".join)
+        | st.lists(inner, min_size=1, max_size=3).map(lambda parts: f"({','.join(parts)})")
+    ),
+    max_leaves=5,
+)
+
+
+@given(st.data())
+def test_what_is_encoded_is_read(data: st.DataObject) -> None:
+    kinds = data.draw(st.lists(KINDS, max_size=4))
+    given_values = [data.draw(values(kind)) for kind in kinds]
+    signature = f"E({','.join(kinds)})"
+    expected = {f"arg{n}": shown(k, v) for n, (k, v) in enumerate(zip(kinds, given_values))}  # noqa: B905
+    found = read(signature, encode(kinds, given_values))
+    assert found == {"event": signature, "args": expected}
+
+
+@given(KINDS, st.binary(max_size=400), st.data())
+def test_any_data_is_read_or_said_not_to_fit(kind: str, noise: bytes, data: st.DataObject) -> None:
+    good = encode([kind], [data.draw(values(kind))])
+    at = data.draw(st.integers(0, len(good)))
+    for changed in (noise, good[:at], good[:at] + noise, good[:at] + b"\xff" + good[at + 1 :]):
+        found = read(f"E({kind})", changed)
+        assert found["args"] is not None or found["argsError"] == DOES_NOT_FIT
+        json.dumps(found)
+
+
+def test_what_is_indexed_comes_from_the_topics_and_what_is_long_as_its_hash() -> None:
+    minus = "0x" + "ff" * 32
+    long = "0x" + "ab" * 32
+    found = read(
+        "E(int8 indexed a, string b, string indexed c, uint8[2] indexed d)",
+        encode(["string"], ["x"]),
+        *(minus, long, long),
+    )
+    assert found["args"] == {"a": "-1", "b": "x", "c": long, "d": long}
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("signature", "data", "topics"),
     [
-        log(topics=TOPICS[:2]),
-        log(topics=(*TOPICS, TOPICS[2])),
-        log(data=b""),
-        log(data=DATA[:-32]),
-        log(data=b"\xff" * len(DATA)),
-        log(topics=(TOPICS[0], "0x" + "ff" * 32, TOPICS[2])),
+        ("E(uint256 indexed a)", b"", ()),
+        ("E(uint256 a)", b"", ("0x" + "00" * 32,)),
+        ("E(uint8 indexed a)", b"", ("0x" + "00" * 30 + "0100",)),
+        ("E(bool a)", bytes(31) + b"\2", ()),
+        ("E(address a)", b"\1" + bytes(31), ()),
+        ("E(bytes4 a)", bytes(31) + b"\1", ()),
+        ("E(uint256 a, uint256 b)", bytes(32), ()),
+        ("E(string a)", bytes(31) + b"\x20" + b"\xff" * 32, ()),
     ],
-    ids=["a topic less", "a topic more", "no data", "cut", "nonsense", "no address"],
 )
-def test_a_log_that_does_not_fit_is_told_so(other: Log) -> None:
-    read = make_decoder(json.dumps({"name": "Read", "inputs": INPUTS}))
-    assert read(other) == {"event": SIGNATURE, "args": None, "argsError": DOES_NOT_FIT}
+def test_a_log_that_does_not_fit_its_declaration_is_said_to(
+    signature: str, data: bytes, topics: tuple[str, ...]
+) -> None:
+    found = read(signature, data, *topics)
+    assert (found["args"], found["argsError"]) == (None, DOES_NOT_FIT)
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_pointers_that_lead_to_the_same_place_again_and_again_end_soon(depth: int) -> None:
+    count = 400
+    text = (count * 32).to_bytes(32) + b"a" * 32 * count
+    for _ in range(depth - 1):  # an array of as many pointers, all to the one that is inside
+        text = count.to_bytes(32) + (count * 32).to_bytes(32) * count + text
+    started = time.process_time()
+    found = read(f"E(string{'[]' * (depth - 1)})", (32).to_bytes(32) + text)
+    assert found["args"] is None
+    assert time.process_time() - started < 5
+
+
+def test_arrays_of_nothing_are_no_types() -> None:
+    for text in ("E(uint8[0])", "E(uint8[0][])", "E(()[])", "E(uint8[00])"):
+        with pytest.raises(contract_events.EventError):
+            contract_events.parse(text)

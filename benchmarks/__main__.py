@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import cores, http_load, http_peers, life, many, mqtt_load, peers, plot
+from benchmarks import cores, fairness, http_load, http_peers, life, many, mqtt_load, peers, plot
 from benchmarks.context import Context, Scenario
 from benchmarks.measure import BenchmarkError
 from benchmarks.report import Table
@@ -27,6 +27,7 @@ SCENARIOS: dict[str, Scenario] = {
     "projects": many.projects_at_once,
     "publishers": many.publishers,
     "registered": many.registered_projects,
+    "fairness": fairness.fairness,
     "shards": cores.shards,
     "cold": life.cold,
     "start-up": life.start_up,

@@ -1,0 +1,117 @@
+"""What a quiet client feels of noisy ones: of another project, of its own, and of bad tokens."""
+
+from __future__ import annotations
+
+import ctypes
+import http.client
+import json
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.sharedctypes import Synchronized
+from multiprocessing.synchronize import Event
+
+from benchmarks.context import Context, Emit
+from benchmarks.measure import BenchmarkError, quantile
+from benchmarks.node import deploy, node_server, running_node
+from benchmarks.report import P50, P99, Figures, Table
+from benchmarks.servers import Device, check, event_path
+
+ALONE = "alone"
+REFUSED_NOISE, REFUSED = "noise refused/s", "refused"
+_PAUSE_S = 0.002
+_NOISE_PROCESSES = 2
+_BATCH = 1_000  # messages in a request of the noise: few requests, many events
+
+
+def fairness(context: Context, emit: Emit) -> None:
+    """The latency of one quiet client, alone and beside noise that fills a project."""
+    title = context.title("one quiet client, an event every 2 ms and its answer")
+    table = Table(title, main=P99, baselines=[ALONE], plots=(P50, P99))
+    with context.folder() as folder, running_node(folder) as node:
+        _, (quiet, neighbour) = deploy(node, "quiet", devices=2)
+        _, (noisy,) = deploy(node, "noisy")
+        check(node_server(node), quiet)
+        forged = Device(quiet.project, quiet.key, "not the token")
+        noises: list[tuple[str, list[dict[str, object]] | None]] = [
+            (ALONE, None),
+            ("beside a noisy project", [noisy.message("kv")] * _BATCH),
+            ("beside a noisy publisher of its project", [neighbour.message("kv")] * _BATCH),
+            ("beside bad tokens", [forged.message("sum")]),
+        ]
+        for _ in range(context.rounds):
+            for name, messages in noises:
+                path = event_path("noisy" if name.endswith("noisy project") else "quiet")
+                with _noise(node.http_port, path, messages) as refused:
+                    figures = _measure(node.http_port, quiet, context.seconds)
+                    figures[REFUSED_NOISE] = refused() / context.seconds
+                table.add(name, figures)
+    emit(table)
+
+
+def _measure(port: int, device: Device, seconds: float) -> Figures:
+    """Send one event after the other; every one of them must be taken."""
+    times: list[float] = []
+    refused = 0
+    body = json.dumps(device.message("sum")).encode()
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    end = time.monotonic() + seconds
+    try:
+        while time.monotonic() < end:
+            started = time.perf_counter()
+            connection.request("POST", event_path(device.project), body)
+            answer = connection.getresponse()
+            answer.read()
+            times.append(time.perf_counter() - started)
+            refused += answer.status != http.client.CREATED
+            time.sleep(_PAUSE_S)
+    finally:
+        connection.close()
+    if not times:
+        raise BenchmarkError("not one event was answered")
+    p50, p99 = (quantile(times, q) * 1_000 for q in (0.5, 0.99))
+    return {P50: p50, P99: p99, REFUSED: float(refused)}
+
+
+@contextmanager
+def _noise(
+    port: int, path: str, messages: Sequence[dict[str, object]] | None
+) -> Iterator[Callable[[], int]]:
+    """Requests of these messages as fast as they are answered, while the block runs."""
+    over = multiprocessing.Event()
+    refused = multiprocessing.Value(ctypes.c_int64, 0)
+    processes = []
+    if messages is not None:
+        body = json.dumps({"events": messages} if len(messages) > 1 else messages[0]).encode()
+        processes = [
+            multiprocessing.Process(target=_flood, args=(port, path, body, over, refused))
+            for _ in range(_NOISE_PROCESSES)
+        ]
+    for process in processes:
+        process.start()
+    try:
+        yield lambda: refused.value
+    finally:
+        over.set()
+        for process in processes:
+            process.join()
+
+
+def _flood(port: int, path: str, body: bytes, over: Event, refused: Synchronized[int]) -> None:
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=30) for _ in range(8)]
+    for connection in connections:
+        connection.connect()
+    while not over.is_set():
+        for connection in connections:  # all of them are answered at once
+            connection.sock.sendall(head + body)
+        for connection in connections:
+            answer = http.client.HTTPResponse(connection.sock)
+            answer.begin()
+            answer.read()
+            if answer.status != http.client.CREATED:
+                with refused.get_lock():
+                    refused.value += 1
+    for connection in connections:
+        connection.close()

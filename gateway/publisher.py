@@ -71,7 +71,6 @@ class Publisher:
         client.on_publish = self._on_publish
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
-        client.on_pre_connect = self._on_pre_connect
         client.on_socket_open = _without_delay
         client.connect_async(host, port)
         client.loop_start()
@@ -93,13 +92,6 @@ class Publisher:
         """Disconnect; messages that were not acknowledged stay their outbox's."""
         self._client.disconnect()
         self._client.loop_stop()
-
-    def _before_connecting(self, client: mqtt.Client, userdata: Any) -> None:
-        if self._context is not None and self._renewed is not None:
-            try:
-                self._context.load_verify_locations(self._renewed)
-            except (OSError, ssl.SSLError) as error:
-                log.warning("certificate %s: %s", self._renewed, error)
 
     # Called in paho's thread.
 
@@ -134,7 +126,12 @@ class Publisher:
             self._fruitless = 0
             self._suspicious = True
 
-    def _on_pre_connect(self, client: mqtt.Client, userdata: Any) -> None:
+    def _before_connecting(self, client: mqtt.Client, userdata: Any) -> None:
+        if self._context is not None and self._renewed is not None:
+            try:
+                self._context.load_verify_locations(self._renewed)
+            except (OSError, ssl.SSLError) as error:
+                log.warning("certificate %s: %s", self._renewed, error)
         # Not when a connection ends: paho may be in the middle of its messages then.
         if self._suspicious:
             self._suspicious = False

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from fieldbrook.gateway.sources import Delivery
+from fieldbrook.gateway.sources import Delivery, shown
 
 log = logging.getLogger(__name__)
 
@@ -40,12 +40,13 @@ class Later(Protocol):
 class Passage:
     """One message in its lane. `number` says in which order messages came."""
 
-    __slots__ = ("delivery", "lane", "number")
+    __slots__ = ("delivery", "in_work", "lane", "number")
 
     def __init__(self, number: int, delivery: Delivery, lane: _Lane) -> None:
         self.number = number
         self.delivery = delivery
         self.lane = lane
+        self.in_work = False
 
 
 class _Lane:
@@ -160,9 +161,19 @@ class Lanes:
         lane.work_bytes += size
         self._work += 1
         self._work_bytes += size
-        self._take(passage)
+        passage.in_work = True
+        try:
+            self._take(passage)
+        except Exception:
+            log.exception(
+                "message on %s was not taken; it stays the broker's", shown(passage.delivery.topic)
+            )
+            self._leave_work(passage)
 
     def _leave_work(self, passage: Passage) -> None:
+        if not passage.in_work:
+            return
+        passage.in_work = False
         lane, size = passage.lane, len(passage.delivery.payload)
         lane.work -= 1
         lane.work_bytes -= size

@@ -141,3 +141,18 @@ def test_no_window_ever_lets_more_through_than_it_may(
         gate.commit()
         if restart:
             gate = Gate(stored, limit(threshold, publisher, 1_000))
+
+
+def test_a_clock_that_goes_back_stops_nobody_and_frees_one_window_at_most() -> None:
+    gate = Gate({}, limit(threshold=2))
+    now = START + 5 * TEN_MINUTES
+    assert [gate.take(DEVICE, now) for _ in range(2)] == [None, None]
+    assert gate.take(DEVICE, now) is not None
+    gate.commit()
+    back = now - TEN_MINUTES
+    assert [gate.take(DEVICE, back) for _ in range(2)] == [None, None]
+    refusal = gate.take(DEVICE, back)
+    assert refusal is not None
+    assert 0 < (refusal.retry_after_s or 0) <= TEN_MINUTES // 1000
+    before = START - 3 * TEN_MINUTES  # before the limit was made, too
+    assert gate.take(DEVICE, before) is None

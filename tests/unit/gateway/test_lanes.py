@@ -112,6 +112,26 @@ def test_nothing_is_taken_while_what_was_put_off_waits(gateway: Gateway) -> None
     assert gateway.finished["p"] == [0, 2, 1, 3]
 
 
+def test_a_message_that_cannot_even_be_looked_at_stops_no_other(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "WORK", 2)
+    take = gateway.lanes._take
+
+    def stumble(passage: Passage) -> None:
+        if passage.delivery.sequence in ("0", "2"):
+            raise RuntimeError("nobody foresaw this")
+        take(passage)
+
+    monkeypatch.setattr(gateway.lanes, "_take", stumble)
+    for number in range(5):
+        gateway.deliver("p", number)
+    gateway.finish_all()
+    assert gateway.finished["p"] == [1, 3, 4]
+    assert gateway.lanes._work == 0
+    assert caplog.text.count("it stays the broker's") == 2
+
+
 def test_too_long_a_backlog_goes_back_to_the_broker_and_keeps_its_order(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

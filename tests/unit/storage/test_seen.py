@@ -111,3 +111,13 @@ def test_deliveries_on_disk_are_bounded_in_bytes(
         store.commit()
     assert store.was_delivered("mqtt-299-0")
     store.close()
+
+
+def test_an_event_is_known_when_the_clock_has_gone_back(tmp_path: Path) -> None:
+    store = ProjectStore(tmp_path, 16 << 20)
+    digest = digest_of(1, "e", b"x")
+    store.finished[digest] = ((1, 0, ""),)
+    store.commit()
+    now = clock.now_ms()
+    assert store.outcome_of(digest, now - 3_600_000) == ((1, 0, ""),)
+    store.close()

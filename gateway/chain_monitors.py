@@ -73,6 +73,7 @@ _TIP_BLOCKS = 16  # that are read at once where each is asked for by its hash
 _ADDRESSES_LIMIT = 100  # in one request; above it all logs are asked for
 _LOOKED_UP_AGAIN_S = 60.0
 _SUBSCRIBE_AGAIN_S = 10.0
+_INVALID_PARAMETERS = -32602
 _TROUBLE = (ChainError, ChainUnavailableError)
 _NO_CHAIN_S = 10.0  # without an answer before that is called a trouble of the node
 
@@ -160,6 +161,7 @@ class MonitorService:
         self._watches: dict[int, Watch] = {}
         self._version = -1
         self._range = BlockRange()
+        self._by_hash = True  # until an endpoint does not know how (EIP-234)
         self._look = _Look()
         self._wake = asyncio.Event()
         self._dirty: set[int] = set()
@@ -448,13 +450,24 @@ class MonitorService:
         asked = _addresses(group)
         blocks = range(first, last + 1)
         hashes = [self._follower.blocks[number] for number in blocks]
-        answers = await asyncio.gather(
-            *(self._get_logs({"blockHash": block_hash, **asked}) for block_hash in hashes)
-        )
+        answers = await asyncio.gather(*(self._logs_of(number, asked) for number in blocks))
         for block_hash, logs in zip(hashes, answers, strict=True):
             if any(found.block_hash != block_hash for found in logs):
                 raise MalformedAnswerError("logs of another block than was asked for")
         return _in_order(found for logs in answers for found in logs)
+
+    async def _logs_of(self, number: int, asked: dict[str, Any]) -> list[Log]:
+        """The logs of one block that is followed."""
+        if self._by_hash:
+            try:
+                return await self._get_logs({"blockHash": self._follower.blocks[number], **asked})
+            except RpcError as error:
+                if error.code != _INVALID_PARAMETERS:
+                    raise
+            log.info("chain %s: logs are asked for by numbers of blocks", self._chain.name)
+            self._by_hash = False
+        block = hex(number)
+        return await self._get_logs({"fromBlock": block, "toBlock": block, **asked})
 
     async def _logs_in_range(
         self, group: Sequence[Watch], first: int, last: int

@@ -56,6 +56,21 @@ def test_a_block_that_vanishes_and_comes_again_is_told_again_each_time(tmp_path:
     asyncio.run(scenario())
 
 
+def test_an_endpoint_that_gives_no_logs_by_hash_is_asked_by_number(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        chain = ForkedChain(50, hashless=True)
+        world = watched(tmp_path, chain)
+        async with world.running():
+            chain.grow(1, 2)
+            await eventually(lambda: world.numbers() == [1, 2, 3])
+            chain.fork(1)
+            chain.grow(1)
+            await eventually(lambda: world.numbers() == [1, 2, 3, 4])
+        assert world.numbers("SEEN_REMOVED") == [3, 2]
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_happens_what_stands_at_the_end_is_what_is_on_the_chain(
     tmp_path: Path, seed: int

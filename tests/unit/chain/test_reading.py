@@ -127,3 +127,15 @@ def test_the_libraries_of_chains_are_imported_by_no_other_process() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_no_library_lets_json_recurse_until_the_process_ends() -> None:
+    script = (
+        "import sys; before = sys.getrecursionlimit();"
+        "import fieldbrook.chain.decode, fieldbrook.chain.client;"
+        "print(sys.getrecursionlimit() == before)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "True"

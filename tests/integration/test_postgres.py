@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ class Served:
         module = (MODULES / "ledger.wat").read_bytes()
         self.applet_id = self.node.deploy("sql", module)["appletID"]
         self.publisher = self.node.add_publisher("sql", "d")
+        assert self.send("first") == 201
 
     def event(self, name: str) -> dict[str, Any]:
         """An event of that name, which inserts it."""
@@ -84,7 +86,6 @@ def served(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) -
 
 
 def test_an_event_is_in_both_stores_and_its_repetition_in_none(served: Served) -> None:
-    assert served.send("first") == 201
     before = served.node.count("sql", served.applet_id)
     assert [served.send("once"), served.send("once")] == [201, 201]
     assert served.rows().count("once") == 1
@@ -107,9 +108,8 @@ def test_while_the_server_is_down_events_are_refused_and_afterwards_taken(
     assert letters["total"] == 0, "nobody's handler was at fault"
 
 
-def _load(served: Served, sender: int, ends_at: float, failed: list[str]) -> list[str]:
-    """Send named events until the time is over, each until it is taken; gives their names."""
-    taken: list[str] = []
+def _load(served: Served, sender: int, ends_at: float, taken: list[str], failed: list[str]) -> None:
+    """Send named events until the time is over, each until it is taken, and note their names."""
     for number in range(1_000_000):
         if time.monotonic() > ends_at:
             break
@@ -125,7 +125,10 @@ def _load(served: Served, sender: int, ends_at: float, failed: list[str]) -> lis
                 failed += [f"{name}: {code}" for name, code in codes.items() if code["code"]]
                 taken += done
                 waiting = [name for name in waiting if name not in codes]
-    return taken
+
+
+def _more_than(taken: list[str], known: int) -> bool:
+    return len(taken) > known
 
 
 @pytest.mark.timeout(180)
@@ -133,11 +136,11 @@ def test_whoever_is_killed_each_event_is_in_both_stores_once(served: Served) -> 
     before = (len(served.rows()), served.node.count("sql", served.applet_id))
     chance = random.Random(SEED)
     ends_at = time.monotonic() + LOAD_S
-    taken: list[list[str]] = [[] for _ in range(SENDERS)]
+    taken: list[str] = []
     failed: list[str] = []
 
     def send(sender: int) -> None:
-        taken[sender] = _load(served, sender, ends_at, failed)
+        _load(served, sender, ends_at, taken, failed)
 
     senders = [threading.Thread(target=send, args=(n,)) for n in range(SENDERS)]
     for thread in senders:
@@ -146,6 +149,8 @@ def test_whoever_is_killed_each_event_is_in_both_stores_once(served: Served) -> 
     while time.monotonic() < ends_at:
         time.sleep(chance.uniform(0.3, 1.2))
         if chance.random() < 0.5:
+            # An event that is there at two deaths in a row is taken for their cause.
+            until(partial(_more_than, taken, len(taken)), "an event is taken")
             served.kill_project()
         else:
             served.server.kill()
@@ -155,9 +160,9 @@ def test_whoever_is_killed_each_event_is_in_both_stores_once(served: Served) -> 
     for thread in senders:
         thread.join(60)
         assert not thread.is_alive()
-    names = sorted(name for part in taken for name in part)
-    assert kills > 5
-    assert len(names) > 200
+    names = sorted(taken)
+    assert kills > 2
+    assert len(names) > 50
     assert failed == []
     rows = [name for name in served.rows() if name.startswith("s")]
     assert len(rows) == len(set(rows)), "doubled"

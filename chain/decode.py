@@ -10,22 +10,19 @@ web3 takes half a second and 40 MB: only a process that reads logs so imports th
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from fieldbrook.chain.abi_walk import Parameter, is_plain
+from fieldbrook.chain.libraries import recursion_kept
 from fieldbrook.chain.logs import Log
 
-_limit = sys.getrecursionlimit()
-from eth_abi.exceptions import DecodingError  # noqa: E402
-from web3 import Web3  # noqa: E402
-from web3.exceptions import Web3Exception  # noqa: E402
-
-# A library of theirs raises it a hundredfold: JSON nested deep enough would then end the process.
-sys.setrecursionlimit(_limit)
+with recursion_kept():
+    from eth_abi.exceptions import DecodingError
+    from web3 import Web3
+    from web3.exceptions import Web3Exception
 
 DOES_NOT_FIT = "the log does not fit the declaration of its event"
 

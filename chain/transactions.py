@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
+from fieldbrook.chain.libraries import recursion_kept
 from fieldbrook.operator_keys import eip55
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _HEX = re.compile(r"(?:0x)?((?:[0-9a-fA-F]{2})*)\Z", re.ASCII)
 _ERROR_STRING = bytes.fromhex("08c379a0")  # Error(string)
 _PANIC = bytes.fromhex("4e487b71")  # Panic(uint256)
 _REASON_LIMIT = 256
+_BRACKETS = 64
 
 
 class TransactionRefusedError(Exception):
@@ -87,6 +88,9 @@ def parse_call(request: bytes, *, sends: bool) -> ContractCall:
     Raises:
         TransactionRefusedError: it is none; the reason names the field.
     """
+    # Looked at first, so that how deep Python may recurse does not matter.
+    if request.count(b"[") + request.count(b"{") > _BRACKETS:
+        raise TransactionRefusedError("the request is not a JSON object of texts")
     try:
         fields = json.loads(request)
     except (ValueError, RecursionError):
@@ -232,12 +236,8 @@ def sign(
 
 
 def _account() -> type[Account]:
-    # One of its libraries lets Python recurse a hundred times deeper, for the whole process:
-    # JSON that is nested so deeply, of a guest or an endpoint, would then end the process.
-    limit = sys.getrecursionlimit()
-    from eth_account import Account
-
-    sys.setrecursionlimit(limit)
+    with recursion_kept():
+        from eth_account import Account
     return Account
 
 

@@ -6,12 +6,12 @@ import contextlib
 import json
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fieldbrook.chain.libraries import recursion_kept
 from fieldbrook.chain.transactions import (
     ContractCall,
     Fees,
@@ -28,18 +28,12 @@ from fieldbrook.chain.transactions import (
     worst_cost,
 )
 
+with recursion_kept():
+    from eth_account import Account
+
 SECRET = bytes.fromhex("11" * 32)
 ADDRESS = "0x19E7E376E7C213B7E7e7e46cc70A5dD086DAff2A"  # of that key
 GWEI = 10**9
-
-
-def account() -> Any:
-    """The library, without what its import does to the interpreter."""
-    limit = sys.getrecursionlimit()
-    from eth_account import Account
-
-    sys.setrecursionlimit(limit)
-    return Account
 
 
 def request(**fields: object) -> bytes:
@@ -60,7 +54,8 @@ def test_a_request_as_the_sdks_write_it_is_read() -> None:
     [
         (b"", "not JSON"),
         (b"\xff", "not JSON"),
-        (b"[" * 100_000, "not JSON"),
+        (b"[" * 100_000, "not a JSON object of texts"),
+        (b"[" * 60, "not JSON"),
         (b"[]", "not a JSON object"),
         (b"{}", "to: an address is required"),
         (request(to=7), "to: 7 is not an address"),
@@ -142,16 +137,20 @@ def test_a_signature_is_the_same_each_time_and_of_the_key() -> None:
     for fees in (Fees(7 * GWEI, GWEI), Fees(7 * GWEI, None)):
         signed = sign(SECRET, 4690, 9, call, 30_000, fees)
         assert signed == sign(SECRET, 4690, 9, call, 30_000, fees)
-        assert account().recover_transaction(signed.raw) == ADDRESS
+        assert Account.recover_transaction(signed.raw) == ADDRESS
         assert len(signed.hash) == 66
     assert worst_cost(call, 30_000, Fees(7, None)) == 210_005
 
 
-def test_signing_does_not_let_json_of_others_end_the_process() -> None:
+@pytest.mark.parametrize(
+    "importing",
+    ["import fieldbrook.chain.transactions as t; t.warm_up()", "import fieldbrook.chain.decode"],
+)
+def test_libraries_do_not_let_json_of_others_end_the_process(
+    importing: str,
+) -> None:
     program = (
-        "import json, sys\n"
-        "from fieldbrook.chain.transactions import warm_up\n"
-        "warm_up()\n"
+        f"import json, sys\n{importing}\n"
         "try:\n    json.loads('[' * 200_000)\n"
         "except RecursionError:\n    sys.exit(7)\n"
     )

@@ -72,6 +72,9 @@ class Watched:
     def process(self, part: str) -> int:
         return parts(self.node)[part]
 
+    def process_or_none(self, part: str) -> int | None:
+        return parts(self.node).get(part)
+
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
@@ -87,6 +90,23 @@ def test_a_process_that_hangs_is_named_replaced_and_well_again(watched: Watched,
     watched.begins(part, "hung")
     until(lambda: not alive(pid), "it is killed")
     watched.ends(part, "hung")
+
+
+def test_a_gateway_that_hung_is_replaced_and_tells_of_it_afterwards(watched: Watched) -> None:
+    pid = watched.process("fb-http:0")
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: not alive(pid), "it is killed", _LIMIT_S)
+    until(lambda: watched.process_or_none("fb-http:0") not in (pid, None), "there is another")
+
+    def told() -> bool:
+        try:
+            recent = watched.node.call("GET", "/health").json["recent"]
+        except OSError:  # it does not listen yet
+            return False
+        return ("http:0", "hung") in {(row["part"], row["state"]) for row in recent}
+
+    until(told, "what was wrong is told", _LIMIT_S)
+    watched.ends("http:0", "hung")
 
 
 def test_a_process_that_only_paused_is_well_again_and_stays(watched: Watched) -> None:

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -152,6 +154,27 @@ def test_status_says_that_the_parts_are_well(shell: Shell) -> None:
     parts = shell.json("status")
     assert parts
     assert set(parts.values()) == {"ok"}
+
+
+def test_health_tells_administrators_of_every_process(shell: Shell) -> None:
+    answer = shell.json("health")
+    assert answer["healthy"] is True
+    assert answer["parts"]["http:0"] == "up"
+    assert b"nothing is wrong" in shell("health", "--recent").stderr
+
+
+def test_administrators_see_what_was_refused(shell: Shell) -> None:
+    event = {"header": {"pub_id": "x", "token": "y"}, "payload": ""}
+    request = urllib.request.Request(  # noqa: S310 - of the node above
+        f"{shell.environment['FIELDBROOK_SERVER']}/srv-applet-mgr/v0/event/nowhere_at_all",
+        json.dumps(event).encode(),
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=10)  # noqa: S310
+    event_id = refused.value.headers["X-Event-Id"]
+    refused.value.close()
+    until(lambda: event_id in shell.text("refused", event_id), "it is there")
+    assert "ProjectNotFound" in shell.text("refused", event_id)
 
 
 # ---------------------------------------------------------------- objects

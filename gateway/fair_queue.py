@@ -25,9 +25,10 @@ OVERHEAD_BYTES = 512  # of an event in memory, besides its payload
 
 
 class Queued(Protocol):
-    """What waits."""
+    """What waits. `line` is that of its publisher, by the publisher's id, or another one."""
 
     event: WireEvent
+    line: int
 
 
 Item = TypeVar("Item", bound=Queued)
@@ -68,15 +69,15 @@ class FairQueue(Generic[Item]):
     def __len__(self) -> int:
         return self._events
 
-    def has_room(self, publisher_id: int, size: int) -> bool:
-        """Whether a publisher may add an event with a payload of so many bytes."""
+    def has_room(self, line_id: int, size: int) -> bool:
+        """Whether an event with a payload of so many bytes may be added to a line."""
         if (
             self._events < _PLENTY_EVENTS
             and self._bytes + size < _PLENTY_BYTES
             and self._room.used < self._room.limit >> 2
         ):
             return True  # as what follows would find, at a third of the time
-        line = self._lines.get(publisher_id)
+        line = self._lines.get(line_id)
         events, held = (len(line.items), line.bytes) if line is not None else (0, 0)
         return events < EVENTS_LIMIT - self._events and held + size <= self._free()
 
@@ -92,11 +93,11 @@ class FairQueue(Generic[Item]):
         return min(BYTES_LIMIT, share) - self._bytes
 
     def append(self, item: Item) -> None:
-        """Add an event behind its publisher's others."""
+        """Add an event behind the others of its line."""
         event = item.event
-        line = self._lines.get(event[1])
+        line = self._lines.get(item.line)
         if line is None:
-            line = self._lines[event[1]] = _Line()
+            line = self._lines[item.line] = _Line()
             self._turns.append(line)
         line.items.append(item)
         size = len(event[3])
@@ -110,7 +111,7 @@ class FairQueue(Generic[Item]):
         return len(self._turns[0].items[0].event[3])
 
     def pop(self) -> Item:
-        """The oldest event of the publisher whose turn it is; there must be one."""
+        """The oldest event of the line whose turn it is; there must be one."""
         turns = self._turns
         line = turns[0]
         items = line.items
@@ -125,21 +126,21 @@ class FairQueue(Generic[Item]):
                 turns.rotate(-1)
         else:
             turns.popleft()
-            del self._lines[item.event[1]]
+            del self._lines[item.line]
         return item
 
     def heads(self) -> list[Item]:
-        """The oldest event of each publisher."""
+        """The oldest event of each line."""
         return [line.items[0] for line in self._turns]
 
-    def head_of(self, publisher_id: int) -> Item | None:
-        """The oldest event of one publisher."""
-        line = self._lines.get(publisher_id)
+    def head_of(self, line_id: int) -> Item | None:
+        """The oldest event of one line."""
+        line = self._lines.get(line_id)
         return None if line is None else line.items[0]
 
-    def pop_of(self, publisher_id: int) -> Item:
-        """The oldest event of one publisher; there must be one."""
-        line = self._lines[publisher_id]
+    def pop_of(self, line_id: int) -> Item:
+        """The oldest event of one line; there must be one."""
+        line = self._lines[line_id]
         self._turns.remove(line)
         self._turns.appendleft(line)
         return self.pop()

@@ -1,9 +1,10 @@
 """A gateway's side of the data plane: one link per project, in the gateway's event loop.
 
 Events wait in `_waiting`, travel in frames and are settled once, in order. Those of one
-publisher leave in the order in which they came, publishers take turns. No timer forms
-batches: the first event of a loop turn schedules the flush, so frames grow exactly when
-there is load. At most `CREDIT` frames are unanswered.
+publisher leave in the order in which they came, publishers take turns; what an owner pushes
+for its devices counts as one publisher's. No timer forms batches: the first event of a loop
+turn schedules the flush, so frames grow exactly when there is load. At most `CREDIT` frames
+are unanswered.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ FRAME_S = 0.25
 _FIRST_PACE_S = FRAME_S / 16
 PARKED_AFTER_DEATHS = 2
 _CONNECT_TRIES = 20
+_PUSHED_LINE = -1  # of what a project's owner sends for devices; no publisher has this id
 
 Outcome = tuple[tuple[int, int, str], ...] | NodeError
 Settle = Callable[[Outcome], None]
@@ -54,13 +56,17 @@ class Waiting:
 
     `resend` events (MQTT) survive the project's death: they are sent to its next
     incarnation, alone in a frame. After `PARKED_AFTER_DEATHS` deaths it is told to bury the
-    event instead of running it. Others are answered "outcome unknown".
+    event instead of running it. Others are answered "outcome unknown". Events of one `line`
+    keep their order.
     """
 
-    __slots__ = ("deadline", "deaths", "event", "resend", "settle")
+    __slots__ = ("deadline", "deaths", "event", "line", "resend", "settle")
 
-    def __init__(self, event: WireEvent, settle: Settle, deadline: float, resend: bool) -> None:
+    def __init__(
+        self, event: WireEvent, settle: Settle, deadline: float, resend: bool, line: int
+    ) -> None:
         self.event = event
+        self.line = line
         self.settle: Settle | None = settle
         self.deadline = deadline
         self.resend = resend
@@ -123,17 +129,21 @@ class Link(asyncio.Protocol):
         """There is no route, and none is being sought."""
         return self._transport is None and self._path is None and not self._asked
 
-    def submit(self, event: WireEvent, settle: Settle, *, resend: bool = False) -> None:
-        """Send an event; `settle` is called once with its outcome.
+    def submit(
+        self, event: WireEvent, settle: Settle, *, resend: bool = False, pushed: bool = False
+    ) -> None:
+        """Send an event; `settle` is called once with its outcome. Those that are `pushed` keep
+        their order whosever they are.
 
         Raises:
             TooManyRequestsError: too many events or bytes of this publisher, this project or
                 this gateway wait already; nothing was taken.
         """
-        if not self._waiting.has_room(event[1], len(event[3])):
+        line = _PUSHED_LINE if pushed else event[1]
+        if not self._waiting.has_room(line, len(event[3])):
             raise TooManyRequestsError(what=f"{len(self._waiting)} events of this project wait")
         deadline = self._loop.time() + ANSWER_LIMIT_S
-        self._waiting.append(Waiting(event, settle, deadline, resend))
+        self._waiting.append(Waiting(event, settle, deadline, resend, line))
         if self._transport is None:
             self._seek_route()
         elif not self._flush_scheduled and len(self._sent) < CREDIT:
@@ -199,12 +209,12 @@ class Link(asyncio.Protocol):
             self._expire_line(first, now)
 
     def _expire_line(self, first: Waiting | None, now: float) -> None:
-        """Settle what one publisher's oldest event and those behind it have waited too long for."""
+        """Settle a line's oldest event and those behind it that have waited too long."""
         error = UnavailableError(what="the project does not come up")
         while first is not None and not first.resend and first.deadline < now:
-            publisher_id = first.event[1]
-            self._waiting.pop_of(publisher_id).finish(error)
-            first = self._waiting.head_of(publisher_id)
+            line = first.line
+            self._waiting.pop_of(line).finish(error)
+            first = self._waiting.head_of(line)
 
     def refuse_waiting(self, error: NodeError) -> None:
         """Settle everything that was not sent and need not be kept."""

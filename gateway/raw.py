@@ -248,7 +248,7 @@ class RawEvents:
             settle = partial(self._pushed, collected, at, project, item, event[2])
             try:
                 require_type(publisher, item.event_type)
-                link.submit(event, settle, resend=resend)
+                link.submit(event, settle, resend=resend, pushed=True)
             except NodeError as error:
                 settle(error)
 

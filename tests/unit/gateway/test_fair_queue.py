@@ -15,10 +15,11 @@ from fieldbrook.gateway.fair_queue import FairQueue, Room
 @dataclass
 class Item:
     event: WireEvent
+    line: int
 
 
 def item(publisher: int, number: int = 0, size: int = 1) -> Item:
-    return Item(("T", publisher, str(number), b"x" * size, 0, 0))
+    return Item(("T", publisher, str(number), b"x" * size, 0, 0), publisher)
 
 
 def fill(queue: FairQueue[Item], publisher: int, size: int = 1) -> int:

@@ -61,6 +61,7 @@ log = logging.getLogger(__name__)
 _HASH = re.compile("0x[0-9a-fA-F]{64}", re.ASCII)
 _ASK_S = 0.2
 _RETRY_S = 1.0
+_ACTIVATE_S = 2.0
 _PROJECT_LIMIT_S = 5.0
 
 Submit = Callable[[int, WireEvent, Settle], None]
@@ -105,6 +106,7 @@ class Transactions:
         self.broadcaster = Broadcaster(chain, rpc, rows, self.leases, self._finished, restored)
         self._outbox = OutboxTaker({self.part: self._deliver}, self.part)
         self._paths: dict[int, str] = {}
+        self._activated: dict[int, float] = {}  # when that was last asked for
         self._talking: dict[int, object] = {}  # projects, and their newest connection
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -257,8 +259,15 @@ class Transactions:
     async def _ask(self, project_id: int) -> None:
         path = self._paths.get(project_id)
         if path is None:
-            self._activate(project_id)
+            if self._reader.project(project_id) is None:  # removed while nobody was here
+                await self.leases.settle(project_id, ())
+                return
+            now = asyncio.get_running_loop().time()
+            if now - self._activated.get(project_id, -_ACTIVATE_S) >= _ACTIVATE_S:
+                self._activated[project_id] = now
+                self._activate(project_id)
             return
+        self._activated.pop(project_id, None)
         async with asyncio.timeout(_PROJECT_LIMIT_S):
             reader, writer = await asyncio.open_unix_connection(path)
             try:

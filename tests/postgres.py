@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from fieldbrook.actors.base import descendants, free_port
+from fieldbrook.actors.base import descendants
 from tests.integration.nodes import alive
-from tests.tools import require_tool
+from tests.tools import free_port, require_tool
 
 # What the documentation says the role of the DSN needs, and no more.
 _RIGHTS = (

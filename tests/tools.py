@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 
@@ -16,6 +18,8 @@ _SERVERS = (
     *sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True),
 )
 
+_RANDOM = random.SystemRandom()
+
 
 def require_tool(name: str) -> str:
     """The path of a program; the test is skipped without it, and fails when CI=true."""
@@ -26,6 +30,19 @@ def require_tool(name: str) -> str:
     if os.environ.get("CI") == "true":
         pytest.fail(f"{name} is not installed, and CI tests everything", pytrace=False)
     pytest.skip(f"{name} is not installed")
+
+
+def free_port() -> int:
+    """A port of the loopback for a server that is started soon: none of those that the system
+    gives to whoever asks for any, so nobody takes it meanwhile."""
+    while True:
+        port = _RANDOM.randrange(10_000, 32_768)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def npm_installed(folder: Path) -> Path:

@@ -12,10 +12,9 @@ from typing import Any
 
 from eth_abi.abi import encode
 
-from fieldbrook.actors.base import free_port
 from fieldbrook.wasm.crypto import keccak256
 from tests.integration.nodes import until
-from tests.tools import npm_installed
+from tests.tools import free_port, npm_installed
 
 CHAIN_ID = 31337
 _HERE = Path(__file__).parent

@@ -7,10 +7,10 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from fieldbrook.actors.base import free_port
 from fieldbrook.gateway.protobuf import Event
 from tests.integration.applets import TALLY
 from tests.integration.nodes import Answer, RunningNode, message
+from tests.tools import free_port
 
 PROJECT, BARE, OTHER = "NftMinter", "bare", "other"
 WALLET = "eth_0x19e7e376e7c213b7e7e7e46cc70a5dd086daff2a"

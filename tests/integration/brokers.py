@@ -19,6 +19,7 @@ from fieldbrook.gateway.nats_source import NatsSource
 from fieldbrook.gateway.paho_source import PahoSource
 from fieldbrook.gateway.sources import Source
 from fieldbrook.settings import Settings
+from tests.tools import free_port
 
 LOOPBACK = "127.0.0.1"
 REFUSED = 0x80
@@ -36,13 +37,6 @@ max_queued_messages 0
 log_type error
 user root
 """
-
-
-def free_port() -> int:
-    """A loopback port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
 
 
 class Broker(abc.ABC):

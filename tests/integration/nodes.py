@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from fieldbrook.actors.base import descendants, free_port
+from fieldbrook.actors.base import descendants
+from tests.tools import free_port
 
 PREFIX = "/srv-applet-mgr/v0"
 MODULES = Path(__file__).parent.parent / "modules"

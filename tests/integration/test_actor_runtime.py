@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from thespian.system.transport.streamBuffer import ReceiveBuffer, toSendBuffer
 
-from fieldbrook.actors.base import SignedPickle, UnauthenticatedFrameError, free_port
+from fieldbrook.actors.base import SignedPickle, UnauthenticatedFrameError
 from tests.integration.nodes import RunningNode, alive, parts, until
+from tests.tools import free_port
 
 
 @pytest.fixture

@@ -26,9 +26,9 @@ from tests.integration.brokers import (
     Device,
     Embedded,
     Mosquitto,
-    free_port,
     numbered,
 )
+from tests.tools import free_port
 
 LIMIT_S = 20.0
 PROJECT = frozenset({"p1"})

@@ -21,9 +21,8 @@ from fieldbrook.errors import SettingsError
 from fieldbrook.settings import Settings
 from fieldbrook.tls import check
 from tests.integration import applets
-from tests.integration.brokers import free_port
 from tests.integration.nodes import PREFIX, RunningNode, message, parts, until
-from tests.tools import require_tool
+from tests.tools import free_port, require_tool
 
 NAMES = ("localhost", "127.0.0.1")
 _LIMIT_S = 20

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-BACKOFF_S = (0.0, 0.1, 0.5, 2.0, 5.0, 15.0, 30.0)
+# A start costs a core about a second: with the last of these a node that cannot run takes a
+# fifth of one, and one that can again is back soon.
+BACKOFF_S = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
 STEADY_S = 10.0  # a child that lived this long starts its count afresh
 UNREACHABLE_AFTER = 4  # from this failure on, what waits for the child is refused
 

@@ -9,7 +9,7 @@ def test_the_first_death_is_followed_by_a_start_at_once() -> None:
 
 def test_deaths_in_a_row_wait_longer_and_longer_up_to_a_bound() -> None:
     restarts, delays = Restarts(), []
-    for _ in range(10):
+    for _ in range(len(BACKOFF_S) + 3):
         restarts = restarts.after_exit(0.5)
         delays.append(restarts.delay_s)
     assert delays == [*BACKOFF_S, *[BACKOFF_S[-1]] * 3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import shutil
@@ -49,11 +50,18 @@ def npm_installed(folder: Path) -> Path:
     """Install what a folder's lock file says; it stays in the `node_modules` it returns."""
     npm, modules = require_tool("npm"), folder / "node_modules"
     installed, lock = modules / ".package-lock.json", folder / "package-lock.json"
-    if installed.exists() and installed.stat().st_mtime >= lock.stat().st_mtime:
-        return modules
     options = ["--silent", "--ignore-scripts", "--omit=dev", "--no-audit", "--no-fund"]
-    done = subprocess.run(
-        [npm, "ci", *options], cwd=folder, capture_output=True, text=True, timeout=100, check=False
-    )
+    with lock.open() as alone:
+        fcntl.flock(alone, fcntl.LOCK_EX)  # other processes run tests, too
+        if installed.exists() and installed.stat().st_mtime >= lock.stat().st_mtime:
+            return modules
+        done = subprocess.run(
+            [npm, "ci", *options],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     return modules

@@ -81,9 +81,12 @@ class FairQueue(Generic[Item]):
         events, held = (len(line.items), line.bytes) if line is not None else (0, 0)
         return events < EVENTS_LIMIT - self._events and held + size <= self._free()
 
-    def has_room_for(self, events: int, size: int) -> bool:
-        """Whether so many events with so many bytes together may be added, whosever they are."""
-        return 2 * events <= EVENTS_LIMIT - self._events and 2 * size <= self._free()
+    def has_room_for(self, line_id: int, events: int, size: int) -> bool:
+        """Whether so many events with so many bytes together may be added to a line."""
+        line = self._lines.get(line_id)
+        waiting, held = (len(line.items), line.bytes) if line is not None else (0, 0)
+        more, free = waiting + 2 * events, self._free()
+        return more <= EVENTS_LIMIT - self._events and held + 2 * size <= free
 
     def _free(self) -> int:
         """How many bytes of payload the project may still add: what is its own, or half of what

@@ -150,13 +150,13 @@ class Link(asyncio.Protocol):
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
 
-    def require_room(self, events: int, size: int) -> None:
-        """See that so many events with so many bytes together would be taken now.
+    def require_room_to_push(self, events: int, size: int) -> None:
+        """See that so many events with so many bytes together could be pushed now.
 
         Raises:
             TooManyRequestsError: they would not.
         """
-        if not self._waiting.has_room_for(events, size):
+        if not self._waiting.has_room_for(_PUSHED_LINE, events, size):
             raise TooManyRequestsError(what=f"{len(self._waiting)} events of this project wait")
 
     def _flush(self) -> None:

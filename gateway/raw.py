@@ -227,7 +227,7 @@ class RawEvents:
             publishers = await self._publishers(project, items)
             link = self._links[project.project_id]
             # All or nothing: clients send a refused request again, not what it left undone.
-            link.require_room(len(items), size)
+            link.require_room_to_push(len(items), size)
         except NodeError as error:
             answer(self._refuse(error, event_id, project.name, event_type=DATA_PUSH, resend=resend))
             return

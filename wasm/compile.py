@@ -19,6 +19,7 @@ import tempfile
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 from fieldbrook.errors import ModuleRefusedError
 from fieldbrook.process import die_with_parent
@@ -72,7 +73,7 @@ def compile_in_child(
         *(f"--memory-bytes={limits.memory_bytes}", f"--cpu-s={cpu_s}"),
         f"--address-bytes={address_bytes}",
     ]
-    with tempfile.TemporaryFile(dir=outdir) as errors:
+    with _complaints_in(outdir) as errors:
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
         )
@@ -88,6 +89,14 @@ def compile_in_child(
         errors.seek(0)
         complaint = errors.read().decode("utf-8", "replace")
     return _read_answer(output, child.returncode, complaint, cpu_s, address_bytes)
+
+
+def _complaints_in(outdir: Path) -> IO[bytes]:
+    """Where the child's complaints go: the node writes nowhere but into its data folder."""
+    try:
+        return tempfile.TemporaryFile(dir=outdir)
+    except OSError as error:
+        raise ModuleRefusedError(reason=f"{outdir}: {error.strerror}") from error
 
 
 def _read_answer(

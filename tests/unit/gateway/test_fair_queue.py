@@ -97,11 +97,14 @@ def test_room_is_given_back_to_the_last_byte_whatever_happens() -> None:
     assert room.used == 0
 
 
-def test_a_whole_batch_that_is_let_in_fits_even_if_it_is_one_publishers() -> None:
+@pytest.mark.parametrize("waiting", [0, 100])
+def test_a_whole_batch_that_is_let_in_fits_in_its_line(waiting: int) -> None:
     queue: FairQueue[Item] = FairQueue(Room())
     fill(queue, 1)
+    for number in range(waiting):
+        queue.append(item(2, number, 0))
     events = 1
-    while queue.has_room_for(events + 1, 0):
+    while queue.has_room_for(2, events + 1, 0):
         events += 1
     for number in range(events):
         assert queue.has_room(2, 0)

@@ -84,7 +84,7 @@ def play(folder: Path, scenario: Callable[[Node], Awaitable[None]]) -> None:
 def test_a_push_that_does_not_fit_is_refused_whole(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
         key = node.key()
-        fitting = (fair_queue.EVENTS_LIMIT - 2 * 4_000) // 4_000 + 1
+        fitting = (fair_queue.EVENTS_LIMIT - 2 * 4_000) // (2 * 4_000) + 1
         for _ in range(fitting):
             assert await node.push(key, 4_000) is None
         refused = await node.push(key, 4_000)

@@ -26,6 +26,7 @@ WORK_BYTES = 64 << 20
 BACKLOG = 20_000  # messages that wait behind them
 BACKLOG_BYTES = 64 << 20
 RETRY_S = 1.0
+_SIFT_AFTER = 1_000
 PUT_BACK_S = 10.0
 MISSED_S = 60.0  # after which a message that was put back is no longer waited for
 
@@ -57,6 +58,7 @@ class _Lane:
         "project",
         "put_off",
         "returned",
+        "sifted",
         "waiting",
         "work",
         "work_bytes",
@@ -69,6 +71,7 @@ class _Lane:
         self.work = 0
         self.work_bytes = 0
         self.put_off: list[Passage] = []
+        self.sifted = 0  # how many waited when the stale ones were last dropped
         self.blocked = False
         self.busy = False
         # Names of messages that went back to the broker, in order, and until when each is
@@ -205,6 +208,7 @@ class Lanes:
             if not passage.delivery.stale():
                 self._work_on(lane, passage)
         lane.busy = False
+        lane.sifted = min(lane.sifted, len(lane.waiting))
         if not lane.waiting:
             self._held.pop(lane.project, None)
 
@@ -213,7 +217,9 @@ class Lanes:
     def _keep(self, lane: _Lane, passage: Passage) -> None:
         size = len(passage.delivery.payload)
         if lane.waiting and self._is_full(lane, size):
-            self._drop_stale(lane)
+            # Not for each message: looking at all that wait takes milliseconds.
+            if len(lane.waiting) >= lane.sifted + _SIFT_AFTER:
+                self._drop_stale(lane)
             if self._is_full(lane, size) and self._return(lane, passage):
                 return
         lane.waiting.append(passage)
@@ -236,6 +242,7 @@ class Lanes:
             lane.waiting = collections.deque(kept)
             for passage in kept:
                 self._count_waiting(lane, passage, 1)
+        lane.sifted = len(kept)
 
     def _count_waiting(self, lane: _Lane, passage: Passage, sign: int) -> None:
         size = sign * len(passage.delivery.payload)

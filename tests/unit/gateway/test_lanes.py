@@ -25,6 +25,7 @@ class Gateway:
         self.lanes = Lanes(self._take, self._later, lambda: self.time)
         self.can_put_back = True
         self.stale: set[int] = set()
+        self.asked_if_stale = 0
 
     def _later(self, delay_s: float, call: Callable[[], None], /) -> None:
         self.timers.append((self.time + delay_s, call))
@@ -41,6 +42,10 @@ class Gateway:
             self.returned.append(number)
         return self.can_put_back
 
+    def _is_stale(self, number: int) -> bool:
+        self.asked_if_stale += 1
+        return number in self.stale
+
     def deliver(self, project: str, number: int, size: int = 1) -> None:
         delivery = Delivery(
             project,
@@ -50,7 +55,7 @@ class Gateway:
             lambda: None,
             may_repeat=False,
             put_back=lambda _delay: self._put_back(number),
-            stale=lambda: number in self.stale,
+            stale=lambda: self._is_stale(number),
         )
         self.lanes.arrived(project, delivery)
 
@@ -220,3 +225,18 @@ def test_each_project_gets_all_of_its_messages_once_and_in_order(
     assert gateway.finished == expected
     assert not gateway.lanes._lanes
     assert gateway.lanes._work == gateway.lanes._backlog == gateway.lanes._backlog_bytes == 0
+
+
+@pytest.mark.parametrize("can_put_back", [True, False])
+def test_a_burst_of_more_than_can_wait_is_not_looked_through_for_each_message(
+    gateway: Gateway, can_put_back: bool
+) -> None:
+    gateway.can_put_back = can_put_back
+    burst = module.WORK + module.BACKLOG
+    for number in range(burst):
+        gateway.deliver("p", number)
+    assert gateway.asked_if_stale < 20 * burst
+    while gateway.working:
+        gateway.finish_all()
+    kept = burst - len(gateway.returned)
+    assert gateway.finished["p"] == list(range(kept))

@@ -402,7 +402,7 @@ def _reference(kind: Any) -> Json:
 def _schema_of(kind: type) -> Json:
     if kind is Sfid:
         return dict(_SFID)
-    raise NotImplementedError
+    raise NotImplementedError  # how a hook of msgspec says that it does not know a type
 
 
 def _without_titles(schema: Any) -> Any:

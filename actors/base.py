@@ -327,15 +327,25 @@ class ActorTree:
 
 
 def descendants(pid: int) -> list[int]:
-    """Process ids below `pid`, nearest first (Linux)."""
+    """Process ids below `pid`, nearest first (Linux). Any of them may end meanwhile."""
     found: list[int] = []
     todo = [pid]
     while todo:
-        for task in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
-            with contextlib.suppress(OSError):
-                children = [int(word) for word in task.read_text().split()]
-                found += children
-                todo += children
+        children = _children(todo.pop())
+        found += children
+        todo += children
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return []
+    found: list[int] = []
+    for thread in threads:
+        with contextlib.suppress(OSError):
+            found += map(int, (thread / "children").read_text().split())
     return found
 
 

@@ -44,6 +44,7 @@ ANSWER_LIMIT_S = 15.0
 FRAME_S = 0.25
 _FIRST_PACE_S = FRAME_S / 16
 PARKED_AFTER_DEATHS = 2
+_SUSPECTS = 16  # events in a frame after a death, when more than that were under way
 _CONNECT_TRIES = 20
 _PUSHED_LINE = -1  # of what a project's owner sends for devices; no publisher has this id
 
@@ -55,9 +56,10 @@ class Waiting:
     """One event on its way: settled exactly once.
 
     `resend` events (MQTT) survive the project's death: they are sent to its next
-    incarnation, alone in a frame. After `PARKED_AFTER_DEATHS` deaths it is told to bury the
-    event instead of running it. Others are answered "outcome unknown". Events of one `line`
-    keep their order.
+    incarnation, few at a time and then alone. An event that was under way alone at
+    `PARKED_AFTER_DEATHS` deaths is to be buried instead of run; a process that somebody kills
+    now and then takes no event with it. Others are answered "outcome unknown". Events of one
+    `line` keep their order.
     """
 
     __slots__ = ("deadline", "deaths", "event", "line", "resend", "settle")
@@ -70,7 +72,7 @@ class Waiting:
         self.settle: Settle | None = settle
         self.deadline = deadline
         self.resend = resend
-        self.deaths = 0
+        self.deaths = 0  # with this event alone on its way
 
     def finish(self, outcome: Outcome) -> None:
         """Settle, unless time has already settled it."""
@@ -105,7 +107,7 @@ class Link(asyncio.Protocol):
         self._switchboard = switchboard
         self._loop = loop
         self._waiting: FairQueue[Waiting] = FairQueue(room or Room())
-        self._suspects: collections.deque[Waiting] = collections.deque()
+        self._suspects: collections.deque[list[Waiting]] = collections.deque()
         self._sent: collections.deque[collections.deque[Waiting]] = collections.deque()
         self._pace_s = _FIRST_PACE_S  # how long the project takes for one event, of late
         self._paced = 0.0
@@ -172,8 +174,8 @@ class Link(asyncio.Protocol):
 
     def _next_batch(self) -> collections.deque[Waiting]:
         if self._suspects:
-            # One of them may have killed the project: alone, and with nothing beside it.
-            return collections.deque() if self._sent else self._take_suspect()
+            # One of them may have killed the project: nothing is beside them.
+            return collections.deque(() if self._sent else self._suspects.popleft())
         batch: collections.deque[Waiting] = collections.deque()
         size, limit = 0, self._frame_limit()
         while self._waiting and len(batch) < limit:
@@ -194,9 +196,6 @@ class Link(asyncio.Protocol):
         now = self._loop.time()
         self._pace_s = (self._pace_s + (now - self._paced) / answered) / 2
         self._paced = now
-
-    def _take_suspect(self) -> collections.deque[Waiting]:
-        return collections.deque((self._suspects.popleft(),))
 
     def expire(self) -> None:
         """Settle what has waited too long; the gateway calls it about once a second."""
@@ -233,7 +232,8 @@ class Link(asyncio.Protocol):
         """Settle everything that was not sent: no project will ever take it."""
         self._asked = False
         while self._suspects:
-            self._suspects.popleft().finish(error)
+            for waiting in self._suspects.popleft():
+                waiting.finish(error)
         while self._waiting:
             self._waiting.pop().finish(error)
 
@@ -316,22 +316,31 @@ class Link(asyncio.Protocol):
         self._transport = None
         lost = [waiting for batch in self._sent for waiting in batch]
         self._sent.clear()
-        again = []
         for waiting in lost:
             if not waiting.resend:
                 waiting.finish(OutcomeUnknownError(what="the project died"))
-                continue
-            waiting.deaths += 1
-            if waiting.deaths == PARKED_AFTER_DEATHS:
-                log.error("event %s parked: the project died on it twice", waiting.event[2])
-                waiting.event = (*waiting.event[:5], waiting.event[5] | POISON)
-            again.append(waiting)
-        self._suspects.extendleft(reversed(again))
+        if len(lost) == 1:
+            self._blame(lost[0])
+        self._suspect([waiting for waiting in lost if waiting.resend])
         if self._path == self._dialed:
             # Its socket may outlive the process by a moment; the supervisor knows better.
             # Another path is that of the next incarnation already.
             self._path = None
         self._loop.call_soon(self._seek_route)
+
+    def _blame(self, waiting: Waiting) -> None:
+        """The project died with this event alone on its way."""
+        waiting.deaths += 1
+        if waiting.deaths == PARKED_AFTER_DEATHS and waiting.resend:
+            log.error("event %s parked: the project died on it twice", waiting.event[2])
+            waiting.event = (*waiting.event[:5], waiting.event[5] | POISON)
+
+    def _suspect(self, lost: list[Waiting]) -> None:
+        """Send these again, before all others: each frame costs a commit, so hundreds do
+        not go one by one at once."""
+        size = _SUSPECTS if len(lost) > _SUSPECTS else 1
+        groups = [lost[start : start + size] for start in range(0, len(lost), size)]
+        self._suspects.extendleft(reversed(groups))
 
 
 def _outcome(result: EventResult) -> Outcome:

@@ -179,6 +179,35 @@ def test_events_to_be_resent_reach_the_next_incarnation_alone_and_in_order(tmp_p
     play(tmp_path, scenario)
 
 
+async def die_with_what_is_sent(link: Link, path: Path) -> list[int]:
+    """A project that takes a frame and dies; returns the events that it had."""
+    deaf = Project(path)
+    deaf.deaf = True
+    link.route(str(path))
+    await until(deaf.has_events)
+    await asyncio.to_thread(deaf.stop)
+    return deaf.seen
+
+
+def test_of_many_events_to_be_resent_a_few_go_together_at_first(tmp_path: Path) -> None:
+    async def scenario(link: Link, board: Board, folder: Path) -> None:
+        outcomes: list[Outcome] = []
+        for number in range(100):
+            link.submit(event(number), outcomes.append, resend=True)
+        under_way = len(await die_with_what_is_sent(link, folder / "p1"))
+        few = await die_with_what_is_sent(link, folder / "p2")
+        assert few == list(range(len(few)))
+        assert 1 < len(few) < under_way
+        good = Project(folder / "p3")
+        link.route(str(good.path))
+        await until(lambda: len(outcomes) == 100)
+        assert numbers(outcomes) == good.seen == list(range(100))
+        assert good.frames[: len(few) + 1] == [1] * len(few) + [under_way - len(few)]
+        await asyncio.to_thread(good.stop)
+
+    play(tmp_path, scenario)
+
+
 def test_an_event_that_a_project_dies_on_twice_is_to_be_buried_and_the_others_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -187,12 +216,9 @@ def test_an_event_that_a_project_dies_on_twice_is_to_be_buried_and_the_others_ru
         for number in range(3):
             named = (*event(number)[:5], NAMED)
             link.submit(named, outcomes.append, resend=True)
-        for name in ("p1", "p2"):
-            deaf = Project(folder / name)
-            deaf.deaf = True
-            link.route(str(deaf.path))
-            await until(deaf.has_events)
-            await asyncio.to_thread(deaf.stop)
+        assert await die_with_what_is_sent(link, folder / "p0") == [0, 1, 2]
+        for name in ("p1", "p2"):  # what it died on in company counts for nothing
+            assert await die_with_what_is_sent(link, folder / name) == [0]
         assert not outcomes
         good = Project(folder / "p3")
         link.route(str(good.path))

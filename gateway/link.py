@@ -46,6 +46,7 @@ _FIRST_PACE_S = FRAME_S / 16
 PARKED_AFTER_DEATHS = 2
 _SUSPECTS = 16  # events in a frame after a death, when more than that were under way
 _CONNECT_TRIES = 20
+_ASK_AGAIN_S = 5.0  # a question that got lost must not keep a project's events for ever
 _PUSHED_LINE = -1  # of what a project's owner sends for devices; no publisher has this id
 
 Outcome = tuple[tuple[int, int, str], ...] | NodeError
@@ -117,6 +118,7 @@ class Link(asyncio.Protocol):
         self._dialed: str | None = None
         self._flush_scheduled = False
         self._asked = False
+        self._asked_at = 0.0
         self._connecting: asyncio.Task[None] | None = None
 
     # ---------------------------------------------------------------- events
@@ -198,7 +200,8 @@ class Link(asyncio.Protocol):
         self._paced = now
 
     def expire(self) -> None:
-        """Settle what has waited too long; the gateway calls it about once a second."""
+        """Settle what has waited too long, and ask again for a route that does not come; the
+        gateway calls it about once a second."""
         now = self._loop.time()
         for batch in self._sent:
             for waiting in batch:
@@ -206,6 +209,9 @@ class Link(asyncio.Protocol):
                     waiting.finish(OutcomeUnknownError(what="the project does not answer"))
         for first in self._waiting.heads():
             self._expire_line(first, now)
+        if self._asked and now - self._asked_at > _ASK_AGAIN_S:
+            self._asked = False
+            self._seek_route()
 
     def _expire_line(self, first: Waiting | None, now: float) -> None:
         """Settle a line's oldest event and those behind it that have waited too long."""
@@ -256,7 +262,7 @@ class Link(asyncio.Protocol):
         if self._path is not None:
             self._connect()
         else:
-            self._asked = True
+            self._asked, self._asked_at = True, self._loop.time()
             self._switchboard.activate(self._project_id)
 
     def _connect(self) -> None:

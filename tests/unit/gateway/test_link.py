@@ -114,6 +114,21 @@ def test_events_before_a_route_ask_for_it_once_and_leave_in_order(tmp_path: Path
     play(tmp_path, scenario)
 
 
+def test_a_route_that_does_not_come_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(link: Link, board: Board, folder: Path) -> None:
+        link.submit(event(1), lambda outcome: None, resend=True)
+        link.expire()
+        assert board.asked == 1
+        monkeypatch.setattr(link_module, "_ASK_AGAIN_S", 0.0)
+        await asyncio.sleep(0.001)
+        link.expire()
+        assert board.asked == 2
+
+    play(tmp_path, scenario)
+
+
 def test_answers_in_parts_settle_the_events_in_order(tmp_path: Path) -> None:
     async def scenario(link: Link, board: Board, folder: Path) -> None:
         project = Project(folder / "p")

@@ -7,6 +7,7 @@ import os
 import secrets
 from pathlib import Path
 
+from fieldbrook.durable import make_folder, sync_folder
 from fieldbrook.errors import StoreError
 
 KEY_BYTES = 32
@@ -64,7 +65,7 @@ def unreadable(folder: Path) -> list[str]:
 
 
 def _create(path: Path, content: bytes) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(path.parent)
     # Written aside and linked: a crash never leaves half a secret, and of two processes
     # that both find none the first one's stays.
     draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -77,3 +78,4 @@ def _create(path: Path, content: bytes) -> None:
     finally:
         os.close(descriptor)
         draft.unlink(missing_ok=True)
+    sync_folder(path.parent)

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fieldbrook import __version__, keys, logs, tls
+from fieldbrook.durable import make_folder, start_unsynced
 from fieldbrook.errors import NodeError, SettingsError
 from fieldbrook.process import keep_memory_private, name_process
 from fieldbrook.settings import Settings, forget_secrets
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 
 BOOT_LIMIT_S = 20.0
 DRAIN_LIMIT_S = 2.0
+REFUSED = "refused"  # as `storage.refused` names it
 RESTORING = ".restoring"  # as `storage.backup` names it
 FOLDERS = ("registry", "projects", "chains", "modules", "uploads", "secrets", "run")
 
@@ -105,7 +107,7 @@ def _prepare_data(data: Path) -> int:
         )
     try:
         for name in FOLDERS:
-            (data / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(data / name)
         lock = os.open(data / "run" / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -121,6 +123,7 @@ def _prepare_data(data: Path) -> int:
         if stale.name != "lock":
             with suppress(OSError):
                 stale.unlink()
+    start_unsynced(data / REFUSED)
     keys.load_or_create_key(data / "secrets", "token.key")
     keys.setup_code(data / "secrets")
     return lock

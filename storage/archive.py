@@ -21,6 +21,7 @@ from typing import IO, Annotated, Any
 import msgspec
 
 from fieldbrook import __version__, clock
+from fieldbrook.durable import sync_folder
 from fieldbrook.errors import StoreError
 
 MANIFEST = "manifest.json"
@@ -81,7 +82,7 @@ def pack(folder: Path, target: Path, kind: str, about: dict[str, Any]) -> Manife
             _write(draft, folder, manifest)
             refuse_existing(target)
             draft.replace(target)
-            _sync_folder(target.parent)
+            sync_folder(target.parent)
         finally:
             draft.unlink(missing_ok=True)
     except OSError as error:
@@ -229,11 +230,3 @@ def _member(name: str, size: int) -> tarfile.TarInfo:
     member.size, member.mode = size, 0o600
     member.mtime = clock.now_ms() // 1000
     return member
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

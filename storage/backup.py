@@ -12,7 +12,6 @@ and old messages that come back would be events of now.
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -22,12 +21,20 @@ from typing import NamedTuple
 
 import lmdb
 
+from fieldbrook.durable import (
+    is_of_this_boot,
+    make_folder,
+    mark_of_this_boot,
+    sync_folder,
+    sync_folders_below,
+)
 from fieldbrook.errors import StoreError
 from fieldbrook.storage import sql
 from fieldbrook.storage.archive import Manifest, pack, refuse_existing, unpack
 from fieldbrook.storage.chain_store import copy_monitors
 from fieldbrook.storage.environment import open_environment, store_errors
 from fieldbrook.storage.outbox import MARKER, park, waiting_entries, waiting_projects
+from fieldbrook.storage.refused import FOLDER as REFUSED
 from fieldbrook.storage.registry_reader import RegistryReader
 from fieldbrook.storage.registry_tables import RegistryTables
 
@@ -141,13 +148,15 @@ def restore(archive: Path, data: Path) -> Manifest:
         if data.exists() and (not data.is_dir() or any(_own(data))):
             raise StoreError(reason=f"{data} is not empty; nothing is written over")
         made = not data.exists()
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(data)
         unfinished = data / RESTORING
         unfinished.mkdir(mode=0o700)
         try:
             manifest = unpack(archive, unfinished, KIND)
             require_data(unfinished)
             park(unfinished)
+            if (unfinished / REFUSED).is_dir():
+                mark_of_this_boot(unfinished / REFUSED)  # what was unpacked is synced
             _move_up(unfinished)
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -178,14 +187,11 @@ def _own(data: Path) -> Iterator[Path]:
 
 def _move_up(unfinished: Path) -> None:
     """The registry last: a folder without one is not a node's data."""
+    sync_folders_below(unfinished)
     for path in sorted(unfinished.iterdir(), key=lambda path: path.name == REGISTRY):
         path.replace(unfinished.parent / path.name)
     unfinished.rmdir()
-    descriptor = os.open(unfinished.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(unfinished.parent)
 
 
 @contextmanager
@@ -322,8 +328,9 @@ def _copy_module(data: Path, folder: Path, sha256: str) -> bool:
 
 def _copy_others(data: Path, folder: Path) -> None:
     for path in sorted(data.iterdir()):
-        if path.name not in _LEFT_OUT:
-            _copy_tree(path, folder / path.name)
+        if path.name in _LEFT_OUT or (path.name == REFUSED and not is_of_this_boot(path)):
+            continue
+        _copy_tree(path, folder / path.name)
 
 
 def _put_monitors_back(chains: Path, earlier: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import lmdb
 
+from fieldbrook.durable import make_folder, sync_folder
 from fieldbrook.errors import StoreError
 
 MAX_READERS = 4096
@@ -41,9 +42,9 @@ def open_environment(
     """
     with store_errors(path):
         if not readonly:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(path)
             path.chmod(0o700)
-        return lmdb.open(
+        environment = lmdb.open(
             str(path),
             map_size=_AS_THE_FILE_SAYS if readonly else map_size,
             readonly=readonly,
@@ -54,6 +55,10 @@ def open_environment(
             max_readers=MAX_READERS,
             max_spare_txns=_SPARE_READS,
         )
+        if sync and not readonly:
+            # LMDB syncs what is in its files, and not that they are there.
+            sync_folder(path)
+        return environment
 
 
 @contextmanager

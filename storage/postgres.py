@@ -28,6 +28,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from fieldbrook.durable import make_folder, sync_folder
 from fieldbrook.errors import (
     DatabaseConfigError,
     DatabaseUnreachableError,
@@ -121,16 +122,12 @@ def _name_namespace(folder: Path, project_id: int) -> str:
     name = f"fieldbrook_{project_id}_{secrets.token_hex(4)}"
     new = folder / f"{FILE}.new"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
         with new.open("w", encoding="ascii") as file:
             file.write(name + "\n")
             os.fsync(file.fileno())
         new.rename(folder / FILE)
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(folder)
     except OSError as error:
         raise StoreError(reason=f"{folder / FILE}: {error}") from error
     return name

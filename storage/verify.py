@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import lmdb
 import msgspec
 
+from fieldbrook.durable import is_of_this_boot
 from fieldbrook.errors import NodeError, StoreError
 from fieldbrook.model import IDENTITY_PUBLISHER, Record
 from fieldbrook.operator_keys import Vault
@@ -40,6 +41,7 @@ from fieldbrook.storage.project_store import (
     LogRow,
     MetricRow,
 )
+from fieldbrook.storage.refused import FOLDER as REFUSED
 from fieldbrook.storage.registry_reader import RegistryReader
 from fieldbrook.storage.registry_tables import LAST_ID_CELL
 from fieldbrook.storage.seen import DELIVERIES, OUTCOMES, Deliveries, RememberedOutcome
@@ -248,6 +250,8 @@ class _Search:
             place = path.parent.relative_to(self._data)
             if place.parts[0] in (REGISTRY, PROJECTS, "run", "rollback"):
                 continue
+            if place.parts[0] == REFUSED and not is_of_this_boot(self._data / REFUSED):
+                continue  # never synced, and removed at the next start
             with self._defect_if_unreadable(place.as_posix()):
                 environment = open_environment(path.parent, map_size=0, readonly=True)
                 try:

@@ -6,6 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from fieldbrook.durable import sync_folder
+
 TEMPORARY_PREFIX = ".new-"
 
 
@@ -27,11 +29,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
 
 
 def remove_temporary(folder: Path, pid: int) -> None:

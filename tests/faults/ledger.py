@@ -84,6 +84,10 @@ class Ledger:
         with self._changed:
             return {name for name, entry in self._entries.items() if entry.acknowledged}
 
+    def names_sent(self) -> set[str]:
+        with self._changed:
+            return set(self._entries)
+
     @property
     def count(self) -> int:
         """How many are acknowledged."""

@@ -46,7 +46,14 @@ from fieldbrook.actors.shards import Ahead, Shards
 from fieldbrook.actors.store_watch import StoreWatch
 from fieldbrook.actors.surroundings import ProjectSurroundings
 from fieldbrook.actors.traffic import TrafficGate
-from fieldbrook.errors import ModuleRefusedError, StoreError, to_wire
+from fieldbrook.errors import (
+    BatchTooLargeError,
+    EffectsTooLargeError,
+    ModuleRefusedError,
+    NodeError,
+    StoreError,
+    to_wire,
+)
 from fieldbrook.health import HUNG_GUEST, MODULE_UNREADABLE, Reporter
 from fieldbrook.model import EVENT, PER_BATCH, PER_EVENT, PROJECT_DATABASE, Applet
 from fieldbrook.storage import kv, sql
@@ -653,8 +660,7 @@ class ProjectWorker:
         except StoreError as error:
             self._traffic.roll_back()
             leases = None
-            self._watch.failed(error, written)
-            refusal = to_wire(error)
+            refusal = to_wire(self._refusal(error, batch, written))
             batch = [(peer, [refusal] * len(part), events, at) for peer, part, events, at in batch]
         self._enter("answer")
         for peer, part, _, _ in batch:
@@ -666,6 +672,15 @@ class ProjectWorker:
         if self.health.troubled:
             self._watch.look_again()
         self.tell_of_outbox()
+
+    def _refusal(self, error: StoreError, batch: Batch, written: int) -> NodeError:
+        """What the events of a batch are told that could not be stored."""
+        if isinstance(error, BatchTooLargeError):
+            # Others in the batch may be smaller; one alone is never to come again.
+            alone = sum(len(part) for _, part, _, _ in batch) == 1
+            return EffectsTooLargeError(**error.details) if alone else error
+        self._watch.failed(error, written)
+        return error
 
     def tell_of_outbox(self) -> None:
         """Let the supervisor know, once, that the outbox is to be taken."""

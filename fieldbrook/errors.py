@@ -151,6 +151,17 @@ class PayloadTooLargeError(NodeError):
     template = "body of {size} bytes; the limit is {limit_bytes}"
 
 
+class EffectsTooLargeError(NodeError):
+    """What an event's handlers write is more than the project's store would take if it held
+    nothing else: nothing was kept, and sending it again does not help."""
+
+    key = "EffectsTooLarge"
+    status = 413
+    number = 2
+    msg = "Effects Too Large"
+    template = "its handlers write {size} bytes; a project's store takes {limit_bytes} at most"
+
+
 class InvalidCronExpressionsError(NodeError):
     """When a cron job is to run is not of the form."""
 
@@ -832,6 +843,12 @@ class StoreError(NodeError):
     msg = "Database Error"
     can_be_talk = False
     template = "{reason}"
+
+
+class BatchTooLargeError(StoreError):
+    """A batch is larger than the whole store may be. Its events may fit one by one."""
+
+    template = "{size} bytes in one batch; the size limit of the store leaves {limit_bytes}"
 
 
 class DatabaseUnreachableError(StoreError):

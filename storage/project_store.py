@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import lmdb
 import msgspec
+from msgspec.structs import replace
 
 from fieldbrook import clock
-from fieldbrook.errors import DatabaseUnreachableError, StoreError
+from fieldbrook.errors import BatchTooLargeError, DatabaseUnreachableError, StoreError
 from fieldbrook.storage import kv, sql
 from fieldbrook.storage.backup import copy_open_project
 from fieldbrook.storage.codec import decode_record, encode_record
@@ -79,6 +81,7 @@ _LOG_PENDING_LIMIT = 4_096
 KV, LOGS, METRICS, STAGE = b"kv", b"applet_log", b"metrics", b"stage"
 _STAGE_CELL = STAGE
 _GROWTH_BYTES = 1 << 20
+_EMPTY_BYTES = 48 << 10  # of a store that holds nothing, with the pages that a write copies
 
 
 class LogRow(msgspec.Struct, array_like=True, frozen=True):
@@ -220,6 +223,7 @@ class ProjectStore:
         reader_check(self._environment)  # an earlier writer or a gateway may have been killed
         kept = min(_KEPT_BYTES, map_size // _KEPT_SHARE)
         self._replayable_bytes = min(replayable_bytes, kept)
+        self._largest_batch = map_size - _EMPTY_BYTES
         try:
             self._open(kept, map_size)
         except BaseException:
@@ -351,6 +355,8 @@ class ProjectStore:
         or written before that is settled.
 
         Raises:
+            BatchTooLargeError: the effects are more than an empty store would take; they are
+                dropped.
             StoreError: the map or the disk is full, or the disk failed. The effects are
                 dropped: none of the batch happened. Only where the failure was that of
                 the part's commit, or came after it, the batch may have happened; both
@@ -383,8 +389,20 @@ class ProjectStore:
         if batch.sent:
             self.outbox.announce()
         self._staged = True  # even a commit that fails may have reached the disk
-        with store_errors(), self._environment.begin(write=True) as txn:
+        with store_errors(), self._explained(batch), self._environment.begin(write=True) as txn:
             txn.put(_STAGE_CELL, encode_record(batch), db=self._stage)
+
+    @contextmanager
+    def _explained(self, batch: Batch) -> Iterator[None]:
+        """Tell a store that is full from a batch that is too large for any."""
+        try:
+            yield
+        except lmdb.MapFullError as error:
+            # Without what the node itself wanted to keep: that is not missed.
+            size = len(encode_record(replace(batch, chunks=[], payloads=[], rows=[])))
+            if size <= self._largest_batch:
+                raise
+            raise BatchTooLargeError(size=size, limit_bytes=self._largest_batch) from error
 
     def _settle(self, committed: Callable[[], int] | None = None) -> None:
         """Apply a stage whose number the SQL database has committed; drop another."""
@@ -483,8 +501,9 @@ class ProjectStore:
         return batch
 
     def _write(self) -> None:
-        with store_errors():
-            self._apply(self._take())
+        batch = self._take()
+        with store_errors(), self._explained(batch):
+            self._apply(batch)
 
     def _apply(self, batch: Batch) -> None:
         if batch.sent:

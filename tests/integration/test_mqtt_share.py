@@ -1,4 +1,5 @@
-"""What one project cannot take over MQTT does not keep the others from theirs."""
+"""What one project cannot take over MQTT does not keep the others from theirs, and what no
+project could ever take keeps nobody from anything."""
 
 from __future__ import annotations
 
@@ -38,5 +39,36 @@ def test_messages_for_a_project_with_a_full_store_leave_room_for_another_project
                 "the other project's events",
                 30,
             )
+    finally:
+        node.stop()
+
+
+def test_a_message_that_never_fits_is_refused_with_its_reason_and_those_behind_it_are_handled(
+    tmp_path: Path,
+) -> None:
+    flags = ("--project-map-bytes", str(LIMIT_BYTES), "--body-limit-bytes", str(4 << 20))
+    node = RunningNode(tmp_path / "n", *flags)
+    try:
+        node.log_in()
+        node.create_project("p")
+        applet_id = node.deploy("p", TALLY, strategies=STRATEGIES)["appletID"]
+        publisher = node.add_publisher("p", "d")
+        too_large = message(publisher, b"x" * (LIMIT_BYTES + 1), "ECHO")
+        too_large["header"]["event_id"] = "too-large"
+        small = json.dumps(message(publisher, b"x", "QUIET")).encode()
+        with Device(node.mqtt_port, "d") as device:
+            device.publish("p", json.dumps(too_large).encode())
+            for _ in range(5):
+                device.publish("p", small)
+            until(lambda: node.count("p", applet_id) == 5, "those behind it")
+        assert "EffectsTooLarge" in node.log
+        assert node.send("p", too_large).status == 413
+
+        def reasons() -> list[str]:
+            found = node.call("GET", "/event_log/p?eventID=too-large").json
+            return [refusal["error"] for refusal in found["refusals"]]
+
+        until(lambda: reasons() == ["EffectsTooLarge"] * 2, "the reasons")
+        assert node.send("p", json.loads(small)).status == 201
     finally:
         node.stop()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldbrook.errors import StoreError
+from fieldbrook.errors import BatchTooLargeError, StoreError
 from fieldbrook.storage import kv, project_store, rows
 from fieldbrook.storage.dead_letters import DeadLetter
 from fieldbrook.storage.environment import open_environment
@@ -17,6 +17,7 @@ from fieldbrook.storage.project_store import LogRow, MetricRow, ProjectStore, Pr
 
 APPLET, OTHER = 7, 8
 KEY = kv.stored_key(kv.scope(APPLET), b"k")
+OTHER_KEY = kv.stored_key(kv.scope(OTHER), b"k")
 
 
 def row(text: str) -> LogRow:
@@ -149,6 +150,22 @@ def test_keys_of_any_length_are_kept_apart_and_fit_the_store(keys: list[bytes]) 
     stored = [kv.stored_key(kv.scope(APPLET), key) for key in keys]
     assert len(set(stored)) == len(keys)
     assert all(0 < len(key) <= 511 for key in stored)
+
+
+def test_a_batch_that_no_store_would_take_is_told_from_one_that_finds_no_room(
+    store: ProjectStore,
+) -> None:
+    store.overlay[KEY] = bytes(1 << 20)
+    with pytest.raises(BatchTooLargeError):
+        store.commit()
+    large = bytes(900_000)
+    store.overlay[KEY] = large
+    store.commit()
+    store.overlay[OTHER_KEY] = large
+    with pytest.raises(StoreError) as refused:
+        store.commit()
+    assert not isinstance(refused.value, BatchTooLargeError)
+    assert store.read(KEY) == large
 
 
 def test_a_project_that_never_ran_has_no_store_to_read(tmp_path: Path) -> None:

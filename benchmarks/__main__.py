@@ -13,7 +13,18 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import cores, fairness, http_load, http_peers, life, many, mqtt_load, peers, plot
+from benchmarks import (
+    chain_backfill,
+    cores,
+    fairness,
+    http_load,
+    http_peers,
+    life,
+    many,
+    mqtt_load,
+    peers,
+    plot,
+)
 from benchmarks.context import Context, Scenario
 from benchmarks.measure import BenchmarkError
 from benchmarks.report import Table
@@ -32,6 +43,7 @@ SCENARIOS: dict[str, Scenario] = {
     "cold": life.cold,
     "start-up": life.start_up,
     "memory": life.memory_held,
+    "chain-backfill": chain_backfill.backfill,
     "smallest": http_load.smallest,
 }
 ALL_PEERS = (*http_peers.PEER_NAMES, *mqtt_load.PEER_NAMES)
@@ -117,7 +129,7 @@ def main(words: Sequence[str]) -> int:
     given = _arguments(words)
     if given.list:
         for name, scenario in SCENARIOS.items():
-            print(f"{name:12} {(scenario.__doc__ or '').splitlines()[0]}")
+            print(f"{name:14} {(scenario.__doc__ or '').splitlines()[0]}")
         return 0
     if given.install or set(given.peers) & {"nginx", "nodered", "workerd", "mosquitto-nodered"}:
         _install()

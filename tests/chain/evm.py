@@ -6,6 +6,7 @@ import json
 import platform
 import subprocess
 import urllib.request
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -42,25 +43,31 @@ class RefusedError(Exception):
     """The chain's node answered with an error."""
 
 
+def started(command: list[str], **more: Any) -> subprocess.Popen[bytes]:
+    """A process whose words nobody reads."""
+    none = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=none, stdout=none, stderr=none, **more)
+
+
 class Evm:
     """Anvil on a port of its own: a block per transaction, unlocked accounts."""
 
     def __init__(self, *flags: str, chain_id: int = CHAIN_ID, port: int = 0) -> None:
         self.port = port or free_port()
         self.chain_id = chain_id
-        system, machine = platform.system().lower(), platform.machine()
-        package = f"anvil-{system}-{_MACHINES.get(machine, machine)}"
-        anvil = npm_installed(_HERE / "js") / "@foundry-rs" / package / "bin" / "anvil"
-        # Blocks that are a second apart, so that a chain can be made to grow at once.
-        self.process = subprocess.Popen(
-            [str(anvil), "--port", str(self.port), "--chain-id", str(chain_id), "--silent", *flags],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        self.process = self._begin(flags)
         until(self._answers, "the chain answers")
         self.accounts: list[str] = self.rpc("eth_accounts")
         self.account = self.accounts[0]
+
+    def _begin(self, flags: Sequence[str]) -> subprocess.Popen[bytes]:
+        system, machine = platform.system().lower(), platform.machine()
+        package = f"anvil-{system}-{_MACHINES.get(machine, machine)}"
+        anvil = npm_installed(_HERE / "js") / "@foundry-rs" / package / "bin" / "anvil"
+        chain_id = str(self.chain_id)
+        return started(
+            [str(anvil), "--port", str(self.port), "--chain-id", chain_id, "--silent", *flags]
+        )
 
     @property
     def url(self) -> str:
@@ -68,14 +75,23 @@ class Evm:
 
     def rpc(self, method: str, *params: Any) -> Any:
         """The result of a call."""
-        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+        (result,) = self.batch([(method, *params)])
+        return result
+
+    def batch(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """The results of calls, each a method and its parameters, in one request."""
+        body = [
+            {"jsonrpc": "2.0", "id": n, "method": method, "params": params}
+            for n, (method, *params) in enumerate(calls)
+        ]
         kind = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self.url, body.encode(), kind)  # noqa: S310
+        request = urllib.request.Request(self.url, json.dumps(body).encode(), kind)  # noqa: S310
         with _OPENER.open(request, timeout=30) as reply:
-            answer = json.load(reply)
-        if "error" in answer:
-            raise RefusedError(answer["error"])
-        return answer["result"]
+            answers = json.load(reply)
+        for answer in answers:
+            if "error" in answer:
+                raise RefusedError(answer["error"])
+        return [answer["result"] for answer in answers]
 
     def send(self, to: str | None, data: str, *, mined: bool = True, **more: Any) -> str:
         """Send a transaction of the first account; its hash, once it is in a block."""

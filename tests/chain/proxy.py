@@ -18,7 +18,8 @@ class Proxy:
 
     Set `fault` to `drop` (the connection ends without an answer), `slow` (an answer after
     `slow_s`), `busy` (429), `broken` (500), `garbage` (no JSON), `silent` (a JSON without
-    result) or "" for none. `chain_id` makes it say another id, `head` an older block.
+    result) or "" for none. `chain_id` makes it say another id, `head` an older block;
+    `range_limit` is how many blocks and `logs_limit` how many logs it gives at once.
     """
 
     def __init__(self, url: str) -> None:
@@ -28,6 +29,8 @@ class Proxy:
         self.retry_after = ""
         self.chain_id: int | None = None
         self.head: int | None = None
+        self.range_limit = self.logs_limit = 1 << 62
+        self.refused = 0  # for one of these limits
         self.asked: Counter[str] = Counter()
         self.answered = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -55,9 +58,20 @@ class Proxy:
         request = urllib.request.Request(  # noqa: S310
             self.target, json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
+        if method == "eth_getLogs" and "fromBlock" in params[0]:
+            first, last = (int(params[0][key], 16) for key in ("fromBlock", "toBlock"))
+            if last - first >= self.range_limit:
+                return self._too_many(body, f"exceed maximum block range: {self.range_limit}")
         with _OPENER.open(request, timeout=20) as reply:
             data: bytes = reply.read()
+        if method == "eth_getLogs" and len(json.loads(data)["result"]) > self.logs_limit:
+            return self._too_many(body, f"query returned more than {self.logs_limit} results")
         return data
+
+    def _too_many(self, body: dict[str, Any], text: str) -> bytes:
+        self.refused += 1
+        error = {"code": -32005, "message": text}
+        return json.dumps({"jsonrpc": "2.0", "id": body["id"], "error": error}).encode()
 
     def _handler(proxy) -> type[BaseHTTPRequestHandler]:  # noqa: N805 - `self` is the request's
         class Handler(BaseHTTPRequestHandler):

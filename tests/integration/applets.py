@@ -124,3 +124,34 @@ COLOUR = b"""
     (if (local.get $code) (then (return (local.get $code))))
     (call $set_db (i32.const 80) (i32.const 6) (i32.load (i32.const 0)) (i32.load (i32.const 4)))))
 """
+
+LEDGER = b"""
+;; `start` counts logs under "count", and under "again" those whose number it has had before
+;; (u64, little-endian). A log's number is its first indexed argument; the payload of a log begins
+;; with an address and topics that are all of the same size, so it stands at a place of its own.
+(module
+  (import "env" "ws_get_data" (func $get_data (param i32 i32 i32) (result i32)))
+  (import "env" "ws_get_db" (func $get_db (param i32 i32 i32 i32) (result i32)))
+  (import "env" "ws_set_db" (func $set_db (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 2)
+  (data (i32.const 64) "count")
+  (data (i32.const 80) "again")
+  (global $heap (mut i32) (i32.const 4096))
+  (func (export "alloc") (param $size i32) (result i32) (local $at i32)
+    (local.set $at (global.get $heap))
+    (global.set $heap (i32.add (local.get $at) (local.get $size)))
+    (local.get $at))
+  (func $count (param $name i32)
+    (i64.store (i32.const 128) (i64.const 0))
+    (if (i32.eqz (call $get_db (local.get $name) (i32.const 5) (i32.const 0) (i32.const 4)))
+      (then (i64.store (i32.const 128) (i64.load (i32.load (i32.const 0))))))
+    (i64.store (i32.const 128) (i64.add (i64.load (i32.const 128)) (i64.const 1)))
+    (drop (call $set_db (local.get $name) (i32.const 5) (i32.const 128) (i32.const 8))))
+  (func (export "start") (param $rid i32) (result i32) (local $number i32)
+    (drop (call $get_data (local.get $rid) (i32.const 0) (i32.const 4)))
+    (local.set $number (i32.add (i32.load (i32.const 0)) (i32.const 186)))
+    (call $count (i32.const 64))
+    (if (i32.eqz (call $get_db (local.get $number) (i32.const 16) (i32.const 8) (i32.const 12)))
+      (then (call $count (i32.const 80))))
+    (call $set_db (local.get $number) (i32.const 16) (i32.const 64) (i32.const 1))))
+"""

@@ -23,7 +23,7 @@ from fieldbrook.client import EXIT_USAGE, ClientError
 from fieldbrook.commands_account import admin, login, logout, whoami
 from fieldbrook.commands_applets import applet
 from fieldbrook.commands_backup import backup, outbox, restore, verify
-from fieldbrook.commands_chain import chain, monitor
+from fieldbrook.commands_chain import abi, chain, monitor
 from fieldbrook.commands_devices import cron, limit
 from fieldbrook.commands_events import kv, logs, send
 from fieldbrook.commands_health import health, status
@@ -227,6 +227,7 @@ COMMANDS: tuple[click.Command, ...] = (
     cron,
     chain,
     monitor,
+    abi,
     tx,
     limit,
     send,

@@ -34,6 +34,7 @@ _MONITORS = {
     "lastError": "ERROR",
     "id": "ID",
 }
+_ABIS = {"name": "NAME", "sizeBytes": "BYTES", "events": "EVENTS", "createdAt": "CREATED"}
 _CHAINS = {
     "chainID": "ID",
     "name": "NAME",
@@ -105,6 +106,7 @@ def _adds(command: Any) -> Any:
 @click.option("--to", "last", type=click.IntRange(min=0), default=0, help="Last block; 0: none.")
 @click.option("--topic", "topics", multiple=True, metavar="HASH", help='Up to four; "" for any.')
 @click.option("--event", "event_", default="", help='Name, or e.g. "Ping(uint256 indexed n)".')
+@click.option("--abi-name", default="", help="An ABI that the project keeps: `abi add`.")
 @click.option(
     "--abi",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -121,6 +123,7 @@ def monitor_add_log(
     topics: tuple[str, ...],
     event_: str,
     abi: Path | None,
+    abi_name: str,
 ) -> None:
     """Send the logs of a contract, from a block on."""
     if len(topics) > 4:
@@ -131,7 +134,8 @@ def monitor_add_log(
         "blockEnd": last,
         **{f"topic{n}": topic for n, topic in enumerate(topics)},
         **({"event": event_} if event_ else {}),
-        **({"abi": _read_abi(abi)} if abi else {}),
+        **({"abi": _events(_read_abi(abi))} if abi else {}),
+        **({"abiName": abi_name} if abi_name else {}),
     }
     _add("log", project_, chain_id, event_type, paused, body)
 
@@ -207,6 +211,62 @@ def monitor_delete(project_: str, ids: tuple[str, ...]) -> None:
     show_done(f"{len(ids)} deleted", deleted=list(ids))
 
 
+@click.group()
+def abi() -> None:
+    """ABIs of contracts that a project keeps for its monitors."""
+
+
+@abi.command("add")
+@click.argument("project_", metavar="PROJECT")
+@click.argument("name")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@shared_options
+def abi_add(project_: str, name: str, file: Path) -> None:
+    """Keep a JSON ABI, or that of what a compiler wrote, under a name."""
+    client = current().client()
+    body = {"name": name, "abi": _read_abi(file)}
+    made = client.call("POST", ["contract_abi", project_name(client, project_)], body=body)
+    show_fields({**made, "events": "  ".join(made["events"])}, {"name": "ABI", "events": "events"})
+
+
+@abi.command("list")
+@click.argument("project_", metavar="PROJECT")
+@shared_options
+def abi_list(project_: str) -> None:
+    """List the ABIs that a project keeps, and the events of each."""
+    client = current().client()
+    path = ["contract_abi", project_name(client, project_)]
+    answer = client.call("GET", path, query=ALL)
+    if current().json:
+        show_json(answer["data"])
+        return
+    rows = [{**row, "events": "  ".join(row["events"])} for row in items(answer)]
+    show_rows(rows, _ABIS, "no ABIs yet: `fieldbrook abi add PROJECT NAME FILE`")
+
+
+@abi.command("show")
+@click.argument("project_", metavar="PROJECT")
+@click.argument("name")
+@shared_options
+def abi_show(project_: str, name: str) -> None:
+    """Write an ABI as it was uploaded."""
+    client = current().client()
+    show_json(client.call("GET", ["contract_abi", project_name(client, project_), name])["abi"])
+
+
+@abi.command("delete")
+@click.argument("project_", metavar="PROJECT")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@shared_options
+def abi_delete(project_: str, names: tuple[str, ...]) -> None:
+    """Delete ABIs; monitors that were made with them go on."""
+    client = current().client()
+    project = project_name(client, project_)
+    for name in names:
+        client.call("DELETE", ["contract_abi", project, name])
+    show_done(f"{len(names)} deleted", deleted=list(names))
+
+
 def _add(
     kind: str, project_: str, chain_id: int, event_type: str, paused: bool, body: dict[str, Any]
 ) -> None:
@@ -239,7 +299,7 @@ def _kinds_of(name: str) -> dict[str, str]:
     }
 
 
-def _read_abi(path: Path) -> Any:
+def _read_abi(path: Path) -> list[Any]:
     try:
         value = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -247,4 +307,9 @@ def _read_abi(path: Path) -> Any:
     abi = value.get("abi") if isinstance(value, dict) else value
     if not isinstance(abi, list):
         raise click.UsageError(f"{path}: neither a JSON ABI nor something with `abi` in it")
+    return abi
+
+
+def _events(abi: list[Any]) -> list[Any]:
+    """The part of an ABI that a monitor needs."""
     return [entry for entry in abi if isinstance(entry, dict) and entry.get("type") == "event"]

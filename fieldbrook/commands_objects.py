@@ -109,7 +109,7 @@ def project_export(name: str, file: Path, tokens: bool, no_data: bool) -> None:
     """Write a project to a file that `project import` takes, here or at another node.
 
     The file has its configurations, applets with their modules, strategies, publishers, cron
-    jobs, monitors, limits, and what its handlers stored. Logs, history and dead letters stay.
+    jobs, monitors, ABIs, limits, and what its handlers stored. Logs, history and dead letters stay.
     """
     client = current().client()
     path = ["project", "x", project_name(client, name), "export"]

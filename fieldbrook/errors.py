@@ -424,6 +424,16 @@ class CronJobLimitError(NodeError):
     template = "project {project} has {limit} cron jobs, the most it may have"
 
 
+class ContractAbiLimitError(NodeError):
+    """A project has as many ABIs as it may have. Ours."""
+
+    key = "ContractAbiLimit"
+    status = 403
+    number = 56
+    msg = "Contract Abi Limit"
+    template = "project {project} has {limit} ABIs, the most it may have"
+
+
 class EventTypeNotAllowedError(NodeError):
     """A publisher sent an event of a type it may not send; no handler ran."""
 
@@ -599,6 +609,15 @@ class ChainHeightNotFoundError(NotFoundError):
     template = "chain height monitor {monitor}"
 
 
+class ContractAbiNotFoundError(NotFoundError):
+    """Ours; the interface has no ABIs."""
+
+    key = "ContractAbiNotFound"
+    number = 56
+    msg = "Contract Abi Not Found"
+    template = "ABI {abi}"
+
+
 class DeadLetterNotFoundError(NotFoundError):
     """Ours; the interface has no dead letters."""
 
@@ -755,6 +774,14 @@ class ChainTxConflictError(ConflictError):
     key = "ChainTxConflict"
     number = 12
     msg = "Chain Tx Conflict"
+
+
+class ContractAbiConflictError(ConflictError):
+    """A project has an ABI of that name. Ours."""
+
+    key = "ContractAbiConflict"
+    number = 56
+    msg = "Contract Abi Conflict"
 
 
 class ChainHeightConflictError(ConflictError):

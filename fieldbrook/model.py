@@ -165,7 +165,8 @@ class Monitor(Record, frozen=True, kw_only=True):
     `address`, `topics` (four, "" for any) and blocks (`block_end` 0: for ever); a
     transaction has `tx_hash`; a height has `height`. `block_current` is the next block to
     look at. A `finished` monitor has told all there was. `event` is the signature its logs
-    were chosen by, and `event_abi` the declaration that they are read with (JSON), if any.
+    were chosen by, and `event_abi` the declaration that they are read with (JSON), if any;
+    `abi_name` is the project's ABI that it was taken from, if it was.
     """
 
     monitor_id: int
@@ -185,6 +186,16 @@ class Monitor(Record, frozen=True, kw_only=True):
     finished: bool = False
     event: str = ""
     event_abi: str = ""
+    abi_name: str = ""
+
+
+class ContractAbi(Record, frozen=True, kw_only=True):
+    """A contract's JSON ABI that a project keeps under a name; `content` is its JSON."""
+
+    abi_id: int
+    project_id: int
+    name: str
+    content: bytes
 
 
 class TrafficLimit(Record, frozen=True, kw_only=True):

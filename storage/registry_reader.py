@@ -25,6 +25,7 @@ from fieldbrook.model import (
     Applet,
     AppletVersion,
     Config,
+    ContractAbi,
     CronJob,
     Monitor,
     Operator,
@@ -247,6 +248,18 @@ class RegistryReads(abc.ABC):
         """The monitors of a chain in creation order, whosever they are."""
         with self._reading() as txn:
             return list(self._tables.monitors.scan(txn, "chain_monitors", to_key(chain_id)))
+
+    def contract_abi(self, project_id: int, name: str) -> ContractAbi | None:
+        """The ABI that a project keeps under a name."""
+        with self._reading() as txn:
+            key = to_key(project_id) + text_key(name)
+            return self._tables.contract_abis.find(txn, "contract_abi_names", key)
+
+    def contract_abis(self, project_id: int) -> list[ContractAbi]:
+        """The ABIs of a project in creation order."""
+        with self._reading() as txn:
+            prefix = to_key(project_id)
+            return list(self._tables.contract_abis.scan(txn, "project_contract_abis", prefix))
 
     def traffic_limit(self, traffic_limit_id: int) -> TrafficLimit | None:
         """The traffic limit with this id."""

@@ -15,6 +15,7 @@ from fieldbrook.model import (
     Applet,
     AppletVersion,
     Config,
+    ContractAbi,
     CronJob,
     Monitor,
     Operator,
@@ -123,6 +124,15 @@ MONITORS = Table(
         "chain_monitors": lambda m: to_key(m.chain_id) + to_key(m.monitor_id),
     },
 )
+CONTRACT_ABIS = Table(
+    "contract_abis",
+    ContractAbi,
+    lambda a: a.abi_id,
+    {
+        "contract_abi_names": lambda a: to_key(a.project_id) + text_key(a.name),
+        "project_contract_abis": lambda a: to_key(a.project_id) + to_key(a.abi_id),
+    },
+)
 TRAFFIC_LIMITS = Table(
     "traffic_limits",
     TrafficLimit,
@@ -193,6 +203,7 @@ class RegistryTables:
             self.publishers = OpenTable(environment, PUBLISHERS, create=create)
             self.cron_jobs = OpenTable(environment, CRON_JOBS, create=create)
             self.monitors = OpenTable(environment, MONITORS, create=create)
+            self.contract_abis = OpenTable(environment, CONTRACT_ABIS, create=create)
             self.traffic_limits = OpenTable(environment, TRAFFIC_LIMITS, create=create)
             self.access_keys = OpenTable(environment, ACCESS_KEYS, create=create)
             self.operators = OpenTable(environment, OPERATORS, create=create)

@@ -1,7 +1,7 @@
 """A project as a file: what another node needs to have it, under ids of its own.
 
 With the project go its configurations, applets with the modules they run, strategies,
-publishers, cron jobs, monitors and traffic limits, and, if wanted, what its handlers stored.
+publishers, cron jobs, monitors, ABIs and traffic limits, and, if wanted, what its handlers stored.
 What happened stays: logs, metrics, the history, dead letters, remembered event ids and what
 was sent and not delivered; and so do earlier versions of modules, operators and accounts.
 """
@@ -22,6 +22,7 @@ from fieldbrook.model import (
     PROJECT_DATABASE,
     Applet,
     Config,
+    ContractAbi,
     CronJob,
     Monitor,
     Project,
@@ -66,6 +67,7 @@ class Exported(msgspec.Struct, array_like=True, frozen=True):
     traffic_limits: list[TrafficLimit]
     with_tokens: bool
     tokens: list[ExportedToken]
+    contract_abis: list[ContractAbi] = []  # files of older versions have none
 
 
 class _Pair(msgspec.Struct, array_like=True, frozen=True):
@@ -107,6 +109,7 @@ def collect(registry: RegistrySnapshot, project: Project, *, with_tokens: bool) 
         registry.traffic_limits(project_id),
         with_tokens,
         tokens,
+        registry.contract_abis(project_id),
     )
 
 

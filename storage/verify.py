@@ -332,6 +332,7 @@ _REFERENCES = (
     _Reference("publishers", "project_id", "projects"),
     _Reference("cron_jobs", "project_id", "projects"),
     _Reference("monitors", "project_id", "projects"),
+    _Reference("contract_abis", "project_id", "projects"),
     _Reference("traffic_limits", "project_id", "projects"),
     _Reference("access_keys", "account_id", "accounts"),
     _Reference("operators", "account_id", "accounts"),

@@ -105,6 +105,16 @@ def choose(wanted: str, abi: Sequence[Mapping[str, Any]]) -> Chosen:
     raise EventError(f"{how} of the ABI's events is meant; there are {names}")
 
 
+def signatures(abi: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The events that can be chosen from an ABI, in its order.
+
+    Raises:
+        EventError: one of them is not of the form.
+    """
+    events = [_read(entry) for entry in abi if entry.get("type") == "event"]
+    return list(dict.fromkeys(e.signature for e in events if _NAME.match(e.name)))
+
+
 def parse(text: str) -> tuple[EventAbi, bool]:
     """The event a signature declares, and whether it says what is indexed.
 

@@ -24,6 +24,7 @@ from fieldbrook.errors import (
 )
 from fieldbrook.gateway.management import contract_events
 from fieldbrook.gateway.management.binding import Paging, Sfid, Text
+from fieldbrook.gateway.management.contract_abis import abi_named, entries
 from fieldbrook.gateway.management.contract_events import EventError
 from fieldbrook.gateway.management.ownership import own_project
 from fieldbrook.gateway.management.route import Auth, Call, Route
@@ -33,6 +34,7 @@ from fieldbrook.model import (
     CHAIN_TX,
     CONTRACT_LOG,
     DEFAULT_EVENT_TYPE,
+    ContractAbi,
     Monitor,
     Project,
 )
@@ -57,7 +59,8 @@ class CreateContractLog(CreateMonitor, frozen=True, kw_only=True):
     """The logs of a contract from a block on, to `blockEnd` if it is not 0.
 
     `event` chooses them by a name or a signature and stands for `topic0`; `abi` is the
-    contract's JSON ABI, which the event is found in and its arguments are read by.
+    contract's JSON ABI, which the event is found in and its arguments are read by, and
+    `abiName` stands for one that the project keeps.
     """
 
     chain_id: Whole = msgspec.field(name="chainID")
@@ -70,9 +73,14 @@ class CreateContractLog(CreateMonitor, frozen=True, kw_only=True):
     topic3: str = ""
     event: str = ""
     abi: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    abi_name: Text = msgspec.field(default="", name="abiName")
 
-    def command(self) -> Json:
-        """Arguments for the registry, after a look at what the types do not say."""
+    def command(self, kept: ContractAbi | None = None) -> Json:
+        """Arguments for the registry, after a look at what the types do not say.
+
+        Args:
+            kept: the ABI that is named.
+        """
         errors = [] if _ADDRESS.match(self.address) else [_wrong("contractAddress", 20)]
         topics = [self.topic0, self.topic1, self.topic2, self.topic3]
         errors += [
@@ -84,9 +92,11 @@ class CreateContractLog(CreateMonitor, frozen=True, kw_only=True):
             errors.append(FieldError("blockEnd", "lies before blockStart", "body"))
         event = {}
         try:
-            event = self._event()
+            event = self._event(self.abi if kept is None else entries(kept))
         except EventError as error:
             errors.append(FieldError("event", str(error), "body"))
+        if self.abi and self.abi_name:
+            errors.append(FieldError("abiName", "beside an abi of its own", "body"))
         if errors:
             raise BadRequestError(*errors)
         topics[0] = event.pop("topic", self.topic0)
@@ -95,14 +105,15 @@ class CreateContractLog(CreateMonitor, frozen=True, kw_only=True):
             "topics": topics,
             "block_start": self.block_start,
             "block_end": self.block_end,
+            "abi_name": self.abi_name,
             **event,
         }
 
-    def _event(self) -> dict[str, str]:
+    def _event(self, abi: list[dict[str, Any]]) -> dict[str, str]:
         """What the registry keeps of the event that was chosen, and its topic."""
-        if not self.event and not self.abi:
+        if not self.event and not abi:
             return {}
-        chosen = contract_events.choose(self.event.strip(), self.abi)
+        chosen = contract_events.choose(self.event.strip(), abi)
         topic = chosen.event.topic
         if self.topic0 and topic != "0x" + self.topic0.lower().removeprefix("0x"):
             raise EventError(f"topic0 is not that of {chosen.event.signature}")
@@ -166,6 +177,8 @@ class _Kind:
         async def create(call: Call[Any, None]) -> Json:
             """Create a monitor; an unknown chain is refused."""
             project = own_project(call)
+            abi_name: str = getattr(call.body, "abi_name", "")
+            named = {"kept": abi_named(call, abi_name)} if abi_name else {}
             monitor = await call.context.registry.call(
                 "create_monitor",
                 project_id=project.project_id,
@@ -173,7 +186,7 @@ class _Kind:
                 chain_id=_chain_id(call),
                 event_type=call.body.event_type or event_type,
                 paused=call.body.paused,
-                **call.body.command(),
+                **call.body.command(**named),
             )
             return _json(call, monitor, project)
 

@@ -118,6 +118,7 @@ GROUPS: dict[str, Group] = {
     "audit": Group.ACCOUNT,
     "chain": Group.MONITOR,
     "configuration": Group.CONFIGURATION,
+    "contract_abi": Group.MONITOR,
     "cronjob": Group.CRONJOB,
     "dead_letter": Group.EVENT,
     "deploy": Group.DEPLOY,

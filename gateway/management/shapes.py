@@ -182,6 +182,30 @@ class CronJobPage(TypedDict):
     total: int
 
 
+class ContractAbiReply(Times):
+    """An ABI that a project keeps, and the signatures of its events."""
+
+    abiID: Sfid
+    projectID: Sfid
+    projectName: str
+    name: str
+    events: list[str]
+    sizeBytes: int
+
+
+class WholeContractAbiReply(ContractAbiReply):
+    """An ABI as it was uploaded."""
+
+    abi: list[dict[str, Any]]
+
+
+class ContractAbiPage(TypedDict):
+    """A part of a list."""
+
+    data: list[ContractAbiReply]
+    total: int
+
+
 class TrafficLimitReply(Times):
     """A traffic limit."""
 

@@ -23,6 +23,7 @@ from fieldbrook.errors import (
     StoreError,
     UploadFileFailedError,
 )
+from fieldbrook.gateway.management import contract_abis
 from fieldbrook.gateway.management.context import ManagementContext
 from fieldbrook.gateway.management.ownership import own_project
 from fieldbrook.gateway.management.projects import name_errors, shown
@@ -130,10 +131,13 @@ def _unpack(form: Form, folder: Path, context: ManagementContext) -> Unpacked:
         raise UploadFileFailedError(reason=str(error.strerror)) from error
     limit = _UNPACKED_SHARE * context.upload_limit_bytes
     try:
-        return read(archive, folder / "unpacked", limit)
+        unpacked = read(archive, folder / "unpacked", limit)
     except StoreError as error:
         reason = str(error).removeprefix(f"{archive}: ")
         raise BadRequestError(FieldError("file", reason, "body")) from None
+    if reason := contract_abis.problem_of(unpacked.exported.contract_abis):
+        raise BadRequestError(FieldError("file", reason, "body"))
+    return unpacked
 
 
 def _name(call: Call[ImportProject, None], exported: Exported) -> str:

@@ -31,6 +31,7 @@ from fieldbrook.model import (
     Applet,
     AppletVersion,
     Config,
+    ContractAbi,
     CronJob,
     Monitor,
     Project,
@@ -320,11 +321,25 @@ def monitor_json(
             "blockEnd": monitor.block_end,
             **{f"topic{n}": topic for n, topic in enumerate(monitor.topics)},
             **({"event": monitor.event} if monitor.event else {}),
+            **({"abiName": monitor.abi_name} if monitor.abi_name else {}),
             **shared,
         }
     if monitor.kind == CHAIN_TX:
         return {"chaintxID": identifier, "txAddress": monitor.tx_hash, **shared}
     return {"chainHeightID": identifier, "height": monitor.height, **shared}
+
+
+def contract_abi_json(kept: ContractAbi, project: Project, events: Sequence[str]) -> Json:
+    """An ABI of a project and the signatures of its events."""
+    return {
+        "abiID": str(kept.abi_id),
+        "projectID": str(kept.project_id),
+        "projectName": project.name,
+        "name": kept.name,
+        "events": list(events),
+        "sizeBytes": len(kept.content),
+        **_times(kept),
+    }
 
 
 def _progress_json(monitor: Monitor, cursor: Cursor | None, newest: int, known: bool) -> Json:

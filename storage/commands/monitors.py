@@ -10,6 +10,8 @@ from fieldbrook.errors import (
     ChainTxConflictError,
     ChainTxNotFoundError,
     ConflictError,
+    ContractAbiConflictError,
+    ContractAbiLimitError,
     ContractLogConflictError,
     ContractLogNotFoundError,
     InvalidChainHeightIDsError,
@@ -18,7 +20,7 @@ from fieldbrook.errors import (
     InvalidMonitorIDsError,
     NotFoundError,
 )
-from fieldbrook.model import CHAIN_HEIGHT, CHAIN_TX, CONTRACT_LOG, Monitor
+from fieldbrook.model import CHAIN_HEIGHT, CHAIN_TX, CONTRACT_LOG, ContractAbi, Monitor
 from fieldbrook.storage.commands.change import Commands, command
 from fieldbrook.storage.registry_tables import monitor_rule
 
@@ -40,7 +42,44 @@ _INVALID_IDS: dict[str, type[InvalidMonitorIDsError]] = {
 
 
 class MonitorCommands(Commands):
-    """Commands on monitors."""
+    """Commands on monitors and the ABIs they are made with."""
+
+    @command
+    def create_contract_abi(
+        self, project_id: int, name: str, content: bytes, limit: int
+    ) -> ContractAbi:
+        """Keep an ABI, unless the project has `limit` of them already.
+
+        Raises:
+            ProjectNotFoundError: no such project.
+            ContractAbiConflictError: the project has one of that name.
+            ContractAbiLimitError: it has as many as it may have.
+        """
+        with self.change() as change:
+            project = change.project(project_id)
+            if change.now.contract_abi(project_id, name) is not None:
+                raise ContractAbiConflictError(what=f"[prj: {project.name}] [abi: {name}]")
+            if len(change.now.contract_abis(project_id)) >= limit:
+                raise ContractAbiLimitError(project=project.name, limit=limit)
+            return change.put(
+                self.tables.contract_abis,
+                ContractAbi(
+                    abi_id=change.new_id(),
+                    project_id=project_id,
+                    name=name,
+                    content=content,
+                    created_at=change.time_ms,
+                    updated_at=change.time_ms,
+                ),
+            )
+
+    @command
+    def remove_contract_abi(self, abi_id: int) -> None:
+        """Remove an ABI; one that is gone already is none."""
+        with self.change() as change:
+            abi = self.tables.contract_abis.get(change.txn, abi_id)
+            if abi is not None:
+                change.remove(self.tables.contract_abis, abi)
 
     @command
     def create_monitor(
@@ -59,6 +98,7 @@ class MonitorCommands(Commands):
         paused: bool = False,
         event: str = "",
         event_abi: str = "",
+        abi_name: str = "",
     ) -> Monitor:
         """Create a monitor; see `model.Monitor` for what each kind needs.
 
@@ -86,6 +126,7 @@ class MonitorCommands(Commands):
                 paused=paused,
                 event=event,
                 event_abi=event_abi,
+                abi_name=abi_name,
                 created_at=change.time_ms,
                 updated_at=change.time_ms,
             )

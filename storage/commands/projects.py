@@ -92,6 +92,8 @@ class ProjectCommands(Commands):
                 change.remove(self.tables.cron_jobs, job)
             for monitor in change.now.monitors(project_id):
                 change.remove(self.tables.monitors, monitor)
+            for abi in change.now.contract_abis(project_id):
+                change.remove(self.tables.contract_abis, abi)
             for limit in change.now.traffic_limits(project_id):
                 change.remove(self.tables.traffic_limits, limit)
             if bound := change.now.project_operator(project_id):

@@ -179,6 +179,8 @@ class TransferCommands(AppletCommands, PublisherCommands):
             change.put(tables.cron_jobs, _anew(change, job, cron_job_id=change.new_id(), **own))
         for monitor in given.monitors:
             change.put(tables.monitors, _anew(change, monitor, monitor_id=change.new_id(), **own))
+        for abi in given.contract_abis:
+            change.put(tables.contract_abis, _anew(change, abi, abi_id=change.new_id(), **own))
         for limit in given.traffic_limits:
             fresh = _anew(change, limit, traffic_limit_id=change.new_id(), **own)
             change.put(tables.traffic_limits, fresh)

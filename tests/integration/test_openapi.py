@@ -100,6 +100,8 @@ def test_what_is_made_and_who_logs_in_is_answered_in_the_form_described(node: Ru
     fits(node.call("POST", f"/cronjob/{project.json['projectID']}", job), shapes.CronJobReply)
     limit = {"threshold": 1, "duration": "1h", "apiType": "EVENT"}
     fits(node.call("POST", "/traffic/x/hall", limit), shapes.TrafficLimitReply)
+    abi = {"name": "a", "abi": [{"type": "event", "name": "Ping", "inputs": []}]}
+    fits(node.call("POST", "/contract_abi/hall", abi), shapes.ContractAbiReply)
 
 
 def furnish(node: RunningNode) -> dict[str, str]:

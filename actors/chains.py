@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fieldbrook import crash
 from fieldbrook.actors.frames import FrameReader, frame, pack, unpack
 from fieldbrook.errors import NodeError
 from fieldbrook.storage.seen import digest_of
@@ -151,7 +152,9 @@ class ProjectChains:
             "event_type": event_type,
             "api": api,
         }
+        crash.passes("project.asks")
         hash_, name, body = self._ask(chain, question)
+        crash.passes("project.has_hash")
         self._open.setdefault(chain.part, {})[key] = run
         return Transaction(chain.part, key, hash_, name, body)
 
@@ -175,6 +178,7 @@ class ProjectChains:
                 link.close()
             else:
                 link.tell({SETTLED: committed.get(part, [])})
+                crash.passes("project.settled")
         self._open = {}
 
     def hello(self, part: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from fieldbrook import clock
+from fieldbrook import clock, crash
 from fieldbrook.actors.chains import HELLO, ProjectChains
 from fieldbrook.actors.frames import (
     AFTER,
@@ -655,6 +655,8 @@ class ProjectWorker:
             self._store.overlay[kv.stored_key(self._node_scope, key)] = value
         self._record(batch)
         leases: dict[str, list[bytes]] | None = _leases(self._store.sent) if self._chains else {}
+        if batch:
+            crash.passes("project.commits")
         try:
             self._store.commit(self._sql)
         except StoreError as error:
@@ -663,9 +665,13 @@ class ProjectWorker:
             refusal = to_wire(self._refusal(error, batch, written))
             batch = [(peer, [refusal] * len(part), events, at) for peer, part, events, at in batch]
         self._enter("answer")
+        if batch:
+            crash.passes("project.committed")
         for peer, part, _, _ in batch:
             if part:
                 peer.answer(part)
+        if batch:
+            crash.passes("project.answered")
         if self._chains:
             self._chains.settle(leases)
         self._enter("")
@@ -696,13 +702,20 @@ class ProjectWorker:
             self._say_hello(peer, request[HELLO])
             return
         outbox, taker = self._store.outbox, request.get(TAKER, "")
+        delivered = request.get(DONE, ())
         try:
-            outbox.remove(request.get(DONE, ()), request.get(REFUSED, {}))
+            if delivered:
+                crash.passes("project.removes")
+            outbox.remove(delivered, request.get(REFUSED, {}))
+            if delivered:
+                crash.passes("project.removed")
             entries = outbox.first(min(request[TAKE], TAKE_LIMIT), request[AFTER], taker)
         except StoreError as error:
             self._watch.failed(error)
             entries = []
         self.told &= outbox.takers
+        if entries:
+            crash.passes("project.gives")
         peer.answer(
             [(n, entry.kind, entry.target, entry.body, entry.event_id) for n, entry in entries]
         )

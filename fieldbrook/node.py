@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from fieldbrook import __version__, keys, logs, tls
+from fieldbrook import __version__, crash, keys, logs, tls
 from fieldbrook.durable import make_folder, start_unsynced
 from fieldbrook.errors import NodeError, SettingsError
 from fieldbrook.process import keep_memory_private, name_process
@@ -44,6 +44,8 @@ def run(settings: Settings) -> int:
     if not settings.core_dumps:
         keep_memory_private()
     forget_secrets()
+    if crash.is_armed:
+        log.warning("%s is set: processes of this node die on purpose", crash.VARIABLE)
     try:
         tls.check(settings)
         lock = _prepare_data(settings.data)

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from fieldbrook import crash
 from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.transactions import (
     TRANSFER_GAS,
@@ -224,6 +225,7 @@ class Broadcaster:
 
     async def _send(self, row: Transaction) -> bool:
         """Give the newest signature to an endpoint."""
+        crash.passes("chain.sends")
         try:
             await self._rpc.call("eth_sendRawTransaction", ["0x" + row.last.raw.hex()])
         except RpcError as error:
@@ -238,7 +240,9 @@ class Broadcaster:
                 case _:
                     self._change(row, reason=error.text)
                     return False
+        crash.passes("chain.sent")
         self._change(row, state=PENDING, reason="", sent_at=self._clock())
+        crash.passes("chain.pending")
         return True
 
     async def _too_cheap(self, row: Transaction, why: str, text: str) -> bool:
@@ -276,6 +280,7 @@ class Broadcaster:
         self, row: Transaction, tried: Attempt, receipt: dict[str, Any], head: int
     ) -> Transaction:
         block = number(receipt["blockNumber"])
+        crash.passes("chain.receipt")
         row = self._change(
             row,
             state=IN_BLOCK,
@@ -286,6 +291,7 @@ class Broadcaster:
             gas_used=number(receipt["gasUsed"]),
             gas_price=number(receipt.get("effectiveGasPrice") or "0x0"),
         )
+        crash.passes("chain.in_block")
         if head - block < self._chain.confirmations:
             return row
         good = number(receipt.get("status") or "0x1") == 1
@@ -327,7 +333,9 @@ class Broadcaster:
             fees_wei=str(int(spent.fees_wei) + fee),
         )
         done = msgspec.structs.replace(row, state=state, reason=reason, updated_at=self._clock())
+        crash.passes("chain.finishes")
         self._rows.finish(done, total)
+        crash.passes("chain.finished")
         self._asked.pop(row.transaction_id, None)
         log.log(
             logging.INFO,
@@ -382,7 +390,9 @@ class Broadcaster:
             call, gas = ContractCall(row.sender, 0, b""), TRANSFER_GAS
         signed = sign(secret, self._chain.id, nonce, call, gas, fees)
         tried = attempt(signed.hash, signed.raw, nonce, fees, self._clock(), why, cancels)
+        crash.passes("chain.signs_again")
         self._change(row, attempts=[*row.attempts, tried], state=INIT, reason=why)
+        crash.passes("chain.signed_again")
 
     def _change(self, row: Transaction, **fields: Any) -> Transaction:
         """Store a transaction if anything of it is another."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from fieldbrook import crash
 from fieldbrook.actors.traffic import window_of
 from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.transactions import (
@@ -291,8 +292,13 @@ class Leases:
         ]
         lost = list(dropped)
         if done:
+            crash.passes("chain.commits")
             self._rows.commit(done, self._spent(done, now))
-        self._rows.drop(lost)
+            crash.passes("chain.committed")
+        if lost:
+            crash.passes("chain.drops")
+            self._rows.drop(lost)
+            crash.passes("chain.dropped")
         touched = set()
         for row in [*done, *lost]:
             account = self._account(row.sender)
@@ -349,6 +355,7 @@ class Leases:
         self._check_spending(project_id, cost, now)
         secret = self._vault.open(operator.sealed_key, operator.address)
         signed = sign(secret, self._chain.id, nonce, call, gas, fees)
+        crash.passes("chain.signed")
         return Transaction(
             transaction_id=self._rows.new_id(),
             chain_id=self._chain.id,
@@ -371,6 +378,7 @@ class Leases:
 
     def _lease(self, account: _Account, row: Transaction) -> Transaction:
         self._rows.put(row)
+        crash.passes("chain.leased")
         account.open[row.call_key] = row
         account.dropped.pop(row.call_key, None)
         return row

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from fieldbrook import clock
+from fieldbrook import clock, crash
 from fieldbrook.actors.chains import (
     CALL,
     COMMITTED,
@@ -182,6 +182,8 @@ class Transactions:
                     good, result = await self._answer(project_id, said, token)
                     writer.write(frame(pack((said[NUMBER], good, result))))
                     await writer.drain()
+                    if PREPARE in said:
+                        crash.passes("chain.answered")
         except (EOFError, OSError, asyncio.CancelledError):
             pass
         except StoreError as error:
@@ -204,6 +206,7 @@ class Transactions:
                     said["event_type"],
                     said["api"],
                 )
+                crash.passes("chain.asked")
                 row = await self.leases.prepare(
                     project_id,
                     wanted,
@@ -286,7 +289,9 @@ class Transactions:
         row = decode_record(entry[3], Transaction)
         if row.project_id != project_id:
             raise StoreError(reason=f"transaction {row.name} is not of project {project_id}")
+        crash.passes("chain.accepts")
         await self.leases.accept(row)
+        crash.passes("chain.accepted")
         self.broadcaster.wake()
 
     # ---------------------------------------------------------------- outcomes
@@ -307,12 +312,15 @@ class Transactions:
             except NodeError as error:
                 log.error("outcome %s is lost: %s", event[2], error)
                 break
+            crash.passes("chain.tells")
             outcome = await done
             if not isinstance(outcome, NodeError):
                 break
             log.warning("outcome %s is sent again: %s", event[2], outcome)
             await asyncio.sleep(_RETRY_S)
+        crash.passes("chain.told")
         self._rows.put(msgspec.structs.replace(row, told=True))
+        crash.passes("chain.told_stored")
 
     def _is_wanted(self, row: Transaction) -> bool:
         """Whether a strategy is there for the outcome. Those for `DEFAULT` are not: they were

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fieldbrook.storage.chain_store import ChainStoreReader, chain_path
+from fieldbrook.storage.chain_transactions import Transaction, TransactionReads
 from tests.chain.evm import Evm
 from tests.integration.nodes import Answer, RunningNode, message, until
 
@@ -109,7 +111,14 @@ class Sending:
     """A node with a chain, and a project `sender` whose operator has funds."""
 
     def __init__(
-        self, folder: Path, evm: Evm, *, url: str = "", before: Sequence[str] = (), **chain: Any
+        self,
+        folder: Path,
+        evm: Evm,
+        *,
+        url: str = "",
+        before: Sequence[str] = (),
+        kind: type[RunningNode] = RunningNode,
+        **chain: Any,
     ) -> None:
         self.evm = evm
         settings = {"id": evm.chain_id, "name": "local", "poll_ms": 50, **chain}
@@ -117,7 +126,7 @@ class Sending:
         lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
         config = folder / "fieldbrook.toml"
         config.write_text("\n".join([*before, "[[chains]]", *lines]))
-        self.node = RunningNode(folder / "n", "--config", str(config))
+        self.node = kind(folder / "n", "--config", str(config))
         self.node.log_in()
         self.address = self.node.call("GET", "/account/operatoraddr").body.decode()
         self.fund(100 * ETHER)
@@ -174,6 +183,16 @@ class Sending:
     def sent(self) -> int:
         """How many transactions of the operator the chain has."""
         return int(self.evm.rpc("eth_getTransactionCount", self.address, "latest"), 16)
+
+    def rows(self) -> list[Transaction]:
+        """Its transactions and leases as the chain's process has stored them."""
+        path = chain_path(self.node.data / "chains", self.evm.chain_id)
+        store = ChainStoreReader.open_if_exists(path)
+        assert store is not None
+        try:
+            return TransactionReads(store.environment).all()
+        finally:
+            store.close()
 
     def settled(self, count: int) -> None:
         """Wait until the chain has so many transactions of the operator, and no more come."""

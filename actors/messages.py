@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fieldbrook.health import Trouble
+from fieldbrook.metrics import NO_ROW
 from fieldbrook.settings import Settings
 
 # ---------------------------------------------------------------- node and supervisor
@@ -77,12 +78,13 @@ class Inspected:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """To every child: what it is and where things are."""
+    """To every child: what it is and where things are; `slot` is its row of the metrics."""
 
     part: str
     generation: int
     settings: Settings
     run_dir: Path
+    slot: int = NO_ROW
 
 
 @dataclass(frozen=True, slots=True)

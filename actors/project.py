@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fieldbrook import metrics
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address, NodeActor
 from fieldbrook.actors.chains import ChainName, ProjectChains
@@ -105,6 +106,7 @@ class ProjectActor(NodeActor):
 
     def _start(self, start: m.Start, sender: Address) -> None:
         name_process("fb-project")
+        metrics.attach(start.slot)
         self._part = start.part
         self._supervisor = sender
         self._project_id = int(start.part.removeprefix("project:"))

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fieldbrook import clock
+from fieldbrook import clock, metrics
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address, NodeActor
 from fieldbrook.actors.frames import FrameServer, Round, unpack
@@ -69,6 +69,7 @@ class RegistryActor(NodeActor):
 
     def _start(self, start: m.Start, sender: Address) -> None:
         name_process("fb-registry")
+        metrics.attach(start.slot)
         self._supervisor = sender
         generation = start.generation
         self._health = Reporter(lambda now: self.post(m.Reported(PART, generation, now)))
@@ -119,12 +120,14 @@ class RegistryActor(NodeActor):
         try:
             result = execute(self._writer, operation, arguments)
         except NodeError as error:
+            metrics.add(metrics.COMMANDS_REFUSED)
             if isinstance(error, StoreError):
                 self._watch.failed(error)
             return (False, *to_wire(error))
         except Exception:
             log.exception("registry: %s failed", operation)
             return (False, *to_wire(NodeError()))
+        metrics.add(metrics.COMMANDS)
         if operation == "remove_project":
             self.post(m.ProjectRemoved(arguments["project_id"]))
         if operation == "remove_resource":

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from fieldbrook import metrics
 from fieldbrook.actors.findings import Finding, pack, still_so, take_over, unpack
 from fieldbrook.actors.frames import FRAME_BYTES, FrameReader, WireEvent, frame
 from fieldbrook.actors.restarts import Restarts
@@ -269,6 +270,7 @@ class Shards:
         if link not in self._links:
             return
         now = time.monotonic()
+        metrics.add(metrics.SHARDS_LOST)
         pid = link.process.pid
         link.lost = True
         link.end()
@@ -368,8 +370,10 @@ class Ahead:
         self._shards.worth.tried(time.monotonic(), kept=kept)
         if not kept:
             self._shards.dropped += 1
+            metrics.add(metrics.AHEAD["dropped"])
             return None
         self._shards.kept += 1
+        metrics.add(metrics.AHEAD["kept"])
         self.seconds += finding.seconds
         return take_over(finding, run)
 

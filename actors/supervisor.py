@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fieldbrook import clock, health, keys
+from fieldbrook import clock, health, keys, metrics
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address, NodeActor
 from fieldbrook.actors.registry import PART as REGISTRY
@@ -69,6 +69,7 @@ class Child:
     # Who had something to take in this incarnation; it may have been taken since.
     sent_to: set[str] = field(default_factory=set)
     removed: bool = False
+    slot: int = metrics.NO_ROW  # its row of the metrics, while it has a process
 
     @property
     def kind(self) -> str:
@@ -115,6 +116,8 @@ class Supervisor(NodeActor):
         self._board = health.Board(time.monotonic, clock.now_ms)
         self._clock = health.ClockWatch(time.monotonic(), clock.now_ms())
         self._telling_health = False
+        self._slots = metrics.Slots()
+        self._letters: dict[int, float] = {}  # dead letters of projects that have no process
 
     # ---------------------------------------------------------------- messages
 
@@ -182,6 +185,7 @@ class Supervisor(NodeActor):
     def _boot(self, boot: m.Boot, sender: Address) -> None:
         name_process("fb-root")
         self._settings: Settings = boot.settings
+        self._count(boot.settings)
         self._run_dir: Path = boot.run_dir
         self._ping_s = min(LONGEST_PING_S, boot.settings.watchdog_s / PINGS)
         self._board.hold_s = min(health.HOLD_S, boot.settings.watchdog_s / 2)
@@ -246,18 +250,57 @@ class Supervisor(NodeActor):
             }
         )
 
+    # ---------------------------------------------------------------- metrics
+
+    def _count(self, settings: Settings) -> None:
+        """Make the table; every child is a fork and shares it."""
+        self._table = metrics.shared.table = metrics.Table()
+        self._slots = metrics.Slots(named=settings.metrics_projects)
+        slot, name = self._slots.take("supervisor")
+        self._table.name(slot, name)
+        self._table.attach(slot)
+        metrics.put(metrics.UP, 1)
+
+    def _take_row(self, child: Child) -> None:
+        child.slot, name = self._slots.take(child.part)
+        if child.slot == metrics.NO_ROW:
+            return
+        self._table.name(child.slot, name)
+        self._table.row(child.slot)[metrics.STARTS] += 1
+        if child.kind == "project":
+            self._letters.pop(child.project_id, None)
+
+    def _leave_row(self, child: Child) -> None:
+        if child.slot == metrics.NO_ROW:
+            return
+        row = self._table.row(child.slot)
+        if child.kind == "project" and row[metrics.LETTERS]:
+            self._letters[child.project_id] = row[metrics.LETTERS]
+        self._table.detach(child.slot)
+        self._slots.give_back(child.part, child.slot)
+        child.slot = metrics.NO_ROW
+
+    def _count_projects(self) -> None:
+        states = collections.Counter(
+            c.state for c in self._children.values() if c.kind == "project"
+        )
+        for state, column in metrics.PROJECT_STATES.items():
+            metrics.put(column, states[state])
+        metrics.put(metrics.LETTERS_AT_REST, sum(self._letters.values()))
+
     # ---------------------------------------------------------------- a child's life
 
     def _start(self, child: Child) -> None:
         if self._exiting:
             return
+        self._take_row(child)
         child.generation += 1
         child.wanted = False
         child.sent_to = set()
         child.enter(STARTING)
         child.heard = child.since
         child.address = self._new_process(child.kind)
-        start = m.Start(child.part, child.generation, self._settings, self._run_dir)
+        start = m.Start(child.part, child.generation, self._settings, self._run_dir, child.slot)
         self._tell(child, start)
         self._later(START_LIMIT_S, "started?", child)
 
@@ -280,6 +323,8 @@ class Supervisor(NodeActor):
             return
         child.pid, child.path = ready.pid, ready.path
         child.enter(UP)
+        if child.slot != metrics.NO_ROW:
+            self._table.row(child.slot)[metrics.UP] = 1
         child.heard = child.since
         self._board.end(child.part, health.DOWN, health.CANNOT_START, health.HUNG)
         self._board.end(child.part, health.STUCK_BATCH, health.HUNG_GUEST)
@@ -316,6 +361,9 @@ class Supervisor(NodeActor):
     def _exited(self, child: Child) -> None:
         lived_s = time.monotonic() - child.since if child.state == UP else 0.0
         retired = child.state == RETIRING
+        if child.slot != metrics.NO_ROW and not (retired or self._exiting or child.removed):
+            self._table.row(child.slot)[metrics.DEATHS] += 1
+        self._leave_row(child)
         child.address = child.pid = None
         if child.kind == "project":
             self._close_route(child)
@@ -434,6 +482,7 @@ class Supervisor(NodeActor):
 
     def _forget(self, child: Child) -> None:
         del self._children[child.part]
+        self._letters.pop(child.project_id, None)
         self._board.forget(child.part)
         self._health_changes()
         store = self._settings.data / "projects" / str(child.project_id)
@@ -476,6 +525,7 @@ class Supervisor(NodeActor):
             elif silent_s > limit_s / 2:
                 self._trouble(child, health.HUNG, f"silent for {silent_s:.0f} s")
         self._look_around(now)
+        self._count_projects()
         if not self._exiting:
             self.wake_after(self._ping_s, "ping")
 

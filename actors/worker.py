@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from fieldbrook import clock, crash
+from fieldbrook import clock, crash, metrics
 from fieldbrook.actors.chains import HELLO, ProjectChains
 from fieldbrook.actors.frames import (
     AFTER,
@@ -74,6 +75,7 @@ BATCH_EVENTS = FRAME_EVENTS
 BATCH_S = 0.020
 BATCH_BYTES = 16 << 20  # of key-value writes that wait in memory for their commit
 TOGETHER_EVENTS = 6  # fewer are as fast in instances of their own (benchmarks/README.md)
+_MEASURE_S = 1.0
 TAKE_LIMIT = 256  # outbox entries in one answer
 
 _WAYS_REMEMBERED = 1_024
@@ -149,6 +151,7 @@ class ProjectWorker:
         self._node_scope = kv.scope(_NODE)
         self._traffic = TrafficGate(self._reader_of(self._node_scope))
         self.busy_since = 0.0
+        self._measured = float("-inf")
         self.last_event = time.monotonic()
 
     def doing(self) -> tuple[float, str, float]:
@@ -240,6 +243,7 @@ class ProjectWorker:
                     now = time.monotonic()
                     size, limit = 0, now + BATCH_S
         self._finish(batch)
+        self.measure(now)
         if self._overrun:
             self.health.begin(HUNG_GUEST, self._overrun)
             self._overrun = ""
@@ -265,6 +269,7 @@ class ProjectWorker:
                 self._load_again(applet_id)
         if self._shards is not None:
             self._shards.rest()
+        self.measure(time.monotonic())
         self._enter("")
 
     def _load_again(self, applet_id: int) -> None:
@@ -379,6 +384,7 @@ class ProjectWorker:
 
     def _run(self, target: Target, event: WireEvent) -> HandlerResult:
         if not target.started:
+            metrics.add(metrics.RUN_FAILURES["not_running"])
             self._bury(target, event, NOT_RUNNING)
             return target.instance_id, FAILED, NOT_RUNNING
         read = self._reads[target.applet_id]
@@ -472,6 +478,8 @@ class ProjectWorker:
     ) -> HandlerResult:
         if error:
             run.effects.clear()
+            unreadable = target.applet_id in self._unreadable
+            metrics.add(metrics.RUN_FAILURES["module" if unreadable else failure_class(error)])
             if error.startswith(DEADLINE):
                 self._overrun = f"applet {target.applet_name}, {target.handler}: {error}"
             run.logs.append((LOG_ERROR, SOURCE_TASK, f"{target.handler}: {error}"))
@@ -506,6 +514,7 @@ class ProjectWorker:
     def _bury_unrun(self, targets: Sequence[Target], event: WireEvent) -> Outcome:
         """Keep an event that nobody may run: a dead letter for each of its handlers."""
         for target in targets:
+            metrics.add(metrics.RUN_FAILURES["process_died"])
             self._bury(target, event, DEADLY)
         result = tuple((target.instance_id, FAILED, DEADLY) for target in targets)
         self._remember(event, result)
@@ -621,8 +630,9 @@ class ProjectWorker:
                 LogRow(now, level, source, target.instance_id, target.applet_name, event_id, text)
             )
 
-    def _record(self, batch: Batch) -> None:
-        """Note for the history what becomes of a batch's events."""
+    def _record(self, batch: Batch) -> int:
+        """Note for the history what becomes of a batch's events; how many they are."""
+        count = 0
         now = clock.now_ms()
         again, known_ways = self._again, self._ways
         for _, part, events, first in batch:
@@ -639,7 +649,11 @@ class ProjectWorker:
                 records.append(remembered(event, now, result, flags, ways))
                 payloads.append(event[3])
             self._store.record(records, payloads)
-        again.clear()
+            count += len(records)
+        if again:
+            metrics.add(metrics.PROJECT_AGAIN, len(again))
+            again.clear()
+        return count
 
     def _ways_of(self, event: WireEvent) -> tuple[tuple[int, int, int], ...]:
         """The ways an event went; remembered for those of one type."""
@@ -653,13 +667,21 @@ class ProjectWorker:
         written, self._written = self._written, 0
         for key, value in self._traffic.take_changes().items():
             self._store.overlay[kv.stored_key(self._node_scope, key)] = value
-        self._record(batch)
+        events = self._record(batch)
         leases: dict[str, list[bytes]] | None = _leases(self._store.sent) if self._chains else {}
         if batch:
             crash.passes("project.commits")
+        wrote = events or self._store.failed or self._store.sent
+        tally = self._tally(events) if wrote else ()
+        began = time.monotonic()
         try:
             self._store.commit(self._sql)
+            if events:
+                metrics.COMMIT_SECONDS.observe(time.monotonic() - began)
+            for column, number in tally:
+                metrics.here.row[column] += number
         except StoreError as error:
+            metrics.add(metrics.COMMITS_FAILED)
             self._traffic.roll_back()
             leases = None
             refusal = to_wire(self._refusal(error, batch, written))
@@ -687,6 +709,32 @@ class ProjectWorker:
             return EffectsTooLargeError(**error.details) if alone else error
         self._watch.failed(error, written)
         return error
+
+    def _tally(self, events: int) -> list[tuple[int, int]]:
+        """What the metrics are to say of a batch, if it is committed: columns and numbers."""
+        store = self._store
+        tally = [(metrics.BATCHES, 1), (metrics.PROJECT_EVENTS, events)]
+        if store.failed:
+            tally.append((metrics.LETTERS_WRITTEN, len(store.failed)))
+        if store.measured:
+            tally.append((metrics.MEASURED, len(store.measured)))
+        if store.sent:
+            kinds = Counter(metrics.effect_kind(entry.kind) for entry in store.sent)
+            tally += [(metrics.SENT[kind], number) for kind, number in kinds.items()]
+        return tally
+
+    def measure(self, now: float) -> None:
+        """Say in the metrics what the store holds, once a second at most."""
+        if now < self._measured + _MEASURE_S:
+            return
+        self._measured = now
+        store = self._store
+        metrics.put(metrics.LETTERS, store.letters)
+        metrics.put(metrics.OUTBOX_ENTRIES, len(store.outbox))
+        metrics.put(metrics.OUTBOX_BYTES, store.outbox.bytes)
+        metrics.put(metrics.STORE_USED, store.used_bytes)
+        if self._shards is not None:
+            metrics.put(metrics.SHARDS, len(self._shards.pids))
 
     def tell_of_outbox(self) -> None:
         """Let the supervisor know, once, that the outbox is to be taken."""
@@ -746,6 +794,27 @@ def _leases(sent: Sequence[OutboxEntry]) -> dict[str, list[bytes]]:
         if entry.kind.startswith(TRANSACTIONS):
             leases.setdefault(entry.kind, []).append(bytes.fromhex(entry.target))
     return leases
+
+
+_BUDGETS = {
+    "host call": "host_calls",
+    "log": "log",
+    "key-value": "key_value",
+    "data": "data",
+    "effects": "effects",
+}
+
+
+def failure_class(reason: str) -> str:
+    """The class of a failed run's reason, as the metrics have it."""
+    if reason.startswith(DEADLINE):
+        return "deadline"
+    budget, of, _ = reason.partition(" budget of ")
+    if of and budget in _BUDGETS:
+        return _BUDGETS[budget]
+    if reason.startswith("wasm trap"):
+        return "trap"
+    return "other"
 
 
 def _events_of(frames: Sequence[tuple[Peer, Any]]) -> list[WireEvent]:

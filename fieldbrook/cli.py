@@ -86,6 +86,8 @@ NODE_OPTIONS = {
     "sql_database_bytes": "Largest database of a project [default: 268435456].",
     "audit_rows": "Rows of the audit log that are kept [default: 100000].",
     "core_dumps": "Leave core files, with secrets in them, for debugging [default: False].",
+    "metrics": "Who may read /metrics: loopback, token or off [default: loopback].",
+    "metrics_projects": "Projects with figures of their own in /metrics [default: 0].",
     "log_level": "DEBUG, INFO, WARNING, ERROR or CRITICAL [default: INFO].",
     "log_format": "text or json [default: text].",
 }

@@ -253,6 +253,17 @@ class Settings(BaseSettings):
     core_dumps: bool = Field(
         False, description="for debugging: processes may leave core files, which hold secrets"
     )
+    metrics: Literal["loopback", "token", "off"] = Field(
+        "loopback",
+        description="who may read /metrics: whoever asks from the machine itself and "
+        "administrators, administrators alone, or nobody",
+    )
+    metrics_projects: int = Field(
+        0,
+        ge=0,
+        le=1_000,
+        description="projects that have figures of their own in /metrics; the rest share theirs",
+    )
     log_level: LogLevel = Field("INFO", description="least important records that are logged")
     log_format: Literal["text", "json"] = Field("text", description="of the node's own log")
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from fieldbrook import metrics
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address, NodeActor
 from fieldbrook.errors import NodeError, ProjectNotFoundError, UnavailableError
@@ -122,6 +123,7 @@ class GatewayActor(NodeActor, abc.ABC):
 
     def _start(self, start: m.Start, sender: Address) -> None:
         name_process(f"fb-{start.part}")
+        metrics.attach(start.slot)
         self._supervisor = sender
         self.part, self.settings, self.run_dir = start.part, start.settings, start.run_dir
         self._generation = start.generation
@@ -152,8 +154,15 @@ class GatewayActor(NodeActor, abc.ABC):
         self._started = True
         self.post(m.Ready(self.part, self._generation, os.getpid()))
         while True:
+            began = self.loop.time()
             await asyncio.sleep(_EXPIRE_S)
+            metrics.put(metrics.LOOP_LATE, max(0.0, self.loop.time() - began - _EXPIRE_S))
             self.links.expire()
+            self.measure()
+
+    def measure(self) -> None:
+        """Say how much waits; called in the loop about once a second."""
+        self.links.measure()
 
     def _begin_drain(self) -> None:
         self._drain_task = self.loop.create_task(self._drain())

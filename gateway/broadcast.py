@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from fieldbrook import crash
+from fieldbrook import crash, metrics
 from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.transactions import (
     TRANSFER_GAS,
@@ -155,6 +155,7 @@ class Broadcaster:
             fees = raised_fees(fees_of(row.last), market, self._chain.max_fee_per_gas)
             fees = fees or fees_for(market, self._chain.max_fee_per_gas)
             self._sign_again(row, row.nonce, fees, CANCELLED, cancels=True)
+            metrics.add(metrics.SIGNED_AGAIN["cancel"])
         self.wake()
 
     async def retry(self, transaction_id: int) -> None:
@@ -182,6 +183,7 @@ class Broadcaster:
         if fees is None:
             return False
         self._sign_again(row, row.nonce, fees, "higher fees", cancels=row.last.cancels)
+        metrics.add(metrics.SIGNED_AGAIN["fees"])
         return True
 
     def _waiting(self) -> list[Transaction]:
@@ -371,6 +373,7 @@ class Broadcaster:
                 nonce = await self._leases.next_nonce(row.sender)
                 fees = fees_for(market, self._chain.max_fee_per_gas)
                 self._sign_again(row, nonce, fees, why)
+                metrics.add(metrics.SIGNED_AGAIN["nonce"])
         except TimeoutError:
             return  # a batch has leases; the next round tries again
         log.warning("transaction %s: %s; it has nonce %d now", row.name, why, nonce)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fieldbrook import clock
+from fieldbrook import clock, metrics
 from fieldbrook.actors.frames import BY_CHAIN, EXACT, NAMED, WireEvent
 from fieldbrook.chain.logs import Log, encoded
 from fieldbrook.errors import (
@@ -88,9 +88,12 @@ async def deliver(
     pause_s = _RETRY_S
     while waiting:
         part = waiting[:_TOGETHER]
+        metrics.add(metrics.EVENTS_RECEIVED, len(part))
         outcomes = await _answers(submit, project_id, part)
         refused = []
         for event, outcome in zip(part, outcomes, strict=True):
+            if isinstance(outcome, NodeError):
+                metrics.refused(outcome.key)
             if isinstance(outcome, _TEMPORARY):
                 refused.append((event, outcome))
             elif isinstance(outcome, NodeError):

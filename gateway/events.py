@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from fieldbrook import clock
+from fieldbrook import clock, metrics
 from fieldbrook.actors.frames import NAMED, HandlerResult
 from fieldbrook.errors import (
     MalformedMessageError,
@@ -101,6 +101,7 @@ class EventService:
             try:
                 messages = split_batch(body)
             except NodeError as error:
+                metrics.add(metrics.EVENTS_RECEIVED)
                 answer(self.refuse(error, "", project_name, body=body))
                 return
             if messages is not None:
@@ -134,6 +135,8 @@ class EventService:
         """
         event_id = ""
         message: DataMessage | None = None
+        if not resend:  # what comes over MQTT is counted where it arrives
+            metrics.here.row[metrics.EVENTS_RECEIVED] += 1
         try:
             if len(body) > self._limit:
                 raise PayloadTooLargeError(size=len(body), limit_bytes=self._limit)
@@ -214,6 +217,7 @@ class EventService:
             self._admission.refresh()
             self._admission.project(project_name)
         except NodeError as error:
+            metrics.add(metrics.EVENTS_RECEIVED)
             answer(self.refuse(error, batch_id, project_name))
             return
 
@@ -223,6 +227,7 @@ class EventService:
             else:
                 answer(self.refusal(refused, batch_id))
 
+        metrics.add(metrics.EVENTS_RECEIVED, len(messages))
         batch = _Batch(project_name, len(messages), done)
         for index, raw in enumerate(messages):
             message: DataMessage | None = None
@@ -280,9 +285,15 @@ class EventService:
         return self.refusal(error, event_id)
 
     def _note(self, error: NodeError, event_id: str, channel: str, **about: Any) -> None:
+        metrics.refused(error.key)
         # What a project itself refused stands in its history.
         if self._refusals is not None and not isinstance(error, TrafficLimitExceededError):
             self._refusals.note(error, event_id, channel, **about)
+
+    def refuse_unread(self, error: NodeError, channel: str) -> EventReply:
+        """As `refuse`, for a body that was not read to its end."""
+        metrics.add(metrics.EVENTS_RECEIVED)
+        return self.refuse(error, "", channel)
 
     def refusal(self, error: NodeError, event_id: str) -> EventReply:
         """The 8-key error as the answer to an event."""

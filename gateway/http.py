@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tornado import httpserver, iostream, web
 
-from fieldbrook import __version__, clock, keys, tls
+from fieldbrook import __version__, clock, keys, metrics, tls
 from fieldbrook.actors.frames import NODE_COMMAND, pack
 from fieldbrook.clock import zone_of
 from fieldbrook.errors import PayloadTooLargeError, SettingsError, StoreError
@@ -27,6 +27,7 @@ from fieldbrook.gateway.management.application import (
     log_request,
     make_application_routes,
 )
+from fieldbrook.gateway.measured import Measure
 from fieldbrook.gateway.refusals import Refusals
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.replies import EventReply
@@ -80,7 +81,7 @@ class EventHandler(web.RequestHandler):
         self._body += chunk
         if not self._room.take(len(chunk)):
             self.set_header("Connection", "close")
-            self._reply(self._events.refusal(NO_ROOM, ""))
+            self._reply(self._events.refuse_unread(NO_ROOM, self.path_args[0]))
 
     def on_finish(self) -> None:
         """Called by Tornado when the answer has been sent."""
@@ -133,7 +134,7 @@ class EventHandler(web.RequestHandler):
 
     def _too_large(self, size: int, project_name: str) -> EventReply:
         error = PayloadTooLargeError(size=size, limit_bytes=self._limit)
-        return self._events.refuse(error, "", project_name)
+        return self._events.refuse_unread(error, project_name)
 
     def _reply(self, reply: EventReply) -> None:
         self.set_status(reply.status)
@@ -150,6 +151,11 @@ class _Port(NamedTuple):
     listener: asyncio.Server | TlsListener
     front: FrontTable
     server: httpserver.HTTPServer
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self.front.connections) + len(self.server._connections)
 
 
 class HttpGateway(GatewayActor):
@@ -269,6 +275,8 @@ class HttpGateway(GatewayActor):
             project_map_bytes=settings.project_map_bytes,
             cron_zone=zone_of(settings.cron_timezone),
             room=room,
+            metrics=settings.metrics,
+            measure=Measure(settings, self._reader, self._chain_reader),
         )
 
     def _application(
@@ -357,6 +365,8 @@ class HttpGateway(GatewayActor):
             for port in self._ports:
                 port.front.close_late(self.loop.time())
             self._refusals.flush()
+            open_now = sum(port.connections for port in self._ports)
+            metrics.put(metrics.HTTP_CONNECTIONS, open_now)
             self._renew()
 
     def _renew(self) -> None:

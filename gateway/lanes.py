@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from fieldbrook import metrics
 from fieldbrook.gateway.sources import Delivery, shown
 
 log = logging.getLogger(__name__)
@@ -136,6 +137,13 @@ class Lanes:
             lane.blocked = True
             self._held.pop(lane.project, None)
             self._later(RETRY_S, lambda: self._retry(lane))
+
+    def measure(self) -> None:
+        """Say in the metrics how much is on its way."""
+        metrics.put(metrics.MQTT_LANES, len(self._lanes))
+        metrics.put(metrics.MQTT_IN_WORK, self._work)
+        metrics.put(metrics.MQTT_BACKLOG, self._backlog)
+        metrics.put(metrics.MQTT_BACKLOG_BYTES, self._backlog_bytes)
 
     def _retry(self, lane: _Lane) -> None:
         if self.closed:
@@ -257,9 +265,11 @@ class Lanes:
             if not lane.returned:
                 return False
             delivery.ack()  # nobody stores it: there is no room for it behind the others
+            metrics.add(metrics.MQTT_DROPPED)
             return True
         if not delivery.put_back(PUT_BACK_S):
             return False
+        metrics.add(metrics.MQTT_RETURNED)
         lane.returned[delivery.sequence] = self._now() + MISSED_S
         return True
 

@@ -15,10 +15,12 @@ import logging
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from fieldbrook import metrics
 from fieldbrook.actors.frames import (
     CREDIT,
     FRAME_BYTES,
     FRAME_EVENTS,
+    NODE_COMMAND,
     POISON,
     EventResult,
     FrameReader,
@@ -127,6 +129,16 @@ class Link(asyncio.Protocol):
     def idle(self) -> bool:
         """Nothing waits and nothing is unanswered."""
         return not (self._waiting or self._suspects or self._sent)
+
+    @property
+    def waiting(self) -> int:
+        """How many events have not been sent."""
+        return len(self._waiting) + len(self._suspects)
+
+    @property
+    def unanswered(self) -> int:
+        """How many events were sent and have no answer."""
+        return sum(map(len, self._sent))
 
     @property
     def disconnected(self) -> bool:
@@ -314,8 +326,31 @@ class Link(asyncio.Protocol):
             self._transport.close()  # the project retires: what still waits goes to the next
         else:
             self._flush()  # the next frame leaves before this one's answers are written
+        self._count(settled)
         for waiting, result in settled:
             waiting.finish(_outcome(result))
+
+    def _count(self, settled: list[tuple[Waiting, EventResult]]) -> None:
+        """Note what was acknowledged. What time has settled already, commands and what the
+        project refused are no part of it."""
+        began = self._loop.time() + ANSWER_LIMIT_S
+        done = [
+            began - waiting.deadline
+            for waiting, result in settled
+            if result
+            and not isinstance(result[0], str)
+            and waiting.settle is not None
+            and waiting.event[1] != NODE_COMMAND
+        ]
+        if len(done) < len(settled):
+            unmatched = sum(
+                not result and waiting.settle is not None and waiting.event[1] != NODE_COMMAND
+                for waiting, result in settled
+            )
+            metrics.add(metrics.EVENTS_UNMATCHED, unmatched)
+        if done:
+            metrics.add(metrics.EVENTS_ACKNOWLEDGED, len(done))
+            metrics.EVENT_SECONDS.observe_all(done)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The project is gone: what was unanswered has an unknown outcome."""
@@ -383,3 +418,10 @@ class LinkTable:
             link.expire()
             if link.idle and link.disconnected:
                 del self._links[project_id]
+
+    def measure(self) -> None:
+        """Say in the metrics how much waits."""
+        links = self._links.values()
+        metrics.put(metrics.QUEUE_EVENTS, sum(link.waiting for link in links))
+        metrics.put(metrics.QUEUE_BYTES, self._room.used)
+        metrics.put(metrics.UNANSWERED, sum(link.unanswered for link in links))

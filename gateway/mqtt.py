@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from fieldbrook import __version__, keys
+from fieldbrook import __version__, keys, metrics
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address
 from fieldbrook.actors.frames import BY_MQTT, DELIVERY, REDELIVERY, WireEvent
@@ -117,6 +117,12 @@ class MqttGateway(GatewayActor):
         await self._source.start(self._on_delivery)
         self._registry_watch = self.loop.create_task(self._watch_registry())
 
+    def measure(self) -> None:
+        """See `GatewayActor`."""
+        super().measure()
+        self._lanes.measure()
+        metrics.put(metrics.BROKER_CONNECTED, float(self._source.connected))
+
     def receive(self, message: object, sender: Address) -> None:
         """See `GatewayActor`; this one also delivers what handlers send."""
         match message:
@@ -131,6 +137,7 @@ class MqttGateway(GatewayActor):
         return self._publisher.publish(topic, payload)
 
     def _submit_result(self, project_id: int, event: WireEvent, settle: Settle) -> None:
+        metrics.add(metrics.EVENTS_RECEIVED)
         self.links[project_id].submit(event, settle, resend=True)
 
     async def refuse_more(self) -> None:
@@ -181,6 +188,7 @@ class MqttGateway(GatewayActor):
 
     def _on_delivery(self, delivery: Delivery) -> None:
         if not self._closing:
+            metrics.here.row[metrics.EVENTS_RECEIVED] += 1
             channel = delivery.topic.partition("/")[0]
             self._lanes.arrived(project_name(channel), delivery)
 
@@ -211,7 +219,9 @@ class MqttGateway(GatewayActor):
 
     def _answered(self, passage: Passage, reply: EventReply) -> None:
         delivery = passage.delivery
+        row = metrics.here.row
         if isinstance(reply.error, TEMPORARY):
+            row[metrics.EVENTS_PUT_OFF] += 1
             self._lanes.put_off(passage)
             return
         if reply.error is not None:
@@ -219,7 +229,9 @@ class MqttGateway(GatewayActor):
         if reply.publisher_key:
             topic = ack_topic(reply.publisher_key)
             if topic is not None:
+                row[metrics.MQTT_REPLIES] += 1
                 self._source.publish(topic, reply.body)
+        row[metrics.MQTT_ACKNOWLEDGED] += 1
         delivery.ack()
         self._lanes.done(passage)
 
@@ -230,6 +242,7 @@ class MqttGateway(GatewayActor):
         error = MalformedMessageError(desc=reason)
         self._events.refuse(error, delivery.sequence, channel, body=delivery.payload)
         self._refused(delivery, reason)
+        metrics.add(metrics.MQTT_ACKNOWLEDGED)
         delivery.ack()
         self._lanes.done(passage)
 

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from fieldbrook import metrics
 from fieldbrook.actors.frames import (
     AFTER,
     DONE,
@@ -175,8 +176,10 @@ class _Taking:
             while not await self._delivered(kind, entry):
                 await asyncio.sleep(_RETRY_S)
             self._done.append(sequence)
+            metrics.add(metrics.OUTBOX_DELIVERED[metrics.effect_kind(kind)])
         except MessageRefusedError as error:
             self._refused[sequence] = str(error)
+            metrics.add(metrics.OUTBOX_REFUSED[metrics.effect_kind(kind)])
         finally:
             self._under_way.pop(sequence, None)
             self._bytes -= len(entry[3])
@@ -188,6 +191,7 @@ class _Taking:
             raise
         except Exception:
             log.exception("outbox of project %d: entry %d", self._project_id, entry[0])
+            metrics.add(metrics.OUTBOX_FAILED[metrics.effect_kind(kind)])
             return False
         return True
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from fieldbrook import clock
+from fieldbrook import clock, metrics
 from fieldbrook.actors.frames import NAMED, HandlerResult
 from fieldbrook.errors import (
     BadRequestError,
@@ -109,6 +109,8 @@ class RawEvents:
                 resend=resend,
             )
 
+        if not resend:  # what comes over MQTT is counted where it arrives
+            metrics.here.row[metrics.EVENTS_RECEIVED] += 1
         try:
             if len(body) > self._limit:
                 raise PayloadTooLargeError(size=len(body), limit_bytes=self._limit)
@@ -231,9 +233,11 @@ class RawEvents:
         except NodeError as error:
             answer(self._refuse(error, event_id, project.name, event_type=DATA_PUSH, resend=resend))
             return
+        metrics.add(metrics.EVENTS_RECEIVED, max(0, len(items) - 1))  # the request was one
         collected = _Collected(len(items), done)
         for at, item in enumerate(items):
             if isinstance(item, NodeError):
+                metrics.refused(item.key)
                 collected.settle(at, [_failure(item)])
                 continue
             publisher = publishers[item.device_id]

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from functools import partial
 
-from fieldbrook import clock
+from fieldbrook import clock, metrics
 from fieldbrook.actors.frames import BY_CRON, NAMED, WireEvent
 from fieldbrook.errors import (
     InvalidCronExpressionsError,
@@ -128,6 +128,7 @@ class Ticker:
 
     def _send(self, job: CronJob, tick: Tick) -> None:
         event = event_of(job, tick.due_ms, self._now_ms())
+        metrics.add(metrics.EVENTS_RECEIVED)
         try:
             self._submit(job.project_id, event, partial(self._settled, job, tick))
         except NodeError as error:
@@ -137,6 +138,7 @@ class Ticker:
         if not isinstance(outcome, NodeError):
             self._running.pop(tick.job_id, None)
             return
+        metrics.refused(outcome.key)
         late = self._now_ms() - tick.due_ms > LATE_MS
         if isinstance(outcome, _TEMPORARY) and not late and job.cron_job_id in self._jobs:
             self._later(_RETRY_S, lambda: self._send(job, tick))

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from fieldbrook import clock, crash
+from fieldbrook import clock, crash, metrics
 from fieldbrook.actors.chains import (
     CALL,
     COMMITTED,
@@ -305,6 +305,7 @@ class Transactions:
         while self._is_wanted(row):
             done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
             try:
+                metrics.add(metrics.EVENTS_RECEIVED)
                 self._submit(row.project_id, event, done.set_result)
             except TooManyRequestsError:
                 await asyncio.sleep(_RETRY_S)

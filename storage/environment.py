@@ -117,6 +117,11 @@ def try_writing(environment: lmdb.Environment, size: int) -> None:
         txn.delete(_PROBE)
 
 
+def used_bytes(environment: lmdb.Environment) -> int:
+    """The most that a store has needed of its map: pages that are free again count, too."""
+    return (int(environment.info()["last_pgno"]) + 1) * int(environment.stat()["psize"])
+
+
 def reader_check(environment: lmdb.Environment) -> int:
     """Free the reader slots of processes that died; call it when a child has exited.
 

@@ -124,6 +124,11 @@ class Outbox:
         return len(self._sizes)
 
     @property
+    def bytes(self) -> int:
+        """The size of all entries."""
+        return self._bytes
+
+    @property
     def is_full(self) -> bool:
         """Whether nothing more may be sent until something was delivered."""
         return len(self._sizes) >= ENTRIES_LIMIT or self._bytes >= BYTES_LIMIT

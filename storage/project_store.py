@@ -40,6 +40,7 @@ from fieldbrook.storage.environment import (
     reader_check,
     store_errors,
     try_writing,
+    used_bytes,
 )
 from fieldbrook.storage.history import (
     GATHERED_EVENTS,
@@ -250,6 +251,16 @@ class ProjectStore:
         except BaseException:
             self._environment.close()
             raise
+
+    @property
+    def letters(self) -> int:
+        """How many dead letters are kept."""
+        return len(self._dead)
+
+    @property
+    def used_bytes(self) -> int:
+        """The most that it has needed of its size limit."""
+        return used_bytes(self._environment)
 
     def _open(self, kept: int, map_size: int) -> None:
         with store_errors():

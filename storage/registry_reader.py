@@ -38,13 +38,24 @@ from fieldbrook.model import (
 )
 from fieldbrook.operator_keys import DEFAULT_OPERATOR
 from fieldbrook.storage.audit import AuditPage, AuditRow, page
-from fieldbrook.storage.environment import open_environment, store_error, store_errors
+from fieldbrook.storage.environment import (
+    open_environment,
+    store_error,
+    store_errors,
+    used_bytes,
+)
 from fieldbrook.storage.ids import LIMIT, from_key, to_key
 from fieldbrook.storage.registry_tables import CHANGES_CELL, RegistryTables
 from fieldbrook.storage.table import text_key
 
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
+
+
+_COUNTED = (
+    *("accounts", "projects", "applets", "strategies", "publishers", "cron_jobs", "monitors"),
+    *("operators", "access_keys", "resources"),
+)
 
 
 class _Environment(msgspec.Struct):
@@ -421,6 +432,17 @@ class RegistryReader(RegistryReads):
     def _reading(self) -> Iterator[Transaction]:
         with store_errors(), self._environment.begin() as txn:
             yield txn
+
+    def counts(self) -> dict[str, int]:
+        """How many rows the main tables have, by name."""
+        with self.transaction() as (tables, txn):
+            return {name: getattr(tables, name).count(txn) for name in _COUNTED}
+
+    @property
+    def used_bytes(self) -> int:
+        """The most that the registry has needed of its size limit."""
+        with store_errors():
+            return used_bytes(self._environment)
 
     def close(self) -> None:
         """Close the environment; a shared one stays open as long as its owner wants."""

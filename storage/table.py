@@ -81,6 +81,10 @@ class OpenTable(Generic[R]):
         for _, data in _range(txn, self._rows, b""):
             yield decode_record(data, self.table.kind)
 
+    def count(self, txn: Transaction) -> int:
+        """How many records there are."""
+        return int(txn.stat(self._rows)["entries"])
+
     def raw(self, txn: Transaction) -> Iterator[tuple[bytes, bytes]]:
         """Every record as it is stored, for checks: key and bytes."""
         return _range(txn, self._rows, b"")

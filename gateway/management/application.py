@@ -21,8 +21,8 @@ from typing import Any
 
 from tornado import httputil, iostream, web
 
-from fieldbrook import health
-from fieldbrook.access_keys import is_access_key
+from fieldbrook import health, metrics
+from fieldbrook.access_keys import Permission, is_access_key
 from fieldbrook.clock import now_ms
 from fieldbrook.errors import (
     SOURCE,
@@ -35,7 +35,7 @@ from fieldbrook.errors import (
     ResourceNotFoundError,
     UploadFileSizeLimitError,
 )
-from fieldbrook.gateway import replies
+from fieldbrook.gateway import exposition, replies
 from fieldbrook.gateway.auth import (
     Caller,
     account_of,
@@ -77,6 +77,7 @@ from fieldbrook.gateway.management import (
 from fieldbrook.gateway.management.binding import MISSING, bind_body, bind_query
 from fieldbrook.gateway.management.context import ManagementContext
 from fieldbrook.gateway.management.route import (
+    GROUPS,
     Auth,
     Call,
     Download,
@@ -163,6 +164,7 @@ def make_application_routes(context: ManagementContext, *, management: bool = Tr
         (r"/liveness", LivenessHandler, services),
         (r"/readiness", ReadinessHandler, services),
         (r"/version", VersionHandler, services),
+        *([(r"/metrics", MetricsHandler, services)] if management else ()),
         (r".*", UnknownPathHandler, services),
     ]
 
@@ -170,6 +172,7 @@ def make_application_routes(context: ManagementContext, *, management: bool = Tr
 def log_request(handler: web.RequestHandler) -> None:
     """For the setting `log_function`: a refused client is no warning of ours."""
     request = handler.request
+    metrics.add(metrics.HTTP_ANSWERS[f"{handler.get_status() // 100}xx"])
     log.info(
         "%s %s %s %.1f ms",
         request.method,
@@ -577,13 +580,8 @@ class RootHandler(BaseHandler):
             super().write_error(status_code, **kwargs)
 
 
-class LivenessHandler(BaseHandler):
-    """`/liveness`: how the parts are."""
-
-    def get(self) -> None:
-        """Shape: `{"<component>": "ok" | "<error>"}`; see `health.liveness`."""
-        status, body = health.liveness(self.context.condition())
-        self.answer(status, replies.JSON_TYPE, replies.to_json(body))
+class PageHandler(BaseHandler):
+    """A page of the node's own, to be got and nothing else."""
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Any other method names those there are."""
@@ -593,7 +591,16 @@ class LivenessHandler(BaseHandler):
             super().write_error(status_code, **kwargs)
 
 
-class ReadinessHandler(LivenessHandler):
+class LivenessHandler(PageHandler):
+    """`/liveness`: how the parts are."""
+
+    def get(self) -> None:
+        """Shape: `{"<component>": "ok" | "<error>"}`; see `health.liveness`."""
+        status, body = health.liveness(self.context.condition())
+        self.answer(status, replies.JSON_TYPE, replies.to_json(body))
+
+
+class ReadinessHandler(PageHandler):
     """`/readiness`: whether events should be sent here now."""
 
     def get(self) -> None:
@@ -603,7 +610,44 @@ class ReadinessHandler(LivenessHandler):
         self.answer(status, replies.JSON_TYPE, replies.to_json(body))
 
 
-class VersionHandler(LivenessHandler):
+class MetricsHandler(PageHandler):
+    """`/metrics`: what is counted, for Prometheus."""
+
+    async def get(self) -> None:
+        """Text (interface document, 1.2), for those whom the setting `metrics` lets read it."""
+        context = self.context
+        if context.metrics == "off":
+            self.unknown_path()
+            return
+        local = exposition.is_local(self.request.remote_ip or "", self.request.headers)
+        if not (local and context.metrics == "loopback"):
+            self._require_administrator()
+        table = metrics.shared.table
+        node = exposition.Node(
+            context.version,
+            table.read() if table is not None else (),
+            context.condition(),
+            context.measure(),
+        )
+        accept = self.request.headers.get("Accept", "")
+        kind, body = await asyncio.to_thread(exposition.render, node, accept)
+        self.answer(200, kind, body)
+
+    def _require_administrator(self) -> None:
+        """As the route `/health`, whose group of an access key counts here, too."""
+        token = token_of(None, self.request.headers.get("Authorization"))
+        reader = self.context.reader
+        if is_access_key(token):
+            key = key_of(reader, token, now_ms())
+            group = GROUPS["health"]
+            account = account_of_key(reader, key, group, Permission.READONLY, "GetMetrics")
+            self._services.key_use.note(key, now_ms())
+        else:
+            account = account_of(reader, self.context.token_key, token)
+        require_admin(account)
+
+
+class VersionHandler(PageHandler):
     """`/version`: which node this is."""
 
     def get(self) -> None:
@@ -611,7 +655,7 @@ class VersionHandler(LivenessHandler):
         self.answer(200, replies.TEXT_TYPE, f"fieldbrook@{self.context.version}".encode())
 
 
-class DescriptionHandler(LivenessHandler):
+class DescriptionHandler(PageHandler):
     """`/srv-applet-mgr`: the interface as an OpenAPI document, for anybody."""
 
     def get(self) -> None:
@@ -619,7 +663,7 @@ class DescriptionHandler(LivenessHandler):
         self.answer(200, replies.JSON_TYPE, _description(self.context.version))
 
 
-class DescriptionPageHandler(LivenessHandler):
+class DescriptionPageHandler(PageHandler):
     """`/srv-applet-mgr/docs`: the same to read."""
 
     def get(self) -> None:

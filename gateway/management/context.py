@@ -11,6 +11,7 @@ from typing import Protocol
 from fieldbrook.clock import Clock, now_ms
 from fieldbrook.errors import ChainUnavailableError
 from fieldbrook.gateway.contract_wallet import IsGood, no_contract
+from fieldbrook.gateway.exposition import Measured
 from fieldbrook.gateway.link import Outcome
 from fieldbrook.gateway.room import Room, room_for
 from fieldbrook.gateway.wallet import WalletPolicy
@@ -106,7 +107,8 @@ class ManagementContext:
     `command` has a project obey (`frames.REPLAY`,
     `frames.DISCARD`, `frames.CLEAR_LOG`) and gives its outcome. `clock`
     gives Unix milliseconds, `vault` seals the keys of operators, `room` counts the bytes of
-    requests that are not whole yet. `chain_command` has a chain's process obey.
+    requests that are not whole yet. `chain_command` has a chain's process obey. `metrics` says who
+    may read them, as the setting does; `measure` gives what no process counts.
     """
 
     reader: RegistryReader
@@ -136,4 +138,6 @@ class ManagementContext:
     wallets: WalletPolicy = field(default_factory=WalletPolicy)
     contract_wallets: IsGood = no_contract
     clock: Clock = now_ms
+    metrics: str = "off"
+    measure: Callable[[], Sequence[Measured]] = tuple
     room: Room = field(default_factory=lambda: room_for(0))

@@ -109,7 +109,7 @@ _INTRODUCTION = (
     "whatever the Content-Type says; keys match whatever their case, unknown ones are passed "
     "over, and what is required must not be zero or empty. A list in a query repeats its key. "
     "A wrong method is answered 405, a path nobody has 404, both with plain text. Beside these "
-    "paths the node has / (204), /liveness and /version."
+    "paths the node has / (204), /liveness, /readiness, /metrics and /version."
 )
 
 # The 8 keys of every failure (interface document, 1.3).

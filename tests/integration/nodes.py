@@ -22,7 +22,7 @@ PREFIX = "/srv-applet-mgr/v0"
 MODULES = Path(__file__).parent.parent / "modules"
 READY = "listen on :"
 LIMIT_S = 20.0
-_OWN_PAGES = ("/", "/liveness", "/readiness", "/version")
+_OWN_PAGES = ("/", "/liveness", "/metrics", "/readiness", "/version")
 
 
 class Answer:

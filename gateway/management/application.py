@@ -88,6 +88,7 @@ from fieldbrook.gateway.management.route import (
     Stream,
     WrongMethod,
     find_route,
+    fixed_path,
 )
 from fieldbrook.gateway.management.trail import AuditedRegistry, AuditNotes, Trail
 from fieldbrook.gateway.management.workers import Workers
@@ -130,6 +131,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     *journal.ROUTES,
 )
 
+_EVENT_PATTERNS = {"POST": (("event", "{channel}"),)}  # served elsewhere
 _NO_FORM = Form(None, "", None)
 _UNSAFE_IN_FILENAMES = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -153,13 +155,14 @@ def make_application_routes(context: ManagementContext, *, management: bool = Tr
         )
     }
     prefix = "|".join(re.escape(prefix) for prefix in PREFIXES)
+    misspelt_events = [(rf"(?:{prefix})(/event/.*)", ManagementHandler, services)]
     managing = [
         (rf"(?:{prefix})(/.*)", ManagementHandler, services),
         (r"/srv-applet-mgr", DescriptionHandler, services),
         (r"/srv-applet-mgr/docs", DescriptionPageHandler, services),
     ]
     return [
-        *(managing if management else ()),
+        *(managing if management else misspelt_events),
         (r"/", RootHandler, services),
         (r"/liveness", LivenessHandler, services),
         (r"/readiness", ReadinessHandler, services),
@@ -409,17 +412,17 @@ class ManagementHandler(BaseHandler):
         return self.request.path[len(prefix) :]
 
     def _redirect_or_unknown(self, path: str) -> None:
-        shorter = path.rstrip("/")
-        try:
-            find_route(ROUTES, self.request.method or "", shorter)
-        except (WrongMethod, NotFoundError):
+        method = self.request.method or ""
+        patterns = [route.segments for route in ROUTES if route.method == method]
+        fixed = fixed_path([*patterns, *_EVENT_PATTERNS.get(method, ())], path)
+        if fixed is None or fixed == path:
             self.unknown_path()
             return
-        target = self.request.path.rstrip("/")
+        target = self.request.path.removesuffix(path) + fixed
         if self.request.query:
             target += f"?{self.request.query}"
         self.set_header("Location", target)
-        self.set_status(301 if self.request.method == "GET" else 307)
+        self.set_status(301 if method == "GET" else 307)
         self.finish()
 
     def _authenticate(self, route: Route[Any, Any]) -> Caller | None:

@@ -230,3 +230,33 @@ def find_route(routes: Sequence[Route[Any, Any]], method: str, path: str) -> Mat
     if not fitting:
         raise WrongMethod(sorted({match.route.method for match in matches}))
     return min(fitting, key=lambda match: len(match.parameters))
+
+
+def fixed_path(patterns: Sequence[Sequence[str]], path: str) -> str | None:
+    """The path that a client means who adds slashes, or writes words in another case; None
+    when it means none. `path` and what is given back follow the prefix, percent-encoded.
+
+    Args:
+        patterns: the segments of the routes that have the request's method.
+        path: of no route.
+
+    Source: interface document, 1.1 (httprouter's redirects).
+    """
+    segments = [part for part in path.split("/") if part not in ("", ".")]
+    candidates = (_fixed(pattern, segments) for pattern in patterns)
+    found = [candidate for candidate in candidates if candidate is not None]
+    return min(found, default=None)
+
+
+def _fixed(pattern: Sequence[str], segments: Sequence[str]) -> str | None:
+    if len(pattern) != len(segments):
+        return None
+    fixed = ""
+    for wanted, given in zip(pattern, segments, strict=True):
+        if wanted.startswith("{"):
+            fixed += f"/{given}"
+        elif wanted.casefold() == urllib.parse.unquote(given, errors="replace").casefold():
+            fixed += f"/{wanted}"
+        else:
+            return None
+    return fixed

@@ -450,6 +450,31 @@ def test_a_trailing_slash_redirects_to_the_path_without(node: Node) -> None:
     assert node.send("POST", f"{V0}/project/", "{}").status == 307
 
 
+@pytest.mark.parametrize(
+    ("method", "sent", "meant"),
+    [
+        ("GET", "/Project", "/project"),
+        ("GET", "//project?size=1", "/project?size=1"),
+        ("GET", "/PROJECT/x//Demo/Data/", "/project/x/Demo/data"),
+        ("POST", "/Strategy/X/Demo", "/strategy/x/Demo"),
+        ("POST", "/Event/Demo?eventType=A", "/event/Demo?eventType=A"),
+        ("POST", "/event/Demo/", "/event/Demo"),
+    ],
+)
+def test_a_path_in_another_case_or_with_other_slashes_redirects_to_the_one_meant(
+    node: Node, method: str, sent: str, meant: str
+) -> None:
+    reply = node.send(method, V0 + sent)
+    assert reply.status == (301 if method == "GET" else 307)
+    assert reply.headers["Location"] == V0 + meant
+
+
+@pytest.mark.parametrize("path", ["/projects", "/project/../project", "/Event/a/b", "/"])
+def test_a_path_that_means_none_is_not_redirected(node: Node, path: str) -> None:
+    reply = node.send("POST", V0 + path)
+    assert (reply.status, reply.body) == (404, b"404 page not found\n")
+
+
 def test_cors_headers_are_there_only_for_a_request_with_an_origin(node: Node, ada: User) -> None:
     with_origin = {"Origin": "http://page.example", "Authorization": ada.token}
     reply = node.send("GET", f"{V0}/project", headers=with_origin)

@@ -16,6 +16,7 @@ import re
 import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass
+from email.message import Message
 from functools import partial
 from typing import Any
 
@@ -551,10 +552,16 @@ def parse_form(content_type: str, body: bytes) -> Form:
     """
     arguments: dict[str, list[bytes]] = {}
     files: dict[str, list[httputil.HTTPFile]] = {}
-    if content_type.lower().startswith("multipart/form-data"):
+    head = Message()
+    head["Content-Type"] = content_type
+    if head.get_content_type() == "multipart/form-data":
+        boundary = (head.get_boundary() or "").encode("latin-1", "replace")
         try:
-            httputil.parse_body_arguments(content_type, body, arguments, files)
-        except httputil.HTTPInputError as error:
+            if not boundary:
+                raise httputil.HTTPInputError("multipart boundary not found")
+            parts = _without_preamble(body, b"--" + boundary)
+            httputil.parse_multipart_form_data(boundary, parts, arguments, files)
+        except (httputil.HTTPInputError, UnicodeDecodeError) as error:
             raise BadRequestError(FieldError("body", str(error), "body")) from None
     file = files.get("file", [None])[0]
     info, cache = (
@@ -564,6 +571,14 @@ def parse_form(content_type: str, body: bytes) -> Form:
     if file is not None:
         return Form(file.body, file.filename, info, cache)
     return Form(arguments.get("file", [None])[0], "", info, cache)
+
+
+def _without_preamble(body: bytes, delimiter: bytes) -> bytes:
+    """What may stand before the first delimiter (RFC 2046, 5.1.1) is no part."""
+    if body.startswith(delimiter):
+        return body
+    at = body.find(b"\r\n" + delimiter)
+    return body[at + 2 :] if at >= 0 else body
 
 
 class RootHandler(BaseHandler):

@@ -51,6 +51,36 @@ def applet(ada: User) -> dict[str, Any]:
 # ---------------------------------------------------------------- uploads
 
 
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        'Multipart/Form-Data; charset=utf-8; boundary="B"',
+        "multipart/form-data; Boundary=B",
+    ],
+)
+def test_an_upload_may_have_words_around_its_parts_and_name_them_in_any_case(
+    ada: User, content_type: str
+) -> None:
+    ada.project(P)
+    for number, order in enumerate((("file", "info"), ("info", "file"))):
+        parts = {"file": module(number), "info": b'{"appletName":"a%d"}' % number}
+        body, _ = form(**{name: parts[name] for name in order})
+        body = b"for old readers\r\n" + body + b"the end\r\n"
+        headers = {"Authorization": ada.token, "Content-Type": content_type}
+        reply = ada.node.send("POST", f"{V0}/applet/x/{P}", body, headers)
+        assert reply.status == 201, reply.body
+        assert reply.json["resource"]["md5"] == md5(parts["file"])
+
+
+def test_an_upload_whose_file_name_is_not_utf_8_is_a_bad_request(ada: User) -> None:
+    ada.project(P)
+    body, headers = form(file=module(1), info=b'{"appletName":"a"}')
+    body = body.replace(b"f.wasm", b"caf\xe9.wasm")
+    headers["Authorization"] = ada.token
+    reply = ada.node.send("POST", f"{V0}/applet/x/{P}", body, headers)
+    assert (reply.status, reply.json["key"]) == (400, "badRequest")
+
+
 def test_a_later_client_uploads_behind_x(ada: User) -> None:
     ada.project(P)
     file = wasm(LOG_WAT)

@@ -63,6 +63,7 @@ class Admission:
         self._admitted: dict[tuple[str, str, str], tuple[int, int]] = {}
         self._admitted_by_token: dict[tuple[str, str], Admitted] = {}
         self._restricted: dict[int, Publisher] = {}
+        self._names: dict[int, str] = {}
 
     def admit(self, project_name: str, pub_id: str, token: str) -> tuple[int, int]:
         """The ids of the project and of the publisher.
@@ -94,11 +95,16 @@ class Admission:
             self._admitted[key] = ids
         return ids
 
+    def name_of(self, publisher_id: int) -> str:
+        """The name of a publisher that `admit` has let in by its key; "" for the anonymous."""
+        return self._names.get(publisher_id, "")
+
     def _known(self, project: Project, pub_id: str, token: str) -> tuple[int, int]:
         publisher = self._reader.publisher(project.project_id, pub_id)
         if publisher is None:
             raise PublisherNotFoundError(pub_id=pub_id)
         self._check(project.name, publisher, token)
+        self._names[publisher.publisher_id] = publisher.name
         return project.project_id, publisher.publisher_id
 
     def _anonymous(self, project: Project) -> tuple[int, int]:
@@ -247,6 +253,7 @@ class Admission:
             self._admitted.clear()
             self._admitted_by_token.clear()
             self._restricted.clear()
+            self._names.clear()
             self._version = version
         # Once per turn of the loop, not per event: the answer to a management call leaves in
         # a later turn than this one, and so does whatever is sent after it.

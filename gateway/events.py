@@ -239,7 +239,10 @@ class EventService:
                     message = self._decode_again(project_name, raw, error)
                 named = message.header.event_id
                 event_id, kind = (named, NAMED) if named else (self._new_id(), 0)
-                batch.name(index, event_id, message.header.pub_id)
+                header = message.header
+                batch.name(index, event_id, header.pub_id)
+                _, publisher_id = self._admission.admit(project_name, header.pub_id, header.token)
+                batch.name_publisher(index, self._admission.name_of(publisher_id))
                 settle = partial(self._settle_item, batch, index, project_name, message, event_id)
                 self._hand_over(project_name, message, event_id, kind, settle)
             except NodeError as error:
@@ -341,6 +344,11 @@ class _Batch:
         self._answers[index]["eventID"] = event_id
         if pub_id is not None:
             self._answers[index]["pubID"] = pub_id
+
+    def name_publisher(self, index: int, name: str) -> None:
+        """Say what the publisher of an admitted message is called."""
+        if name:
+            self._answers[index]["pubName"] = name
 
     def settle(self, index: int, outcome: Outcome) -> None:
         """One message is done."""

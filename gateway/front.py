@@ -19,7 +19,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol, cast
 
-from fieldbrook.gateway.replies import Answer, EventReply
+from fieldbrook.gateway.replies import EVENT_META, Answer, EventReply
 from fieldbrook.gateway.request import Meta, read_meta
 from fieldbrook.gateway.room import CONNECTIONS_LIMIT, Room, room_for
 from fieldbrook.gateway.tls_port import bridge
@@ -52,6 +52,7 @@ _DECISIVE = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _LENGTH = re.compile(rb"[0-9]{1,9}")
+_META = EVENT_META.encode()
 
 
 class EventTaker(Protocol):
@@ -147,8 +148,8 @@ def _around_the_id(reply: EventReply) -> tuple[bytes, bytes]:
     retry_after_s = None if reply.error is None else reply.error.retry_after_s
     retry = b"" if retry_after_s is None else b"Retry-After: %d\r\n" % retry_after_s
     return (
-        b"HTTP/1.1 %d %b\r\nContent-Type: application/json; charset=utf-8\r\nX-Event-Id: "
-        % (reply.status, reason),
+        b"HTTP/1.1 %d %b\r\nContent-Type: application/json; charset=utf-8\r\n"
+        b"X-Meta: %b\r\nX-Event-Id: " % (reply.status, reason, _META),
         b"\r\n%bContent-Length: %d\r\n\r\n%b" % (retry, len(reply.body), reply.body),
     )
 

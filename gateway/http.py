@@ -113,7 +113,9 @@ class EventHandler(web.RequestHandler):
         self._reply(await answer)
 
     def options(self, project_name: str) -> None:
-        """CORS preflight."""
+        """CORS preflight; without an origin it asks for nothing."""
+        if "Origin" not in self.request.headers:
+            return
         for name, value in replies.cors_headers(preflight=True).items():
             self.set_header(name, value)
         self.set_status(204)
@@ -128,6 +130,7 @@ class EventHandler(web.RequestHandler):
     def set_default_headers(self) -> None:
         """A page of another origin may send events: authority is in the message itself."""
         self.clear_header("Server")
+        self.set_header("X-Meta", replies.EVENT_META)
         if "Origin" in self.request.headers:
             for name, value in replies.cors_headers(preflight=False).items():
                 self.set_header(name, value)

@@ -6,6 +6,8 @@ Source: interface document, 3.3 and 3.4.
 from __future__ import annotations
 
 import asyncio
+import itertools
+import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -54,6 +56,19 @@ class Refuse(Protocol):
         """The answer."""
 
 
+class RawIds:
+    """Ids for raw events that come without one, `<UUID>_w3b`: the UUID's last twelve digits
+    count, the others are this gateway's own."""
+
+    def __init__(self) -> None:
+        self._prefix = str(uuid.uuid4())[:24]
+        self._numbers = itertools.count(1)
+
+    def __call__(self) -> str:
+        """The next id."""
+        return f"{self._prefix}{next(self._numbers):012x}_w3b"
+
+
 class RawEvents:
     """Takes events in the later form; like `EventService` it never raises."""
 
@@ -78,6 +93,7 @@ class RawEvents:
         self._key_use = KeyUse(registry)
         self._refuse = refuse
         self._new_id = new_id
+        self._new_raw_id = RawIds()
         self._limit = body_limit_bytes
         self._pushes: set[asyncio.Task[None]] = set()
 
@@ -122,7 +138,7 @@ class RawEvents:
             event_id, kind = delivery
             if named := check_meta(meta):
                 event_id, kind = named, NAMED
-            event_id = event_id or self._new_id()
+            event_id = event_id or self._new_raw_id()
             event_type = meta.matched_type
             self._admission.allow(admitted.publisher_id, event_type)
 
@@ -167,7 +183,7 @@ class RawEvents:
         self, channel: str, meta: Meta, error: InvalidEventChannelError, payload: bytes
     ) -> EventReply:
         """What upstream says in the reply, not by the status: the token itself is good."""
-        event_id = meta.event_id[:128].lower() or self._new_id()
+        event_id = meta.event_id[:128].lower() or self._new_raw_id()
         publisher = str(error.details["pub_id"])
         event_type = meta.matched_type
         self._refuse(

@@ -10,10 +10,13 @@ from typing import Any
 
 import msgspec
 
+from fieldbrook import __version__
 from fieldbrook.errors import SOURCE, NodeError
 
 JSON_TYPE = "application/json; charset=utf-8"
 TEXT_TYPE = "text/plain; charset=utf-8"
+EVENT_META = f"{SOURCE}@{__version__}/HandleEvent"
+"""What `X-Meta` says of an event's answer."""
 
 _CORS_METHODS = "GET, HEAD, POST, CONNECT, PUT, PATCH, DELETE, OPTIONS"
 _CORS_HEADERS = (

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fieldbrook import __version__
 from tests.compat.clients import BARE, OTHER, PROJECT, WALLET, World, exchange
 from tests.integration.applets import TALLY
 from tests.integration.nodes import PREFIX, message, until
@@ -65,6 +66,8 @@ def test_no_type_is_default_and_no_id_is_made_up(world: World) -> None:
     assert first.json["results"][0]["handler"] == second.json["results"][0]["handler"] == "echo"
     assert first.json["eventID"]
     assert first.json["eventID"] != second.json["eventID"]
+    identifier, _, ending = first.json["eventID"].partition("_")
+    assert (uuid.UUID(identifier).version, ending) == (4, "w3b")
     assert world.last == b"second"
 
 
@@ -183,6 +186,30 @@ def test_the_clients_of_a_page_ask_before_they_send(world: World) -> None:
     assert answer.status == 204
     assert answer.headers["Access-Control-Allow-Origin"] == "*"
     assert "Authorization" in answer.headers["Access-Control-Allow-Headers"]
+
+
+def test_options_without_an_origin_is_an_empty_200(world: World) -> None:
+    head = f"OPTIONS {PREFIX}/event/{PROJECT} HTTP/1.1\r\nHost: x\r\n\r\n"
+    answer = exchange(world.node.http_port, head.encode())
+    assert (answer.status, answer.body) == (200, b"")
+    assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+def test_every_answer_to_an_event_names_the_operation(world: World) -> None:
+    meta = f"srv-applet-mgr@{__version__}/HandleEvent"
+    assert world.post("eventType=ECHO").headers["X-Meta"] == meta
+    assert world.post("eventType=ECHO", token="nobody's").headers["X-Meta"] == meta
+    from_a_page = {"Origin": "http://page"}
+    path = f"/event/{PROJECT}?eventType=ECHO"
+    answer = world.node.call("POST", path, b"x", token=world.token, headers=from_a_page)
+    assert (answer.status, answer.headers["X-Meta"]) == (201, meta)
+
+
+def test_an_events_path_with_a_slash_too_many_redirects_on_every_port(world: World) -> None:
+    for port in (world.node.http_port, world.event_port):
+        answer = world.post("eventType=ECHO", b"x", channel=f"{PROJECT}/", port=port)
+        assert answer.status == 307
+        assert answer.headers["Location"] == f"{PREFIX}/event/{PROJECT}?eventType=ECHO"
 
 
 def test_ten_events_on_a_channel_with_the_accounts_prefix_are_each_handled(world: World) -> None:

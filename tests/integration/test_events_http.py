@@ -186,6 +186,8 @@ def test_a_bad_message_of_a_batch_costs_only_itself(world: World) -> None:
     assert "<header.token:missing required field>" in errors[3]
     assert "[badRequest][400000000]" in errors[4]
     assert [item["wasmResults"] for item in answer.json[1:5]] == [None] * 4
+    names = [item.get("pubName") for item in answer.json]
+    assert names == [world.publisher["name"], None, world.publisher["name"], None, None, names[0]]
     assert world.count() == before + 2
 
 

@@ -30,7 +30,8 @@ from fieldbrook.settings import Settings
 from fieldbrook.storage import sql
 from fieldbrook.storage.project_store import ProjectDatabase, ProjectStore, store_path
 from fieldbrook.storage.registry import RegistryReader
-from fieldbrook.storage.sql import SqlDatabase, SqlLimits
+from fieldbrook.storage.sql import SqlDatabase
+from fieldbrook.storage.sql_batch import SqlLimits
 from fieldbrook.wasm.limits import Limits
 
 log = logging.getLogger(__name__)

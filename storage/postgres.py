@@ -51,9 +51,9 @@ from fieldbrook.storage.postgres_text import (
     translate,
     type_of,
 )
-from fieldbrook.storage.sql import SqlLimits
+from fieldbrook.storage.sql_batch import SqlBatch, SqlLimits
 from fieldbrook.storage.sql_schema import Schema, parse_schema
-from fieldbrook.storage.sql_text import Value, encode_rows, join_rows, parse_request
+from fieldbrook.storage.sql_text import Value, encode_rows, join_rows
 
 FILE = "postgres"  # in the project's folder: the name of its schema and role
 
@@ -206,7 +206,7 @@ def _fault(error: ServerError) -> StoreError:
     return DatabaseUnreachableError(reason=reason)
 
 
-class PostgresDatabase:
+class PostgresDatabase(SqlBatch):
     """A project's database, owned by its data thread: `SqlDatabase` with a server behind it.
     See there for the order of calls."""
 
@@ -227,11 +227,11 @@ class PostgresDatabase:
             config: the value of PROJECT_DATABASE or PROJECT_SCHEMA.
             limits: see there.
         """
+        super().__init__(limits)
         self._dsn = dsn
         self._folder = folder
         self._project_id = project_id
         self._config = config
-        self._limits = limits or SqlLimits()
         self._link: Link | None = None
         self._namespace = ""
         self._schema = Schema((), frozenset())
@@ -241,50 +241,10 @@ class PostgresDatabase:
         self._committed = CommittedNumber(dsn, folder)
         self._useless = ""  # why the configuration cannot be applied
         self._retry_at = 0.0
-        self._lost = False  # kept writes of the batch are gone
-        self._in_event = False
-        self._marked = False  # the event has its savepoint
-        self._writes = self._kept_writes = 0
-        self._event_bytes = self._batch_bytes = 0
         self._unmeasured = _SIZE_STEP
         self._full = False
 
     # ------------------------------------------------------------ batches and events
-
-    @property
-    def wrote(self) -> bool:
-        """Whether the batch has writes to commit, those of the event under way included."""
-        return self._writes > 0 or self._lost
-
-    @property
-    def written_bytes(self) -> int:
-        """The size of the batch's writes, as requests."""
-        return self._batch_bytes
-
-    def begin_event(self) -> None:
-        """A run begins."""
-        if self._in_event:
-            raise RuntimeError("an event is under way already")
-        self._in_event = True
-        self._event_bytes = 0
-
-    def keep_event(self) -> None:
-        """The run went well: its writes are part of the batch."""
-        try:
-            if self._marked and not self._lost:
-                self._own(f"RELEASE {_EVENT}")
-            self._kept_writes = self._writes
-        finally:
-            self._in_event = self._marked = False
-
-    def undo_event(self) -> None:
-        """The run failed: its writes are gone."""
-        try:
-            if self._marked and not self._lost and self._link is not None:
-                self._own(f"ROLLBACK TO {_EVENT}; RELEASE {_EVENT}")
-        finally:
-            self._writes = self._kept_writes
-            self._in_event = self._marked = False
 
     def commit(self, number: int) -> None:
         """Commit the batch and its number, which must be above `number()`, as one.
@@ -347,27 +307,11 @@ class PostgresDatabase:
         if link is not None:
             link.close()
 
-    def _forget_batch(self) -> None:
-        self._writes = self._kept_writes = self._batch_bytes = 0
-        self._in_event = self._marked = self._lost = False
-
     # ------------------------------------------------------------ statements
 
-    def query(self, request: bytes, ends_at: float = math.inf) -> bytes:
-        """Carry out a statement and give its rows. See `SqlDatabase.query`."""
-        return self._perform(request, ends_at, wanted=True)
-
-    def execute(self, request: bytes, ends_at: float = math.inf) -> None:
-        """Carry out a statement whose rows nobody wants. See `query`."""
-        self._perform(request, ends_at, wanted=False)
-
     def _perform(self, request: bytes, ends_at: float, *, wanted: bool) -> bytes:
-        if not self._in_event:
-            raise RuntimeError("no event is under way")
-        size, limit = len(request), self._limits.request_bytes
-        if size > limit:
-            raise StatementError(f"the request has {size} bytes, the limit is {limit}")
-        text, params = parse_request(request)
+        text, params = self._read(request)
+        size = len(request)
         self._opened()
         statement = self._translated(text)
         if len(params) != statement.params:
@@ -382,9 +326,7 @@ class PostgresDatabase:
             with self._losses():
                 result, changed = self._try_types(statement, params, given, ends_at, wanted)
                 if changed:
-                    self._check_event(size)
-                    self._writes += 1
-                    self._batch_bytes += size
+                    self._count_write(size)
                     self._measure(size + changed * _ROW_BYTES)
         except StatementError:
             self._undo_statement()
@@ -475,13 +417,6 @@ class PostgresDatabase:
             statement = translate(text, self._schema.names, self._forbidden)
             self._statements[text] = statement
         return statement
-
-    def _check_event(self, size: int) -> None:
-        self._event_bytes += size
-        if self._event_bytes > self._limits.event_bytes:
-            raise StatementError(
-                f"the event's writes have more than {self._limits.event_bytes} bytes"
-            )
 
     def _check_room(self, statement: Translated, size: int) -> None:
         """A database over its limit takes no more; rows can still be deleted."""
@@ -574,6 +509,13 @@ class PostgresDatabase:
             self._link = None
             self._opened().run("; ".join(parts), now + 2 * _OWN_S)
         self._marked = True
+
+    def _release_event(self) -> None:
+        self._own(f"RELEASE {_EVENT}")
+
+    def _roll_back_event(self) -> None:
+        if self._link is not None:
+            self._own(f"ROLLBACK TO {_EVENT}; RELEASE {_EVENT}")
 
     def _undo_statement(self) -> None:
         if self._marked and self._link is not None:

@@ -26,13 +26,13 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fieldbrook.errors import DatabaseConfigError, StatementError, StoreError
+from fieldbrook.storage.sql_batch import SqlBatch, SqlLimits
 from fieldbrook.storage.sql_schema import (
     DECIMAL_COLLATION,
     PRIVATE_PREFIX,
@@ -49,7 +49,6 @@ from fieldbrook.storage.sql_text import (
     Value,
     encode_rows,
     join_rows,
-    parse_request,
     stored_time,
     translate,
 )
@@ -126,22 +125,6 @@ _FAULTS_OF_THE_NODE = frozenset(
 )
 
 _STORED_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
-
-
-@dataclass(frozen=True, slots=True)
-class SqlLimits:
-    """What one statement, one event and one database may use.
-
-    `statement_ms` covers a statement and the reading of its rows; `event_bytes` counts the
-    requests of the writes of one event.
-    """
-
-    statement_ms: int = 1_000
-    request_bytes: int = 1 << 20
-    rows: int = 10_000
-    result_bytes: int = 4 << 20
-    event_bytes: int = 8 << 20
-    database_bytes: int = 256 << 20
 
 
 class _Write(NamedTuple):
@@ -304,14 +287,11 @@ def _number(connection: sqlite3.Connection) -> int:
     return int(row[0]) if row else 0
 
 
-class SqlDatabase:
+class SqlDatabase(SqlBatch):
     """A project's database, owned by its data thread. The same methods make a session for
     a run: `Run.sql` is this object.
 
-    Order of calls: `begin_event`, any `query` and `execute`, then `keep_event` or
-    `undo_event`, for each run; then `commit` or `rollback` for the batch. The first
-    statement of a batch opens the transaction, the first of an event its savepoint: a run
-    without SQL costs nothing.
+    After the runs of a batch comes `commit` or `rollback`.
     """
 
     def __init__(
@@ -324,20 +304,15 @@ class SqlDatabase:
             config: the value of PROJECT_DATABASE or PROJECT_SCHEMA.
             limits: see there.
         """
+        super().__init__(limits)
         self._path = path
         self._config = config
-        self._limits = limits or SqlLimits()
         self._connection: sqlite3.Connection | None = None
         self._schema = Schema((), frozenset())
         self._tables: frozenset[str] = frozenset()
         self._useless = ""  # why the configuration cannot be applied
-        self._lost = False  # writes of the batch are gone and did not come back
         self._statements: dict[str, Statement] = {}
         self._journal: list[_Write] = []
-        self._kept = 0  # entries of the journal that are of events already kept
-        self._in_event = False
-        self._marked = False  # the event has its savepoint
-        self._event_bytes = self._batch_bytes = 0
         self._guarded = False
         self._denied = ""
         self._ends_at = math.inf
@@ -348,41 +323,12 @@ class SqlDatabase:
 
     # ------------------------------------------------------------ batches and events
 
-    @property
-    def wrote(self) -> bool:
-        """Whether the batch has writes to commit, those of the event under way included."""
-        return bool(self._journal) or self._lost
-
-    @property
-    def written_bytes(self) -> int:
-        """The size of the batch's writes, as requests; they are held until the commit."""
-        return self._batch_bytes
-
-    def begin_event(self) -> None:
-        """A run begins."""
-        if self._in_event:
-            raise RuntimeError("an event is under way already")
-        self._in_event = True
-        self._event_bytes = 0
-
-    def keep_event(self) -> None:
-        """The run went well: its writes are part of the batch."""
-        try:
-            if self._marked and not self._lost:
-                self._plain(f"RELEASE {_EVENT}")
-            self._kept = len(self._journal)
-        finally:
-            self._in_event = self._marked = False
-
     def undo_event(self) -> None:
         """The run failed: its writes are gone."""
         try:
-            if self._marked and not self._lost:
-                self._plain(f"ROLLBACK TO {_EVENT}")
-                self._plain(f"RELEASE {_EVENT}")
+            super().undo_event()
         finally:
-            del self._journal[self._kept :]
-            self._in_event = self._marked = False
+            del self._journal[self._kept_writes :]
 
     def commit(self, number: int) -> None:
         """Commit the batch and its number, which must be above `number()`, as one.
@@ -445,39 +391,13 @@ class SqlDatabase:
                 opened.close()
 
     def _forget_batch(self) -> None:
+        super()._forget_batch()
         self._journal = []
-        self._kept = self._batch_bytes = 0
-        self._in_event = self._marked = self._lost = False
 
     # ------------------------------------------------------------ statements
 
-    def query(self, request: bytes, ends_at: float = math.inf) -> bytes:
-        """Carry out a statement and give its rows.
-
-        Args:
-            request: see `sql_text.parse_request`.
-            ends_at: when the run's own time is over, on the monotonic clock in seconds.
-
-        Returns:
-            Nothing for no row, a JSON object for one, an array of objects for several.
-
-        Raises:
-            StatementError: the statement was not carried out; none of it happened.
-            StoreError: the node cannot carry out statements: disk, file, lock.
-        """
-        return self._perform(request, ends_at, wanted=True)
-
-    def execute(self, request: bytes, ends_at: float = math.inf) -> None:
-        """Carry out a statement whose rows nobody wants. See `query`."""
-        self._perform(request, ends_at, wanted=False)
-
     def _perform(self, request: bytes, ends_at: float, *, wanted: bool) -> bytes:
-        if not self._in_event:
-            raise RuntimeError("no event is under way")
-        size, limit = len(request), self._limits.request_bytes
-        if size > limit:
-            raise StatementError(f"the request has {size} bytes, the limit is {limit}")
-        text, params = parse_request(request)
+        text, params = self._read(request)
         connection = self._opened()
         statement = self._translated(text)
         values = statement.arrange(params)
@@ -489,7 +409,8 @@ class SqlDatabase:
         try:
             result, changed = self._carry_out(connection, own, values, seed, wanted=wanted)
             if changed:
-                self._keep_write(size, _Write(own, values, seed, changed))
+                self._count_write(len(request))
+                self._journal.append(_Write(own, values, seed, changed))
         except StatementError:
             # The rows were too many, say, but what was changed on the way has happened.
             if connection.total_changes != before:
@@ -554,15 +475,6 @@ class SqlDatabase:
                 raise StatementError(f"the result has more than {self._limits.rows} rows")
         return join_rows(rows)
 
-    def _keep_write(self, size: int, write: _Write) -> None:
-        self._event_bytes += size
-        if self._event_bytes > self._limits.event_bytes:
-            raise StatementError(
-                f"the event's writes have more than {self._limits.event_bytes} bytes"
-            )
-        self._batch_bytes += size
-        self._journal.append(write)
-
     def _failure(self, error: Exception) -> Exception:
         """Whose failure it is, in words."""
         number = getattr(error, "sqlite_errorcode", None)
@@ -594,6 +506,13 @@ class SqlDatabase:
             self._plain(f"SAVEPOINT {_EVENT}")
             self._marked = True
 
+    def _release_event(self) -> None:
+        self._plain(f"RELEASE {_EVENT}")
+
+    def _roll_back_event(self) -> None:
+        self._plain(f"ROLLBACK TO {_EVENT}")
+        self._plain(f"RELEASE {_EVENT}")
+
     def _plain(self, statement: str) -> None:
         """A statement of the node's own."""
         assert self._connection is not None
@@ -616,13 +535,13 @@ class SqlDatabase:
                 connection.execute("ROLLBACK")
             connection.execute("BEGIN IMMEDIATE")
             for place, write in enumerate(self._journal):
-                if place == self._kept:
+                if place == self._kept_writes:
                     connection.execute(f"SAVEPOINT {_EVENT}")
                 text, values, seed, before = write
                 _, changed = self._carry_out(connection, text, values, seed, wanted=False)
                 if changed != before:
                     raise StoreError(reason=f"{self._path}: a write came out otherwise")
-            if self._kept == len(self._journal):
+            if self._kept_writes == len(self._journal):
                 connection.execute(f"SAVEPOINT {_EVENT}")
         except sqlite3.Error as error:
             raise StoreError(reason=f"{self._path}: {error}") from error

@@ -11,7 +11,8 @@ import psycopg
 
 from fieldbrook.storage import postgres, sql
 from fieldbrook.storage.postgres import PostgresDatabase
-from fieldbrook.storage.sql import SqlDatabase, SqlLimits
+from fieldbrook.storage.sql import SqlDatabase
+from fieldbrook.storage.sql_batch import SqlLimits
 
 BACKENDS = ("sqlite", "postgres")
 PROJECT = 7

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fieldbrook.errors import DatabaseUnreachableError, StatementError, StoreError
 from fieldbrook.storage.postgres import PostgresDatabase, namespace_of
 from fieldbrook.storage.postgres_text import translate
-from fieldbrook.storage.sql import SqlLimits
+from fieldbrook.storage.sql_batch import SqlLimits
 from tests.contract.sql.databases import READINGS, ask, config, devices, insert, request
 from tests.postgres import PostgresServer
 

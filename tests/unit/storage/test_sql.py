@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from fieldbrook.errors import StatementError, StoreError
 from fieldbrook.storage import sql_text
-from fieldbrook.storage.sql import SqlDatabase, SqlLimits
+from fieldbrook.storage.sql import SqlDatabase
+from fieldbrook.storage.sql_batch import SqlLimits
 from tests.contract.sql.databases import (
     ENDLESS,
     READINGS,

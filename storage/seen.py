@@ -9,6 +9,7 @@ back than what was unacknowledged. Both are written in the transaction of their 
 
 from __future__ import annotations
 
+import collections
 import hashlib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -73,13 +74,15 @@ class Seen:
         with environment.begin(db=self._order) as txn:
             cursor = txn.cursor()
             self._next = int.from_bytes(cursor.key(), "big") + 1 if cursor.last() else 1
-        self._names: dict[str, None] = {}
+        # Two, since a dictionary's oldest keys are found by stepping over all that were deleted.
+        self._names: set[str] = set()
+        self._named: collections.deque[str] = collections.deque()  # the oldest first
         with environment.begin() as txn:
             for row in self._deliveries.backwards(txn):
-                self._names.update(dict.fromkeys(reversed(row.names)))
-                if len(self._names) >= DELIVERIES_LIMIT:
+                self._named.extendleft(reversed(row.names))
+                if len(self._named) >= DELIVERIES_LIMIT:
                     break
-        self._names = dict.fromkeys(reversed(self._names))
+        self._names.update(self._named)
 
     def was_delivered(self, name: str) -> bool:
         """Whether a batch that is on disk had this delivery."""
@@ -119,9 +122,11 @@ class Seen:
         self._next += count
         if names:
             self._deliveries.written(1)
-            self._names.update(dict.fromkeys(names))
-            for name in list(self._names)[: max(0, len(self._names) - DELIVERIES_LIMIT)]:
-                del self._names[name]
+            new = [name for name in names if name not in self._names]
+            self._named.extend(new)
+            self._names.update(new)
+            while len(self._named) > DELIVERIES_LIMIT:
+                self._names.discard(self._named.popleft())
 
     def _evict(self, txn: Transaction, limit: int, now_ms: int) -> None:
         excess = int(txn.stat(self._order)["entries"]) - min(IDS_LIMIT, self._ids_room)

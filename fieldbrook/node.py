@@ -170,7 +170,7 @@ def _preload(settings: Settings) -> None:
     if settings.chains:
         import fieldbrook.gateway.chain
 
-    # A node uses one of the two client libraries: 10 MiB that a gateway would import alone.
+    # A node uses one of the two adapters: what a gateway would import alone.
     if settings.mqtt_broker is None:
         import fieldbrook.gateway.nats_source
     else:

@@ -15,18 +15,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-
-import nats.errors
-from nats.aio.client import Client
-from nats.aio.msg import Msg
-from nats.js import api
-from nats.js.errors import NotFoundError
+from typing import Any
 
 from fieldbrook.broker import Endpoint
 from fieldbrook.errors import NodeError
+from fieldbrook.gateway.nats_wire import NOT_FOUND, NatsConnection, RequestError
 from fieldbrook.gateway.sources import (
     UNACKNOWLEDGED_HIGH,
     UNACKNOWLEDGED_HIGH_BYTES,
@@ -44,13 +41,18 @@ log = logging.getLogger(__name__)
 STREAM = "$MQTT_msgs"
 CONSUMER = "fieldbrook"
 _SUBJECT_PREFIX = "$MQTT.msgs."
+_PREFIX_BYTES = len(_SUBJECT_PREFIX)
 _CORE_SUBJECTS = ("*", "*.push.>")
 _NEXT = f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{CONSUMER}"
-_QOS_HEADER = "Nmqtt-Pub"
-_STATUS_HEADER = "Status"
-_PENDING_HEADER = "Nats-Pending-Messages"
-_REQUEST_TIMEOUT_STATUS = "408"
-_REQUEST_ENDED_STATUS = "409"
+_API = "$JS.API"
+_NAME = "fieldbrook mqtt gateway"
+_QOS_HEADER = b"\r\nNmqtt-Pub:"
+_QOS_0 = b"0"
+_STATUS = re.compile(rb"NATS/1\.0 (\d+)")
+_LEFT = re.compile(rb"\r\nNats-Pending-Messages: *(\d+)", re.IGNORECASE)
+_REQUEST_TIMEOUT_STATUS = b"408"
+_REQUEST_ENDED_STATUS = b"409"
+_HEARTBEAT_STATUS = b"100"
 
 _CONNECT_LIMIT_S = 2
 _PING_S = 5
@@ -100,7 +102,6 @@ class NatsSource:
         """Send the acknowledgements given so far and disconnect."""
         if self._task is None:
             return
-        # Not by cancelling: the library swallows a cancellation that meets it at work.
         self._stopping.set()
         if self._session is not None:
             self._session.stop()
@@ -118,7 +119,7 @@ class NatsSource:
                 delay_s, was_connected = 0.0, True
                 self._connected = True
                 reason = await session.watch()
-            except (OSError, TimeoutError, NodeError, nats.errors.Error) as error:
+            except (OSError, TimeoutError, NodeError) as error:
                 reason = str(error) or type(error).__name__
             except Exception as error:
                 log.exception("the connection to the embedded broker failed")
@@ -258,32 +259,31 @@ class _Session:
 
     def __init__(self, in_flight: InFlight, hand_over: Callable[[str, bytes, str], bool]) -> None:
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
         self._in_flight = in_flight
         self._hand_over = hand_over
-        self._clients: list[Client] = []
-        self._writer: asyncio.Task[None] | None = None
+        self._stored = NatsConnection(self._end, self._wake)
+        self._unstored = NatsConnection(self._end, lambda: None)
         self._inbox = ""
-        self._acks: list[tuple[str, bytes]] = []
+        self._acks: list[str] = []
         self._messages: list[tuple[str, bytes]] = []
-        self._wake = asyncio.Event()
+        self._write_scheduled = False
         self._requested = 0
         self._dropped = 0
         self._stopped = False
-        self._last_error = "closed by the server"
 
     async def open(self, endpoint: Endpoint) -> None:
         """Connect, put the consumer back to what is unacknowledged, start to read."""
-        client = await self._connect(endpoint)
-        floor = await _prepare_consumer(client)
+        await self._stored.open(endpoint, _NAME, _CONNECT_LIMIT_S)
+        floor = await _prepare_consumer(self._stored)
         self._in_flight.connected(floor)
-        self._inbox = client.new_inbox()
-        await client.subscribe(self._inbox, cb=self._on_stored, pending_bytes_limit=-1)
-        self._writer = asyncio.get_running_loop().create_task(self._write())
-        self._wake.set()
-        core = await self._connect(endpoint)
+        self._inbox = self._stored.new_inbox()
+        self._stored.subscribe(self._inbox, self._on_stored)
+        self._wake()
+        await self._unstored.open(endpoint, _NAME, _CONNECT_LIMIT_S)
         for subject in _CORE_SUBJECTS:
-            await core.subscribe(subject, cb=self._on_core)
-        await core.flush(_CONNECT_LIMIT_S)
+            self._unstored.subscribe(subject, self._on_core)
+        await self._unstored.flush(_CONNECT_LIMIT_S)
 
     def stop(self) -> None:
         """End the session, after what is waiting was sent."""
@@ -296,70 +296,37 @@ class _Session:
             done, _ = await asyncio.wait([self.lost], timeout=_PING_S)
             if done:
                 return self.lost.result()
-            # The library's callback stays away when the closing of a socket fails.
-            if not all(client.is_connected for client in self._clients):
-                self._end(self._last_error)
+            if not (self._stored.is_alive() and self._unstored.is_alive()):
+                self._end("the server does not answer")
 
     async def close(self) -> None:
         """Send what is waiting, if that is still possible, and close; never raises."""
-        if self._writer is not None:
-            self._writer.cancel()
-        if self._stopped and self._clients and self._clients[0].is_connected:
-            await _attempt(self._send_last())
-        for client in self._clients:
-            await _attempt(client.close())
+        if self._stopped and self._stored.connected:
+            self._write()
+            await _attempt(self._stored.flush(_STOP_LIMIT_S))
+        for connection in (self._stored, self._unstored):
+            connection.close()
         self._end("closed")
-
-    async def _send_last(self) -> None:
-        await self._send_acks()
-        await self._clients[0].flush(_CONNECT_LIMIT_S)
 
     def acknowledge(self, sequence: str) -> None:
         """Tell the broker, with the next write, that this message is done."""
         reply = self._in_flight.settle(sequence)
         if reply is not None:
-            self._acks.append((reply, b""))
-            self._wake.set()
+            self._acks.append(f"PUB {reply} 0\r\n\r\n")
+            if not self._write_scheduled:
+                self._wake()
 
     def put_back(self, reply: str, delay_s: float) -> None:
         """Tell the broker, with the next write, to deliver this message again later."""
-        delay_ns = int(delay_s * 1e9)
-        self._acks.append((reply, b'-NAK {"delay": %d}' % delay_ns))
-        self._wake.set()
+        word = f'-NAK {{"delay": {int(delay_s * 1e9)}}}'
+        self._acks.append(f"PUB {reply} {len(word)}\r\n{word}\r\n")
+        self._wake()
 
     def publish(self, subject: str, payload: bytes) -> None:
         """Send a message with the next write, if there is room."""
         if len(self._messages) < UNACKNOWLEDGED_HIGH:
             self._messages.append((subject, payload))
-            self._wake.set()
-
-    async def _connect(self, endpoint: Endpoint) -> Client:
-        client = Client()
-        self._clients.append(client)  # first: a failed attempt leaves a socket to close
-        await client.connect(
-            endpoint.url,
-            user=endpoint.user,
-            password=endpoint.password,
-            name="fieldbrook mqtt gateway",
-            allow_reconnect=False,  # a new session must reset the consumer; see `_run`
-            max_reconnect_attempts=1,  # it counts the first connection's attempts too
-            reconnect_time_wait=0,
-            connect_timeout=_CONNECT_LIMIT_S,
-            ping_interval=_PING_S,
-            max_outstanding_pings=2,
-            error_cb=self._on_error,
-            closed_cb=self._on_closed,
-        )
-        return client
-
-    async def _on_error(self, error: Exception) -> None:
-        self._last_error = str(error) or type(error).__name__
-        log.debug("embedded broker: %s", self._last_error)
-        if isinstance(error, (OSError, nats.errors.UnexpectedEOF)):
-            self._end(self._last_error)
-
-    async def _on_closed(self) -> None:
-        self._end(self._last_error)
+            self._wake()
 
     def _end(self, reason: str) -> None:
         if not self.lost.done():
@@ -367,58 +334,58 @@ class _Session:
 
     # Stored messages.
 
-    async def _on_stored(self, message: Msg) -> None:
+    def _on_stored(self, subject: bytes, reply: bytes, head: bytes, body: bytes) -> None:
         if self.lost.done():
             return  # it comes again
-        if not message.reply:
-            self._on_status(message)
+        if not reply:
+            self._on_status(head)
             return
         self._requested -= 1
-        sequence = sequence_of(message.reply)
-        if self._in_flight.arrived(sequence, message.reply):
-            topic = topic_of(message.subject.removeprefix(_SUBJECT_PREFIX))
-            if not self._hand_over(topic, message.data, sequence):
+        answer = reply.decode()
+        sequence = sequence_of(answer)
+        if self._in_flight.arrived(sequence, answer):
+            topic = topic_of(_text(subject[_PREFIX_BYTES:]))
+            if not self._hand_over(topic, body, sequence):
                 self.acknowledge(sequence)
         elif self._in_flight.is_done(sequence):
             self.acknowledge(sequence)
-        self._wake.set()
+        if not self._write_scheduled:
+            self._wake()
 
-    def _on_status(self, message: Msg) -> None:
+    def _on_status(self, head: bytes) -> None:
         """A request for messages ended before it was filled, or cannot be served."""
-        headers = message.headers or {}
-        status = headers.get(_STATUS_HEADER, "")
-        left = headers.get(_PENDING_HEADER)
+        found, left = _STATUS.match(head), _LEFT.search(head)
+        status = found[1] if found else b""
         if status in (_REQUEST_TIMEOUT_STATUS, _REQUEST_ENDED_STATUS) and left is not None:
-            self._requested -= int(left)
-            self._wake.set()
-        elif status != "100":  # 100: an idle heartbeat
-            self._end(f"the message request failed with status {status}")
+            self._requested -= int(left[1])
+            self._wake()
+        elif status != _HEARTBEAT_STATUS:
+            self._end(f"the message request failed with status {status.decode()}")
 
-    async def _write(self) -> None:
-        """Acknowledgements and requests, in one write for each turn of the loop."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            try:
-                await self._send_acks()
-                await self._request()
-            except (OSError, nats.errors.Error) as error:
-                self._end(str(error) or type(error).__name__)
-                return
+    def _wake(self) -> None:
+        """Acknowledgements and requests leave in one write for each turn of the loop."""
+        if not self._write_scheduled:
+            self._write_scheduled = True
+            self._loop.call_soon(self._write)
 
-    async def _send_acks(self) -> None:
-        acks, self._acks = self._acks, []
-        for reply, word in acks:
-            await self._clients[0].publish(reply, word)
-        messages, self._messages = self._messages, []
-        for subject, payload in messages:
-            await self._clients[0].publish(subject, payload)
+    def _write(self) -> None:
+        self._write_scheduled = False
+        if not self._inbox or not self._stored.writable:
+            return  # it is called again when it is open, and when the server takes more
+        parts = [part.encode() for part in ("".join(self._acks),) if part]
+        self._acks.clear()
+        for subject, payload in self._messages:
+            parts += (f"PUB {subject} {len(payload)}\r\n".encode(), payload, b"\r\n")
+        self._messages.clear()
+        parts.append(self._request())
+        if any(parts):
+            self._stored.write(b"".join(parts))
 
-    async def _request(self) -> None:
+    def _request(self) -> bytes:
         """Ask for as many messages as there is room for, in large steps."""
         held = self._in_flight.stored + self._requested
         if held > UNACKNOWLEDGED_LOW or self._in_flight.stored_bytes > UNACKNOWLEDGED_LOW_BYTES:
-            return
+            return b""
         wanted = UNACKNOWLEDGED_HIGH - held
         self._requested += wanted
         request = {
@@ -426,16 +393,17 @@ class _Session:
             "max_bytes": UNACKNOWLEDGED_HIGH_BYTES,
             "expires": _PULL_LIFETIME_NS,
         }
-        await self._clients[0].publish(_NEXT, json.dumps(request).encode(), reply=self._inbox)
+        body = json.dumps(request)
+        return f"PUB {_NEXT} {self._inbox} {len(body)}\r\n{body}\r\n".encode()
 
     # Messages that are not stored.
 
-    async def _on_core(self, message: Msg) -> None:
-        headers = message.headers
+    def _on_core(self, subject: bytes, _reply: bytes, head: bytes, body: bytes) -> None:
+        at = head.find(_QOS_HEADER)
+        if at >= 0 and not head.startswith(_QOS_0, at + len(_QOS_HEADER)):
+            return  # the copy of a stored one
         if self.lost.done():
             return
-        if headers is not None and headers.get(_QOS_HEADER, "0") != "0":
-            return  # the copy of a stored one
         if not self._in_flight.has_room_for_unstored:
             if not self._dropped:
                 log.warning("too many QoS 0 messages: dropping what has no room")
@@ -444,18 +412,18 @@ class _Session:
         if self._dropped:
             log.warning("%d QoS 0 messages were dropped", self._dropped)
             self._dropped = 0
-        self._hand_over(topic_of(message.subject), message.data, "")
+        self._hand_over(topic_of(_text(subject)), body, "")
 
 
 async def _attempt(work: Coroutine[None, None, None]) -> None:
     """Do this if it can be done: the connection that it is for is given up anyway."""
     try:
         await asyncio.wait_for(work, _STOP_LIMIT_S)
-    except (OSError, TimeoutError, nats.errors.Error, RuntimeError, AssertionError) as error:
+    except (OSError, TimeoutError) as error:
         log.debug("closing a connection to the embedded broker: %r", error)
 
 
-async def _prepare_consumer(client: Client) -> int:
+async def _prepare_consumer(connection: NatsConnection) -> int:
     """Have the stream and the consumer, and deliver what is unacknowledged first.
 
     The consumer has no subject filter: with one, a consumer that lags behind costs the
@@ -464,35 +432,50 @@ async def _prepare_consumer(client: Client) -> int:
     Returns:
         The sequence up to which everything is acknowledged.
     """
-    stream = client.jetstream(timeout=_CONNECT_LIMIT_S)
-    try:
-        await stream.stream_info(STREAM)
-    except NotFoundError:
+    consumer = f"{STREAM}.{CONSUMER}"
+    if not await _exists(connection, f"STREAM.INFO.{STREAM}"):
         # As the server itself makes it when the first device connects.
-        await stream.add_stream(
-            api.StreamConfig(
-                name=STREAM,
-                subjects=[_SUBJECT_PREFIX + ">"],
-                retention=api.RetentionPolicy.INTEREST,
-                storage=api.StorageType.FILE,
-                num_replicas=1,
-            )
-        )
+        stream = {
+            "name": STREAM,
+            "subjects": [_SUBJECT_PREFIX + ">"],
+            "retention": "interest",
+            "storage": "file",
+            "num_replicas": 1,
+        }
+        await _ask(connection, f"STREAM.CREATE.{STREAM}", stream)
+    if not await _exists(connection, f"CONSUMER.INFO.{consumer}"):
+        config = {
+            "durable_name": CONSUMER,
+            "ack_policy": "explicit",
+            "ack_wait": _ACK_WAIT_S * 10**9,
+            "max_ack_pending": _PENDING_LIMIT,
+            "deliver_policy": "all",
+        }
+        question = {"stream_name": STREAM, "config": config}
+        await _ask(connection, f"CONSUMER.DURABLE.CREATE.{consumer}", question)
+    reset = await _ask(connection, f"CONSUMER.RESET.{consumer}")
+    return int(reset["reset_seq"]) - 1
+
+
+async def _ask(
+    connection: NatsConnection, what: str, question: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    return await connection.ask(f"{_API}.{what}", question, _CONNECT_LIMIT_S)
+
+
+async def _exists(connection: NatsConnection, what: str) -> bool:
     try:
-        await stream.consumer_info(STREAM, CONSUMER)
-    except NotFoundError:
-        await stream.add_consumer(
-            STREAM,
-            api.ConsumerConfig(
-                durable_name=CONSUMER,
-                ack_policy=api.AckPolicy.EXPLICIT,
-                ack_wait=_ACK_WAIT_S,
-                max_ack_pending=_PENDING_LIMIT,
-                deliver_policy=api.DeliverPolicy.ALL,
-            ),
-        )
-    reset = await stream.reset_consumer(STREAM, CONSUMER)
-    return reset.reset_seq - 1
+        await _ask(connection, what)
+    except RequestError as error:
+        if error.code != NOT_FOUND:
+            raise
+        return False
+    return True
+
+
+def _text(subject: bytes) -> str:
+    """A subject; what is no UTF-8 is no project's name either way."""
+    return subject.decode("utf-8", "surrogateescape")
 
 
 def sequence_of(reply: str) -> str:

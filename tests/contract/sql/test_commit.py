@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fieldbrook.errors import DatabaseUnreachableError, StoreError
-from fieldbrook.storage import project_store, sql
+from fieldbrook.storage import project_store
 from fieldbrook.storage.dead_letters import DeadLetter
 from fieldbrook.storage.history import find_events, remembered
 from fieldbrook.storage.outbox import MQTT, OutboxEntry
@@ -22,6 +22,7 @@ from fieldbrook.storage.postgres import PostgresDatabase, committed_number, name
 from fieldbrook.storage.postgres_link import LinkLostError
 from fieldbrook.storage.project_store import LogRow, MetricRow, ProjectStore
 from fieldbrook.storage.sql import SqlDatabase
+from fieldbrook.storage.sql_batch import SqlLimits
 from tests.contract.sql.databases import Backend, Database
 from tests.integration.nodes import until
 from tests.postgres import PostgresServer
@@ -270,7 +271,7 @@ def test_a_batch_whose_sql_writes_were_lost_is_refused_whole(
     project.sql.execute(b'{"statement":"INSERT INTO t (n) VALUES (2)","params":[]}')
     project.store.overlay[KEY] = b"2"
     project.sql._journal[0] = project.sql._journal[0]._replace(changed=2)
-    monkeypatch.setattr(project.sql, "_limits", sql.SqlLimits(statement_ms=-1000))
+    monkeypatch.setattr(project.sql, "_limits", SqlLimits(statement_ms=-1000))
     endless = b"INSERT INTO t WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM x)"
     with pytest.raises(StoreError, match="otherwise"):
         project.sql.execute(b'{"statement":"%s SELECT n, 0, 0 FROM x","params":[]}' % endless)

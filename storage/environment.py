@@ -42,7 +42,7 @@ def open_environment(
     """
     with store_errors(path):
         if not readonly:
-            make_folder(path)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.chmod(0o700)
         environment = lmdb.open(
             str(path),
@@ -55,9 +55,11 @@ def open_environment(
             max_readers=MAX_READERS,
             max_spare_txns=_SPARE_READS,
         )
-        if sync and not readonly:
-            # LMDB syncs what is in its files, and not that they are there.
+        if sync and not readonly and environment.info()["last_txnid"] == 0:
+            # LMDB syncs what is in its files, and not that they are there. Whoever opened it
+            # before the first commit has come by here.
             sync_folder(path)
+            make_folder(path)
         return environment
 
 

@@ -16,13 +16,24 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--kills", type=int, default=150, help="how many things to break")
     parser.add_argument("--seed", type=int, default=1, help="of the choice and the moments")
+    parser.add_argument(
+        "--steady",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="seconds between faults; from 11 on no pause of a restart is measured",
+    )
+    parser.add_argument("--only", default="", help="faults that match, as: kill fb-project$")
     parser.add_argument("--folder", type=Path, help="where to work; kept when given")
     given = parser.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="fb") as made:
         folder = given.folder or Path(made)
         folder.mkdir(parents=True, exist_ok=True)
-        harness = Harness(folder, lambda line: print(line, flush=True))
-        report = harness.run(faults(given.seed, given.kills, every_kind(folder)))
+        kinds = every_kind(folder, given.only)
+        if not kinds:
+            parser.error(f"no fault matches {given.only!r}")
+        harness = Harness(folder, lambda line: print(line, flush=True), steady_s=given.steady)
+        report = harness.run(faults(given.seed, given.kills, kinds))
         print(table(report))
         return 0 if report.sound else 1
 
@@ -53,6 +64,11 @@ def table(report: Report) -> str:
         gaps = sorted(report.gaps_s.get(fault, []))
         shown = f"{_at(gaps, 0.5)} | {_at(gaps, 0.99)}" if gaps else "- | -"
         lines.append(f"| {fault} | {times} | {shown} |")
+    lines += ["", "| all kills of | times | gap p50 ms | gap p99 ms |", "|---|---|---|---|"]
+    for name, project in (("a project", True), ("the node", False)):
+        gaps = report.gaps_of_kills(project=project)
+        shown = f"{_at(gaps, 0.5)} | {_at(gaps, 0.99)}" if gaps else "- | -"
+        lines.append(f"| {name} | {len(gaps)} | {shown} |")
     lines += ["", "| process alive at the end | files | memory MiB |", "|---|---|---|"]
     for held in report.held:
         files, memory = held.files, held.memory_kib

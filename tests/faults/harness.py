@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import time
@@ -29,8 +30,9 @@ _FULL_S = 3.0
 _FILLED_BYTES = 4096
 _SMALL_DISK_BYTES = 1 << 30
 _EVERYTHING = 10_000_000
+PROJECT_PART = "fb-project"
 KILLED = (
-    "fb-project",
+    PROJECT_PART,
     "fb-http:0",
     "fb-mqtt:0",
     "fb-registry",
@@ -80,6 +82,16 @@ class Report:
     def sound(self) -> bool:
         return self.verdict.sound and not self.problems
 
+    def gaps_of_kills(self, *, project: bool) -> list[float]:
+        """After kills of a project's process, or of any other part of the node, ascending."""
+        of_project = str(Fault("kill", PROJECT_PART))
+        return sorted(
+            gap
+            for fault, gaps in self.gaps_s.items()
+            for gap in gaps
+            if fault.startswith("kill ") and (fault == of_project) == project
+        )
+
 
 def faults(seed: int, count: int, kinds: Sequence[Fault]) -> Iterator[tuple[Fault, float]]:
     """Each fault with the seconds to wait before it; a seed always gives the same ones.
@@ -95,15 +107,16 @@ def faults(seed: int, count: int, kinds: Sequence[Fault]) -> Iterator[tuple[Faul
         yield pack.pop(), chance.uniform(0.0, 0.4)
 
 
-def every_kind(folder: Path) -> list[Fault]:
+def every_kind(folder: Path, only: str = "") -> list[Fault]:
     """For the long form: kills by far the most. A disk is filled only where `folder` lies on
-    a small one of its own."""
+    a small one of its own. `only`: those whose names match this regular expression."""
     kills = [Fault("kill", part) for part in KILLED]
     rest = [Fault("kill", "everything"), Fault("deploy"), Fault("revoke"), Fault("idle")]
     slow = [Fault("copy"), *(Fault("freeze", part) for part in FROZEN)]
     if shutil.disk_usage(folder).total < _SMALL_DISK_BYTES:
         slow += [Fault("fill")] * 2
-    return [*kills * 4, *rest * 2, *slow]
+    kinds = [*kills * 4, *rest * 2, *slow]
+    return [kind for kind in kinds if re.search(only, str(kind))]
 
 
 def no_progress(_: str) -> None:
@@ -114,9 +127,18 @@ class Harness:
     """One node, one project, and devices at it. `folder` must have a short path: the node's
     sockets lie below it."""
 
-    def __init__(self, folder: Path, tell: Callable[[str], None] = no_progress) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tell: Callable[[str], None] = no_progress,
+        *,
+        steady_s: float = 0.0,
+    ) -> None:
+        """`steady_s`: let the node be for so long before each fault. What lived for
+        `restarts.STEADY_S` is started again at once when it dies; without, pauses grow."""
         self._folder = folder
         self._tell = tell
+        self._steady_s = steady_s
         self.report = Report()
         self.ledger = Ledger()
         self.node = RunningNode(folder / "n", "--idle-s", str(IDLE_S))
@@ -152,7 +174,7 @@ class Harness:
         try:
             self._wait_healed(time.monotonic())
             for number, (fault, wait_s) in enumerate(plan, 1):
-                time.sleep(wait_s)
+                time.sleep(self._steady_s + wait_s)
                 self._one(fault, number)
             self._settle()
         finally:

@@ -12,6 +12,7 @@ import signal
 import statistics
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -53,7 +54,7 @@ class Report:
     samples: list[Sample] = field(default_factory=list)
     trends: list[Trend] = field(default_factory=list)
     verdict: Verdict = field(default_factory=Verdict)
-    refused: Counter[str] = field(default_factory=Counter)
+    refused: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -114,9 +115,13 @@ class Soak:
                 await asyncio.sleep(min(self._sample_s, seconds - at))
                 await self._sample(loop.time() - began)
             self.report.seconds = loop.time() - began
-            _, late = await asyncio.wait(sending, timeout=_SETTLE_S)
-            if late:
-                self.report.problems.append(f"{len(late)} devices are not answered at the end")
+            late = set(sending)
+            while late:  # what is behind may go on for as long as something is acknowledged
+                before = self._acknowledged()
+                _, late = await asyncio.wait(late, timeout=_SETTLE_S)
+                if late and self._acknowledged() == before:
+                    self.report.problems.append(f"{len(late)} devices are not answered at the end")
+                    break
             for task in sending:
                 task.cancel()
             for result in await asyncio.gather(*sending, return_exceptions=True):
@@ -124,8 +129,9 @@ class Soak:
                     self.report.problems.append(f"a device failed: {result!r}")
         finally:
             for device in self.devices:
-                self.report.refused += device.refused
                 device.close()
+            refused = sum((device.refused for device in self.devices), Counter[str]())
+            self.report.refused = dict(refused)
 
     async def _sample(self, at_s: float) -> None:
         held = await asyncio.to_thread(held_by, self.node.processes())
@@ -136,7 +142,7 @@ class Soak:
             latencies.setdefault(device.kind, []).extend(each * 1000 for each in taken)
         sample = Sample(
             *(at_s, held, data, sum(device.sent for device in self.devices)),
-            sum(device.acknowledged_count for device in self.devices),
+            self._acknowledged(),
             {kind: _quantiles(values) for kind, values in latencies.items() if values},
         )
         self.report.samples.append(sample)
@@ -146,13 +152,19 @@ class Soak:
             f" {sum(each.files for each in held)} files, {data:.0f} MiB of data"
         )
 
+    def _acknowledged(self) -> int:
+        return sum(device.acknowledged_count for device in self.devices)
+
     def _settle(self) -> None:
         """Wait until the broker's messages are committed, too, and compare."""
-        for _ in range(int(_SETTLE_S)):
-            self.report.verdict = self._compare()
-            if not self.report.verdict.lost:
+        missing, until = -1, 0.0
+        while True:
+            verdict = self.report.verdict = self._compare()
+            if len(verdict.lost) != missing:  # it goes on
+                missing, until = len(verdict.lost), time.monotonic() + _SETTLE_S
+            if not missing or time.monotonic() > until:
                 return
-            signal.sigtimedwait([], 1.0)
+            time.sleep(1.0)
 
     def _compare(self) -> Verdict:
         path = store_path(self.node.data / "projects", self._project_id)
@@ -213,7 +225,7 @@ def table(report: Report) -> str:
     if report.samples:
         first, last = report.samples[0], report.samples[-1]
         lines += ["", f"data folder: {first.data_mib:.0f} to {last.data_mib:.0f} MiB"]
-    lines += [f"refused: {dict(report.refused)}"]
+    lines += [f"refused: {report.refused}"]
     for kind in ("lost", "wrong", "unknown"):
         lines += [f"{kind.upper()} {name}" for name in getattr(verdict, kind)[:20]]
     lines += [f"PROBLEM {text}" for text in report.problems]
@@ -287,11 +299,11 @@ def main(words: list[str]) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         soak = Soak(folder, given.rate, given.sample_s, lambda line: print(line, flush=True))
         report = soak.run(given.minutes * 60)
+    print(table(report), flush=True)
     if given.out:
         given.out.mkdir(parents=True, exist_ok=True)
         (given.out / "soak.json").write_text(as_json(report))
         (given.out / "soak.svg").write_text(picture(report))
-    print(table(report))
     return 0 if report.sound else 1
 
 

@@ -23,7 +23,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -220,7 +220,8 @@ class Recorder:
         try:
             while not self._ended.wait(pause_s):
                 number += 1
-                action(recording, number)
+                with suppress(OSError):  # a busy machine: nothing was acknowledged
+                    action(recording, number)
         except Exception as error:  # noqa: BLE001 - told by the one who joins the thread
             self._failure = f"{action.__name__}: {error!r}"
 

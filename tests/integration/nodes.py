@@ -22,6 +22,7 @@ PREFIX = "/srv-applet-mgr/v0"
 MODULES = Path(__file__).parent.parent / "modules"
 READY = "listen on :"
 LIMIT_S = 20.0
+START_LIMIT_S = 60.0  # a start is a second of computing, which a busy machine stretches
 _OWN_PAGES = ("/", "/liveness", "/metrics", "/readiness", "/version")
 
 
@@ -91,10 +92,15 @@ class RunningNode:
                 start_new_session=True,
             )
         if ready:
-            until(
-                lambda: READY in self.log[seen:] or self.process.poll() is not None,
-                f"{READY} in {self.log_path}",
-            )
+            try:
+                until(
+                    lambda: READY in self.log[seen:] or self.process.poll() is not None,
+                    f"{READY} in {self.log_path}",
+                    START_LIMIT_S,
+                )
+            except AssertionError:
+                self.kill()
+                raise
             assert self.process.poll() is None, self.log
 
     @property

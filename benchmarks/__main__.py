@@ -39,6 +39,7 @@ SCENARIOS: dict[str, Scenario] = {
     "publishers": many.publishers,
     "registered": many.registered_projects,
     "fairness": fairness.fairness,
+    "mqtt-fairness": fairness.mqtt_fairness,
     "shards": cores.shards,
     "cold": life.cold,
     "start-up": life.start_up,

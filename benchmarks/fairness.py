@@ -17,10 +17,17 @@ from benchmarks.measure import BenchmarkError, quantile
 from benchmarks.node import deploy, node_server, running_node
 from benchmarks.report import P50, P99, Figures, Table
 from benchmarks.servers import Device, check, event_path
+from tests.integration.brokers import Device as MqttDevice
 
 ALONE = "alone"
 REFUSED_NOISE, REFUSED = "noise refused/s", "refused"
 _PAUSE_S = 0.002
+_MQTT_PAUSE_S = 0.02
+_LATE_S = 30.0
+_LEAD_S = 6.0  # of the noise before the quiet device begins
+_MQTT_WINDOW = 256
+_MQTT_BURST = 500
+_MQTT_RATE = 1_500  # messages/s: more than a project takes, less than the gateway reads
 _NOISE_PROCESSES = 2
 _BATCH = 1_000  # messages in a request of the noise: few requests, many events
 
@@ -48,6 +55,83 @@ def fairness(context: Context, emit: Emit) -> None:
                     figures[REFUSED_NOISE] = refused() / context.seconds
                 table.add(name, figures)
     emit(table)
+
+
+def mqtt_fairness(context: Context, emit: Emit) -> None:
+    """The latency of one quiet device over MQTT, alone and beside floods through the broker."""
+    title = context.title(
+        "one quiet device over MQTT, an event every 20 ms, to its acknowledgement"
+    )
+    table = Table(title, main=P99, baselines=[ALONE], plots=(P50, P99))
+    for _ in range(context.rounds):
+        # A node for each: what a flood leaves behind is not to be the next one's.
+        for name in (ALONE, "beside a noisy project", "beside a noisy device of its project"):
+            with context.folder() as folder, running_node(folder) as node:
+                _, (quiet, neighbour) = deploy(node, "quiet", devices=2)
+                _, (noisy,) = deploy(node, "noisy")
+                check(node_server(node), quiet)
+                sender = noisy if name.endswith("noisy project") else neighbour
+                with _mqtt_noise(node.mqtt_port, None if name == ALONE else sender):
+                    figures = _measure_mqtt(node.mqtt_port, quiet, context.seconds)
+                table.add(name, figures)
+    emit(table)
+
+
+def _measure_mqtt(port: int, device: Device, seconds: float) -> Figures:
+    """Send events in turn and wait for what the node says of each; one that takes longer than
+    `_LATE_S` counts as that."""
+    time.sleep(_LEAD_S)
+    times: list[float] = []
+    late = 0
+    body = bytes(100)
+    with MqttDevice(port, "quiet") as told, MqttDevice(port, "quiet-out") as sender:
+        told.subscribe(f"ack/{device.key}")
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            name = f"{len(times)}"
+            started = time.perf_counter()
+            sender.publish(f"{device.project}/push/{device.token}/SUM/id={name}", body)
+            answered = _wait_for(told, name.encode())
+            times.append(time.perf_counter() - started if answered else _LATE_S)
+            late += not answered
+            time.sleep(_MQTT_PAUSE_S)
+    p50, p99 = (quantile(times, q) * 1_000 for q in (0.5, 0.99))
+    return {P50: p50, P99: p99, "late": float(late)}
+
+
+def _wait_for(told: MqttDevice, name: bytes) -> bool:
+    told.settimeout(_LATE_S)
+    try:
+        while b'"eventID":"' + name + b'"' not in told.read()[1]:
+            pass
+    except TimeoutError:
+        return False
+    return True
+
+
+@contextmanager
+def _mqtt_noise(port: int, device: Device | None) -> Iterator[None]:
+    """`_MQTT_RATE` messages of a device each second, while the block runs."""
+    if device is None:
+        yield
+        return
+    over = multiprocessing.Event()
+    message = (device.project, json.dumps(device.message("spin")).encode())
+    process = multiprocessing.Process(target=_mqtt_flood, args=(port, message, over))
+    process.start()
+    try:
+        yield
+    finally:
+        over.set()
+        process.join()
+
+
+def _mqtt_flood(port: int, message: tuple[str, bytes], over: Event) -> None:
+    started, sent = time.monotonic(), 0
+    with MqttDevice(port, "noisy") as device:
+        while not over.is_set():
+            sent += device.publish_all([message] * _MQTT_BURST, window=_MQTT_WINDOW)
+            over.wait(max(0.0, started + sent / _MQTT_RATE - time.monotonic()))
 
 
 def _measure(port: int, device: Device, seconds: float) -> Figures:

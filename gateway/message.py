@@ -49,6 +49,16 @@ class DataMessage(msgspec.Struct):
         return time * 1000 if 0 < time < _SECONDS_LIMIT else time
 
 
+class _Signature(msgspec.Struct):
+    token: str = ""
+
+
+class _Signed(msgspec.Struct):
+    """A message as far as the token that it came with."""
+
+    header: _Signature
+
+
 class _Batch(msgspec.Struct):
     events: list[msgspec.Raw]
 
@@ -57,6 +67,7 @@ class _Batch(msgspec.Struct):
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _decode = msgspec.json.Decoder(DataMessage).decode
+_decode_signed = msgspec.json.Decoder(_Signed).decode
 _decode_batch = msgspec.json.Decoder(_Batch).decode
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -95,6 +106,22 @@ def is_single(body: bytes) -> bool:
     """Whether a body is surely not a batch, decided from its first bytes: cheap, because
     every event asks."""
     return body.startswith((b'{"header"', b'{"payload"'))
+
+
+def token_in(body: bytes) -> str:
+    """The token in a message's header; "" when there is none, or the body is no message."""
+    try:
+        token = _decode_signed(body).header.token
+    except NOT_JSON:
+        token = ""
+    if token:
+        return token
+    try:  # as `_decode_leniently` finds it
+        header = lower_keys(_decode_object(body)).get("header")
+        found = lower_keys(_decode_object(header)).get("token") if header else None
+        return msgspec.json.decode(found, type=str) if found else ""
+    except NOT_JSON:
+        return ""
 
 
 def decode_message(body: bytes | msgspec.Raw, *, anonymous: bool = False) -> DataMessage:

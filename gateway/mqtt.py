@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 from collections.abc import Awaitable
@@ -21,6 +22,7 @@ from fieldbrook.gateway.channel import aliases, project_name
 from fieldbrook.gateway.events import TEMPORARY, EventService
 from fieldbrook.gateway.lanes import Lanes, Passage
 from fieldbrook.gateway.link import Settle
+from fieldbrook.gateway.message import token_in
 from fieldbrook.gateway.outbox import OutboxTaker, deliveries
 from fieldbrook.gateway.protobuf import decode_event
 from fieldbrook.gateway.refusals import Refusals
@@ -70,6 +72,20 @@ def read_topic(topic: str) -> Ingress | None:
     return Ingress(channel, Meta(levels[2], pairs.get("id", ""), pairs.get("ts", ""), token))
 
 
+def publisher_of(delivery: Delivery) -> str:
+    """What names the publisher of a message: the token it came with, "" where there is none.
+    Without it nobody's message gets into a publisher's line."""
+    ingress = read_topic(delivery.topic)
+    if ingress is None:
+        return ""
+    if ingress.meta is not None:
+        return ingress.meta.token
+    if not delivery.payload.startswith(b"{"):
+        with contextlib.suppress(MalformedMessageError):
+            return decode_event(delivery.payload)[0].token
+    return token_in(delivery.payload)
+
+
 def ack_topic(publisher_key: str) -> str | None:
     """Where a publisher is told about its events; None when no topic can be made of its key."""
     return f"ack/{publisher_key}" if _ACK_KEY.fullmatch(publisher_key) else None
@@ -111,7 +127,7 @@ class MqttGateway(GatewayActor):
             settings.prover,
         )
         self._outbox = OutboxTaker(deliveries(self._publish, api))
-        self._lanes = Lanes(self._take, self.loop.call_later, self.loop.time)
+        self._lanes = Lanes(self._take, publisher_of, self.loop.call_later, self.loop.time)
         self._source = make_source(settings)
         self._source.set_topics(self._projects())
         await self._source.start(self._on_delivery)

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.gateway.mqtt import Ingress, ack_topic, read_topic
+from fieldbrook.gateway.mqtt import Ingress, ack_topic, publisher_of, read_topic
 from fieldbrook.gateway.protobuf import decode_event
 from fieldbrook.gateway.request import Meta
+from fieldbrook.gateway.sources import Delivery
 from tests.compat.clients import BARE, OTHER, PROJECT, WALLET, World, protobuf
 from tests.integration.brokers import Device, Mosquitto
 from tests.integration.nodes import message, until
@@ -266,3 +267,32 @@ def test_a_topic_says_the_channel_and_the_meta_data(topic: str, ingress: Ingress
 )
 def test_a_key_that_makes_no_topic_is_told_nothing(key: str, topic: str | None) -> None:
     assert ack_topic(key) == topic
+
+
+HEADED = b'{"header": {"pub_id": "d", "token": "T"}, "payload": "eA=="}'
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload", "publisher"),
+    [
+        ("p/push/T/DEFAULT", b"anything", "T"),
+        ("p/push/Bearer T/DEFAULT/id=1", b"{}", "T"),
+        ("p", HEADED, "T"),
+        ("p", b"\n " + HEADED, "T"),
+        ("p", b'{"HEADER": {"Token": "T"}, "payload": {"a": 1}}', "T"),
+        ("p", protobuf("T", b"x"), "T"),
+        ("p", protobuf("T" * 300, b"x"), "T" * 300),
+        ("p", protobuf("", b"x"), ""),
+        ("p", b'{"header": {"pub_id": "d", "token": 7}}', ""),
+        ("p", b'{"header": null}', ""),
+        ("p", b'{"header": [', ""),
+        ("p", b"[" * 100_000, ""),
+        ("p", b"hello", ""),
+        ("p/elsewhere", HEADED, ""),
+    ],
+)
+def test_a_messages_publisher_is_told_by_its_token_in_every_form(
+    topic: str, payload: bytes, publisher: str
+) -> None:
+    delivery = Delivery(topic, payload, 1, "1", lambda: None, may_repeat=False)
+    assert publisher_of(delivery) == publisher

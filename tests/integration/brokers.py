@@ -159,6 +159,10 @@ class Device:
             self._socket.sendall(b"\xe0\x00")
         self._socket.close()
 
+    def settimeout(self, seconds: float) -> None:
+        """How long reading may take."""
+        self._socket.settimeout(seconds)
+
     def publish(self, topic: str, payload: bytes, qos: int = 1) -> None:
         """Send one message; with QoS 1 return when the broker has it."""
         self._socket.sendall(publish_packet(topic, payload, qos, packet_id=1))

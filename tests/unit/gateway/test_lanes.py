@@ -1,4 +1,5 @@
-"""Messages of a broker, project by project: none overtakes, none holds up another project."""
+"""Messages of a broker: each publisher's keep their order, none holds up another's or another
+project."""
 
 from __future__ import annotations
 
@@ -22,10 +23,15 @@ class Gateway:
         self.finished: dict[str, list[int]] = {}
         self.returned: list[int] = []
         self.refusing: set[str] = set()
-        self.lanes = Lanes(self._take, self._later, lambda: self.time)
+        self.too_large: set[int] = set()
+        self.lanes = Lanes(self._take, self._publisher_of, self._later, lambda: self.time)
         self.can_put_back = True
         self.stale: set[int] = set()
         self.asked_if_stale = 0
+
+    def _publisher_of(self, delivery: Delivery) -> str:
+        """Messages name it as `PUBLISHER:`; most tests have but one."""
+        return delivery.payload.partition(b":")[0].decode()
 
     def _later(self, delay_s: float, call: Callable[[], None], /) -> None:
         self.timers.append((self.time + delay_s, call))
@@ -46,10 +52,10 @@ class Gateway:
         self.asked_if_stale += 1
         return number in self.stale
 
-    def deliver(self, project: str, number: int, size: int = 1) -> None:
+    def deliver(self, project: str, number: int, publisher: str = "d") -> None:
         delivery = Delivery(
             project,
-            b"x" * size,
+            publisher.encode() + b":",
             1,
             str(number),
             lambda: None,
@@ -63,6 +69,23 @@ class Gateway:
         project, number, passage = self.working.pop(at)
         self.finished.setdefault(project, []).append(number)
         self.lanes.done(passage)
+
+    def refuse_all_at_once(self, project: str = "p") -> None:
+        """The project stores nothing of what it has."""
+        refused = [passage for name, _, passage in self.working if name == project]
+        self.working = [each for each in self.working if each[0] != project]
+        for passage in refused:
+            self.lanes.put_off(passage)
+
+    def answer(self) -> None:
+        """The project stores all it has at once, or nothing if one is too large."""
+        if self.too_large.isdisjoint(number for _, number, _ in self.working):
+            working, self.working = self.working, []
+            for project, number, passage in working:
+                self.finished.setdefault(project, []).append(number)
+                self.lanes.done(passage)
+        else:
+            self.refuse_all_at_once()
 
     def finish_all(self) -> None:
         while self.working:
@@ -145,11 +168,11 @@ def test_too_long_a_backlog_goes_back_to_the_broker_and_keeps_its_order(
     for number in range(10):
         gateway.deliver("p", number)
     back, gateway.returned = gateway.returned, []
-    assert back == [5, 6, 7, 8, 9]
+    assert back == [4, 5, 6, 7, 8, 9]
     gateway.finish_all()
     gateway.deliver("p", 10)  # newer than those that are on their way
     assert gateway.returned == [10]
-    gateway.deliver("p", 6)
+    gateway.deliver("p", 5)
     for number in back:
         gateway.deliver("p", number)
         gateway.finish_all()
@@ -240,3 +263,119 @@ def test_a_burst_of_more_than_can_wait_is_not_looked_through_for_each_message(
         gateway.finish_all()
     kept = burst - len(gateway.returned)
     assert gateway.finished["p"] == list(range(kept))
+
+
+def test_a_noisy_publisher_leaves_a_quiet_one_of_its_project_its_turn(gateway: Gateway) -> None:
+    for number in range(5_000):
+        gateway.deliver("p", number, "noisy")
+    gateway.deliver("p", 5_000, "quiet")
+    assert len(gateway.working) == module.WORK // 2
+    gateway.finish()
+    gateway.finish()
+    assert gateway.working[-1][1] == 5_000
+
+
+def test_publishers_that_wait_take_turns_and_each_keeps_its_order(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WORK", 2)
+    for number in range(9):
+        gateway.deliver("p", number, "abc"[number // 3])
+    gateway.finish_all()
+    assert gateway.finished["p"] == [0, 1, 3, 6, 2, 4, 7, 5, 8]
+
+
+def test_room_for_what_waits_is_shared_by_a_projects_publishers(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WORK", 2)
+    monkeypatch.setattr(module, "BACKLOG", 12)
+    for number in range(10):
+        gateway.deliver("p", number, "noisy")
+    assert gateway.returned == [5, 6, 7, 8, 9]
+    gateway.deliver("p", 10, "quiet")
+    gateway.deliver("p", 11, "noisy")
+    assert gateway.returned == [5, 6, 7, 8, 9, 11]
+    gateway.finish_all()
+    assert gateway.finished["p"] == [0, 1, 10, 2, 3, 4]
+    for number in (5, 6, 7, 8, 9, 11):
+        gateway.deliver("p", number, "noisy")
+        gateway.finish_all()
+    assert gateway.finished["p"][6:] == [5, 6, 7, 8, 9, 11]
+    assert not gateway.lanes._lanes
+
+
+def test_what_was_put_off_holds_up_its_own_publisher_alone(gateway: Gateway) -> None:
+    gateway.deliver("p", 0, "a")
+    gateway.refuse_all_at_once()
+    gateway.deliver("p", 1, "a")
+    gateway.deliver("p", 2, "b")
+    gateway.finish_all()
+    assert gateway.finished["p"] == [2]
+    gateway.pass_time(module.RETRY_S)
+    gateway.finish_all()
+    assert gateway.finished["p"] == [2, 0, 1]
+
+
+def test_one_message_that_does_not_fit_is_tried_alone_and_all_others_go_on(
+    gateway: Gateway,
+) -> None:
+    gateway.too_large = {7}
+    for number in range(200):
+        gateway.deliver("p", number, f"d{number % 20}")
+    for _ in range(6):
+        for _ in range(30):
+            gateway.answer()
+        gateway.pass_time(module.RETRY_S)
+    expected = [number for number in range(200) if number % 20 != 7]
+    assert sorted(gateway.finished["p"]) == expected
+    gateway.too_large.clear()
+    for _ in range(30):
+        gateway.answer()
+    behind = [number for number in gateway.finished["p"] if number % 20 == 7]
+    assert behind == list(range(7, 200, 20))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_each_publisher_gets_all_of_its_messages_once_and_in_order(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WORK", 9)
+    monkeypatch.setattr(module, "BACKLOG", 30)
+    chance, gateway = random.Random(seed), Gateway()
+    senders = [("a", "x"), ("a", "y"), ("a", "z"), ("b", "x")]
+    of: dict[int, tuple[str, str]] = {}
+    at_broker: list[int] = []
+
+    def take_back() -> None:
+        at_broker.extend(gateway.returned)
+        gateway.returned.clear()
+
+    def of_sender(sender: tuple[str, str]) -> list[int]:
+        return [n for n in gateway.finished.get(sender[0], ()) if of[n] == sender]
+
+    for number in range(400):
+        sender = of[number] = chance.choices(senders, (8, 2, 1, 2))[0]
+        gateway.deliver(sender[0], number, sender[1])
+        take_back()
+        chosen = chance.random()
+        if chosen < 0.3 and gateway.working:
+            gateway.finish()
+        elif chosen < 0.35:
+            gateway.refuse_all_at_once(chance.choice("ab"))
+        if chance.random() < 0.1:
+            gateway.pass_time(module.RETRY_S)
+    for _ in range(800):
+        gateway.pass_time(module.RETRY_S)
+        gateway.finish_all()
+        again = sorted(at_broker)
+        at_broker.clear()
+        for number in again:
+            gateway.deliver(of[number][0], number, of[number][1])
+            take_back()
+        if sum(map(len, gateway.finished.values())) == len(of):
+            break
+    for sender in senders:
+        assert of_sender(sender) == [n for n in of if of[n] == sender]
+    assert not gateway.lanes._lanes
+    assert gateway.lanes._work == gateway.lanes._backlog == gateway.lanes._backlog_bytes == 0

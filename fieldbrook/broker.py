@@ -17,6 +17,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import socket
 import sys
 import time
@@ -232,6 +233,22 @@ def read_endpoint(data: Path) -> Endpoint:
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise UnavailableError(what="the embedded broker is not listening yet") from error
     return Endpoint(url, NODE_USER, password(data))
+
+
+def end(data: Path) -> bool:
+    """Have the running server end; whoever supervises it starts another. False when no process
+    here is that server, or it is another user's."""
+    folder = data.absolute() / "broker"
+    try:
+        pid = int((folder / "nats.pid").read_text())
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if os.fsencode(folder / "nats.conf") not in words:
+            return False  # the number is another process's by now
+        # It has nothing to finish, and may not be able to.
+        os.kill(pid, signal.SIGKILL)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def wait_ready(data: Path, limit_s: float = 5.0) -> Endpoint:

@@ -22,6 +22,7 @@ CANNOT_START = "cannot_start"
 HUNG_GUEST = "hung_guest"
 STUCK_BATCH = "stuck_batch"
 NO_BROKER = "no_broker"
+BROKER_FULL = "broker_full"
 NO_CHAIN = "no_chain"
 DISK_LOW = "disk_low"
 DISK_FULL = "disk_full"
@@ -38,6 +39,7 @@ MEANINGS: dict[str, str] = {
     HUNG_GUEST: "a handler does not end in time",
     STUCK_BATCH: "a batch does not come to its end",
     NO_BROKER: "no connection to the MQTT broker",
+    BROKER_FULL: "the MQTT broker stores no messages",
     NO_CHAIN: "no endpoint of the chain answers as it must",
     DISK_LOW: "the disk is nearly full",
     DISK_FULL: "the disk is full",
@@ -48,6 +50,8 @@ MEANINGS: dict[str, str] = {
     CLOCK_BACK: "the clock went back",
 }
 """Every state and what it says of its part. What to do about it: docs/operating.md."""
+
+_OF_BROKER = (NO_BROKER, BROKER_FULL)
 
 OK = "ok"
 NODE, DISK, CLOCK, SECRETS = "node", "disk", "clock", "secrets"
@@ -262,7 +266,7 @@ def liveness(condition: Condition) -> tuple[int, dict[str, str]]:
     body |= {_component(part): OK for part in condition.parts}
     wrong: dict[str, list[str]] = {}
     for trouble in condition.all_troubles:
-        name = "Broker" if trouble.state == NO_BROKER else _component(trouble.part)
+        name = "Broker" if trouble.state in _OF_BROKER else _component(trouble.part)
         wrong.setdefault(name, []).append(f"{trouble.state}: {MEANINGS[trouble.state]}")
     projects = [name for name in wrong if name.startswith(_PROJECTS)]
     for name in projects[_PROJECTS_SHOWN:]:

@@ -18,6 +18,7 @@ from fieldbrook.errors import MalformedMessageError, StoreError
 from fieldbrook.gateway.api_calls import ApiCaller
 from fieldbrook.gateway.auth import token_of
 from fieldbrook.gateway.base import GatewayActor
+from fieldbrook.gateway.broker_watch import BrokerWatch
 from fieldbrook.gateway.channel import aliases, project_name
 from fieldbrook.gateway.events import TEMPORARY, EventService
 from fieldbrook.gateway.lanes import Lanes, Passage
@@ -29,7 +30,7 @@ from fieldbrook.gateway.refusals import Refusals
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.replies import EventReply
 from fieldbrook.gateway.request import UNNAMED, Meta, Name
-from fieldbrook.gateway.sources import Delivery, Source, make_publisher, make_source, shown
+from fieldbrook.gateway.sources import Delivery, Probed, Source, make_publisher, make_source, shown
 from fieldbrook.health import NO_BROKER
 from fieldbrook.storage.registry import RegistryReader
 from fieldbrook.storage.trouble import STATES, trouble_of
@@ -131,6 +132,10 @@ class MqttGateway(GatewayActor):
         self._source = make_source(settings)
         self._source.set_topics(self._projects())
         await self._source.start(self._on_delivery)
+        self._broker_watch: asyncio.Task[None] | None = None
+        if isinstance(self._source, Probed):
+            watch = BrokerWatch(settings.data, self._source.probe, self.health, self.loop.time)
+            self._broker_watch = self.loop.create_task(watch.run())
         self._registry_watch = self.loop.create_task(self._watch_registry())
 
     def measure(self) -> None:
@@ -160,6 +165,8 @@ class MqttGateway(GatewayActor):
         """Take no more messages: they stay the broker's and come again."""
         self._closing = self._lanes.closed = True
         self._registry_watch.cancel()
+        if self._broker_watch is not None:
+            self._broker_watch.cancel()
 
     async def close(self) -> None:
         """Send the last acknowledgements and leave the broker."""

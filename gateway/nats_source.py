@@ -42,6 +42,7 @@ STREAM = "$MQTT_msgs"
 CONSUMER = "fieldbrook"
 _SUBJECT_PREFIX = "$MQTT.msgs."
 _PREFIX_BYTES = len(_SUBJECT_PREFIX)
+_PROBE = _SUBJECT_PREFIX + "$fieldbrook"  # no project has that name
 _CORE_SUBJECTS = ("*", "*.push.>")
 _NEXT = f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{CONSUMER}"
 _API = "$JS.API"
@@ -56,6 +57,7 @@ _HEARTBEAT_STATUS = b"100"
 
 _CONNECT_LIMIT_S = 2
 _PING_S = 5
+_PROBE_LIMIT_S = 5.0
 _STOP_LIMIT_S = 2.0
 _PULL_LIFETIME_NS = 600 * 10**9
 # Acknowledgements cannot get lost on a living connection, and a new one resets the
@@ -97,6 +99,15 @@ class NatsSource:
         """Send a message with QoS 0: without a connection it is lost."""
         if self._session is not None:
             self._session.publish(subject_of(topic), payload)
+
+    async def probe(self) -> str | None:
+        """Have the broker store a message: why it did not, "" when it did, None when there was
+        no connection for that."""
+        session = self._session
+        if session is None or not self._connected:
+            return None
+        reason = await session.probe()
+        return reason if session is self._session and self._connected else None
 
     async def stop(self) -> None:
         """Send the acknowledgements given so far and disconnect."""
@@ -327,6 +338,16 @@ class _Session:
         if len(self._messages) < UNACKNOWLEDGED_HIGH:
             self._messages.append((subject, payload))
             self._wake()
+
+    async def probe(self) -> str:
+        """Have the broker store a message of no project; why it did not, "" when it did."""
+        try:
+            await self._stored.ask(_PROBE, None, _PROBE_LIMIT_S)
+        except TimeoutError:
+            return f"a message was not stored within {_PROBE_LIMIT_S:.0f} s"
+        except (OSError, ValueError) as failure:
+            return str(failure) or type(failure).__name__
+        return ""
 
     def _end(self, reason: str) -> None:
         if not self.lost.done():

@@ -8,7 +8,7 @@ when the gateway says so. What was not acknowledged comes again after a restart.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from fieldbrook import broker, keys, tls
 from fieldbrook.gateway.channel import project_name
@@ -90,6 +90,14 @@ class Source(Protocol):
 
     async def stop(self) -> None:
         """Send the acknowledgements given so far and disconnect."""
+
+
+@runtime_checkable
+class Probed(Protocol):
+    """A source whose broker can be asked whether it stores messages."""
+
+    async def probe(self) -> str | None:
+        """See `broker_watch.BrokerWatch`."""
 
 
 def make_source(settings: Settings) -> Source:

@@ -53,6 +53,7 @@ from fieldbrook.errors import (
     ModuleRefusedError,
     NodeError,
     StoreError,
+    TrafficLimitExceededError,
     to_wire,
 )
 from fieldbrook.health import HUNG_GUEST, MODULE_UNREADABLE, Reporter
@@ -85,6 +86,7 @@ FAILED = -1
 NOT_RUNNING = "instance not running"
 
 
+_OVER_LIMIT = TrafficLimitExceededError.__name__
 DEADLY = "the project's process died on this event twice"
 NO_LETTER = "there is no such dead letter"
 NOT_KEPT = "its payload is not kept"
@@ -638,7 +640,9 @@ class ProjectWorker:
         for _, part, events, first in batch:
             records, payloads = [], []
             for event, result in zip(events[first:] if first else events, part, strict=False):
-                if event[1] == NODE_COMMAND:
+                if event[1] == NODE_COMMAND or (result and result[0] == _OVER_LIMIT):
+                    # Who sends too much is not to push out what was handled: the gateway
+                    # keeps some of those, and counts the others.
                     continue
                 flags = event[5] & SOURCE_BITS
                 ways = known_ways.get(event[0])

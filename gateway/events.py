@@ -20,7 +20,6 @@ from fieldbrook.errors import (
     StoreError,
     StrategyNotFoundError,
     TooManyRequestsError,
-    TrafficLimitExceededError,
     UnavailableError,
 )
 from fieldbrook.gateway.admission import Admission
@@ -289,8 +288,7 @@ class EventService:
 
     def _note(self, error: NodeError, event_id: str, channel: str, **about: Any) -> None:
         metrics.refused(error.key)
-        # What a project itself refused stands in its history.
-        if self._refusals is not None and not isinstance(error, TrafficLimitExceededError):
+        if self._refusals is not None:
             self._refusals.note(error, event_id, channel, **about)
 
     def refuse_unread(self, error: NodeError, channel: str) -> EventReply:

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 FLUSH_S = 1.0
 KEPT = 400  # between two flushes
 KEPT_OF_A_KIND = 40  # of one project with one reason
+KEPT_OF_A_PUBLISHER = 10  # of those
 _TEXT_LIMIT = 128
 _REASON_LIMIT = 256
 
@@ -36,7 +37,7 @@ class Refusals:
         self._ring: RefusedRing | None = None
         self._kept: dict[bool, list[Refusal]] = {True: [], False: []}
         self._more: dict[bool, int] = {True: 0, False: 0}
-        self._kinds: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._kinds: collections.Counter[tuple[str, ...]] = collections.Counter()
 
     def note(
         self,
@@ -53,10 +54,16 @@ class Refusals:
         kept = self._kept[known]
         # Names that nobody knows are made up by whoever sends them: all are one.
         kind = (channel if known else "", error.key)
-        if len(kept) >= KEPT or self._kinds[kind] >= KEPT_OF_A_KIND:
+        own = (*kind, publisher[:_TEXT_LIMIT])
+        if (
+            len(kept) >= KEPT
+            or self._kinds[kind] >= KEPT_OF_A_KIND
+            or (publisher and self._kinds[own] >= KEPT_OF_A_PUBLISHER)
+        ):
             self._more[known] += 1
             return
         self._kinds[kind] += 1
+        self._kinds[own] += 1
         kept.append(
             Refusal(
                 clock.now_ms(),

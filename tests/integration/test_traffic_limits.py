@@ -123,3 +123,36 @@ def test_a_message_of_the_broker_over_the_limit_is_refused_and_does_not_come_aga
         device.publish("p", body)
         until(lambda: world.count() > before, "the next message is handled")
     assert world.count() == before + 1
+
+
+def test_events_over_the_limit_are_found_and_counted_and_push_out_none_that_were_handled(
+    world: World,
+) -> None:
+    world.limit(threshold=1)
+    handled, refused = message(world.one, b"a"), message(world.two, b"b")
+    handled["header"]["event_id"], refused["header"]["event_id"] = "was-handled", "over-http"
+    assert world.node.send("p", handled).status == 201
+    before = world.node.call("GET", "/refused_event").json
+    assert flood(world.node.http_port, "p", json.dumps(message(world.one)).encode(), 500) == 0
+    assert world.node.send("p", refused).status == 429
+    refused["header"]["event_id"] = "over-mqtt"
+    with Device(world.node.mqtt_port, "device") as device:
+        device.publish("p", json.dumps(refused).encode())
+
+    def found(event_id: str) -> Any:
+        return world.node.call("GET", f"/event_log/p?eventID={event_id}").json
+
+    for event_id, source in (("over-http", "http"), ("over-mqtt", "mqtt")):
+        asked = event_id
+        (refusal,) = until(lambda asked=asked: found(asked)["refusals"], "the reason is found")
+        assert refusal["error"] == "TrafficLimitExceededFailed"
+        assert (refusal["publisher"], refusal["source"]) == ("two", source)
+        assert found(event_id)["data"] == []
+    assert found("was-handled")["data"]
+
+    def counted() -> int:
+        now = world.node.call("GET", "/refused_event?limit=1000").json
+        kept = sum(row["error"] == "TrafficLimitExceededFailed" for row in now["data"])
+        return int(kept + now["more"] - before["more"])
+
+    until(lambda: counted() >= 502, "all are counted")

@@ -35,6 +35,20 @@ def test_one_kind_takes_no_room_of_another(tmp_path: Path) -> None:
     assert len(read_refused(tmp_path, 10_000)[0]) == 2 * module.KEPT_OF_A_KIND + 1
 
 
+def test_a_noisy_publisher_hides_no_quiet_one_of_its_project_and_all_are_counted(
+    tmp_path: Path,
+) -> None:
+    gathered = Refusals(tmp_path, "mqtt:0", "mqtt")
+    for number in range(1_000):
+        gathered.note(_ERROR, f"e{number}", "p", publisher="noisy")
+    gathered.note(_ERROR, "mine", "p", publisher="quiet")
+    gathered.close()
+    kept, more = read_refused(tmp_path, 1_000)
+    assert [refusal.event_id for refusal in kept].count("mine") == 1
+    assert len(kept) == module.KEPT_OF_A_PUBLISHER + 1
+    assert len(kept) + more == 1_001
+
+
 def test_a_ring_stays_small_however_much_is_refused(tmp_path: Path) -> None:
     gathered = Refusals(tmp_path, "http:0", "http")
     for round_ in range(200):

@@ -19,8 +19,8 @@ from tests.integration.nodes import RunningNode, alive, flood, message, parts, u
 class World:
     """A node with a project whose applet counts, and two publishers."""
 
-    def __init__(self, folder: Path) -> None:
-        self.node = RunningNode(folder / "n")
+    def __init__(self, folder: Path, *flags: str) -> None:
+        self.node = RunningNode(folder / "n", *flags)
         self.node.log_in()
         self.node.create_project("p")
         rules = [{"eventType": "DEFAULT", "handler": "quiet"}]
@@ -156,3 +156,24 @@ def test_events_over_the_limit_are_found_and_counted_and_push_out_none_that_were
         return int(kept + now["more"] - before["more"])
 
     until(lambda: counted() >= 502, "all are counted")
+
+
+def test_a_limit_is_one_however_many_gateways_take_the_events(tmp_path: Path) -> None:
+    several = World(tmp_path, "--http-gateways", "2")
+    try:
+        several.limit(threshold=300)
+        body = json.dumps(message(several.one)).encode()
+        with Device(several.node.mqtt_port, "device") as device:
+            assert device.publish_all([("p", body)] * 150) == 150
+        until(lambda: several.count() == 150, "those of the broker are handled")
+        # The kernel gives connections to either gateway: with 16 both have some.
+        assert flood(several.node.http_port, "p", body, 320, connections=16) == 150
+        with Device(several.node.mqtt_port, "device") as device:
+            assert device.publish_all([("p", body)] * 20) == 20
+        until(
+            lambda: "20 more" in several.node.log or "message on p refused" in several.node.log,
+            "those of the broker are refused",
+        )
+        assert several.count() == 300
+    finally:
+        several.node.stop()

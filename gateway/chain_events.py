@@ -21,7 +21,7 @@ from fieldbrook.errors import (
     UnavailableError,
 )
 from fieldbrook.gateway.link import Outcome, Settle
-from fieldbrook.model import DEFAULT_EVENT_TYPE, NODE_PUBLISHER, Monitor
+from fieldbrook.model import CHAIN_TX, DEFAULT_EVENT_TYPE, NODE_PUBLISHER, Monitor
 from fieldbrook.storage.chain_store import Told
 
 log = logging.getLogger(__name__)
@@ -48,23 +48,20 @@ def payload_of(found: Log, decode: Decode | None = None) -> bytes:
     return encoded({**found.as_json(), **read})
 
 
-def log_event(monitor: Monitor, row: Told) -> WireEvent:
-    """The event of a log."""
-    return _event(monitor.event_type, _log_id(monitor, row), row.payload, NAMED)
+def told_event(monitor: Monitor, row: Told) -> WireEvent:
+    """The event of a log, or of a transaction that is in a block."""
+    return _event(monitor.event_type, _told_id(monitor, row), row.payload, NAMED)
 
 
 def removed_event(monitor: Monitor, row: Told) -> WireEvent:
-    """The event that takes a log's back. It has a type of its own, and goes to nobody who
+    """The event that takes another back. It has a type of its own, and goes to nobody who
     does not ask for that: a handler of logs would take it for another log."""
     event_type = (monitor.event_type or DEFAULT_EVENT_TYPE) + REMOVED_SUFFIX
-    payload = row.payload.replace(b'"removed":false', b'"removed":true', 1)
-    return _event(event_type, "removed-" + _log_id(monitor, row), payload, NAMED | EXACT)
-
-
-def transaction_event(monitor: Monitor, row: Told) -> WireEvent:
-    """The event of a transaction that is in a block."""
-    event_id = f"tx-{monitor.chain_id}-{row.block_hash.hex()}-{row.index}-{monitor.monitor_id}"
-    return _event(monitor.event_type, event_id, row.payload, NAMED)
+    if monitor.kind == CHAIN_TX:  # of which geth does not say whether it was removed
+        payload = row.payload[:-1] + b',"removed":true}'
+    else:
+        payload = row.payload.replace(b'"removed":false', b'"removed":true', 1)
+    return _event(event_type, "removed-" + _told_id(monitor, row), payload, NAMED | EXACT)
 
 
 def height_event(monitor: Monitor) -> WireEvent:
@@ -130,9 +127,11 @@ def _settling(answer: asyncio.Future[Outcome]) -> Settle:
     return settle
 
 
-def _log_id(monitor: Monitor, row: Told) -> str:
+def _told_id(monitor: Monitor, row: Told) -> str:
     again = f"-{row.round}" if row.round else ""
-    return f"log-{monitor.chain_id}-{row.block_hash.hex()}-{row.index}-{monitor.monitor_id}{again}"
+    kind = "tx" if monitor.kind == CHAIN_TX else "log"
+    place = f"{monitor.chain_id}-{row.block_hash.hex()}-{row.index}"
+    return f"{kind}-{place}-{monitor.monitor_id}{again}"
 
 
 def _event(event_type: str, event_id: str, payload: bytes, kind: int) -> WireEvent:

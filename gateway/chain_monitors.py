@@ -48,10 +48,9 @@ from fieldbrook.gateway.chain_events import (
     Submit,
     deliver,
     height_event,
-    log_event,
     payload_of,
     removed_event,
-    transaction_event,
+    told_event,
 )
 from fieldbrook.health import NO_CHAIN, Reporter
 from fieldbrook.model import CHAIN_HEIGHT, CHAIN_TX, CONTRACT_LOG, Monitor
@@ -350,13 +349,17 @@ class MonitorService:
             return {}
         rewound = {}
         for monitor_id, watch in self._watches.items():
-            if watch.monitor.kind != CONTRACT_LOG:
-                continue
-            if watch.cursor.block > ancestor or self._store.told(monitor_id, ancestor + 1):
+            passed = watch.monitor.kind == CONTRACT_LOG and watch.cursor.block > ancestor
+            if passed or self._standing(watch, ancestor + 1):
                 before = watch.cursor.rewind
                 rewind = ancestor if before < 0 else min(before, ancestor)
                 rewound[monitor_id] = msgspec.structs.replace(watch.cursor, rewind=rewind)
         return rewound
+
+    def _standing(self, watch: Watch, from_block: int = 0) -> list[Told]:
+        """What was announced of a monitor from a block on and not taken back since."""
+        told = self._store.told(watch.monitor.monitor_id, from_block)
+        return [row for row in told if not row.removed]
 
     def _tell_reorganisation(self, step: Step) -> None:
         deep = len(step.vanished)
@@ -386,21 +389,29 @@ class MonitorService:
         now = time.monotonic()
         ready = [watch for watch in self._watches.values() if watch.may_go_on(now)]
         moved = False
-        logs = []
+        logs, transactions = [], []
         for watch in ready:
             if watch.monitor.kind == CHAIN_HEIGHT:
                 moved |= self._go_on_height(watch)
-            elif watch.monitor.kind == CONTRACT_LOG:
-                if watch.cursor.rewind >= 0:
-                    self._begin(watch, partial(self._take_back, watch))
-                elif watch.cursor.block >= watch.last:
-                    self._begin(watch, partial(self._finish, watch))
-                elif watch.cursor.block < self._safe:
-                    logs.append(watch)
-        moved |= await self._go_on_transactions(
-            [watch for watch in ready if watch.monitor.kind == CHAIN_TX], now
-        )
+            elif watch.cursor.rewind >= 0:
+                self._begin(watch, partial(self._take_back, watch))
+            elif self._has_told_all(watch):
+                self._begin(watch, partial(self._finish, watch))
+            elif watch.monitor.kind == CHAIN_TX and not watch.cursor.stands:
+                transactions.append(watch)
+            elif watch.monitor.kind == CONTRACT_LOG and watch.cursor.block < min(
+                watch.last, self._safe
+            ):
+                logs.append(watch)
+        moved |= await self._go_on_transactions(transactions, now)
         return await self._go_on_logs(logs) or moved
+
+    def _has_told_all(self, watch: Watch) -> bool:
+        """Whether nothing more can come of a monitor: what was told of may vanish until its
+        block is deep."""
+        if watch.monitor.kind == CHAIN_TX:
+            return watch.cursor.stands and watch.cursor.block < self._follower.oldest
+        return watch.cursor.block >= watch.last < self._follower.oldest
 
     async def _go_on_logs(self, watches: Sequence[Watch]) -> bool:
         """Read on where monitors stand: at the newest blocks each group, and the group that
@@ -515,16 +526,16 @@ class MonitorService:
         return rows
 
     async def _tell(self, watch: Watch, rows: Sequence[Told], last: int) -> None:
-        await self._deliver(watch, [log_event(watch.monitor, row) for row in rows])
+        await self._deliver(watch, [told_event(watch.monitor, row) for row in rows])
         self._stand(watch, last, len(rows))
 
     async def _take_back(self, watch: Watch) -> None:
-        """Tell a monitor's project which logs vanished, the newest first."""
+        """Tell a monitor's project what vanished, the newest first."""
         rewind = watch.cursor.rewind
-        rows = [r for r in self._store.told(watch.monitor.monitor_id, rewind + 1) if not r.removed]
+        rows = self._standing(watch, rewind + 1)
         # What was perhaps not sent before a crash is sent now: then there is something to
         # take back.
-        unsure = [log_event(watch.monitor, r) for r in rows if r.block > watch.cursor.block]
+        unsure = [told_event(watch.monitor, r) for r in rows if r.block > watch.cursor.block]
         events = unsure + [removed_event(watch.monitor, row) for row in reversed(rows)]
         await self._deliver(watch, events)
         now = watch.cursor
@@ -540,6 +551,7 @@ class MonitorService:
             time_ms=clock.now_ms(),
         )
         self._store.take_back(watch.monitor.monitor_id, rows, watch.cursor)
+        watch.looked_up_at, watch.mined = float("-inf"), None  # it may be in another block
 
     # ---------------------------------------------------------------- transactions, heights
 
@@ -559,16 +571,15 @@ class MonitorService:
     async def _look_up(self, watch: Watch) -> bool:
         monitor = watch.monitor
         try:
-            told = self._store.told(monitor.monitor_id)
-            row = told[0] if told else await self._mined(watch)
+            announced = self._standing(watch)
+            row = announced[0] if announced else await self._mined(watch)
             if row is None:
                 return False
         except _TROUBLE as failure:
             self._rest(watch, _why(failure))
             return False
         self._store.announce({monitor.monitor_id: [row]})
-        event = transaction_event(monitor, row)
-        self._begin(watch, partial(self._tell_once, watch, event, row.block))
+        self._begin(watch, partial(self._tell, watch, [row], row.block))
         return True
 
     async def _mined(self, watch: Watch) -> Told | None:
@@ -585,19 +596,24 @@ class MonitorService:
             return None
         payload = encoded(transaction_json(raw))
         index = quantity(raw.get("transactionIndex"))
-        return Told(watch.mined, bytes.fromhex(block_hash[2:]), index, payload)
+        row = Told(watch.mined, bytes.fromhex(block_hash[2:]), index, payload)
+        for before in self._store.told(watch.monitor.monitor_id, row.block):
+            if (before.block_hash, before.index) == (row.block_hash, index):
+                # The block came back: what is told again is another event of the same.
+                return msgspec.structs.replace(before, removed=False)
+        return row
 
     def _go_on_height(self, watch: Watch) -> bool:
         height = watch.monitor.height
         if self._safe < height:
             return False
-        self._begin(watch, partial(self._tell_once, watch, height_event(watch.monitor), height))
+        self._begin(watch, partial(self._tell_height, watch))
         return True
 
-    async def _tell_once(self, watch: Watch, event: WireEvent, block: int) -> None:
+    async def _tell_height(self, watch: Watch) -> None:
         if not watch.cursor.events:
-            await self._deliver(watch, [event])
-            self._stand(watch, block, 1)
+            await self._deliver(watch, [height_event(watch.monitor)])
+            self._stand(watch, watch.monitor.height, 1)
         await self._finish(watch)
 
     # ---------------------------------------------------------------- one monitor

@@ -50,10 +50,16 @@ class Cursor(msgspec.Struct, array_like=True, frozen=True):
     error: str = ""  # why it stands still, empty when it does not
     time_ms: int = 0  # of the last step
 
+    @property
+    def stands(self) -> bool:
+        """Whether something was told and not taken back."""
+        return self.events > 2 * self.removed
+
 
 class Told(msgspec.Struct, array_like=True, frozen=True):
-    """A log that was sent to a monitor's project, or is about to be, while its block may yet
-    vanish. `round` is how often it was taken back; `removed` says that it is now."""
+    """A log or a transaction that was sent to a monitor's project, or is about to be, while its
+    block may yet vanish. `round` is how often it was taken back; `removed` says that it is
+    now."""
 
     block: int
     block_hash: bytes

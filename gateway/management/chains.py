@@ -11,8 +11,8 @@ from fieldbrook.clock import rfc3339
 from fieldbrook.errors import BlockchainNotFoundError
 from fieldbrook.gateway.management.route import Auth, Call, Route
 from fieldbrook.gateway.management.transactions import transactions_json
-from fieldbrook.gateway.management.views import Json
-from fieldbrook.model import ADMIN, CONTRACT_LOG
+from fieldbrook.gateway.management.views import Json, monitor_lag
+from fieldbrook.model import ADMIN
 from fieldbrook.settings import Chain
 from fieldbrook.storage.chain_store import ChainState
 
@@ -80,8 +80,8 @@ def _monitors_json(call: Call[Any, Any], chain: Chain, newest: int) -> Json:
             counts["paused"] += 1
         else:
             counts["failing" if cursor is not None and cursor.error else "active"] += 1
-            if cursor is not None and monitor.kind == CONTRACT_LOG:
-                lag = max(lag, newest - cursor.block)
+            if cursor is not None:
+                lag = max(lag, monitor_lag(monitor, cursor, newest))
     return {**counts, "greatestLag": lag}
 
 

@@ -342,6 +342,21 @@ def contract_abi_json(kept: ContractAbi, project: Project, events: Sequence[str]
     }
 
 
+def monitor_lag(monitor: Monitor, cursor: Cursor, newest: int) -> int:
+    """How many blocks could be told of and are not yet; `newest` is the last one that could."""
+    if monitor.kind != CONTRACT_LOG:
+        return 0
+    last = min(newest, monitor.block_end) if monitor.block_end else newest
+    return max(0, last - cursor.block)
+
+
+def _has_told_all(monitor: Monitor, cursor: Cursor) -> bool:
+    """Whether a monitor only waits until what it told of can vanish no more."""
+    if monitor.kind == CHAIN_TX:
+        return cursor.stands
+    return 0 < monitor.block_end <= cursor.block
+
+
 def _progress_json(monitor: Monitor, cursor: Cursor | None, newest: int, known: bool) -> Json:
     if monitor.finished:
         state = "FINISHED"
@@ -353,16 +368,18 @@ def _progress_json(monitor: Monitor, cursor: Cursor | None, newest: int, known: 
         state = "FAILING"
     elif cursor is not None and cursor.rewind >= 0:
         state = "TAKING_BACK"
+    elif cursor is not None and _has_told_all(monitor, cursor):
+        state = "TOLD"
     else:
         state = "ACTIVE"
     if cursor is None:
         return {"state": state}
-    lag = 0 if monitor.finished or monitor.kind != CONTRACT_LOG else newest - cursor.block
+    lag = 0 if monitor.finished else monitor_lag(monitor, cursor, newest)
     return {
         "state": state,
         "events": cursor.events,
         "removedEvents": cursor.removed,
-        "lag": max(0, lag),
+        "lag": lag,
         "failures": cursor.failures,
         **({"lastError": cursor.error} if cursor.error else {}),
         **({"blockHash": "0x" + cursor.block_hash.hex()} if cursor.block_hash else {}),

@@ -59,6 +59,8 @@ class ForkedChain:
                 number = self.chain[-1].number if params[0] == "latest" else int(params[0], 16)
                 known = number < len(self.chain)
                 return {"result": self._json(self.chain[number]) if known else None}
+            case "eth_getTransactionByHash":
+                return {"result": self._transaction(params[0])}
             case "eth_getLogs":
                 return self._logs(params[0])
         raise AssertionError(method)
@@ -83,8 +85,16 @@ class ForkedChain:
             "number": hex(block.number),
             "hash": block.hash,
             "parentHash": block.parent,
-            "transactions": [],
+            "transactions": [block.hash],
         }
+
+    def _transaction(self, tx_hash: str) -> dict[str, Any] | None:
+        """The one transaction of each block is called as the block is."""
+        for block in self.chain:
+            if block.hash == tx_hash:
+                place = {"blockNumber": hex(block.number), "transactionIndex": "0x0"}
+                return {"hash": tx_hash, "blockHash": block.hash, **place}
+        return None
 
     def _log(self, block: Block, number: int, index: int) -> dict[str, Any]:
         return {

@@ -131,6 +131,11 @@ class World:
         )
         return made.monitor_id
 
+    def finished(self, monitor_id: int) -> bool:
+        """Whether a monitor has told all there was."""
+        monitor = self.reader.monitor(monitor_id)
+        return monitor is not None and monitor.finished
+
     def cursor(self, monitor_id: int) -> Cursor:
         found = self.store.cursor(monitor_id)
         assert found is not None

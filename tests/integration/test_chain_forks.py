@@ -28,7 +28,7 @@ def standing(world: World) -> Counter[int]:
 
 
 def count(world: World, event_type: str, wanted: int) -> bool:
-    return len(world.numbers(event_type)) == wanted
+    return len(world.payloads(event_type)) == wanted
 
 
 def test_a_block_that_vanishes_and_comes_again_is_told_again_each_time(tmp_path: Path) -> None:
@@ -52,6 +52,36 @@ def test_a_block_that_vanishes_and_comes_again_is_told_again_each_time(tmp_path:
         ids = [event[2] for event in world.handled]
         assert len(ids) == len(set(ids))
         assert [i.rpartition("-")[2] for i in ids if i.startswith("log") and "-1-" in i][-1] == "3"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_transaction_whose_block_comes_again_is_told_again_each_time(
+    tmp_path: Path, killed: bool
+) -> None:
+    async def scenario() -> None:
+        chain = ForkedChain(50)
+        chain.grow(0, 0)
+        world = World(tmp_path, ["http://forked.example"])
+        world.client_options = {"transport": lambda _url: chain}
+        monitor_id = world.transaction(chain.chain[-2].hash)
+        for turn in range(3):
+            async with world.running(killed=killed):
+                await eventually(partial(count, world, "MINED", turn + 1))
+                here = chain.fork(2)
+                chain.grow(0, 0, 0)
+                await eventually(partial(count, world, "MINED_REMOVED", turn + 1))
+            chain.fork(3)
+            chain.chain += here
+        async with world.running():
+            await eventually(partial(count, world, "MINED", 4))
+        first = f"tx-31337-{here[0].hash[2:]}-0-{monitor_id}"
+        expected = [first]
+        for turn in range(3):
+            before = f"-{turn}" if turn else ""
+            expected += [f"removed-{first}{before}", f"{first}-{turn + 1}"]
+        assert [event[2] for event in world.handled] == expected
 
     asyncio.run(scenario())
 

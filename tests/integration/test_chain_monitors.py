@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fieldbrook.actors.frames import BY_CHAIN, EXACT, NAMED
+from fieldbrook.chain.follower import DEPTH
 from fieldbrook.errors import PayloadTooLargeError, TooManyRequestsError
 from fieldbrook.model import NODE_PUBLISHER
 from tests.chain.evm import CHAIN_ID, Evm, topic, word
@@ -279,12 +280,11 @@ def test_at_its_last_block_a_monitor_is_finished_and_may_be_made_again(
         async with world.running():
             for n in range(3):
                 contract.call("ping", n, "")
-
-            def finished() -> bool:
-                monitor = world.reader.monitor(monitor_id)
-                return monitor is not None and monitor.finished
-
-            await eventually(finished)
+            await eventually(lambda: world.numbers() == [0, 1])
+            await eventually(lambda: world.cursor(monitor_id).block == first + 1)
+            assert not world.finished(monitor_id), "it may yet vanish"
+            evm.mine(DEPTH)
+            await eventually(lambda: world.finished(monitor_id))
             assert world.numbers() == [0, 1]
             monitor = world.reader.monitor(monitor_id)
             assert monitor is not None
@@ -304,7 +304,7 @@ def test_a_transaction_is_told_once_when_it_is_in_a_block(world: World, evm: Evm
         evm.rpc("evm_setAutomine", False)
         try:
             later = contract.call("ping", 2, "", mined=False)
-            world.transaction(before.removeprefix("0x").upper())
+            before_id = world.transaction(before.removeprefix("0x").upper())
             later_id = world.transaction(later)
             world.transaction("0x" + "ab" * 32)
             async with world.running():
@@ -313,12 +313,10 @@ def test_a_transaction_is_told_once_when_it_is_in_a_block(world: World, evm: Evm
                 assert len(world.payloads("MINED")) == 1, "the other one is in no block yet"
                 evm.rpc("evm_mine")
                 await eventually(lambda: len(world.payloads("MINED")) == 2)
-
-                def finished() -> bool:
-                    monitor = world.reader.monitor(later_id)
-                    return monitor is not None and monitor.finished
-
-                await eventually(finished)
+                await eventually(lambda: world.finished(before_id))
+                assert not world.finished(later_id), "it may yet vanish"
+                evm.mine(DEPTH)
+                await eventually(lambda: world.finished(later_id))
         finally:
             evm.rpc("evm_setAutomine", True)
         for payload, tx_hash in zip(world.payloads("MINED"), (before, later), strict=True):
@@ -331,10 +329,114 @@ def test_a_transaction_is_told_once_when_it_is_in_a_block(world: World, evm: Evm
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("depth", range(1, 11))
+def test_a_transaction_that_vanishes_is_taken_back_and_told_again_in_its_other_block(
+    world: World, evm: Evm, depth: int
+) -> None:
+    async def scenario() -> None:
+        contract = evm.deploy()
+        tx_hash = contract.call("ping", depth, "")
+        raw = evm.rpc("eth_getRawTransactionByHash", tx_hash)
+        evm.mine(depth - 1)
+        monitor_id = world.transaction(tx_hash)
+        async with world.running():
+            await eventually(lambda: len(world.payloads("MINED")) == 1)
+            evm.reorganise(depth)
+            await eventually(lambda: len(world.payloads("MINED_REMOVED")) == 1)
+            await eventually(lambda: not world.cursor(monitor_id).stands)
+            evm.rpc("eth_sendRawTransaction", raw)
+            await eventually(lambda: len(world.payloads("MINED")) == 2)
+            await eventually(lambda: world.cursor(monitor_id).stands)
+        first, again = world.payloads("MINED")
+        assert world.payloads("MINED_REMOVED") == [{**first, "removed": True}]
+        assert first["hash"] == again["hash"] == tx_hash
+        assert first["blockHash"] != again["blockHash"]
+        assert again["blockHash"] == evm.rpc("eth_getTransactionByHash", tx_hash)["blockHash"]
+        ids = [event[2] for event in world.handled]
+        assert ids == [
+            f"tx-{CHAIN_ID}-{first['blockHash'][2:]}-0-{monitor_id}",
+            f"removed-tx-{CHAIN_ID}-{first['blockHash'][2:]}-0-{monitor_id}",
+            f"tx-{CHAIN_ID}-{again['blockHash'][2:]}-0-{monitor_id}",
+        ]
+        assert [event[5] for event in world.handled] == [
+            NAMED | BY_CHAIN,
+            NAMED | EXACT | BY_CHAIN,
+            NAMED | BY_CHAIN,
+        ]
+
+    asyncio.run(scenario())
+
+
+def test_a_transaction_with_its_confirmations_is_taken_back_only_by_a_deeper_reorganisation(
+    tmp_path: Path, evm: Evm
+) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path, [evm.url], confirmations=3)
+        contract = evm.deploy()
+        tx_hash = contract.call("ping", 1, "")
+        raw = evm.rpc("eth_getRawTransactionByHash", tx_hash)
+        evm.mine(1)
+        world.transaction(tx_hash)
+        async with world.running():
+            await eventually(lambda: world.store.state().head == evm.height)
+            evm.reorganise(2)
+            await eventually(lambda: world.store.state().reorganisations == 1)
+            evm.rpc("eth_sendRawTransaction", raw)
+            await eventually(lambda: world.store.state().head == evm.height)
+            assert world.handled == [], "it had too few blocks on it to be told of"
+            evm.mine(3)
+            await eventually(lambda: len(world.payloads("MINED")) == 1)
+            evm.reorganise(5)
+            evm.mine(1)
+            await eventually(lambda: len(world.payloads("MINED_REMOVED")) == 1)
+            evm.mine(5)
+            await eventually(lambda: world.store.state().head == evm.height)
+        assert len(world.handled) == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_transaction_that_vanishes_while_nobody_looks_is_taken_back_at_the_start(
+    world: World, evm: Evm
+) -> None:
+    async def scenario() -> None:
+        contract = evm.deploy()
+        tx_hash = contract.call("ping", 1, "")
+        raw = evm.rpc("eth_getRawTransactionByHash", tx_hash)
+        world.transaction(tx_hash)
+        async with world.running(killed=True):
+            await eventually(lambda: world.payloads("MINED"))
+        evm.reorganise(1)
+        evm.rpc("eth_sendRawTransaction", raw)
+        async with world.running():
+            await eventually(lambda: len(world.payloads("MINED")) == 2)
+        assert [event[0] for event in world.handled] == ["MINED", "MINED_REMOVED", "MINED"]
+        assert max(world.ids().values()) == 1
+
+    asyncio.run(scenario())
+
+
+def test_logs_of_a_monitor_that_has_reached_its_last_block_are_taken_back(
+    world: World, evm: Evm
+) -> None:
+    async def scenario() -> None:
+        contract = evm.deploy()
+        first = evm.height + 1
+        contract.call("many", 0, 2)
+        world.logs(contract.address, first=first, block_end=first)
+        async with world.running():
+            await eventually(lambda: world.numbers() == [0, 1])
+            evm.reorganise(1)
+            await eventually(lambda: world.numbers("SEEN_REMOVED") == [1, 0])
+
+    asyncio.run(scenario())
+
+
 def test_a_height_is_told_once_when_the_chain_has_reached_it(world: World, evm: Evm) -> None:
     async def scenario() -> None:
         height = evm.height + 5
         monitor_id = world.height(height)
+        world.height(height + 1_000)  # so that the chain is looked at all the time
         async with world.running() as service:
             evm.mine(4)
             await eventually(lambda: service._follower.newest == height - 1)
@@ -344,11 +446,12 @@ def test_a_height_is_told_once_when_the_chain_has_reached_it(world: World, evm: 
             await eventually(lambda: world.handled)
             evm.mine(3)
 
-            def finished() -> bool:
-                monitor = world.reader.monitor(monitor_id)
-                return monitor is not None and monitor.finished
-
-            await eventually(finished)
+            await eventually(lambda: world.finished(monitor_id))
+            evm.reorganise(5)
+            await eventually(lambda: world.store.state().reorganisations)
+            evm.mine(5)
+            await eventually(lambda: world.store.state().head == evm.height)
+        assert len(world.handled) == 1, "it names no block, so nothing of it is taken back"
         assert world.payloads("HIGH") == [{"HeaderNumber": height}]
 
     asyncio.run(scenario())

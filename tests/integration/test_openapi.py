@@ -119,6 +119,8 @@ def furnish(node: RunningNode) -> dict[str, str]:
     strategy = make("/strategy/x/room", drafts)
     job = make(f"/cronjob/{project['projectID']}", {"cronExpressions": "0 0 1 1 *"})
     limit = make("/traffic/x/room", {"threshold": 1_000_000, "duration": "1h", "apiType": "EVENT"})
+    events = [{"type": "event", "name": "Ping", "inputs": []}]
+    make("/contract_abi/room", {"name": "kept", "abi": events})
     account = make("/register/admin", {"username": "second", "role": "DEVELOPER"})
     make("/account_access_key", {"name": "ci", "privileges": []})
     operator = make("/operator", {"name": "signer", "privateKey": "0x" + "11" * 32})
@@ -136,6 +138,7 @@ def furnish(node: RunningNode) -> dict[str, str]:
         "trafficLimitID": limit["trafficLimitID"],
         "accountID": account["accountID"],
         "operatorID": operator["operatorID"],
+        "abiName": "kept",
         "name": "ci",
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fieldbrook.gateway.management.views import monitor_json
-from fieldbrook.model import CONTRACT_LOG, Monitor, Project
+from fieldbrook.model import CHAIN_TX, CONTRACT_LOG, Monitor, Project
 from fieldbrook.storage.chain_store import Cursor
 
 PROJECT = Project(created_at=1, updated_at=1, project_id=1, account_id=1, name="p")
@@ -38,6 +38,11 @@ def monitor(**more: Any) -> Monitor:
         ({}, Cursor(20), True, "ACTIVE"),
         ({}, Cursor(20, error="no answer"), True, "FAILING"),
         ({}, Cursor(20, rewind=15), True, "TAKING_BACK"),
+        ({"block_end": 20}, Cursor(19), True, "ACTIVE"),
+        ({"block_end": 20}, Cursor(20), True, "TOLD"),
+        ({"kind": CHAIN_TX}, Cursor(-1), True, "ACTIVE"),
+        ({"kind": CHAIN_TX}, Cursor(20, events=1), True, "TOLD"),
+        ({"kind": CHAIN_TX}, Cursor(19, events=2, removed=1), True, "ACTIVE"),
         ({"paused": True}, Cursor(20, error="no answer"), True, "PAUSED"),
         ({"finished": True}, Cursor(20), True, "FINISHED"),
         ({"paused": True}, Cursor(20), False, "NO_CHAIN"),
@@ -56,5 +61,7 @@ def test_the_lag_is_what_could_be_told_and_is_not() -> None:
     assert (shown["events"], shown["removedEvents"], shown["failures"]) == (4, 1, 2)
     ahead = monitor_json(monitor(block_start=50), PROJECT, Cursor(49), 30)
     assert (ahead["blockCurrent"], ahead["lag"]) == (50, 0)
+    whole = monitor_json(monitor(block_end=25), PROJECT, Cursor(25), 30)
+    assert (whole["blockCurrent"], whole["lag"]) == (26, 0)
     done = monitor_json(monitor(finished=True, block_current=40), PROJECT, Cursor(39), 90)
     assert (done["blockCurrent"], done["lag"]) == (40, 0)

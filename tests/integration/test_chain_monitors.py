@@ -445,8 +445,8 @@ def test_a_height_is_told_once_when_the_chain_has_reached_it(world: World, evm: 
             evm.mine(3)
             await eventually(lambda: world.handled)
             evm.mine(3)
-
             await eventually(lambda: world.finished(monitor_id))
+            await eventually(lambda: service._follower.newest == evm.height)
             evm.reorganise(5)
             await eventually(lambda: world.store.state().reorganisations)
             evm.mine(5)

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from fieldbrook.chain.errors import RpcError, TooManyResultsError
+from fieldbrook.chain.errors import MalformedAnswerError, RpcError, TooManyResultsError
+from fieldbrook.chain.logs import read_header
 from fieldbrook.chain.transport import BusyError, Transport, TransportError, make_transport
 from fieldbrook.errors import ChainUnavailableError
 
@@ -114,6 +115,7 @@ class ChainClient:
         self._secrets = sorted({s for url in urls for s in _secrets_of(url)}, key=len, reverse=True)
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._probed_at = float("-inf")
+        self._leading: Endpoint | None = None  # gave the last head
 
     async def call(
         self,
@@ -122,6 +124,7 @@ class ChainClient:
         *,
         checked: bool = False,
         limit_s: float | None = None,
+        read: Callable[[Any], Any] = lambda raw: raw,
     ) -> Any:
         """The result of a request, from the first endpoint that gives one.
 
@@ -131,6 +134,8 @@ class ChainClient:
             checked: ask for the chain id after the answer, so that none of another chain
                 is taken; without it the id is as old as `CHECK_S`.
             limit_s: for one endpoint; that of the client by default.
+            read: makes of an answer what is returned. An endpoint whose answer cannot be
+                read has failed, and the next one is asked.
 
         Raises:
             ChainUnavailableError: no endpoint could be asked, or none answered.
@@ -141,7 +146,7 @@ class ChainClient:
         limit_s = self._limit_s if limit_s is None else limit_s
         for endpoint in self._usable():
             try:
-                result = await self._ask(endpoint, method, params, checked, limit_s)
+                result = await self._ask(endpoint, method, params, checked, limit_s, read)
             except TransportError as error:
                 self._failed(endpoint, error)
                 continue
@@ -173,10 +178,17 @@ class ChainClient:
                 refused = error
             else:
                 if not self._lies_behind(endpoint):
+                    self._leading = endpoint
                     return block
         if refused is not None:
             raise refused
         raise self._unavailable()
+
+    def doubt(self, reason: str) -> None:
+        """What was asked for after the last head does not fit it: others are asked for theirs,
+        if there are any."""
+        if self._leading is not None and len(self._endpoints) > 1:
+            self._failed(self._leading, TransportError(reason))
 
     def status(self) -> list[EndpointStatus]:
         """The endpoints in the order of the settings."""
@@ -228,7 +240,13 @@ class ChainClient:
         return ChainUnavailableError(chain=self.chain_id, reason="; ".join(reasons))
 
     async def _ask(
-        self, endpoint: Endpoint, method: str, params: list[Any], checked: bool, limit_s: float
+        self,
+        endpoint: Endpoint,
+        method: str,
+        params: list[Any],
+        checked: bool,
+        limit_s: float,
+        read: Callable[[Any], Any],
     ) -> Any:
         """The result of one request to one endpoint of the right chain."""
         if endpoint.checked_at == float("-inf"):
@@ -236,8 +254,12 @@ class ChainClient:
         result = await self._request(endpoint, method, params, limit_s)
         if checked or time.monotonic() - endpoint.checked_at > CHECK_S:
             await self._check(endpoint, limit_s)
+        try:
+            taken = read(result)
+        except MalformedAnswerError as error:
+            raise TransportError(f"its answer to {method}: {error}") from None
         endpoint.answered()
-        return result
+        return taken
 
     async def _check(self, endpoint: Endpoint, limit_s: float) -> None:
         said = await self._request(endpoint, "eth_chainId", [], limit_s)
@@ -250,14 +272,13 @@ class ChainClient:
         endpoint.checked_at = time.monotonic()
 
     async def _newest(self, endpoint: Endpoint) -> dict[str, Any]:
-        params = ["latest", False]
-        block = await self._ask(endpoint, "eth_getBlockByNumber", params, True, self._limit_s)
-        try:
-            endpoint.head = int(block["number"], 16)
-        except (KeyError, TypeError, ValueError):
-            raise TransportError("its newest block has no number") from None
+        params, limit_s = ["latest", False], self._limit_s
+        block: dict[str, Any] = await self._ask(
+            endpoint, "eth_getBlockByNumber", params, True, limit_s, _whole_block
+        )
+        endpoint.head = int(block["number"], 16)
         endpoint.head_at = time.monotonic()
-        return dict(block)
+        return block
 
     async def _probe_when_due(self) -> None:
         now = time.monotonic()
@@ -301,6 +322,16 @@ class ChainClient:
         if code == _LIMIT:
             return BusyError(text or "limit exceeded")
         return RpcError(code, text, error.get("data"))
+
+
+def _whole_block(raw: Any) -> dict[str, Any]:
+    """A block as it came, after a look at it.
+
+    Raises:
+        MalformedAnswerError: it is none.
+    """
+    read_header(raw)
+    return dict(raw)
 
 
 class _ForeignError(TransportError):

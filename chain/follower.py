@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -25,7 +25,9 @@ _AT_ONCE = 64
 class Caller(Protocol):
     """What is needed of a client."""
 
-    async def call(self, method: str, params: list[Any], *, checked: bool = False) -> Any:
+    async def call(
+        self, method: str, params: list[Any], *, checked: bool, read: Callable[[Any], Any]
+    ) -> Any:
         """See `client.ChainClient.call`."""
         ...
 
@@ -143,13 +145,21 @@ class Follower:
 
 
 async def _header(client: Caller, number: int, *, checked: bool = False) -> Header:
-    raw = await client.call("eth_getBlockByNumber", [hex(number), False], checked=checked)
-    if raw is None:
+    def read(raw: Any) -> Header | None:
+        if raw is None:
+            return None
+        header = read_header(raw)
+        if header.number != number:
+            raise MalformedAnswerError(f"block {header.number} instead of {number}")
+        return header
+
+    params = [hex(number), False]
+    found: Header | None = await client.call(
+        "eth_getBlockByNumber", params, checked=checked, read=read
+    )
+    if found is None:  # as happens where several nodes answer at one address
         raise MalformedAnswerError(f"block {number} is not there, though a newer one is")
-    header = read_header(raw)
-    if header.number != number:
-        raise MalformedAnswerError(f"block {header.number} instead of {number}")
-    return header
+    return found
 
 
 def as_bytes(blocks: Mapping[int, str]) -> dict[int, bytes]:

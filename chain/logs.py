@@ -15,6 +15,7 @@ from typing import Any
 
 from fieldbrook.chain.errors import MalformedAnswerError
 
+BLOCK_LIMIT, INDEX_LIMIT = 1 << 63, 1 << 32  # what a number may be; stores have no room for more
 _HEX = re.compile(r"0x[0-9a-fA-F]*\Z", re.ASCII)
 _TRANSACTION_KEYS = (
     *("type", "chainId", "nonce", "to", "from", "gas", "gasPrice"),
@@ -70,15 +71,19 @@ def read_log(raw: Any) -> Log:
     """
     if not isinstance(raw, Mapping) or not isinstance(raw.get("topics"), list):
         raise MalformedAnswerError("a log that is none")
+    if raw.get("removed"):
+        raise MalformedAnswerError(
+            "a log that was removed, where those that are there were asked for"
+        )
     return Log(
         address=hex_bytes(raw.get("address"), 20),
         topics=tuple(hex_bytes(topic, 32) for topic in raw["topics"]),
         data=hex_bytes(raw.get("data")),
-        block=quantity(raw.get("blockNumber")),
+        block=quantity(raw.get("blockNumber"), BLOCK_LIMIT),
         block_hash=hex_bytes(raw.get("blockHash"), 32),
         transaction_hash=hex_bytes(raw.get("transactionHash"), 32),
-        transaction_index=quantity(raw.get("transactionIndex")),
-        index=quantity(raw.get("logIndex")),
+        transaction_index=quantity(raw.get("transactionIndex"), INDEX_LIMIT),
+        index=quantity(raw.get("logIndex"), INDEX_LIMIT),
     )
 
 
@@ -91,11 +96,47 @@ def read_header(raw: Any) -> Header:
     if not isinstance(raw, Mapping):
         raise MalformedAnswerError("a block that is none")
     listed = raw.get("transactions") or []
+    if not isinstance(listed, list):
+        raise MalformedAnswerError("transactions that are no list")
     return Header(
-        number=quantity(raw.get("number")),
+        number=quantity(raw.get("number"), BLOCK_LIMIT),
         hash=hex_bytes(raw.get("hash"), 32),
         parent=hex_bytes(raw.get("parentHash"), 32),
         transactions=tuple(tx.lower() for tx in listed if isinstance(tx, str)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Mined:
+    """A transaction that is in a block; `payload` is it as geth writes it."""
+
+    block: int
+    block_hash: str
+    index: int
+    payload: bytes
+
+
+def read_mined(raw: Any, tx_hash: str) -> Mined | None:
+    """A transaction of `eth_getTransactionByHash`; None while it is in no block.
+
+    Raises:
+        MalformedAnswerError: it is none, or not the one that was asked for.
+    """
+    if raw is None:
+        return None
+    if not isinstance(raw, Mapping) or hex_bytes(raw.get("hash"), 32) != tx_hash:
+        raise MalformedAnswerError("a transaction that is none, or another one")
+    if raw.get("blockNumber") is None:
+        return None
+    try:
+        payload = encoded(transaction_json(raw))
+    except RecursionError:
+        raise MalformedAnswerError("a transaction that is nested too deeply") from None
+    return Mined(
+        quantity(raw["blockNumber"], BLOCK_LIMIT),
+        hex_bytes(raw.get("blockHash"), 32),
+        quantity(raw.get("transactionIndex"), INDEX_LIMIT),
+        payload,
     )
 
 
@@ -127,14 +168,16 @@ def encoded(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def quantity(raw: Any) -> int:
-    """A number as JSON-RPC writes it.
+def quantity(raw: Any, limit: int = 1 << 256) -> int:
+    """A number as JSON-RPC writes it, below the limit.
 
     Raises:
         MalformedAnswerError: it is none.
     """
     if isinstance(raw, str) and _HEX.match(raw) and 2 < len(raw) <= 66:
-        return int(raw, 16)
+        number = int(raw, 16)
+        if number < limit:
+            return number
     raise MalformedAnswerError("a number that is none")
 
 

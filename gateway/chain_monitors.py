@@ -32,13 +32,11 @@ from fieldbrook.chain.errors import (
 from fieldbrook.chain.follower import DEPTH, Follower, Step, as_bytes, as_text
 from fieldbrook.chain.logs import (
     Log,
-    encoded,
-    hex_bytes,
+    Mined,
     matches,
     normal,
-    quantity,
     read_log,
-    transaction_json,
+    read_mined,
 )
 from fieldbrook.chain.ranges import BlockRange
 from fieldbrook.errors import ChainUnavailableError, NodeError, StoreError
@@ -67,6 +65,8 @@ _TURN_S = 0.5  # how soon a change of the registry is noticed
 _FLUSH_S = 0.2
 _STATE_S = 1.0
 _REST_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_ODD_LOOKS = 3  # in a row, before another endpoint is asked
+_LEAST_BETWEEN_LOOKS_S = 0.02
 _IDLE_LOOK_S = 30.0  # between looks while nothing is watched
 _TIP_BLOCKS = 16  # that are read at once where each is asked for by its hash
 _ADDRESSES_LIMIT = 100  # in one request; above it all logs are asked for
@@ -144,6 +144,7 @@ class _Look:
     """When the chain is looked at next, and what the last look brought."""
 
     due: float = 0.0
+    at: float = 0.0
     transactions: set[str] = field(default_factory=set)
 
 
@@ -166,6 +167,7 @@ class MonitorService:
         self._dirty: set[int] = set()
         self._flushed_at = self._stated_at = 0.0
         self._answered_at = time.monotonic()
+        self._odd = 0  # looks in a row that brought what does not fit together
         self._tasks: list[asyncio.Task[None]] = []
 
     # ---------------------------------------------------------------- life
@@ -224,7 +226,8 @@ class MonitorService:
         from fieldbrook.chain.transport import TransportError, WebSocketTransport
 
         def notified(_params: Any) -> None:
-            self._look.due = 0.0
+            # However many it tells of: they are looked at together.
+            self._look.due = min(self._look.due, self._look.at + _LEAST_BETWEEN_LOOKS_S)
             self._wake.set()
 
         while True:
@@ -300,7 +303,8 @@ class MonitorService:
     async def _look_at_chain(self) -> None:
         """See what is new on the chain, and what vanished."""
         watched = any(not watch.monitor.paused for watch in self._watches.values())
-        self._look.due = time.monotonic() + (
+        self._look.at = time.monotonic()
+        self._look.due = self._look.at + (
             self._poll_s if watched else max(self._poll_s, _IDLE_LOOK_S)
         )
         try:
@@ -308,12 +312,16 @@ class MonitorService:
             error = ""
         except _TROUBLE as failure:
             error = _why(failure)
+            self._odd += isinstance(failure, MalformedAnswerError)
+            if self._odd >= _ODD_LOOKS:
+                self._odd = 0
+                self._client.doubt(error)
             if time.monotonic() - self._answered_at > _NO_CHAIN_S:
                 # Whoever asks how the node is need not be one who may see its endpoints.
                 self._host.health.begin(NO_CHAIN, f"chain {self._chain.name}")
             self._state = msgspec.structs.replace(self._state, failures=self._state.failures + 1)
         else:
-            self._answered_at = time.monotonic()
+            self._answered_at, self._odd = time.monotonic(), 0
             self._host.health.end(NO_CHAIN)
             self._take(step)
         endpoints = [
@@ -460,25 +468,26 @@ class MonitorService:
         """The logs of blocks that are followed; each block's are of exactly that block."""
         asked = _addresses(group)
         blocks = range(first, last + 1)
-        hashes = [self._follower.blocks[number] for number in blocks]
         answers = await asyncio.gather(*(self._logs_of(number, asked) for number in blocks))
-        for block_hash, logs in zip(hashes, answers, strict=True):
-            if any(found.block_hash != block_hash for found in logs):
-                raise MalformedAnswerError("logs of another block than was asked for")
         return _in_order(found for logs in answers for found in logs)
 
     async def _logs_of(self, number: int, asked: dict[str, Any]) -> list[Log]:
         """The logs of one block that is followed."""
+        block_hash = self._follower.blocks[number]
+
+        def is_of_it(found: Log) -> bool:
+            return (found.block, found.block_hash) == (number, block_hash)
+
         if self._by_hash:
             try:
-                return await self._get_logs({"blockHash": self._follower.blocks[number], **asked})
+                return await self._get_logs({"blockHash": block_hash, **asked}, is_of_it)
             except RpcError as error:
                 if error.code != _INVALID_PARAMETERS:
                     raise
             log.info("chain %s: logs are asked for by numbers of blocks", self._chain.name)
             self._by_hash = False
         block = hex(number)
-        return await self._get_logs({"fromBlock": block, "toBlock": block, **asked})
+        return await self._get_logs({"fromBlock": block, "toBlock": block, **asked}, is_of_it)
 
     async def _logs_in_range(
         self, group: Sequence[Watch], first: int, last: int
@@ -487,7 +496,9 @@ class MonitorService:
         asked = {"fromBlock": hex(first), "toBlock": hex(last), **_addresses(group)}
         size = last - first + 1
         try:
-            logs = await self._get_logs(asked, checked=True)
+            logs = await self._get_logs(
+                asked, lambda found: first <= found.block <= last, checked=True
+            )
         except TooManyResultsError:
             if not self._range.refused(size):
                 raise
@@ -495,16 +506,24 @@ class MonitorService:
         except ChainUnavailableError:
             self._range.failed(size)
             raise
-        if any(not first <= found.block <= last for found in logs):
-            raise MalformedAnswerError("logs of other blocks than were asked for")
         self._range.took(size, len(logs))
         return _in_order(logs)
 
-    async def _get_logs(self, asked: dict[str, Any], *, checked: bool = False) -> list[Log]:
-        raw = await self._client.call("eth_getLogs", [asked], checked=checked)
-        if not isinstance(raw, list):
-            raise MalformedAnswerError("logs that are no list")
-        return [read_log(found) for found in raw]
+    async def _get_logs(
+        self, asked: dict[str, Any], is_asked_for: Callable[[Log], bool], *, checked: bool = False
+    ) -> list[Log]:
+        def read(raw: Any) -> list[Log]:
+            if not isinstance(raw, list):
+                raise MalformedAnswerError("logs that are no list")
+            logs = [read_log(found) for found in raw]
+            if not all(is_asked_for(found) for found in logs):
+                raise MalformedAnswerError("logs of other blocks than were asked for")
+            return logs
+
+        found: list[Log] = await self._client.call(
+            "eth_getLogs", [asked], checked=checked, read=read
+        )
+        return found
 
     def _rows(self, watch: Watch, logs: Iterable[Log], first: int) -> list[Told]:
         """What a monitor is to be told, with what it was told of it before."""
@@ -584,21 +603,24 @@ class MonitorService:
 
     async def _mined(self, watch: Watch) -> Told | None:
         """A monitor's transaction, once its block has enough others on top of it."""
-        params = [normal(watch.monitor.tx_hash)]
-        raw = await self._client.call("eth_getTransactionByHash", params, checked=True)
+        tx_hash = normal(watch.monitor.tx_hash)
+        found: Mined | None = await self._client.call(
+            "eth_getTransactionByHash",
+            [tx_hash],
+            checked=True,
+            read=lambda raw: read_mined(raw, tx_hash),
+        )
         watch.looked_up_at, watch.mined = time.monotonic(), None
-        if raw is None or raw.get("blockNumber") is None:
+        if found is None:
             return None
-        watch.mined = quantity(raw["blockNumber"])
-        block_hash = hex_bytes(raw.get("blockHash"), 32)
-        followed = self._follower.blocks.get(watch.mined, block_hash)
-        if watch.mined > self._safe or followed != block_hash:
+        watch.mined = found.block
+        followed = self._follower.blocks.get(found.block, found.block_hash)
+        if found.block > self._safe or followed != found.block_hash:
             return None
-        payload = encoded(transaction_json(raw))
-        index = quantity(raw.get("transactionIndex"))
-        row = Told(watch.mined, bytes.fromhex(block_hash[2:]), index, payload)
+        block_hash = bytes.fromhex(found.block_hash[2:])
+        row = Told(found.block, block_hash, found.index, found.payload)
         for before in self._store.told(watch.monitor.monitor_id, row.block):
-            if (before.block_hash, before.index) == (row.block_hash, index):
+            if (before.block_hash, before.index) == (block_hash, found.index):
                 # The block came back: what is told again is another event of the same.
                 return msgspec.structs.replace(before, removed=False)
         return row

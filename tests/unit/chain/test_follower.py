@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -39,11 +40,13 @@ class Chain:
     async def head(self) -> dict[str, Any]:
         return self._block(self.height)
 
-    async def call(self, method: str, params: list[Any], *, checked: bool = False) -> Any:
+    async def call(
+        self, method: str, params: list[Any], *, checked: bool, read: Callable[[Any], Any]
+    ) -> Any:
         assert method == "eth_getBlockByNumber"
         self.asked += 1
         number = int(params[0], 16)
-        return self._block(number) if number in self.blocks else None
+        return read(self._block(number) if number in self.blocks else None)
 
     def _block(self, number: int) -> dict[str, Any]:
         return {

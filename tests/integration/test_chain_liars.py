@@ -1,0 +1,176 @@
+"""Endpoints that say what cannot be, and subscriptions that end: monitors go on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fieldbrook.chain import client
+from fieldbrook.gateway import chain_monitors
+from tests.chain.cable import Cable
+from tests.chain.evm import Evm
+from tests.chain.forked import ADDRESS, TOPIC, ForkedChain
+from tests.chain.liar import Liar
+from tests.chain.world import World, eventually
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who failed is asked again at once."""
+    monkeypatch.setattr(client, "_REST_S", (0.0, 0.01))
+    monkeypatch.setattr(client, "_FOREIGN_REST_S", 0.01)
+    monkeypatch.setattr(chain_monitors, "_REST_S", (0.01,))
+
+
+def world_over(folder: Path, *chains: Any, **settings: Any) -> World:
+    """A world whose endpoints are these."""
+    urls = [f"http://e{n}.example" for n in range(len(chains))]
+    world = World(folder, urls, **settings)
+    by_url = dict(zip(urls, chains, strict=True))
+    world.client_options = {"transport": by_url.__getitem__, "probe_s": 0.05}
+    return world
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_an_endpoint_makes_up_nothing_is_told_that_is_not_there(
+    tmp_path: Path, seed: int, impatient: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        chain = Liar(40, seed)
+        chain.grow(1, 2, 0, 3)
+        world = world_over(tmp_path, chain)
+        world.logs(ADDRESS, [TOPIC])
+        world.transaction(chain.chain[-1].hash)
+        async with world.running() as service:
+            await eventually(lambda: service._follower.blocks)
+            chain.honest = False
+            for _ in range(5):
+                chain.grow(0, 1, 2)
+                told = chain.told
+                await eventually(lambda told=told: chain.told > told + 8)  # type: ignore[misc]
+                assert not service._tasks[0].done(), "it goes on"
+            chain.honest = True
+            await eventually(lambda: Counter(world.numbers()) == Counter(chain.logs()))
+            await eventually(lambda: world.payloads("MINED"))
+            await eventually(lambda: world.store.state().error == "")
+        assert world.numbers() == chain.logs(), "in order, each once"
+        assert world.numbers("SEEN_REMOVED") == []
+
+    asyncio.run(scenario())
+    assert "failed" not in [record.message for record in caplog.records]
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+class Crooked:
+    """Another view of a chain, with one answer bent."""
+
+    def __init__(self, chain: ForkedChain, method: str, bend: Any) -> None:
+        self._chain, self._method, self._bend = chain, method, bend
+        self.bent = 0
+
+    async def request(self, method: str, params: list[Any]) -> dict[str, Any]:
+        answer = await self._chain.request(method, params)
+        if method != self._method:
+            return answer
+        bent = self._bend(params, answer["result"])
+        self.bent += bent != answer["result"]
+        return {"result": bent}
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+def _far(params: list[Any], block: Any) -> Any:
+    return {**block, "number": hex(1 << 40)} if params[0] == "latest" else block
+
+
+@pytest.mark.parametrize(
+    ("method", "bend", "reason"),
+    [
+        (
+            "eth_getLogs",
+            lambda _params, logs: [{**log, "blockHash": "0x" + "00" * 32} for log in logs],
+            "logs of other blocks than were asked for",
+        ),
+        ("eth_getLogs", lambda _params, _logs: {"logs": 1}, "logs that are no list"),
+        (
+            "eth_getLogs",
+            lambda _params, logs: [{**log, "logIndex": "0x100000000"} for log in logs],
+            "a number that is none",
+        ),
+        (
+            "eth_getBlockByNumber",
+            lambda _params, block: block and {**block, "transactions": 5},
+            "transactions that are no list",
+        ),
+        ("eth_getBlockByNumber", _far, "is not there, though a newer one is"),
+        (
+            "eth_getTransactionByHash",
+            lambda _params, found: found and {**found, "hash": "0x" + "12" * 32},
+            "a transaction that is none, or another one",
+        ),
+        ("eth_getTransactionByHash", lambda _params, _found: ["x"], "a transaction that is none"),
+    ],
+)
+def test_when_the_preferred_endpoint_says_what_cannot_be_the_next_one_is_asked(
+    tmp_path: Path,
+    method: str,
+    bend: Any,
+    reason: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        chain = ForkedChain(50)
+        chain.grow(1, 2)
+        crooked = Crooked(chain, method, bend)
+        world = world_over(tmp_path, crooked, chain)
+        world.logs(ADDRESS, [TOPIC])
+        world.transaction(chain.chain[-1].hash)
+        async with world.running():
+            await eventually(lambda: world.payloads("MINED") and len(world.numbers()) == 3)
+            chain.grow(2)
+            await eventually(lambda: len(world.numbers()) == 5)
+        assert crooked.bent
+        assert world.numbers() == chain.logs()
+
+    asyncio.run(scenario())
+    assert reason in caplog.text, "who asks is told why it is not used"
+
+
+@pytest.fixture(scope="module")
+def evm() -> Iterator[Evm]:
+    made = Evm()
+    yield made
+    made.stop()
+
+
+def test_a_subscription_that_is_cut_is_polling_until_there_is_one_again(
+    tmp_path: Path, evm: Evm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with Cable(evm.port) as cable:
+            world = World(tmp_path, [evm.url], poll_ms=300, websocket=f"ws://{cable.address}")
+            contract = evm.deploy()
+            world.logs(contract.address, first=evm.height)
+            async with world.running():
+                await eventually(lambda: cable.connected)
+                contract.call("ping", 1, "")
+                await eventually(lambda: world.numbers() == [1])
+                cable.cut()
+                contract.call("ping", 2, "")
+                await eventually(lambda: world.numbers() == [1, 2])
+                assert cable.refused or not cable.connected
+                cable.mend()
+                await eventually(lambda: cable.connected)
+                contract.call("ping", 3, "")
+                await eventually(lambda: world.numbers() == [1, 2, 3])
+            assert max(world.ids().values()) == 1
+
+    monkeypatch.setattr(chain_monitors, "_SUBSCRIBE_AGAIN_S", 0.1)
+    asyncio.run(scenario())

@@ -349,6 +349,18 @@ def _children(pid: int) -> list[int]:
     return found
 
 
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended, collected or (on Linux) not yet."""
+    try:
+        os.kill(pid, 0)
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] in "ZX"
+
+
 def reap() -> None:
     """Collect every dead child, adopted ones included."""
     with contextlib.suppress(ChildProcessError):

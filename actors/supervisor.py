@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fieldbrook import clock, health, keys, metrics
 from fieldbrook.actors import messages as m
-from fieldbrook.actors.base import Address, NodeActor
+from fieldbrook.actors.base import Address, NodeActor, is_gone
 from fieldbrook.actors.registry import PART as REGISTRY
 from fieldbrook.actors.restarts import Restarts
 from fieldbrook.process import name_process
@@ -414,8 +414,11 @@ class Supervisor(NodeActor):
         """Kill a child that does not answer. Without a pid it never became an actor that
         could hold anything: then it is asked."""
         if child.pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child.pid, signal.SIGKILL)
+            if is_gone(child.pid):
+                self._exited(child)
+            else:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child.pid, signal.SIGKILL)
         elif child.address is not None:
             self.stop_child(child.address)
 
@@ -509,13 +512,17 @@ class Supervisor(NodeActor):
         paused = now - self._pinged > 3 * self._ping_s
         self._pinged = now
         limit_s = self._settings.watchdog_s
-        for child in self._children.values():
+        for child in list(self._children.values()):
             if child.state != UP:
                 continue
             if paused:
                 child.heard = now
             silent_s = now - child.heard
-            if silent_s > limit_s:
+            if silent_s >= 2 * self._ping_s and child.pid is not None and is_gone(child.pid):
+                # Of two that die at once Thespian may report one.
+                log.info("%s has died, and nobody said so", child.part)
+                self._exited(child)
+            elif silent_s > limit_s:
                 self._trouble(child, health.HUNG, f"silent for {silent_s:.0f} s: killed")
                 self._end(child)
             elif silent_s < 2 * self._ping_s:

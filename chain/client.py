@@ -160,6 +160,19 @@ class ChainClient:
             raise refused
         raise self._unavailable()
 
+    async def each(self, method: str, params: list[Any]) -> list[Any | RpcError]:
+        """What every endpoint that is in use answers, refusals too; those that give no answer
+        are left out."""
+        found: list[Any | RpcError] = []
+        for endpoint in self._usable():
+            try:
+                found.append(await self._ask(endpoint, method, params, False, self._limit_s))
+            except TransportError as error:
+                self._failed(endpoint, error)
+            except RpcError as error:
+                found.append(error)
+        return found
+
     async def head(self) -> dict[str, Any]:
         """The newest block that an endpoint in use knows, with the hashes of its transactions.
 

@@ -249,7 +249,17 @@ def warm_up() -> None:
 
 # ---------------------------------------------------------------- what a chain answers
 
-Rejection = Literal["known", "nonce", "underpriced", "funds", "fee", "other"]
+Rejection = Literal["known", "nonce", "underpriced", "funds", "fee", "never", "other"]
+
+# Of go-ethereum, Erigon, Nethermind, Besu, Reth and Anvil: what is wrong with the bytes themselves.
+_NEVER = re.compile(
+    r"intrinsic gas|floor data gas|exceeds (the )?(block|transaction|tx) gas limit"
+    r"|gas limit (is )?too high|exceeds block gas|gas too high|max initcode|code size"
+    r"|contract creation|type not supported|unsupported transaction type|invalid sender"
+    r"|(invalid|wrong|incorrect) ?chain ?id|oversized data|transaction size exceeds"
+    r"|invalid signature|signature is invalid|gas uint64 overflow|replay-protected",
+    re.IGNORECASE,
+)
 
 
 def rejection(message: str) -> Rejection:
@@ -257,7 +267,8 @@ def rejection(message: str) -> Rejection:
 
     `known`: it has it already. `nonce`: a transaction with this nonce is in a block.
     `underpriced`: it has another with this nonce, which pays as much. `funds`: the account
-    cannot pay. `fee`: less than a block asks for now.
+    cannot pay. `fee`: less than a block asks for now. `never`: by its rules no block can have
+    these bytes. `other`: anything else, which may pass.
     """
     text = message.lower()
     if "already known" in text or "known transaction" in text or "already imported" in text:
@@ -270,6 +281,8 @@ def rejection(message: str) -> Rejection:
         return "funds"
     if "base fee" in text or "fee cap" in text or "basefee" in text or "gas price too low" in text:
         return "fee"
+    if _NEVER.search(text):
+        return "never"
     return "other"
 
 

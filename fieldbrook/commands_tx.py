@@ -33,6 +33,7 @@ _FIELDS = {
     "transactionID": "transaction",
     "state": "state",
     "reason": "reason",
+    "stuckSince": "stuck since",
     "hash": "hash",
     "from": "from",
     "operatorName": "operator",
@@ -77,6 +78,7 @@ def tx() -> None:
 @click.argument("project_", metavar="[PROJECT]", required=False)
 @click.option("--state", type=click.Choice(_STATES, case_sensitive=False), multiple=True)
 @click.option("--chain", "chain_id", type=int, help="Only those of this chain id.")
+@click.option("--stuck", is_flag=True, help="Only those that are refused and hold up others.")
 @click.option("--event", "event_id", help="Only those of this event.")
 @click.option("--hash", "hash_", help="Only the one that has or had this hash.")
 @click.option("--before", help="Only those below this number.")
@@ -85,6 +87,7 @@ def tx() -> None:
 def tx_list(
     project_: str | None,
     state: tuple[str, ...],
+    stuck: bool,
     chain_id: int | None,
     event_id: str | None,
     hash_: str | None,
@@ -96,6 +99,8 @@ def tx_list(
     query: dict[str, Any] = {"limit": limit}
     if state:
         query["state"] = list(state)
+    if stuck:
+        query["stuck"] = "true"
     given = {"chainID": chain_id, "eventID": event_id, "hash": hash_, "before": before}
     query |= {name: value for name, value in given.items() if value is not None}
     path = ["tx", project_name(client, project_)] if project_ else ["tx"]
@@ -188,6 +193,24 @@ def tx_resume(chain_: str) -> None:
     """Send what waits for a chain that was parked, as an administrator."""
     current().client().call("POST", ["chain", chain_, "resume"])
     show_done(f"transactions are sent to chain {chain_}", chain=chain_, parked=False)
+
+
+@tx.command("release")
+@click.argument("chain_", metavar="CHAIN")
+@click.argument("project_", metavar="PROJECT")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@shared_options
+def tx_release(chain_: str, project_: str, yes: bool) -> None:
+    """Give up the nonces of a project whose store is lost, as an administrator.
+
+    Others with the same key wait for them. Should the store come back, what the project had
+    committed is still sent.
+    """
+    if not yes:
+        click.confirm(f"Give up what project {project_} has open?", abort=True, err=True)
+    client = current().client()
+    client.call("POST", ["chain", chain_, "release", project_name(client, project_)])
+    show_done(f"project {project_} has no nonce any more", chain=chain_, project=project_)
 
 
 def _show(row: dict[str, Any]) -> None:

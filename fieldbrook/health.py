@@ -24,6 +24,8 @@ STUCK_BATCH = "stuck_batch"
 NO_BROKER = "no_broker"
 BROKER_FULL = "broker_full"
 NO_CHAIN = "no_chain"
+STUCK_TRANSACTIONS = "stuck_transactions"
+STUCK_LEASES = "stuck_leases"
 DISK_LOW = "disk_low"
 DISK_FULL = "disk_full"
 STORE_FULL = "store_full"
@@ -41,6 +43,8 @@ MEANINGS: dict[str, str] = {
     NO_BROKER: "no connection to the MQTT broker",
     BROKER_FULL: "the MQTT broker stores no messages",
     NO_CHAIN: "no endpoint of the chain answers as it must",
+    STUCK_TRANSACTIONS: "a transaction is refused, and its account's later ones wait for it",
+    STUCK_LEASES: "a project that does not answer has nonces that others wait for",
     DISK_LOW: "the disk is nearly full",
     DISK_FULL: "the disk is full",
     STORE_FULL: "the store has reached its size limit",

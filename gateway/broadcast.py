@@ -4,6 +4,9 @@ Whatever is sent has been stored before, so after a crash the same bytes go out 
 transaction gets another signature in three cases only: with the same nonce and higher fees
 when no block takes it, with the same nonce to cancel it, and with another nonce when a
 transaction that is not the node's has used the nonce up for good.
+
+One that is refused holds up the later ones of its account, and no others. It is tried again,
+less and less often, and cancelled where no block could ever have it.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -38,6 +41,7 @@ from fieldbrook.gateway.leases import (
     number,
     reason_of,
 )
+from fieldbrook.health import STUCK_TRANSACTIONS, Reporter
 from fieldbrook.settings import Chain
 from fieldbrook.storage.chain_transactions import (
     CONFIRMED,
@@ -59,6 +63,22 @@ NOBODY = 0  # a turn at an account that is no project's
 CANCELLED = "cancelled by an administrator"
 _AGAIN_MS = 15_000  # a transaction that no endpoint knows any more is sent again after this
 _TURN_LIMIT_S = 1.0
+_PAUSES_S = (0.5, 1, 2, 5)  # before a refused one is tried again
+_GIVEN_UP_AFTER = 3  # refusals, before one that no block can have is cancelled
+
+
+class EachRpc(Rpc, Protocol):
+    """What is asked of a chain, and of all its endpoints one by one."""
+
+    async def each(self, method: str, params: list[Any]) -> list[Any | RpcError]: ...
+
+
+class _Refusals(NamedTuple):
+    """How often an account's next transaction was refused in a row, and until when (Unix ms)
+    it rests."""
+
+    times: int = 0
+    until: int = 0
 
 
 class Broadcaster:
@@ -71,16 +91,18 @@ class Broadcaster:
         leases: who gives out nonces.
         finished: is told of each transaction that has come to its end.
         restored: whether the node's data was restored and nothing may leave yet.
+        health: is told while a transaction is refused.
     """
 
     def __init__(
         self,
         chain: Chain,
-        rpc: Rpc,
+        rpc: EachRpc,
         rows: ChainTransactions,
         leases: Leases,
         finished: Callable[[Transaction], None],
         restored: Callable[[], bool] = lambda: False,
+        health: Reporter | None = None,
         clock: Clock = now_ms,
     ) -> None:
         self._chain = chain
@@ -89,7 +111,9 @@ class Broadcaster:
         self._leases = leases
         self._finished = finished
         self._restored = restored
+        self._health = health or Reporter()
         self._clock = clock
+        self._refusals: dict[str, _Refusals] = {}  # by account
         self._wake = asyncio.Event()
         self._asked: dict[int, int] = {}  # when a transaction was last looked for, Unix ms
         self._down = False
@@ -133,12 +157,34 @@ class Broadcaster:
     async def _round(self) -> None:
         waiting = self._waiting()
         if not waiting:
+            self._report()
             return
         head = number(await self._rpc.call("eth_blockNumber", []))
         parked = self._rows.parked or self._restored()
+        failed: StoreError | None = None
         for sender in dict.fromkeys(row.sender for row in waiting):
-            rows = sorted((r for r in waiting if r.sender == sender), key=lambda r: r.nonce)
-            await self._account(sender, rows, head, parked)
+            rows = sorted((r for r in waiting if r.sender == sender), key=_turn)
+            try:
+                await self._account(sender, rows, head, parked)
+            except StoreError as error:  # the others go on
+                failed = error
+        self._report()
+        if failed is not None:
+            raise failed
+
+    def _report(self) -> None:
+        """Tell the node's health which transaction is stuck, and how many are."""
+        stuck = [row for row in self._waiting() if row.refused_at]
+        if not stuck:
+            self._health.end(STUCK_TRANSACTIONS)
+            return
+        first = min(stuck, key=lambda row: row.refused_at)
+        behind = sum(row.sender == first.sender for row in self._waiting()) - 1
+        self._health.begin(
+            STUCK_TRANSACTIONS,
+            f"{first.name}, operator {first.operator_name} ({first.sender}): {first.reason}; "
+            f"{behind} wait behind it; all of them: fieldbrook tx list --stuck",
+        )
 
     async def cancel(self, transaction_id: int) -> None:
         """Have a transaction's nonce taken by one that does nothing. Whichever of the two a
@@ -156,15 +202,22 @@ class Broadcaster:
             fees = fees or fees_for(market, self._chain.max_fee_per_gas)
             self._sign_again(row, row.nonce, fees, CANCELLED, cancels=True)
             metrics.add(metrics.SIGNED_AGAIN["cancel"])
+            self._refusals.pop(row.sender, None)
         self.wake()
 
     async def retry(self, transaction_id: int) -> None:
-        """Sign a transaction again with higher fees.
+        """Sign a transaction again with higher fees; one that is refused whatever it pays is
+        only tried again, now.
 
         Raises:
             TransactionRefusedError: a block has it already, or the cap does not allow it.
         """
         async with self._stepping:
+            row = self._under_way(transaction_id)
+            self._refusals.pop(row.sender, None)
+            if row.refused_at and rejection(row.reason) not in ("fee", "underpriced"):
+                self.wake()
+                return
             if not await self._raise_fees(self._under_way(transaction_id)):
                 reason = f"it pays as much as it may: {self._chain.max_fee_per_gas} wei per gas"
                 raise TransactionRefusedError(reason)
@@ -198,7 +251,8 @@ class Broadcaster:
     async def _account(self, sender: str, rows: list[Transaction], head: int, parked: bool) -> None:
         """Transactions of one account in the order of their nonces."""
         counted = number(await self._rpc.call("eth_getTransactionCount", [sender, "latest"]))
-        going = not parked
+        going = not parked and self._clock() >= self._refusals.get(sender, _Refusals()).until
+        taken = set()
         for known in rows:
             row = known
             if row.state == IN_BLOCK or row.nonce < counted:
@@ -207,18 +261,28 @@ class Broadcaster:
                 continue
             if row.nonce < counted:
                 await self._replaced(row, head)
+            elif row.nonce in taken:
+                # A lease was given up, and then its event proved to be committed. When a block
+                # has the other one this one gets a nonce of its own.
+                self._change(row, reason=f"another transaction has the nonce {row.nonce}, too")
             elif going:
+                taken.add(row.nonce)
                 # What comes behind one that is refused would only wait for it.
-                going = await self._push(row, is_next=row.nonce == counted)
+                try:
+                    going = await self._push(row, is_next=row.nonce == counted)
+                except TransactionRefusedError as error:
+                    going = self._refused(row, str(error))
 
     async def _push(self, row: Transaction, *, is_next: bool) -> bool:
         """Send a transaction, or see to one that was sent; False when it was refused."""
         if row.state == INIT:
             return await self._send(row)
         now = self._clock()
-        stuck = is_next and now - row.sent_at >= self._chain.reprice_s * 1_000
-        if stuck and await self._raise_fees(row):
-            return await self._send(self._rows.unfinished[row.transaction_id])
+        if is_next and now - row.sent_at >= self._chain.reprice_s * 1_000:
+            if await self._raise_fees(row):
+                return await self._send(self._rows.unfinished[row.transaction_id])
+            cap = self._chain.max_fee_per_gas
+            row = self._stuck(row, f"no block takes it; it pays what it may: {cap} wei per gas")
         if now - self._asked.get(row.transaction_id, row.sent_at) >= _AGAIN_MS:
             self._asked[row.transaction_id] = now
             if await self._rpc.call("eth_getTransactionByHash", [row.last.hash]) is None:
@@ -239,11 +303,16 @@ class Broadcaster:
                     return True  # the next round finds out whose
                 case "fee" | "underpriced" as why:
                     return await self._too_cheap(row, why, error.text)
+                case "funds":
+                    return self._refused(row, error.text)
                 case _:
-                    self._change(row, reason=error.text)
-                    return False
+                    if not await self._offered_to_all(row):
+                        return await self._refused_by_all(row, error.text)
         crash.passes("chain.sent")
-        self._change(row, state=PENDING, reason="", sent_at=self._clock())
+        self._refusals.pop(row.sender, None)
+        if row.refused_at:
+            log.warning("transaction %s: an endpoint takes it now", row.name)
+        self._change(row, state=PENDING, reason="", refused_at=0, sent_at=self._clock())
         crash.passes("chain.pending")
         return True
 
@@ -254,8 +323,59 @@ class Broadcaster:
         dearer = why == "underpriced" or fees_for(market, cap).limit > row.last.limit
         if dearer and await self._raise_fees(row):
             return False  # the next round sends it
-        self._change(row, reason=f"{text}; it may pay {cap} wei per gas at most")
+        return self._refused(row, f"{text}; it may pay {cap} wei per gas at most")
+
+    # ---------------------------------------------------------------- what is refused
+
+    async def _offered_to_all(self, row: Transaction) -> bool:
+        """Give the newest signature to every endpoint: what one refuses another may take."""
+        answers = await self._rpc.each("eth_sendRawTransaction", ["0x" + row.last.raw.hex()])
+        return any(
+            not isinstance(answer, RpcError) or rejection(answer.text) == "known"
+            for answer in answers
+        )
+
+    async def _refused_by_all(self, row: Transaction, text: str) -> bool:
+        """No endpoint takes a transaction. Where that will stay so its nonce is used up by one
+        that does nothing: of the two the chain takes one, so nothing can be sent twice."""
+        now, times = self._clock(), self._refusals.get(row.sender, _Refusals()).times
+        long = row.refused_at and now - row.refused_at >= self._chain.reprice_s * 1_000
+        never = rejection(text) == "never" and not row.last.cancels
+        if not (never and long and times >= _GIVEN_UP_AFTER) or await self._is_known(row):
+            return self._refused(row, text)
+        market, _ = await self._leases.market()
+        fees = fees_for(market, self._chain.max_fee_per_gas)
+        why = f"refused for good: {text}"
+        log.warning("transaction %s of project %d: %s", row.name, row.project_id, why)
+        self._sign_again(row, row.nonce, fees, why, cancels=True)
+        metrics.add(metrics.SIGNED_AGAIN["cancel"])
+        return await self._send(self._rows.unfinished[row.transaction_id])
+
+    async def _is_known(self, row: Transaction) -> bool:
+        """Whether any endpoint has any signature of a transaction, or may have."""
+        for tried in row.attempts:
+            answers = await self._rpc.each("eth_getTransactionByHash", [tried.hash])
+            if not answers or any(answer is not None for answer in answers):
+                return True
         return False
+
+    def _refused(self, row: Transaction, reason: str) -> bool:
+        """Let an account rest whose next transaction is refused; always False."""
+        times = self._refusals.get(row.sender, _Refusals()).times + 1
+        pause_s = _PAUSES_S[min(times, len(_PAUSES_S)) - 1]
+        self._refusals[row.sender] = _Refusals(times, self._clock() + int(pause_s * 1_000))
+        self._stuck(row, reason, state=INIT)
+        return False
+
+    def _stuck(self, row: Transaction, reason: str, **fields: Any) -> Transaction:
+        """Have it seen why a transaction does not go on."""
+        if not row.refused_at:
+            log.warning(
+                "transaction %s of project %d holds up its account %s: %s",
+                *(row.name, row.project_id, row.sender, reason),
+            )
+        since = row.refused_at or self._clock()
+        return self._change(row, reason=reason, refused_at=since, **fields)
 
     # ---------------------------------------------------------------- what became of it
 
@@ -283,10 +403,12 @@ class Broadcaster:
     ) -> Transaction:
         block = number(receipt["blockNumber"])
         crash.passes("chain.receipt")
+        self._refusals.pop(row.sender, None)
         row = self._change(
             row,
             state=IN_BLOCK,
             reason="",
+            refused_at=0,
             mined=tried.hash,
             block_number=block,
             block_hash=str(receipt["blockHash"]),
@@ -334,7 +456,9 @@ class Broadcaster:
             gas_used=spent.gas_used + row.gas_used,
             fees_wei=str(int(spent.fees_wei) + fee),
         )
-        done = msgspec.structs.replace(row, state=state, reason=reason, updated_at=self._clock())
+        done = msgspec.structs.replace(
+            row, state=state, reason=reason, refused_at=0, updated_at=self._clock()
+        )
         crash.passes("chain.finishes")
         self._rows.finish(done, total)
         crash.passes("chain.finished")
@@ -366,7 +490,7 @@ class Broadcaster:
         if row.last.cancels:
             self._finish(row, FAILED, row.last.why)
             return
-        why = f"nonce {row.nonce} was used by a transaction that is not the node's"
+        why = f"nonce {row.nonce} was used by another transaction"
         try:
             async with asyncio.timeout(_TURN_LIMIT_S), self._leases.turn(row.sender, NOBODY):
                 market, _ = await self._leases.market()
@@ -382,12 +506,16 @@ class Broadcaster:
     def _sign_again(
         self, row: Transaction, nonce: int, fees: Fees, why: str, *, cancels: bool = False
     ) -> None:
-        """Store another signature; the next round sends it."""
-        secret = self._leases.secret_of(row.operator_id, row.sender)
+        """Store another signature; the next round sends it.
+
+        Raises:
+            TransactionRefusedError: the key is gone.
+        """
+        secret = self._leases.secret_of(row)
         if secret is None:
-            reason = f"operator {row.operator_name} is gone: its key cannot sign again"
-            self._change(row, reason=reason)
-            raise StoreError(reason=f"transaction {row.name}: {reason}")
+            raise TransactionRefusedError(
+                f"operator {row.operator_name} is gone: its key cannot sign again"
+            )
         call, gas = call_of(row), row.gas
         if cancels:
             call, gas = ContractCall(row.sender, 0, b""), TRANSFER_GAS
@@ -405,3 +533,8 @@ class Broadcaster:
         changed = msgspec.structs.replace(changed, updated_at=self._clock())
         self._rows.put(changed)
         return changed
+
+
+def _turn(row: Transaction) -> tuple[int, bool, int]:
+    """The order in which transactions of an account are seen to."""
+    return row.nonce, not row.sent_at, row.transaction_id

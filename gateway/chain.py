@@ -106,6 +106,7 @@ class ChainGateway(GatewayActor):
             self.submit,
             self.activate,
             lambda: is_parked(self.settings.data),
+            self.health,
         )
         return self.transactions
 

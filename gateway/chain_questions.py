@@ -17,6 +17,8 @@ COMMAND, TARGET = "command", "target"
 READ = "read"
 """A frame that asks for the transaction with a hash; answered in the same way."""
 CANCEL, RETRY, PARK, RESUME = "cancel", "retry", "park", "resume"
+RELEASE = "release"
+"""Give up the leases of a project, which is the target."""
 
 
 _LENGTH = struct.Struct("<I")

@@ -259,10 +259,15 @@ class Leases:
         self._market = now, market, number(block["gasLimit"])
         return market, self._market[2]
 
-    def secret_of(self, operator_id: int, address: str) -> bytes | None:
-        """The private key of an operator that is still there."""
-        operator = self._reader.operator(operator_id)
-        if operator is None or operator.address != address:
+    def secret_of(self, row: Transaction) -> bytes | None:
+        """The private key that signed a transaction, if its operator is still there or the
+        project's account has another one with the same key."""
+        operator = self._reader.operator(row.operator_id)
+        project = None if operator else self._reader.project(row.project_id)
+        if project is not None:
+            others = self._reader.operators(project.account_id)
+            operator = next((other for other in others if other.address == row.sender), None)
+        if operator is None or operator.address != row.sender:
             return None
         return self._vault.open(operator.sealed_key, operator.address)
 

@@ -31,19 +31,21 @@ from fieldbrook.actors.frames import EXACT, NAMED, WireEntry, WireEvent, frame, 
 from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.transactions import TransactionRefusedError, warm_up
 from fieldbrook.errors import ChainUnavailableError, NodeError, StoreError, TooManyRequestsError
-from fieldbrook.gateway.broadcast import Broadcaster
+from fieldbrook.gateway.broadcast import Broadcaster, EachRpc
 from fieldbrook.gateway.chain_questions import (
     CANCEL,
     COMMAND,
     PARK,
     READ,
+    RELEASE,
     RESUME,
     TARGET,
     read_frame,
 )
-from fieldbrook.gateway.leases import Leases, Rpc, Wanted
+from fieldbrook.gateway.leases import Leases, Wanted
 from fieldbrook.gateway.link import Outcome, Settle
 from fieldbrook.gateway.outbox import OutboxTaker
+from fieldbrook.health import STUCK_LEASES, Reporter
 from fieldbrook.model import NODE_PUBLISHER
 from fieldbrook.operator_keys import Vault
 from fieldbrook.settings import Chain
@@ -63,6 +65,7 @@ _ASK_S = 0.2
 _RETRY_S = 1.0
 _ACTIVATE_S = 2.0
 _PROJECT_LIMIT_S = 5.0
+_SILENT_S = 5.0  # then it is a trouble of the node that a project does not answer
 
 Submit = Callable[[int, WireEvent, Settle], None]
 
@@ -80,12 +83,13 @@ class Transactions:
         submit: hands an event to a project; raises a `NodeError` when it cannot be taken.
         activate: has a project started and its route told.
         restored: whether the node's data was restored and nothing may leave yet.
+        health: is told of what is stuck.
     """
 
     def __init__(
         self,
         chain: Chain,
-        rpc: Rpc,
+        rpc: EachRpc,
         rows: ChainTransactions,
         reader: RegistryReader,
         vault: Vault,
@@ -93,6 +97,7 @@ class Transactions:
         submit: Submit,
         activate: Callable[[int], None],
         restored: Callable[[], bool] = lambda: False,
+        health: Reporter | None = None,
     ) -> None:
         self.part = f"chain:{chain.id}"
         self._chain = chain
@@ -103,10 +108,14 @@ class Transactions:
         self._submit = submit
         self._activate = activate
         self.leases = Leases(chain, rpc, rows, reader, vault)
-        self.broadcaster = Broadcaster(chain, rpc, rows, self.leases, self._finished, restored)
+        self._health = health or Reporter()
+        self.broadcaster = Broadcaster(
+            chain, rpc, rows, self.leases, self._finished, restored, self._health
+        )
         self._outbox = OutboxTaker({self.part: self._deliver}, self.part)
         self._paths: dict[int, str] = {}
         self._activated: dict[int, float] = {}  # when that was last asked for
+        self._silent: dict[int, float] = {}  # projects with leases, and since when they are
         self._talking: dict[int, object] = {}  # projects, and their newest connection
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -240,11 +249,23 @@ class Transactions:
             self._rows.park(command == PARK)
             self.broadcaster.wake()
             return command
-        if command == CANCEL:
+        if command == RELEASE:
+            await self._release(target)
+        elif command == CANCEL:
             await self.broadcaster.cancel(target)
         else:
             await self.broadcaster.retry(target)
         return command
+
+    async def _release(self, project_id: int) -> None:
+        """Give up the leases of a project that cannot say what became of them. None of them
+        was sent: only what its project has committed ever is."""
+        if project_id in self._talking:
+            raise TransactionRefusedError("the project is there: its leases end with its batch")
+        if project_id not in self.leases.projects():
+            raise TransactionRefusedError("the project has no leases")
+        log.warning("leases of project %d are given up by an administrator", project_id)
+        await self.leases.settle(project_id, ())
 
     # ---------------------------------------------------------------- leases of silent projects
 
@@ -252,12 +273,36 @@ class Transactions:
         """Ask the projects whose leases are open and that do not talk to this process: it, or
         they, have died. Until they answer nobody else has the nonces."""
         while True:
-            for project_id in self.leases.projects() - set(self._talking):
+            silent = self.leases.projects() - set(self._talking)
+            self._report_silent(silent)
+            for project_id in silent:
                 try:
                     await self._ask(project_id)
                 except (OSError, EOFError, ValueError, TimeoutError, StoreError) as error:
                     log.info("project %d, leases: %s", project_id, str(error) or "no answer")
             await asyncio.sleep(_ASK_S if self.leases.projects() else _RETRY_S)
+
+    def _report_silent(self, projects: set[int]) -> None:
+        """Tell the node's health of projects that have been silent for long."""
+        now = asyncio.get_running_loop().time()
+        self._silent = {project: self._silent.get(project, now) for project in projects}
+        long = [p for p, since in self._silent.items() if now - since > _SILENT_S]
+        if not long:
+            self._health.end(STUCK_LEASES)
+            return
+        names = [self._name_of(project_id) for project_id in long]
+        self._health.begin(
+            STUCK_LEASES,
+            f"project {', '.join(names)}; if its store is lost: "
+            f"fieldbrook tx release {self._chain.name} {names[0]}",
+        )
+
+    def _name_of(self, project_id: int) -> str:
+        with contextlib.suppress(StoreError):
+            project = self._reader.project(project_id)
+            if project is not None:
+                return project.name
+        return str(project_id)
 
     async def _ask(self, project_id: int) -> None:
         path = self._paths.get(project_id)

@@ -59,7 +59,8 @@ class Transaction(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     times are Unix milliseconds, 0 for not yet. `event_type` is that of the event which
     tells the outcome; `api` has it as an API call's response. `attempts` are its
     signatures, the newest last; `mined` is the hash that is in a block. `told`: its
-    outcome was taken by the project.
+    outcome was taken by the project. `refused_at`: since when endpoints refuse it, and its
+    account's later ones wait behind it.
     """
 
     transaction_id: int
@@ -88,6 +89,7 @@ class Transaction(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     gas_used: int = 0
     gas_price: int = 0
     told: bool = False
+    refused_at: int = 0
 
     @property
     def last(self) -> Attempt:

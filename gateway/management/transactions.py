@@ -8,6 +8,7 @@ Source: ours; states as in the interface document, 5.7.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -19,13 +20,15 @@ from fieldbrook.errors import (
     TransactionNotFoundError,
     TransactionRefusedByChainError,
 )
-from fieldbrook.gateway.chain_questions import CANCEL, PARK, RESUME, RETRY
+from fieldbrook.gateway.chain_questions import CANCEL, PARK, RELEASE, RESUME, RETRY
 from fieldbrook.gateway.management.binding import Sfid
 from fieldbrook.gateway.management.ownership import own_project
 from fieldbrook.gateway.management.route import Auth, Call, Route
 from fieldbrook.gateway.management.views import Json
-from fieldbrook.model import Project
+from fieldbrook.model import ADMIN, Project
+from fieldbrook.settings import Chain
 from fieldbrook.storage.chain_transactions import (
+    INIT,
     LEASED,
     STATES,
     Spending,
@@ -35,13 +38,15 @@ from fieldbrook.storage.chain_transactions import (
 )
 
 DAY_MS = 86_400_000
+ANY_PROJECT = "x"  # no project may be called so; transactions outlive theirs
 
 State = Literal["INIT", "PENDING", "IN_BLOCK", "CONFIRMED", "FAILED"]
 
 
 class ListTransactions(msgspec.Struct, frozen=True, kw_only=True):
     """The newest transactions with numbers below `before`, and filters; `hash` is one of any
-    signature, `from` the address that signed."""
+    signature, `from` the address that signed, `stuck` those that are refused and hold up
+    their account."""
 
     before: Sfid | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
@@ -54,6 +59,7 @@ class ListTransactions(msgspec.Struct, frozen=True, kw_only=True):
     )
     hash: Annotated[str, msgspec.Meta(max_length=66)] = ""
     sender: Annotated[str, msgspec.Meta(max_length=42)] = msgspec.field(name="from", default="")
+    stuck: bool = False
 
 
 async def list_transactions(call: Call[None, ListTransactions]) -> Json:
@@ -67,8 +73,10 @@ async def list_all_transactions(call: Call[None, ListTransactions]) -> Json:
 
 
 async def get_transaction(call: Call[None, None]) -> Json:
-    """One transaction with its signatures."""
-    return _full_json(_own_transaction(call))
+    """One transaction with its signatures. For administrators the project `x` is any, also one
+    that is no longer there."""
+    row = _own_transaction(call)
+    return _full_json(row, _holders(call, [row]))
 
 
 async def transaction_state(call: Call[None, None]) -> Json:
@@ -105,15 +113,27 @@ async def resume_chain(call: Call[None, None]) -> Json:
     return await _parked(call, RESUME)
 
 
+async def release_leases(call: Call[None, None]) -> Json:
+    """Give up the nonces that a project has been given for events of which it cannot say any
+    more whether they were committed, because its store is lost: others wait for them. Refused
+    while the project is there. Should its store come back, what it had committed is still sent."""
+    project, chain = own_project(call), _named_chain(call)
+    await _ask(call, chain.id, RELEASE, project.project_id)
+    return {"chainID": chain.id, "projectID": str(project.project_id)}
+
+
 def transactions_json(rows: TransactionReads) -> Json:
     """How a chain's transactions fare, for those who watch over it."""
     counts = dict.fromkeys(STATES[:3], 0)
+    stuck = 0
     for row in rows.unfinished_rows():
+        stuck += bool(row.refused_at)
         if row.state in counts:
             counts[row.state] += 1
     totals = [*rows.spendings().values()]
     return {
         "parked": rows.parked,
+        "stuck": stuck,
         **{state.lower(): count for state, count in counts.items()},
         "confirmed": sum(spent.confirmed for spent in totals),
         "failed": sum(spent.failed for spent in totals),
@@ -141,6 +161,7 @@ def _list(call: Call[None, ListTransactions], project: Project | None) -> Json:
             (not query.states or row.state in query.states)
             and query.event_id in ("", row.event_id)
             and sender in ("", row.sender.lower())
+            and (not query.stuck or bool(row.refused_at))
             and (not hash_ or any(tried.hash == hash_ for tried in row.attempts))
         )
 
@@ -153,19 +174,33 @@ def _list(call: Call[None, ListTransactions], project: Project | None) -> Json:
         query.limit, (row for page in pages for row in page.rows), key=lambda r: r.transaction_id
     )
     more = any(page.before for page in pages) or sum(len(p.rows) for p in pages) > len(newest)
+    holders = _holders(call, newest)
     return {
-        "data": [_json(row) for row in newest],
+        "data": [_json(row, holders) for row in newest],
         **({"next": str(newest[-1].transaction_id)} if more and newest else {}),
+    }
+
+
+def _holders(call: Call[Any, Any], rows: Sequence[Transaction]) -> Mapping[tuple[int, str], str]:
+    """Which transaction holds up an account of a chain, where one of these waits."""
+    chains = {row.chain_id for row in rows if row.state == INIT and not row.reason}
+    found = _chains(call) if chains else {}
+    return {
+        (row.chain_id, row.sender): row.name
+        for chain_id in chains & found.keys()
+        for row in found[chain_id].unfinished_rows()
+        if row.refused_at
     }
 
 
 def _own_transaction(call: Call[Any, Any]) -> Transaction:
     name = call.path["transaction"]
-    project = own_project(call)
+    anybodys = call.path["projectName"] == ANY_PROJECT and call.account.role == ADMIN
+    project_id = None if anybodys else own_project(call).project_id
     numbers = parse_name(name)
     rows = None if numbers is None else _chains(call).get(numbers[0])
     row = None if rows is None or numbers is None else rows.get(numbers[1])
-    if row is None or row.project_id != project.project_id or row.state == LEASED:
+    if row is None or project_id not in (None, row.project_id) or row.state == LEASED:
         raise TransactionNotFoundError(transaction=name[:64])
     return row
 
@@ -173,15 +208,20 @@ def _own_transaction(call: Call[Any, Any]) -> Transaction:
 async def _obeyed(call: Call[None, None], command: str) -> Json:
     row = _own_transaction(call)
     await _ask(call, row.chain_id, command, row.transaction_id)
-    return _full_json(_own_transaction(call))
+    return _full_json(_own_transaction(call), {})
 
 
 async def _parked(call: Call[None, None], command: str) -> Json:
+    chain = _named_chain(call)
+    await _ask(call, chain.id, command, 0)
+    return {"chainID": chain.id, "parked": command == PARK}
+
+
+def _named_chain(call: Call[Any, Any]) -> Chain:
     wanted = call.path["chain"]
     for chain in call.context.chains:
         if wanted in (str(chain.id), chain.name):
-            await _ask(call, chain.id, command, 0)
-            return {"chainID": chain.id, "parked": command == PARK}
+            return chain
     raise BlockchainNotFoundError(chain=wanted[:64])
 
 
@@ -192,7 +232,9 @@ async def _ask(call: Call[None, None], chain_id: int, command: str, target: int)
         raise TransactionRefusedByChainError(reason=str(error)) from error
 
 
-def _json(row: Transaction) -> Json:
+def _json(row: Transaction, holders: Mapping[tuple[int, str], str]) -> Json:
+    holder = holders.get((row.chain_id, row.sender))
+    waits = row.state == INIT and not row.reason and holder is not None
     return {
         "transactionID": row.name,
         "chainID": row.chain_id,
@@ -205,16 +247,18 @@ def _json(row: Transaction) -> Json:
         "nonce": row.nonce,
         "hash": row.mined or row.last.hash,
         "state": row.state,
-        "reason": row.reason,
+        "reason": f"waits for {holder}, which is refused" if waits else row.reason,
+        "stuck": bool(row.refused_at),
+        **({"stuckSince": rfc3339(row.refused_at)} if row.refused_at else {}),
         "signatures": len(row.attempts),
         "createdAt": rfc3339(row.created_at),
         "updatedAt": rfc3339(row.updated_at),
     }
 
 
-def _full_json(row: Transaction) -> Json:
+def _full_json(row: Transaction, holders: Mapping[tuple[int, str], str]) -> Json:
     return {
-        **_json(row),
+        **_json(row, holders),
         "data": "0x" + row.data.hex(),
         "gas": row.gas,
         "eventType": row.event_type,
@@ -284,4 +328,11 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     Route("POST", _ONE + "/retry", "RetryTransaction", Auth.ADMIN, retry_transaction),
     Route("POST", "/chain/{chain}/park", "ParkChain", Auth.ADMIN, park_chain),
     Route("POST", "/chain/{chain}/resume", "ResumeChain", Auth.ADMIN, resume_chain),
+    Route(
+        "POST",
+        "/chain/{chain}/release/{projectName}",
+        "ReleaseLeases",
+        Auth.ADMIN,
+        release_leases,
+    ),
 )

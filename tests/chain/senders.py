@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fieldbrook.storage.chain_store import ChainStoreReader, chain_path
-from fieldbrook.storage.chain_transactions import Transaction, TransactionReads
+from fieldbrook.storage.chain_transactions import FINISHED, Transaction, TransactionReads
 from tests.chain.evm import Evm
 from tests.integration.nodes import Answer, RunningNode, message, until
 
@@ -193,6 +193,10 @@ class Sending:
             return TransactionReads(store.environment).all()
         finally:
             store.close()
+
+    def at_rest(self) -> bool:
+        """Whether there is no lease, and every transaction has ended and told its project."""
+        return all(row.state in FINISHED and row.told for row in self.rows())
 
     def settled(self, count: int) -> None:
         """Wait until the chain has so many transactions of the operator, and no more come."""

@@ -6,40 +6,18 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import threading
 from collections.abc import Iterator, Sequence
-from http.client import HTTPException
-from pathlib import Path
 
 import pytest
 
-from fieldbrook.crash import HOLD, POINTS, VARIABLE
-from fieldbrook.storage.chain_transactions import FINISHED
+from fieldbrook.crash import POINTS
+from tests.chain.crashes import CHAIN, NODE, PROJECT, CrashAt, Event, held, kill
 from tests.chain.evm import Evm
 from tests.chain.gate import Gate
 from tests.chain.senders import Sending, request
-from tests.integration.nodes import RunningNode, alive, parts, until
+from tests.integration.nodes import until
 
-CHAIN, PROJECT, NODE = "fb-chain:31337", "fb-project", "the node"
 _VALUES = itertools.count(1_000)
-
-
-class CrashAt:
-    """The file that says at which point a process dies."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._reached = path.with_name(path.name + ".reached")
-
-    def arm(self, point: str, count: int = 1, *, hold: bool = False) -> None:
-        self._reached.unlink(missing_ok=True)
-        made = self.path.with_suffix(".made")
-        made.write_text(f"{point} {count} {HOLD if hold else ''}")
-        made.rename(self.path)
-
-    def happens(self) -> None:
-        """Wait until a process has come to the point."""
-        until(self._reached.exists, "a process comes to the point")
 
 
 @pytest.fixture(scope="module")
@@ -65,57 +43,9 @@ def crash_at(tmp_path_factory: pytest.TempPathFactory) -> CrashAt:
 def sending(
     tmp_path_factory: pytest.TempPathFactory, evm: Evm, gate: Gate, crash_at: CrashAt
 ) -> Iterator[Sending]:
-    class Node(RunningNode):
-        environment = {**os.environ, VARIABLE: str(crash_at.path)}  # noqa: RUF012 - read only
-
-    made = Sending(tmp_path_factory.mktemp("faults"), evm, url=gate.url, kind=Node)
+    made = Sending(tmp_path_factory.mktemp("faults"), evm, url=gate.url, kind=crash_at.node)
     yield made
     made.node.stop()
-
-
-def kill(sending: Sending, victim: str) -> None:
-    """kill -9, and see that what died is there again."""
-    node = sending.node
-    if victim == NODE:
-        node.kill()
-        node.start()
-        return
-    pid = parts(node)[victim]
-    os.kill(pid, signal.SIGKILL)
-    until(lambda: not alive(pid), f"{victim} is dead")
-
-
-class Event:
-    """An event that is sent while something happens to the node."""
-
-    def __init__(self, sending: Sending, handler: str, payload: bytes, event_id: str) -> None:
-        self._sending, self._what = sending, (handler, payload, event_id)
-        self._thread = threading.Thread(target=self._once)
-        self._thread.start()
-
-    def _once(self) -> int | None:
-        try:
-            answer = self._sending.event(*self._what)
-        except (OSError, HTTPException):
-            return None
-        if answer.status != 201:
-            return None
-        code: int = answer.json["results"][0]["code"]
-        return code
-
-    def code(self) -> int:
-        """What the handler returned in the end: the device sends until it is told."""
-        self._thread.join()
-        codes: list[int] = []
-
-        def told() -> bool:
-            code = self._once()
-            if code is not None:
-                codes.append(code)
-            return bool(codes)
-
-        until(told, "the event is handled")
-        return codes[0]
 
 
 class Ledger:
@@ -130,13 +60,10 @@ class Ledger:
         """The chain has a transaction for each value, in this order and with consecutive
         nonces; each has told its project once; and nothing is left to be done."""
         sending, count = self._sending, len(values)
-        until(self._nothing_is_open, "no lease is left, and no transaction under way")
+        until(sending.at_rest, "no lease is left, and no transaction under way")
         expected = [(self._nonce + place, value) for place, value in enumerate(values)]
         assert self._mined() == expected
         assert sending.outcomes() == self._told + count, sending.node.log[-4_000:]
-
-    def _nothing_is_open(self) -> bool:
-        return all(row.state in FINISHED and row.told for row in self._sending.rows())
 
     def _mined(self) -> list[tuple[int, int]]:
         evm, sender = self._sending.evm, self._sending.address.lower()
@@ -217,9 +144,9 @@ def test_a_death_while_the_other_process_is_at_a_point_loses_no_transaction_and_
     crash_at.arm(point, hold=True)
     event = Event(sending, "send", request(value=value), f"{point} and {victim}")
     crash_at.happens()
-    held = parts(sending.node)[CHAIN if victim == PROJECT else PROJECT]
+    pid = held(sending.node)
     kill(sending, victim)
-    os.kill(held, signal.SIGCONT)
+    os.kill(pid, signal.SIGCONT)
     values = [value] if event.code() == 0 else []
     ledger.balances([*values, sent_again(sending)])
 

@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.storage.chain_store import ChainStoreReader, chain_path
-from fieldbrook.storage.chain_transactions import Transaction, TransactionReads
+from fieldbrook.storage.chain_transactions import Transaction
 from tests.chain.evm import Evm
 from tests.chain.gate import Gate
 from tests.chain.senders import ETHER, SOMEBODY, Sending, request
 from tests.integration.nodes import until
 
 GWEI = 10**9
+CAP = 100 * GWEI
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def evm() -> Iterator[Evm]:
     chain = Evm()
     yield chain
     chain.stop()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def gate(evm: Evm) -> Iterator[Gate]:
     made = Gate(evm.url)
     yield made
@@ -33,20 +33,31 @@ def gate(evm: Evm) -> Iterator[Gate]:
 
 
 class Weather(Sending):
-    """Blocks are mined when the test says so."""
+    """A sender, and what the weather of its chain is."""
 
     def __init__(self, folder: Path, evm: Evm, **chain: Any) -> None:
-        super().__init__(folder, evm, **chain)
-        evm.rpc("evm_setAutomine", False)
+        super().__init__(folder, evm, max_fee_per_gas=CAP, **chain)
+
+    def begin(self) -> None:
+        """Nothing under way, funds, low fees, and from now on blocks when the test says so."""
+        self.fund(100 * ETHER)
+        self.base_fee(GWEI)
+
+        def rests() -> bool:
+            self.evm.mine()
+            return self.at_rest()
+
+        until(rests, "nothing is under way")
+        self.evm.rpc("evm_setAutomine", False)
+
+    def base_fee(self, wei: int) -> None:
+        """Have the newest block cost so much."""
+        self.evm.rpc("anvil_setNextBlockBaseFeePerGas", hex(wei))
+        self.evm.mine()
 
     def newest(self) -> Transaction:
         """The newest transaction as the chain's process has it."""
-        store = ChainStoreReader.open_if_exists(chain_path(self.node.data / "chains", 31337))
-        assert store is not None
-        try:
-            return TransactionReads(store.environment).all()[-1]
-        finally:
-            store.close()
+        return self.rows()[-1]
 
     def becomes(self, state: str) -> Transaction:
         """Wait until the newest transaction is in a state."""
@@ -63,74 +74,94 @@ class Weather(Sending):
         until(reached, state)
         return self.newest()
 
+    def received(self) -> int:
+        """How many wei the receiver of all transactions has."""
+        return int(self.evm.rpc("eth_getBalance", SOMEBODY, "latest"), 16)
 
-@pytest.fixture
-def weather(tmp_path: Path, evm: Evm, gate: Gate, chain: dict[str, Any]) -> Iterator[Weather]:
-    made = Weather(tmp_path, evm, url=gate.url, **chain)
+
+@pytest.fixture(scope="module")
+def calm_node(tmp_path_factory: pytest.TempPathFactory, evm: Evm, gate: Gate) -> Iterator[Weather]:
+    folder = tmp_path_factory.mktemp("calm")
+    made = Weather(folder, evm, url=gate.url, confirmations=1, reprice_s=3_600)
     yield made
     made.node.stop()
 
 
-@pytest.mark.parametrize("chain", [{"reprice_s": 1, "max_fee_per_gas": 100 * GWEI}])
+@pytest.fixture(scope="module")
+def hasty_node(tmp_path_factory: pytest.TempPathFactory, evm: Evm, gate: Gate) -> Iterator[Weather]:
+    folder = tmp_path_factory.mktemp("hasty")
+    made = Weather(folder, evm, endpoints=[gate.url, evm.url], reprice_s=1)
+    yield made
+    made.node.stop()
+
+
+@pytest.fixture
+def calm(calm_node: Weather) -> Weather:
+    """One that waits long before it pays more, and for a block on top."""
+    calm_node.begin()
+    return calm_node
+
+
+@pytest.fixture
+def hasty(hasty_node: Weather) -> Weather:
+    """One that pays more after a second, and has another endpoint."""
+    hasty_node.begin()
+    return hasty_node
+
+
 def test_a_transaction_that_no_block_takes_is_signed_again_with_higher_fees_up_to_the_cap(
-    weather: Weather,
+    hasty: Weather,
 ) -> None:
-    evm = weather.evm
-    assert weather.send("send", request(value=9)) == 0
-    first = weather.becomes("PENDING").last
-    evm.rpc("anvil_setNextBlockBaseFeePerGas", hex(30 * GWEI))
-    evm.mine()
-    until(lambda: weather.newest().last.limit > 30 * GWEI, "higher fees")
-    assert len(weather.newest().attempts) > 1
-    assert {tried.nonce for tried in weather.newest().attempts} == {first.nonce}
-    done = weather.mined()
-    assert done.last.limit <= 100 * GWEI
-    assert weather.sent() == 1
+    before = hasty.sent()
+    assert hasty.send("send", request(value=9)) == 0
+    first = hasty.becomes("PENDING").last
+    hasty.base_fee(30 * GWEI)
+    until(lambda: hasty.newest().last.limit > 30 * GWEI, "higher fees")
+    assert len(hasty.newest().attempts) > 1
+    assert {tried.nonce for tried in hasty.newest().attempts} == {first.nonce}
+    done = hasty.mined()
+    assert done.last.limit <= CAP
+    assert hasty.sent() == before + 1
 
 
-@pytest.mark.parametrize("chain", [{"reprice_s": 1, "max_fee_per_gas": 20 * GWEI}])
-def test_a_gas_price_above_the_cap_is_waited_for_and_nothing_is_lost(weather: Weather) -> None:
-    evm = weather.evm
-    evm.rpc("anvil_setNextBlockBaseFeePerGas", hex(50 * GWEI))
-    evm.mine()
-    assert weather.send("send", request(value=9)) == 0
-    until(lambda: "20000000000 wei per gas at most" in weather.newest().reason, "the reason")
-    assert weather.send("send", request(value=10)) == 0
-    evm.rpc("anvil_setNextBlockBaseFeePerGas", hex(2 * GWEI))
-    evm.mine()
-    weather.becomes("PENDING")
-    evm.mine()
-    weather.becomes("CONFIRMED")
-    assert weather.sent() == 2
+def test_a_gas_price_above_the_cap_is_waited_for_and_nothing_is_lost(calm: Weather) -> None:
+    before = calm.sent()
+    calm.base_fee(2 * CAP)
+    assert calm.send("send", request(value=9)) == 0
+    until(lambda: f"{CAP} wei per gas at most" in calm.newest().reason, "the reason")
+    assert calm.newest().refused_at
+    assert calm.send("send", request(value=10)) == 0
+    calm.base_fee(2 * GWEI)
+    calm.becomes("PENDING")
+    calm.mined()
+    assert calm.sent() == before + 2
 
 
-@pytest.mark.parametrize("chain", [{"confirmations": 2}])
 def test_a_transaction_whose_block_vanishes_is_sent_again_with_the_same_bytes(
-    weather: Weather,
+    calm: Weather,
 ) -> None:
-    evm = weather.evm
-    assert weather.send("send", request(value=9)) == 0
-    weather.becomes("PENDING")
-    evm.mine()
-    first = weather.becomes("IN_BLOCK")
-    evm.reorganise(1)
-    again = weather.mined()
+    before = calm.sent()
+    assert calm.send("send", request(value=9)) == 0
+    calm.becomes("PENDING")
+    calm.evm.mine()
+    first = calm.becomes("IN_BLOCK")
+    calm.evm.reorganise(1)
+    again = calm.mined()
     assert [tried.hash for tried in again.attempts] == [first.last.hash]
     assert again.block_hash != first.block_hash
-    assert weather.sent() == 1
+    assert calm.sent() == before + 1
 
 
-@pytest.mark.parametrize("chain", [{"confirmations": 1}])
 def test_a_nonce_that_a_foreign_transaction_took_is_replaced_once_that_is_final(
-    weather: Weather,
+    calm: Weather,
 ) -> None:
-    evm = weather.evm
-    evm.rpc("anvil_impersonateAccount", weather.address)
-    assert weather.send("send", request(value=9)) == 0
-    ours = weather.becomes("PENDING").last
+    evm, before, had = calm.evm, calm.sent(), calm.received()
+    evm.rpc("anvil_impersonateAccount", calm.address)
+    assert calm.send("send", request(value=9)) == 0
+    ours = calm.becomes("PENDING").last
     # Another program has the key: its transaction pays more and takes the nonce.
     foreign = {
-        "from": weather.address,
+        "from": calm.address,
         "to": SOMEBODY,
         "value": "0x5",
         "nonce": hex(ours.nonce),
@@ -140,44 +171,93 @@ def test_a_nonce_that_a_foreign_transaction_took_is_replaced_once_that_is_final(
     }
     evm.rpc("anvil_dropTransaction", ours.hash)
     evm.rpc("eth_sendTransaction", foreign)
-    done = weather.mined()
+    done = calm.mined()
     assert [tried.nonce for tried in done.attempts] == [ours.nonce, ours.nonce + 1]
-    assert "was used by a transaction that is not the node's" in done.last.why
-    assert weather.sent() == 2
-    assert int(evm.rpc("eth_getBalance", SOMEBODY, "latest"), 16) == 5 + 9
+    assert "was used by another transaction" in done.last.why
+    assert calm.sent() == before + 2
+    assert calm.received() == had + 5 + 9
 
 
-@pytest.mark.parametrize("chain", [{}])
 def test_an_endpoint_that_is_down_refuses_a_send_and_keeps_what_is_committed(
-    weather: Weather, gate: Gate
+    calm: Weather, gate: Gate
 ) -> None:
-    evm = weather.evm
-    evm.rpc("evm_setAutomine", True)
+    before = calm.sent()
     with gate.holding("eth_sendRawTransaction") as held:
-        assert weather.send("send", request(value=1)) == 0
+        assert calm.send("send", request(value=1)) == 0
         assert held.arrived.wait(20)
         gate.closed = True
-    assert weather.send("send", request(value=2)) == -1
-    weather.logs("chain local: ")
-    assert weather.send("read", b'{"to":"%s"}' % SOMEBODY.encode()) == -1
-    weather.fund(1000)  # not enough for the fees of what waits
+    assert calm.send("send", request(value=2)) == -1
+    calm.logs("chain local: ")
+    assert calm.send("read", b'{"to":"%s"}' % SOMEBODY.encode()) == -1
     gate.closed = False
-    until(lambda: "nsufficient funds" in weather.newest().reason, "the reason is visible")
-    assert weather.newest().state == "INIT"
-    weather.fund(ETHER)
-    weather.becomes("CONFIRMED")
-    assert weather.send("send", request(value=3)) == 0
-    weather.becomes("CONFIRMED")
-    assert weather.sent() == 2
+    calm.becomes("PENDING")
+    calm.mined()
+    until(lambda: calm.send("send", request(value=3)) == 0, "it sends again")
+    calm.mined()
+    assert calm.sent() == before + 2
+
+
+def test_a_transaction_without_funds_holds_up_its_account_in_sight_and_no_other(
+    hasty: Weather,
+) -> None:
+    evm, node, before = hasty.evm, hasty.node, hasty.sent()
+    evm.rpc("evm_setAutomine", True)
+    other = node.call("POST", "/operator/generate", {"name": "other"}).json["address"]
+    evm.rpc("anvil_setBalance", other, hex(ETHER))
+    assert node.call("POST", "/chain/local/park").status == 201
+    assert hasty.send("send", request(value=1)) == 0
+    assert hasty.send("send", request(value=2)) == 0
+    hasty.fund(1_000)
+    assert node.call("POST", "/chain/local/resume").status == 201
+
+    def stuck() -> list[Any]:
+        return list(node.call("GET", "/tx/sender?stuck=true").json["data"])
+
+    first = until(stuck, "it is stuck")[0]
+    assert (first["state"], first["stuck"], first["nonce"]) == ("INIT", True, before)
+    assert "nsufficient funds" in first["reason"]
+    behind = node.call("GET", "/tx/sender?limit=1").json["data"][0]
+    assert behind["reason"] == f"waits for {first['transactionID']}, which is refused"
+    assert node.call("GET", "/chain/local").json["transactions"]["stuck"] == 1
+    until(lambda: '"stuck_transactions"' in node.call("GET", "/health").body.decode(), "health")
+    assert f"transaction {first['transactionID']} of project" in node.log
+    assert hasty.send("named", request(value=3, operatorName="other")) == 0
+    hasty.becomes("CONFIRMED")
+    assert hasty.sent() == before
+    hasty.fund(ETHER)
+    hasty.settled(before + 2)
+    until(lambda: not stuck(), "nothing is stuck")
+
+
+def test_a_transaction_that_no_block_can_have_is_cancelled_and_those_behind_it_go_on(
+    hasty: Weather,
+) -> None:
+    evm, node, before = hasty.evm, hasty.node, hasty.sent()
+    had, told = hasty.received(), hasty.outcomes()
+    evm.rpc("evm_setAutomine", True)
+    block_gas = evm.rpc("eth_getBlockByNumber", "latest", False)["gasLimit"]
+    assert node.call("POST", "/chain/local/park").status == 201
+    assert hasty.send("send", request(value=1, gasLimit=90_000)) == 0
+    assert hasty.send("send", request(value=2)) == 0
+    evm.rpc("evm_setBlockGasLimit", hex(60_000))
+    assert node.call("POST", "/chain/local/resume").status == 201
+    hasty.settled(before + 2)
+    evm.rpc("evm_setBlockGasLimit", block_gas)
+    until(lambda: hasty.outcomes() == told + 2, "both outcomes")
+    first, second = hasty.rows()[-2:]
+    assert (first.state, second.state) == ("FAILED", "CONFIRMED")
+    assert first.reason.startswith("refused for good: intrinsic gas too high")
+    assert [t.nonce - before for t in (*first.attempts, *second.attempts)] == [0, 0, 1]
+    mined = evm.rpc("eth_getTransactionByHash", first.mined)
+    assert (mined["to"], mined["value"]) == (hasty.address.lower(), "0x0")
+    assert hasty.received() == had + 2
 
 
 def test_an_endpoint_that_does_not_answer_is_passed_over_while_the_guest_waits(
-    tmp_path: Path, evm: Evm, gate: Gate
+    hasty: Weather, gate: Gate
 ) -> None:
-    weather = Weather(tmp_path, evm, endpoints=[gate.url, evm.url])
-    evm.rpc("evm_setAutomine", True)
+    hasty.evm.rpc("evm_setAutomine", True)
     with gate.holding("eth_estimateGas") as held:
-        assert weather.send("send", request(value=1)) == 0, weather.logged()
+        assert hasty.send("send", request(value=1)) == 0, hasty.logged()
         assert held.arrived.is_set()
-    weather.becomes("CONFIRMED")
-    weather.node.stop()
+    hasty.becomes("CONFIRMED")

@@ -175,7 +175,14 @@ def test_gas_has_room_but_for_a_plain_transfer() -> None:
         ("insufficient funds for gas * price + value", "funds"),
         ("Insufficient funds for gas * price + value", "funds"),
         ("max fee per gas less than block base fee", "fee"),
-        ("intrinsic gas too low", "other"),
+        ("intrinsic gas too low", "never"),
+        ("intrinsic gas too high -- tx.gas_limit > env.block.gas_limit", "never"),
+        ("exceeds block gas limit", "never"),
+        ("invalid chain id for signer: have 5 want 1", "never"),
+        ("max initcode size exceeded: code size 60000 limit 49152", "never"),
+        ("transaction type not supported", "never"),
+        ("txpool is full", "other"),
+        ("tx fee (1.50 ether) exceeds the configured cap (1.00 ether)", "other"),
     ],
 )
 def test_what_nodes_say_of_a_transaction_is_understood(text: str, meaning: str) -> None:

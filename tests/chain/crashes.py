@@ -1,0 +1,109 @@
+"""Processes of a node that die, or stand still, at a point which a test names."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from http.client import HTTPException
+from pathlib import Path
+
+from fieldbrook.crash import HOLD, VARIABLE
+from tests.chain.senders import Sending
+from tests.integration.nodes import RunningNode, alive, parts, until
+
+CHAIN, PROJECT, NODE = "fb-chain:31337", "fb-project", "the node"
+
+
+class CrashAt:
+    """The file that says at which point a process dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._reached = path.with_name(path.name + ".reached")
+
+    def arm(self, point: str, count: int = 1, *, hold: bool = False) -> None:
+        self._reached.unlink(missing_ok=True)
+        made = self._path.with_suffix(".made")
+        made.write_text(f"{point} {count} {HOLD if hold else ''}")
+        made.rename(self._path)
+
+    def happens(self) -> None:
+        """Wait until a process has come to the point."""
+        until(self._reached.exists, "a process comes to the point")
+
+    @property
+    def node(self) -> type[RunningNode]:
+        """A node that obeys."""
+
+        class Node(RunningNode):
+            environment = {**os.environ, VARIABLE: str(self._path)}  # noqa: RUF012 - read only
+
+        return Node
+
+
+def held(node: RunningNode) -> int:
+    """The process that stands still."""
+
+    def found() -> list[int]:
+        return [pid for pid in node.processes() if _state(pid) == "T"]
+
+    return int(until(found, "a process stands still")[0])
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def kill(sending: Sending, victim: str) -> None:
+    """kill -9; the node is started again, its parts it starts itself."""
+    node = sending.node
+    if victim == NODE:
+        node.kill()
+        node.start()
+        return
+    pid = parts(node)[victim]
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not alive(pid), f"{victim} is dead")
+
+
+class Event:
+    """An event that is sent while something happens to the node."""
+
+    def __init__(
+        self, sending: Sending, handler: str, payload: bytes, event_id: str, project: str = "sender"
+    ) -> None:
+        self._sending, self._what = sending, (handler, payload, event_id, project)
+        self._thread = threading.Thread(target=self._once)
+        self._thread.start()
+
+    def _once(self) -> int | None:
+        try:
+            answer = self._sending.event(*self._what)
+        except (OSError, HTTPException):
+            return None
+        if answer.status != 201:
+            return None
+        code: int = answer.json["results"][0]["code"]
+        return code
+
+    def ends(self) -> None:
+        """Wait until it has been answered, or never will be."""
+        self._thread.join()
+
+    def code(self) -> int:
+        """What the handler returned in the end: the device sends until it is told."""
+        self.ends()
+        codes: list[int] = []
+
+        def told() -> bool:
+            code = self._once()
+            if code is not None:
+                codes.append(code)
+            return bool(codes)
+
+        until(told, "the event is handled")
+        return codes[0]

@@ -1,0 +1,141 @@
+"""Projects that are gone, or whose stores are lost, keep no nonces from others with their key."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from fieldbrook.storage.chain_transactions import LEASED
+from tests.chain.crashes import CHAIN, CrashAt, Event, held, kill
+from tests.chain.evm import Evm
+from tests.chain.senders import ETHER, SOMEBODY, Sending, request
+from tests.integration.nodes import until
+
+
+@pytest.fixture(scope="module")
+def evm() -> Iterator[Evm]:
+    chain = Evm()
+    yield chain
+    chain.stop()
+
+
+@pytest.fixture(scope="module")
+def crash_at(tmp_path_factory: pytest.TempPathFactory) -> CrashAt:
+    return CrashAt(tmp_path_factory.mktemp("orders") / "crash-at")
+
+
+@pytest.fixture(scope="module")
+def sending(
+    tmp_path_factory: pytest.TempPathFactory, evm: Evm, crash_at: CrashAt
+) -> Iterator[Sending]:
+    made = Sending(tmp_path_factory.mktemp("lost"), evm, kind=crash_at.node)
+    yield made
+    made.node.stop()
+
+
+def leased(sending: Sending) -> bool:
+    return any(row.state == LEASED for row in sending.rows())
+
+
+def received(evm: Evm) -> int:
+    """How many wei the receiver of all transactions has."""
+    return int(evm.rpc("eth_getBalance", SOMEBODY, "latest"), 16)
+
+
+@pytest.mark.parametrize("absent", [False, True], ids=["chain is there", "chain is down"])
+def test_a_project_that_is_deleted_with_a_nonce_of_its_own_leaves_it_to_others(
+    sending: Sending, crash_at: CrashAt, absent: bool
+) -> None:
+    name, before = f"doomed{absent:d}", sending.sent()
+    sending.create(name)
+    crash_at.arm("project.has_hash", hold=True)
+    event = Event(sending, "send", request(value=7), "never committed", name)
+    crash_at.happens()
+    pid = held(sending.node)
+    assert leased(sending)
+    assert sending.node.call("DELETE", f"/project/x/{name}").status == 204
+    if absent:
+        kill(sending, CHAIN)
+    os.kill(pid, signal.SIGKILL)
+    event.ends()
+    until(lambda: sending.send("send", request()) == 0, "another project has the nonce")
+    sending.settled(before + 1)
+    assert not leased(sending)
+
+
+def test_a_transaction_of_a_project_that_is_gone_can_be_seen_and_cancelled(
+    sending: Sending,
+) -> None:
+    node, before = sending.node, sending.sent()
+    sending.create("gone")
+    assert node.call("POST", "/chain/local/park").status == 201
+    assert sending.send("send", request(value=7), "gone") == 0
+    row = until(lambda: [r for r in sending.rows() if r.state == "INIT"], "it waits")[0]
+    assert node.call("DELETE", "/project/x/gone").status == 204
+    until(lambda: node.call("GET", f"/tx/gone/{row.name}").status == 404, "the project is gone")
+    one = f"/tx/x/{row.name}"
+    assert node.call("GET", one).json["state"] == "INIT"
+    assert node.call("POST", f"{one}/cancel").status == 201
+    assert node.call("POST", "/chain/local/resume").status == 201
+    sending.settled(before + 1)
+    until(lambda: node.call("GET", one).json["state"] == "FAILED", "it is cancelled")
+
+
+def test_nonces_of_a_project_whose_store_is_lost_are_released_and_what_it_committed_is_sent_later(
+    sending: Sending, crash_at: CrashAt, evm: Evm
+) -> None:
+    node, before, had = sending.node, sending.sent(), received(evm)
+    sending.create("lost")
+    release = "/chain/local/release/lost"
+    refused = node.call("POST", release)
+    assert (refused.status, refused.json["key"]) == (409, "TransactionRefused")
+    until(sending.at_rest, "no project has an outcome to commit")
+    crash_at.arm("project.committed", hold=True)
+    event = Event(sending, "send", request(value=1_000), "committed", "lost")
+    crash_at.happens()
+    assert "its leases end with its batch" in node.call("POST", release).body.decode()
+    assert leased(sending)
+    node.kill()
+    event.ends()
+    lost = next(row.project_id for row in sending.rows() if row.state == LEASED)
+    store = node.data / "projects" / str(lost) / "data.mdb"
+    kept = store.rename(store.with_suffix(".kept"))
+    store.write_bytes(b"nothing that can be read" * 1_000)
+    node.start()
+    assert sending.send("send", request(value=1)) == -1
+    sending.logs("is in use by another project")
+    until(lambda: '"stuck_leases"' in node.call("GET", "/health").body.decode(), "it is seen")
+    assert node.call("POST", release).status == 201
+    until(lambda: sending.send("send", request(value=1)) == 0, "another project has the nonce")
+    sending.settled(before + 1)
+    node.stop()
+    kept.rename(store)
+    node.start()
+    sending.settled(before + 2)
+    assert received(evm) == had + 1 + 1_000
+    until(lambda: sending.send("send", request(value=1)) == 0, "others go on")
+    sending.settled(before + 3)
+
+
+def test_a_project_with_an_operator_of_its_own_is_no_trouble_for_others(
+    sending: Sending, crash_at: CrashAt, evm: Evm
+) -> None:
+    made = sending.node.call("POST", "/operator/generate", {"name": "own"}).json
+    evm.rpc("anvil_setBalance", made["address"], hex(ETHER))
+    sending.create("apart")
+    before = sending.sent()
+    crash_at.arm("project.has_hash", hold=True)
+    event = Event(
+        sending, "named", request(value=7, operatorName="own"), "with its own key", "apart"
+    )
+    crash_at.happens()
+    pid = held(sending.node)
+    try:
+        assert sending.send("send", request()) == 0
+        sending.settled(before + 1)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        event.ends()

@@ -21,22 +21,10 @@ _VALUES = itertools.count(1_000)
 
 
 @pytest.fixture(scope="module")
-def evm() -> Iterator[Evm]:
-    chain = Evm()
-    yield chain
-    chain.stop()
-
-
-@pytest.fixture(scope="module")
 def gate(evm: Evm) -> Iterator[Gate]:
     made = Gate(evm.url)
     yield made
     made.stop()
-
-
-@pytest.fixture(scope="module")
-def crash_at(tmp_path_factory: pytest.TempPathFactory) -> CrashAt:
-    return CrashAt(tmp_path_factory.mktemp("orders") / "crash-at")
 
 
 @pytest.fixture(scope="module")

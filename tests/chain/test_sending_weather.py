@@ -19,17 +19,11 @@ CAP = 100 * GWEI
 
 
 @pytest.fixture(scope="module")
-def evm() -> Iterator[Evm]:
-    chain = Evm()
-    yield chain
-    chain.stop()
-
-
-@pytest.fixture(scope="module")
 def gate(evm: Evm) -> Iterator[Gate]:
     made = Gate(evm.url)
     yield made
     made.stop()
+    evm.rpc("evm_setAutomine", True)
 
 
 class Weather(Sending):

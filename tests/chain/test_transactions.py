@@ -21,13 +21,6 @@ from tests.integration.test_cli_node import Shell
 
 
 @pytest.fixture(scope="module")
-def evm() -> Iterator[Evm]:
-    chain = Evm()
-    yield chain
-    chain.stop()
-
-
-@pytest.fixture(scope="module")
 def sending(tmp_path_factory: pytest.TempPathFactory, evm: Evm) -> Iterator[Sending]:
     made = Sending(tmp_path_factory.mktemp("sending"), evm)
     yield made

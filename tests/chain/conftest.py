@@ -1,0 +1,24 @@
+"""One chain for all tests of this folder: each node has an account of its own there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.chain.crashes import CrashAt
+from tests.chain.evm import Evm
+
+
+@pytest.fixture(scope="session")
+def evm() -> Iterator[Evm]:
+    """A block per transaction; who changes that changes it back."""
+    chain = Evm()
+    yield chain
+    chain.stop()
+
+
+@pytest.fixture(scope="module")
+def crash_at(tmp_path_factory: pytest.TempPathFactory) -> CrashAt:
+    """What a node of `crash_at.node` obeys."""
+    return CrashAt(tmp_path_factory.mktemp("orders") / "crash-at")

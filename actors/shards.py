@@ -24,7 +24,7 @@ import msgspec
 from fieldbrook import metrics
 from fieldbrook.actors.findings import Finding, pack, still_so, take_over, unpack
 from fieldbrook.actors.frames import FRAME_BYTES, FrameReader, WireEvent, frame
-from fieldbrook.actors.restarts import Restarts
+from fieldbrook.actors.restarts import STEADY_S, Restarts
 from fieldbrook.actors.routing import Target
 from fieldbrook.actors.shard import PART, PROJECT, READY, Setup
 from fieldbrook.actors.worth import Worth
@@ -174,6 +174,7 @@ class Shards:
         self._ahead: Ahead | None = None
         self.own: set[int] = set()  # applets that only the project can run
         self._used = time.monotonic()
+        self.trouble = ""  # why there are fewer than there should be, until they last again
         self.kept = self.dropped = 0  # findings that counted, and that did not
 
     @property
@@ -227,12 +228,13 @@ class Shards:
         self.rest()
 
     def rest(self) -> None:
-        """End shards that nobody has needed for a while."""
-        if self._links and time.monotonic() - self._used >= IDLE_S:
+        """End shards that nobody has needed for a while; what ailed them is over then."""
+        if (self._links or self.trouble) and time.monotonic() - self._used >= IDLE_S:
             self.close()
 
     def close(self) -> None:
         """End all shards."""
+        self.trouble = ""
         if self._links:
             for link in self._links:
                 link.end()
@@ -262,9 +264,18 @@ class Shards:
                     self._links.append(ShardLink(self._setup))
             except OSError as error:
                 log.warning("no process for a shard: %s", error.strerror)
+                self.trouble = f"no process for a shard: {error.strerror}"
                 self._restarts = self._restarts.after_exit(0)
                 self._not_before = now + self._restarts.delay_s
+        if self.trouble and self._last(now):
+            self.trouble = ""
         return any(link.ready for link in self._links)
+
+    def _last(self, now: float) -> bool:
+        """Whether all are there, and have been for long enough to be trusted."""
+        return len(self._links) == self._most and all(
+            link.ready and now - link.started >= STEADY_S for link in self._links
+        )
 
     def _lose(self, link: ShardLink, why: str) -> None:
         if link not in self._links:
@@ -277,6 +288,7 @@ class Shards:
         self._links.remove(link)
         self._restarts = self._restarts.after_exit(now - link.started)
         self._not_before = now + self._restarts.delay_s
+        self.trouble = f"shard {pid} {why}, the {self._restarts.failures}. in a row"
         log.warning("shard %d %s: the project's process runs its events", pid, why)
         self._free_readers()
 

@@ -591,6 +591,7 @@ class Supervisor(NodeActor):
                 board.begin(health.DISK, health.DISK_LOW, reason)
             elif free >= reserve * _DISK_AGAIN:
                 board.end(health.DISK, health.DISK_LOW)
+        self._look_at_parked()
         if self._clock.look(now, clock.now_ms()):
             reason = f"by {self._clock.by_ms / 1000:.0f} s"
             board.begin(health.CLOCK, health.CLOCK_BACK, reason)
@@ -605,6 +606,19 @@ class Supervisor(NodeActor):
         board.settle()
         if board.changed:
             self._health_changes()
+
+    def _look_at_parked(self) -> None:
+        """What a restored node holds back: its projects run for as long as they have something."""
+        waiting = [row.numbers[metrics.OUTBOX_ENTRIES] for row in self._table.read()]
+        count = int(sum(waiting)) if self._parked else 0
+        metrics.put(metrics.OUTBOX_PARKED, count)
+        if self._parked:
+            detail = (
+                f"{count} parked, of {sum(map(bool, waiting))} projects; this data was restored"
+            )
+            self._board.renew(health.OUTBOX, health.PARKED, detail)
+        else:
+            self._board.end(health.OUTBOX, health.PARKED)
 
     def _health_changes(self) -> None:
         """Tell those who are asked, soon: several changes at once are told once."""

@@ -56,7 +56,7 @@ from fieldbrook.errors import (
     TrafficLimitExceededError,
     to_wire,
 )
-from fieldbrook.health import HUNG_GUEST, MODULE_UNREADABLE, Reporter
+from fieldbrook.health import HUNG_GUEST, MODULE_UNREADABLE, SHARDS_DIE, Reporter
 from fieldbrook.model import EVENT, PER_BATCH, PER_EVENT, PROJECT_DATABASE, Applet
 from fieldbrook.storage import kv, sql
 from fieldbrook.storage.dead_letters import DeadLetter
@@ -254,6 +254,7 @@ class ProjectWorker:
         if self._shards is not None:
             self._ahead = None
             self._shards.round_over(now - began, _count(frames))
+            self._look_at_shards(self._shards)
         self.last_event = now
 
     def on_quiet(self) -> None:
@@ -271,8 +272,16 @@ class ProjectWorker:
                 self._load_again(applet_id)
         if self._shards is not None:
             self._shards.rest()
+            self._look_at_shards(self._shards)
         self.measure(time.monotonic())
         self._enter("")
+
+    def _look_at_shards(self, shards: Shards) -> None:
+        """Report them while they do not last."""
+        if shards.trouble:
+            self.health.begin(SHARDS_DIE, shards.trouble)
+        elif self.health.troubled:
+            self.health.end(SHARDS_DIE)
 
     def _load_again(self, applet_id: int) -> None:
         if applet_id in self._applets:

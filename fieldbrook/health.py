@@ -33,6 +33,8 @@ STORE_FAILS = "store_fails"
 UNREADABLE = "unreadable"
 MODULE_UNREADABLE = "module_unreadable"
 CLOCK_BACK = "clock_back"
+PARKED = "parked"
+SHARDS_DIE = "shards_die"
 
 MEANINGS: dict[str, str] = {
     HUNG: "does not answer",
@@ -52,13 +54,15 @@ MEANINGS: dict[str, str] = {
     UNREADABLE: "what is stored cannot be read",
     MODULE_UNREADABLE: "a module cannot be read",
     CLOCK_BACK: "the clock went back",
+    PARKED: "what handlers sent is not delivered until an operator releases it",
+    SHARDS_DIE: "processes that run its handlers ahead die or hang",
 }
 """Every state and what it says of its part. What to do about it: docs/operating.md."""
 
 _OF_BROKER = (NO_BROKER, BROKER_FULL)
 
 OK = "ok"
-NODE, DISK, CLOCK, SECRETS = "node", "disk", "clock", "secrets"
+NODE, DISK, CLOCK, SECRETS, OUTBOX = "node", "disk", "clock", "secrets", "outbox"
 
 HOLD_S = 5.0  # a trouble that comes back within this has not ended: no line for each time
 RECENT = 100
@@ -142,6 +146,14 @@ class Board:
         self._entries[part, state] = _Entry(trouble, None, reported)
         self.changed = True
         log.warning("%s: %s: %s (%s)", part, state, MEANINGS[state], trouble.detail)
+
+    def renew(self, part: str, state: str, detail: str) -> None:
+        """As `begin`; where the part has the trouble already, this is the detail from now on."""
+        self.begin(part, state, detail)
+        entry = self._entries[part, state]
+        if entry.trouble.detail != detail[:_DETAIL_LIMIT]:
+            entry.trouble = replace(entry.trouble, detail=detail[:_DETAIL_LIMIT])
+            self.changed = True
 
     def end(self, part: str, *states: str) -> None:
         """A part seems to be rid of some troubles."""

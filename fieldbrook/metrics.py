@@ -347,6 +347,9 @@ PROJECT_STATES = _add_labelled(
     "state",
     ("up", "starting", "backoff", "retiring", "down"),
 )
+OUTBOX_PARKED = _add(
+    "fieldbrook_outbox_parked", "Of what waits, what a restored node holds back.", GAUGE, WHOLE
+)
 LETTERS_AT_REST = _add(
     "fieldbrook_dead_letters_at_rest", "Dead letters of projects without a process.", GAUGE, WHOLE
 )

@@ -333,24 +333,21 @@ class Link(asyncio.Protocol):
     def _count(self, settled: list[tuple[Waiting, EventResult]]) -> None:
         """Note what was acknowledged. What time has settled already, commands and what the
         project refused are no part of it."""
-        began = self._loop.time() + ANSWER_LIMIT_S
-        done = [
-            began - waiting.deadline
-            for waiting, result in settled
-            if result
-            and not isinstance(result[0], str)
-            and waiting.settle is not None
-            and waiting.event[1] != NODE_COMMAND
-        ]
-        if len(done) < len(settled):
-            unmatched = sum(
-                not result and waiting.settle is not None and waiting.event[1] != NODE_COMMAND
-                for waiting, result in settled
-            )
+        admitted = self._paced + ANSWER_LIMIT_S
+        seconds = []
+        unmatched = 0
+        for waiting, result in settled:
+            if waiting.settle is None or waiting.event[1] == NODE_COMMAND:
+                continue
+            if not result:
+                unmatched += 1
+            elif not isinstance(result[0], str):
+                seconds.append(admitted - waiting.deadline)
+        if seconds:
+            metrics.here.row[metrics.EVENTS_ACKNOWLEDGED] += len(seconds)
+            metrics.EVENT_SECONDS.observe_all(seconds)
+        if unmatched:
             metrics.add(metrics.EVENTS_UNMATCHED, unmatched)
-        if done:
-            metrics.add(metrics.EVENTS_ACKNOWLEDGED, len(done))
-            metrics.EVENT_SECONDS.observe_all(done)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The project is gone: what was unanswered has an unknown outcome."""

@@ -13,10 +13,13 @@ from typing import Any
 import lmdb
 import pytest
 
+from fieldbrook.storage import outbox
 from tests.faults.applet import counter
-from tests.integration.applets import TALLY
+from tests.integration.applets import SENDER, TALLY
 from tests.integration.brokers import Mosquitto
 from tests.integration.nodes import RunningNode, alive, message, parts, until
+from tests.integration.test_shards_node import Load, shards_of
+from tests.integration.test_shards_node import module as heavy
 
 _MIB = 1 << 20
 _WATCHDOG_S = 2
@@ -291,3 +294,48 @@ def _send_aside(node: RunningNode, project: str, event: Any) -> Any:
     sent = pool.submit(lambda: node.send(project, event).status)
     pool.shutdown(wait=False)
     return sent
+
+
+def test_what_a_restored_node_holds_back_is_counted_until_it_is_released(tmp_path: Path) -> None:
+    data = tmp_path / "n"
+    data.mkdir(mode=0o700)
+    outbox.park(data)
+    held = Watched(tmp_path)
+    try:
+        strategies = [{"eventType": "DEFAULT", "handler": "publish"}]
+        held.project("sender", SENDER, strategies=strategies)
+        held.begins("outbox", "parked")
+
+        def detail() -> str:
+            rows = held.node.call("GET", "/health").json["data"]
+            return next((row["detail"] for row in rows if row["state"] == "parked"), "")
+
+        until(lambda: detail().startswith("1 parked, of 1 projects"), "it counts", _LIMIT_S)
+        assert b"fieldbrook_outbox_parked 1.0" in held.node.call("GET", "/metrics").body
+        assert b'health_state{state="parked"} 1.0' in held.node.call("GET", "/metrics").body
+        assert outbox.release(data)
+        held.ends("outbox", "parked")
+        until(
+            lambda: b"fieldbrook_outbox_pending 0.0" in held.node.call("GET", "/metrics").body,
+            "all has left",
+        )
+        assert b'health_state{state="parked"} 0.0' in held.node.call("GET", "/metrics").body
+    finally:
+        held.node.stop()
+
+
+def test_shards_that_die_are_named_until_nobody_needs_them(tmp_path: Path) -> None:
+    made = Watched(tmp_path, "--shards", "3", "--watchdog-s", "10", "--deadline-ms", "5000")
+    node = made.node
+    try:
+        node.create_project("heavy")
+        applet = node.deploy("heavy", heavy(3))
+        part = f"project:{applet['projectID']}"
+        with Load(node, "heavy"):
+            pid = until(lambda: max(shards_of(node), default=0), "a shard")
+            os.kill(pid, signal.SIGKILL)
+            made.begins(part, "shards_die")
+        made.ends(part, "shards_die")
+        assert b"fieldbrook_shards_lost_total 0.0" not in node.call("GET", "/metrics").body
+    finally:
+        node.stop()

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from fieldbrook import clock
+from fieldbrook import clock, health
 from fieldbrook.actors.frames import NAMED, FrameReader, Peer, WireEvent, pack, unpack
 from fieldbrook.actors.pool import InstancePool
 from fieldbrook.actors.shard import Setup
@@ -320,6 +320,42 @@ def test_a_shard_that_hangs_is_killed_and_its_events_are_run_by_the_project(
     assert [r[0][0] for r in codes(project.round(events))] == [n // 6 + 1 for n in range(60)]
     assert pids[0] not in shards.pids
     assert "gave no answer for 0.2 s" in caplog.text
+
+
+def _with_a_dead_shard(project: Project) -> None:
+    """A round in which one shard of a project dies."""
+    assert project.shards is not None
+    pid = project.shards.pids[0]
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not alive(pid), "the shard is gone")
+    project.round([event(n, b"c%d" % (n % 6), n % 6) for n in range(60)])
+
+
+def test_shards_that_die_are_a_trouble_of_the_project_until_others_last(
+    make: Make, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = make(2)
+    _with_a_dead_shard(project)
+    assert health.SHARDS_DIE in project.worker.health
+    project.wait_for_shards(2)
+    project.worker.on_quiet()
+    assert health.SHARDS_DIE in project.worker.health  # they have not lasted yet
+    monkeypatch.setattr("fieldbrook.actors.shards.STEADY_S", 0)
+    project.round([event(1000 + n, b"c%d" % (n % 6), n % 6) for n in range(60)])
+    assert health.SHARDS_DIE not in project.worker.health
+    assert "died: the project's process runs its events" in caplog.text
+
+
+def test_shards_that_died_are_no_trouble_once_nobody_needs_any(
+    make: Make, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = make(2)
+    _with_a_dead_shard(project)
+    assert health.SHARDS_DIE in project.worker.health
+    monkeypatch.setattr("fieldbrook.actors.shards.IDLE_S", 0)
+    project.worker.on_quiet()
+    assert health.SHARDS_DIE not in project.worker.health
+    assert caplog.records
 
 
 def test_a_module_that_takes_over_counts_from_its_round_on(make: Make) -> None:

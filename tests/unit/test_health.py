@@ -85,6 +85,19 @@ def test_what_has_ended_is_remembered_within_a_bound(
     assert caplog.records
 
 
+def test_a_detail_that_changes_is_shown_and_not_logged_again(
+    board: Board, caplog: pytest.LogCaptureFixture
+) -> None:
+    board.renew(health.OUTBOX, health.PARKED, "3 parked")
+    board.changed = False
+    board.renew(health.OUTBOX, health.PARKED, "3 parked")
+    assert not board.changed
+    board.renew(health.OUTBOX, health.PARKED, "4 parked")
+    assert board.changed
+    assert [trouble.detail for trouble in board.active] == ["4 parked"]
+    assert len(caplog.records) == 1
+
+
 def test_a_reporter_tells_changes_alone() -> None:
     told: list[dict[str, str]] = []
     reporter = Reporter(lambda now: told.append(dict(now)))

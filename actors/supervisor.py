@@ -609,16 +609,15 @@ class Supervisor(NodeActor):
 
     def _look_at_parked(self) -> None:
         """What a restored node holds back: its projects run for as long as they have something."""
-        waiting = [row.numbers[metrics.OUTBOX_ENTRIES] for row in self._table.read()]
-        count = int(sum(waiting)) if self._parked else 0
-        metrics.put(metrics.OUTBOX_PARKED, count)
-        if self._parked:
-            detail = (
-                f"{count} parked, of {sum(map(bool, waiting))} projects; this data was restored"
-            )
-            self._board.renew(health.OUTBOX, health.PARKED, detail)
-        else:
+        if not self._parked:
+            metrics.put(metrics.OUTBOX_PARKED, 0)
             self._board.end(health.OUTBOX, health.PARKED)
+            return
+        waiting = [row.numbers[metrics.OUTBOX_ENTRIES] for row in self._table.read()]
+        count = int(sum(waiting))
+        metrics.put(metrics.OUTBOX_PARKED, count)
+        detail = f"{count} parked, of {sum(map(bool, waiting))} projects; this data was restored"
+        self._board.renew(health.OUTBOX, health.PARKED, detail)
 
     def _health_changes(self) -> None:
         """Tell those who are asked, soon: several changes at once are told once."""

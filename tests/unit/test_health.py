@@ -88,12 +88,12 @@ def test_what_has_ended_is_remembered_within_a_bound(
 def test_a_detail_that_changes_is_shown_and_not_logged_again(
     board: Board, caplog: pytest.LogCaptureFixture
 ) -> None:
-    board.renew(health.OUTBOX, health.PARKED, "3 parked")
-    board.changed = False
-    board.renew(health.OUTBOX, health.PARKED, "3 parked")
-    assert not board.changed
-    board.renew(health.OUTBOX, health.PARKED, "4 parked")
-    assert board.changed
+    changed = []
+    for detail in ("3 parked", "3 parked", "4 parked"):
+        board.changed = False
+        board.renew(health.OUTBOX, health.PARKED, detail)
+        changed.append(board.changed)
+    assert changed == [True, False, True]
     assert [trouble.detail for trouble in board.active] == ["4 parked"]
     assert len(caplog.records) == 1
 

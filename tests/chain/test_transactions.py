@@ -18,6 +18,7 @@ from tests.chain.evm import Contract, Evm
 from tests.chain.senders import ETHER, SOMEBODY, Sending, request
 from tests.integration.nodes import message, until
 from tests.integration.test_cli_node import Shell
+from tests.integration.test_metrics import one
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +46,31 @@ def test_a_transaction_of_a_committed_event_is_in_the_chain_and_its_outcome_an_e
     until(lambda: sending.outcomes() == told + 1, "the outcome arrives")
     outcome = json.loads(sending.stored("outcome"))
     assert (outcome["state"], outcome["hash"]) == ("CONFIRMED", hash_)
+
+
+def test_transactions_and_their_chain_are_in_the_metrics(sending: Sending) -> None:
+    node, chain = sending.node, str(sending.evm.chain_id)
+
+    def confirmed() -> float:
+        return one(node, "transactions_finished_total", chain=chain, outcome="confirmed")
+
+    before, gas = confirmed(), one(node, "transactions_gas_total", chain=chain)
+    delivered = one(node, "outbox_delivered_total", kind="transaction")
+    sent = sending.sent()
+    for _ in range(3):
+        assert sending.send("send", request()) == 0
+    sending.settled(sent + 3)
+    until(lambda: confirmed() == before + 3, "they are counted when they are confirmed")
+    assert one(node, "transactions_gas_total", chain=chain) == gas + 3 * 21_000
+    assert one(node, "outbox_delivered_total", kind="transaction") == delivered + 3
+    assert one(node, "transactions_fees_wei_total", chain=chain) > 0
+    assert one(node, "transactions", chain=chain, state="pending") == 0
+    assert one(node, "up", part=f"chain:{chain}") == 1
+    assert one(node, "chain_endpoint_usable", chain=chain, endpoint="0") == 1
+    head = int(sending.evm.rpc("eth_blockNumber"), 16)
+    # Nothing is watched: the chain is looked at now and then.
+    assert 0 <= one(node, "chain_head_block", chain=chain) <= head
+    assert sending.evm.url.encode() not in node.call("GET", "/metrics").body
 
 
 @pytest.mark.parametrize(

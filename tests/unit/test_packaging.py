@@ -133,6 +133,20 @@ def normal(name: str) -> str:
 # ---------------------------------------------------------------- what is built
 
 
+def test_a_container_is_built_from_every_package_and_from_files_that_are_there() -> None:
+    ignored, *taken = (ROOT / "docker" / "Dockerfile.dockerignore").read_text().split()
+    assert ignored == "**"
+    names = {name.removeprefix("!") for name in taken if name.startswith("!")}
+    assert [name for name in names if not (ROOT / name).exists()] == []
+    assert set(FOLDERS.values()) <= names
+    copied = re.findall(
+        r"^COPY (?!--from)(.+) \S+$", (ROOT / "docker" / "Dockerfile").read_text(), re.MULTILINE
+    )
+    for source in " ".join(copied).split():
+        assert (ROOT / source).exists()
+        assert source == "." or source.partition("/")[0] in names
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A source distribution of a copy of the repository, and a wheel built from that."""

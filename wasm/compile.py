@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import resource
 import signal
 import subprocess
@@ -33,6 +34,8 @@ CPU_LIMIT_S = 60
 ADDRESS_LIMIT_BYTES = 2 << 30
 _REFUSED = 1
 _STDERR_SHOWN = 300
+_CAUSES = "Caused by:"  # before it wasmtime names a file of ours
+_NUMBERED = re.compile(r"\s\d+: ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +189,14 @@ def _compile(source: Path, outdir: Path, limits: Limits, address_bytes: int) -> 
 
 def _prove(cwasm: Path, limits: Limits) -> None:
     """Load it as a project will: an engine with a pool has bounds of its own."""
-    if raw_available():
+    if not raw_available():
+        return
+    try:
         AppletHost(make_engine(limits, slots=1), cwasm, limits).close()
+    except ModuleRefusedError as error:
+        _, found, causes = error.desc.partition(_CAUSES)
+        reason = _NUMBERED.split(causes)[-1] if found else error.desc
+        raise ModuleRefusedError(reason=reason) from error
 
 
 if __name__ == "__main__":

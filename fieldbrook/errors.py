@@ -176,7 +176,7 @@ class UnknownMonitorCommandError(NodeError):
     key = "UnknownMonitorCommand"
     status = 400
     number = 8
-    msg = "Unknown Monitor Command"
+    msg = "Unknown Deploy Command"  # the original's own words
     template = "{command}"
 
 

@@ -161,7 +161,7 @@ def http_page() -> str:
         "its effects are on disk. A handler that traps, runs out of a budget or is stopped gives "
         "code -1 and the reason. Every answer carries `X-Event-Id`.",
         'A batch: `{"events": [message, ...]}`, 8,192 at most. It is answered 201 with a list, one item per '
-        'message in order: `{"projectName", "pubID", "eventID", "errMsg"?, "wasmResults"}`; what '
+        'message in order: `{"projectName", "pubID"?, "pubName"?, "eventID", "errMsg"?, "wasmResults"}`; what '
         "is wrong with a message is in its item.",
         "A publisher that may send certain event types only gets 403 `EventTypeNotAllowed` for others. "
         "A project with a traffic limit answers 429 `TrafficLimitExceededFailed` until its next "
@@ -366,8 +366,9 @@ def _calls_most(files: Counter[str]) -> str:
 
 def errors_page() -> str:
     """Every error class."""
+    # Without a key of its own a class only gathers others.
     found = sorted(
-        {error for error in _tree(errors.NodeError) if error is not errors.NodeError},
+        {error for error in _tree(errors.NodeError) if error.key != errors.NodeError.key},
         key=lambda error: (error.status, error.number, error.__name__),
     )
     rows = [

@@ -84,6 +84,7 @@ SCHEMAS: Json = {
             "properties": {
                 "projectName": _TEXT,
                 "pubID": _TEXT,
+                "pubName": _TEXT,
                 "eventID": _TEXT,
                 "errMsg": _TEXT,
                 "wasmResults": {

@@ -130,7 +130,7 @@ class _Program(click.Group):
 @shared_options
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def cli(data: Path | None) -> None:
-    r"""An event node for devices: run one, and talk to one.
+    """An event node for devices: run one, and talk to one.
 
     \b
     fieldbrook up                             run a node here
@@ -140,7 +140,7 @@ def cli(data: Path | None) -> None:
     fieldbrook publisher add room sensor-1
     fieldbrook send room --publisher sensor-1 --data 21.5
     fieldbrook logs room --follow
-    """
+    """  # noqa: D301 - the backspace tells click to keep the lines
     if data is not None:
         current().data = data
 

@@ -73,6 +73,14 @@ def test_every_command_explains_itself(
     code, out, _ = run(capsys, *path, "--help")
     assert code == 0
     assert out.startswith("Usage: fieldbrook")
+    assert "\\b" not in out
+
+
+def test_the_first_commands_of_a_tour_stand_each_on_its_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, out, _ = run(capsys, "--help")
+    assert "  fieldbrook project create room\n" in out
 
 
 def test_a_command_that_does_not_exist_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

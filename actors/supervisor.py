@@ -82,6 +82,12 @@ class Child:
         return self.kind in ("http", "mqtt", "scheduler", "chain")
 
     @property
+    def is_settled(self) -> bool:
+        """Whether a boot waits for it no longer: it is up, or a chain that could not start.
+        Chains alone are tried again beside a node that serves: nothing else needs them."""
+        return self.state == UP or (self.kind == "chain" and self.restarts.failures > 0)
+
+    @property
     def project_id(self) -> int:
         """The project's id; only for projects."""
         return int(self.part.partition(":")[2])
@@ -206,7 +212,7 @@ class Supervisor(NodeActor):
 
     def _booted(self) -> None:
         fixed = [child for child in self._children.values() if child.kind != "project"]
-        if self._waiting_for_boot is not None and all(child.state == UP for child in fixed):
+        if self._waiting_for_boot is not None and all(child.is_settled for child in fixed):
             pids = {child.part: child.pid for child in fixed if child.pid is not None}
             self.send(self._waiting_for_boot, m.Booted({"supervisor": os.getpid(), **pids}))
             self._waiting_for_boot = None
@@ -397,6 +403,7 @@ class Supervisor(NodeActor):
         else:
             child.enter(BACKOFF)
             self._later(delay_s, "restart", child)
+        self._booted()
 
     def _timeout(self, what: str, child: Child) -> None:
         match what:

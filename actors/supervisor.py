@@ -28,6 +28,9 @@ from fieldbrook.storage.outbox import is_parked, waiting_projects
 log = logging.getLogger(__name__)
 
 START_LIMIT_S = 10.0
+# A chain imports 60 MB of libraries first, many times the work of another start: on a busy
+# machine one that is killed over it would only begin anew.
+CHAIN_START_LIMIT_S = 90.0
 RETIRE_LIMIT_S = 20.0
 _SPARE_AGAIN_S = 1.0
 LONGEST_PING_S = 2.0
@@ -70,6 +73,7 @@ class Child:
     sent_to: set[str] = field(default_factory=set)
     removed: bool = False
     slot: int = metrics.NO_ROW  # its row of the metrics, while it has a process
+    late: bool = False  # it is starting, for longer than the others may
 
     @property
     def kind(self) -> str:
@@ -83,9 +87,11 @@ class Child:
 
     @property
     def is_settled(self) -> bool:
-        """Whether a boot waits for it no longer: it is up, or a chain that could not start.
-        Chains alone are tried again beside a node that serves: nothing else needs them."""
-        return self.state == UP or (self.kind == "chain" and self.restarts.failures > 0)
+        """Whether a boot waits for it no longer: it is up, or a chain that is late or could
+        not start. Chains alone may start beside a node that serves: nothing else needs them."""
+        return (
+            self.state == UP or self.late or (self.kind == "chain" and self.restarts.failures > 0)
+        )
 
     @property
     def project_id(self) -> int:
@@ -301,7 +307,7 @@ class Supervisor(NodeActor):
             return
         self._take_row(child)
         child.generation += 1
-        child.wanted = False
+        child.wanted = child.late = False
         child.sent_to = set()
         child.enter(STARTING)
         child.heard = child.since
@@ -409,8 +415,13 @@ class Supervisor(NodeActor):
         match what:
             case "restart" if child.state == BACKOFF:
                 self._start(child)
+            case "started?" if child.state == STARTING and child.kind == "chain" and not child.late:
+                child.late = True
+                self._later(CHAIN_START_LIMIT_S - START_LIMIT_S, "started?", child)
+                self._booted()
             case "started?" if child.state == STARTING:
-                reason = f"it did not start within {START_LIMIT_S:.0f} s"
+                limit_s = CHAIN_START_LIMIT_S if child.late else START_LIMIT_S
+                reason = f"it did not start within {limit_s:.0f} s"
                 self._trouble(child, health.CANNOT_START, reason)
                 self._end(child)
             case "retired?" if child.state == RETIRING:

@@ -130,7 +130,19 @@ def main(arguments: list[str]) -> NoReturn:
     except NodeError as error:
         sys.stderr.write(f"the broker cannot start: {error}\n")
         sys.exit(CANNOT_START)
+    os.environ.setdefault("GOMAXPROCS", str(cores()))
     os.execv(program, [str(program), "-c", str(config)])  # noqa: S606
+
+
+def cores() -> int:
+    """How many of the machine's cores the server may use at once: half of them.
+
+    The other half is the gateways' and the projects'. On two cores a message costs the server
+    a fifth less when it has one of them: its threads do not hand each message over to one
+    another.
+    """
+    all_of_them = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(1)
+    return max(1, len(all_of_them) // 2)
 
 
 def write_config(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import stat
 import subprocess
@@ -431,6 +432,21 @@ def test_the_nodes_port_of_the_embedded_broker_is_local_and_demands_its_credenti
         asyncio.run(scenario(user, password))
     for secret in ("secrets/broker.key", "broker/nats.conf"):
         assert stat.S_IMODE((embedded.folder / secret).stat().st_mode) == 0o600
+
+
+def test_the_embedded_broker_uses_half_of_the_cores_unless_it_is_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(name: str) -> str:
+        (tmp_path / name).mkdir()
+        with Embedded(tmp_path / name) as started:
+            words = Path(f"/proc/{started.pid}/environ").read_text().split("\0")
+        return dict(word.partition("=")[::2] for word in words)["GOMAXPROCS"]
+
+    monkeypatch.delenv("GOMAXPROCS", raising=False)
+    assert int(told("half")) == max(1, len(os.sched_getaffinity(0)) // 2)
+    monkeypatch.setenv("GOMAXPROCS", "7")
+    assert told("seven") == "7"
 
 
 def test_a_wrong_password_over_mqtt_is_refused(embedded: Embedded) -> None:

@@ -87,6 +87,10 @@ class Endpoint:
         self.in_a_row, self.reason = 0, ""
 
 
+def _as_it_is(raw: Any) -> Any:
+    return raw
+
+
 class ChainClient:
     """Calls to one chain.
 
@@ -124,7 +128,7 @@ class ChainClient:
         *,
         checked: bool = False,
         limit_s: float | None = None,
-        read: Callable[[Any], Any] = lambda raw: raw,
+        read: Callable[[Any], Any] = _as_it_is,
     ) -> Any:
         """The result of a request, from the first endpoint that gives one.
 
@@ -166,7 +170,9 @@ class ChainClient:
         found: list[Any | RpcError] = []
         for endpoint in self._usable():
             try:
-                found.append(await self._ask(endpoint, method, params, False, self._limit_s))
+                found.append(
+                    await self._ask(endpoint, method, params, False, self._limit_s, _as_it_is)
+                )
             except TransportError as error:
                 self._failed(endpoint, error)
             except RpcError as error:

@@ -303,9 +303,11 @@ class Harness:
 
     def _be_idle(self) -> None:
         """Nobody sends until the project's process is retired."""
-        self._rest()
-        until(lambda: "fb-project" not in parts(self.node), "the project retires", HEAL_S)
-        self._go_on()
+        try:
+            self._rest()
+            until(lambda: "fb-project" not in parts(self.node), "the project retires", HEAL_S)
+        finally:
+            self._go_on()
 
     def _fill(self) -> None:
         """The disk is full for some seconds."""

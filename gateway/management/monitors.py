@@ -268,7 +268,9 @@ def _json(call: Call[Any, Any], monitor: Monitor, project: Project) -> Json:
     if store is None or chain is None:
         return monitor_json(monitor, project, known=chain is not None)
     cursor = store.cursor(monitor.monitor_id)
-    return monitor_json(monitor, project, cursor, store.state().head - chain.confirmations)
+    state = store.state()
+    newest = state.head - chain.confirmations
+    return monitor_json(monitor, project, cursor, newest, reachable=not state.error)
 
 
 def _chain_id(call: Call[Any, None]) -> int:

@@ -289,6 +289,7 @@ def monitor_json(
     newest: int = 0,
     *,
     known: bool = True,
+    reachable: bool = True,
 ) -> Json:
     """A monitor; each kind has its own fields. Source: interface document, 5.8.
 
@@ -296,6 +297,7 @@ def monitor_json(
         cursor: how far it has come, when it has begun.
         newest: the newest block that may be told of.
         known: whether the settings still name its chain.
+        reachable: whether the last look at its chain brought an answer.
     """
     shared: Json = {
         "projectID": str(monitor.project_id),
@@ -305,7 +307,7 @@ def monitor_json(
         **({"chainName": monitor.chain_name} if monitor.chain_name else {}),
         "paused": monitor.paused,
         "finished": monitor.finished,
-        **_progress_json(monitor, cursor, newest, known),
+        **_progress_json(monitor, cursor, newest, known, reachable),
         **_times(monitor),
     }
     identifier = str(monitor.monitor_id)
@@ -357,7 +359,9 @@ def _has_told_all(monitor: Monitor, cursor: Cursor) -> bool:
     return 0 < monitor.block_end <= cursor.block
 
 
-def _progress_json(monitor: Monitor, cursor: Cursor | None, newest: int, known: bool) -> Json:
+def _progress_json(
+    monitor: Monitor, cursor: Cursor | None, newest: int, known: bool, reachable: bool
+) -> Json:
     if monitor.finished:
         state = "FINISHED"
     elif not known:
@@ -366,6 +370,8 @@ def _progress_json(monitor: Monitor, cursor: Cursor | None, newest: int, known: 
         state = "PAUSED"
     elif cursor is not None and cursor.error:
         state = "FAILING"
+    elif not reachable:
+        state = "UNREACHABLE"
     elif cursor is not None and cursor.rewind >= 0:
         state = "TAKING_BACK"
     elif cursor is not None and _has_told_all(monitor, cursor):

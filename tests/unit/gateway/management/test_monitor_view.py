@@ -55,6 +55,15 @@ def test_a_monitors_state_is_what_holds_it_most(
     assert monitor_json(monitor(**more), PROJECT, cursor, 30, known=known)["state"] == state
 
 
+def test_a_monitor_whose_chain_does_not_answer_is_not_shown_as_if_it_went_on() -> None:
+    shown = monitor_json(monitor(), PROJECT, Cursor(20), 20, reachable=False)
+    assert (shown["state"], shown["lag"]) == ("UNREACHABLE", 0)
+    failing = monitor_json(monitor(), PROJECT, Cursor(20, error="full"), 20, reachable=False)
+    assert failing["state"] == "FAILING"
+    paused = monitor_json(monitor(paused=True), PROJECT, Cursor(20), 20, reachable=False)
+    assert paused["state"] == "PAUSED"
+
+
 def test_the_lag_is_what_could_be_told_and_is_not() -> None:
     shown = monitor_json(monitor(), PROJECT, Cursor(20, events=4, removed=1, failures=2), 30)
     assert (shown["blockCurrent"], shown["lag"]) == (21, 10)

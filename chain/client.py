@@ -265,7 +265,7 @@ class ChainClient:
         params: list[Any],
         checked: bool,
         limit_s: float,
-        read: Callable[[Any], Any],
+        read: Callable[[Any], Any] = lambda raw: raw,
     ) -> Any:
         """The result of one request to one endpoint of the right chain."""
         if endpoint.checked_at == float("-inf"):

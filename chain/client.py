@@ -170,9 +170,7 @@ class ChainClient:
         found: list[Any | RpcError] = []
         for endpoint in self._usable():
             try:
-                found.append(
-                    await self._ask(endpoint, method, params, False, self._limit_s, _as_it_is)
-                )
+                found.append(await self._ask(endpoint, method, params, False, self._limit_s))
             except TransportError as error:
                 self._failed(endpoint, error)
             except RpcError as error:
@@ -265,7 +263,7 @@ class ChainClient:
         params: list[Any],
         checked: bool,
         limit_s: float,
-        read: Callable[[Any], Any] = lambda raw: raw,
+        read: Callable[[Any], Any] = _as_it_is,
     ) -> Any:
         """The result of one request to one endpoint of the right chain."""
         if endpoint.checked_at == float("-inf"):

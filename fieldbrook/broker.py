@@ -84,7 +84,9 @@ authorization {{
 
 
 _TLS = """
-  tls {{ cert_file: {certificate}, key_file: {key}, min_version: "1.2", timeout: 10 }}"""
+  tls {{ cert_file: {certificate}, key_file: {key}, min_version: "1.2", timeout: 10{verify} }}"""
+_VERIFY = ", ca_file: {authorities}, verify: true"
+_OWN_DAYS = 3_650
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +108,13 @@ def command(settings: Settings) -> list[str]:
     arguments = [str(data), settings.bind, str(settings.mqtt_port), str(limit), topics]
     identity = own_identity(settings)
     if identity is not None:
-        arguments += [str(identity.certificate), str(identity.key)]
+        arguments += [str(path) for path in identity if path is not None]
     return [sys.executable, "-m", "fieldbrook.broker", *arguments]
 
 
 def main(arguments: list[str]) -> NoReturn:
     """Become the broker: `<data folder> <address> <port> <message limit in bytes> <topics>`,
-    and for TLS `<certificate> <key>`."""
+    and for TLS `<certificate> <key>`, and `<authorities>` that clients need one of."""
     die_with_parent()  # survives the exec
     data, host = Path(arguments[0]), arguments[1]
     port, limit_bytes = int(arguments[2]), int(arguments[3])
@@ -124,7 +126,7 @@ def main(arguments: list[str]) -> NoReturn:
             port,
             message_limit_bytes=limit_bytes,
             device_topics=arguments[4],
-            identity=Identity(*map(Path, arguments[5:7])) if arguments[5:] else None,
+            identity=Identity(*map(Path, arguments[5:8])) if arguments[5:] else None,
         )
         program = find_program()
     except NodeError as error:
@@ -165,7 +167,8 @@ def write_config(
         device_topics: MQTT topic filters, separated by commas, that devices may subscribe to
             besides their acknowledgements; where events enter stays closed to them.
         sync_interval: how often stored messages are forced to the disk; `always` forces each.
-        identity: with it devices are served over TLS alone.
+        identity: with it devices are served over TLS alone, and with its authorities only those
+            that show a certificate.
 
     Raises:
         StoreError: a file cannot be written, or the credentials cannot be read.
@@ -185,7 +188,9 @@ def write_config(
         tls=""
         if identity is None
         else _TLS.format(
-            certificate=json.dumps(str(identity.certificate)), key=json.dumps(str(identity.key))
+            certificate=json.dumps(str(identity.certificate)),
+            key=json.dumps(str(identity.key)),
+            verify=_verify(data, identity.client_ca),
         ),
         session_limit=json.dumps(_SESSION_LIMIT),
         user=json.dumps(NODE_USER),
@@ -206,8 +211,40 @@ def write_config(
 
 
 def own_identity(settings: Settings) -> Identity | None:
-    """What the embedded broker shows devices; None when it speaks no TLS."""
-    return identity_of(settings) if settings.mqtt_tls else None
+    """What the embedded broker shows devices, and whom it lets in; None when it speaks no TLS."""
+    identity = identity_of(settings) if settings.mqtt_tls else None
+    ca = settings.mqtt_client_ca
+    return identity and identity._replace(client_ca=ca and ca.absolute())
+
+
+def own_client(data: Path) -> Path:
+    """The file of the certificate and key that the node's own MQTT client shows the broker."""
+    return data.absolute() / "secrets" / "mqtt-client.pem"
+
+
+def _verify(data: Path, client_ca: Path | None) -> str:
+    """Have the server ask devices for a certificate. The node's own client gets one at each
+    start, of an authority that issues no other."""
+    if client_ca is None:
+        return ""
+    from fieldbrook.certificates import Authority  # few need it, and it takes long to load
+
+    own, trusted = own_client(data), data.absolute() / "broker" / "authorities.pem"
+    authority = Authority("fieldbrook node")
+    issued = authority.issue(["fieldbrook-node"], _OWN_DAYS, client=True)
+    try:
+        for path, content in (
+            (own, issued.certificate + issued.key),
+            (trusted, client_ca.read_bytes() + b"\n" + authority.certificate),
+        ):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft = path.with_suffix(".new")
+            draft.touch(mode=0o600)
+            draft.write_bytes(content)
+            draft.replace(path)
+    except OSError as error:
+        raise StoreError(reason=f"{error.filename or trusted}: {error.strerror}") from error
+    return _VERIFY.format(authorities=json.dumps(str(trusted)))
 
 
 def find_program() -> Path:

@@ -167,6 +167,11 @@ class Settings(BaseSettings):
     mqtt_tls: bool = Field(
         True, description="the embedded broker speaks TLS, too, when there is a certificate"
     )
+    mqtt_client_ca: File = Field(
+        None,
+        description="PEM file of authorities: clients of the embedded broker must show a "
+        "certificate of one of them",
+    )
     token_lifetime_s: int = Field(3_600, ge=1, le=31_536_000, description="of a login")
     body_limit_bytes: int = Field(_MIB, ge=_KIB, le=16 * _MIB, description="of one event")
     upload_limit_bytes: int = Field(10 * _MIB, ge=_KIB, le=256 * _MIB, description="of a module")

@@ -70,6 +70,8 @@ def check(settings: Settings, now_s: float | None = None) -> Identity | None:
     """
     broker_context(settings)
     identity = identity_of(settings)
+    if settings.mqtt_client_ca is not None:
+        _check_client_ca(settings, settings.mqtt_client_ca, identity)
     if identity is None:
         return None
     now_s = time.time() if now_s is None else now_s
@@ -88,6 +90,13 @@ def check(settings: Settings, now_s: float | None = None) -> Identity | None:
     if identity.key.stat().st_mode & _SHARED:
         log.warning("key %s can be read by others: chmod 600 it", identity.key)
     return identity
+
+
+def _check_client_ca(settings: Settings, path: Path, identity: Identity | None) -> None:
+    if settings.mqtt_broker is not None or not settings.mqtt_tls or identity is None:
+        reason = "mqtt_client_ca is set and the embedded broker speaks no TLS"
+        raise SettingsError(reason=reason)
+    _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), path)
 
 
 def server_context(identity: Identity) -> ssl.SSLContext:

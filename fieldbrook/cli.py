@@ -59,6 +59,7 @@ NODE_OPTIONS = {
     "tls_certificate": "PEM file of the certificate: the ports then speak TLS.",
     "tls_key": "PEM file of the certificate's key.",
     "tls_client_ca": "PEM file of authorities that HTTP clients must have a certificate of.",
+    "mqtt_sync": "When the broker syncs what it stores: 1s or always [default: 1s].",
     "mqtt_client_ca": "PEM file of authorities that MQTT clients must have a certificate of.",
     "mqtt_tls": "The embedded broker speaks TLS, too, with a certificate [default: True].",
     "token_lifetime_s": "Seconds a login lasts [default: 3600].",

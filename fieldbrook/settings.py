@@ -167,6 +167,11 @@ class Settings(BaseSettings):
     mqtt_tls: bool = Field(
         True, description="the embedded broker speaks TLS, too, when there is a certificate"
     )
+    mqtt_sync: Literal["1s", "always"] = Field(
+        "1s",
+        description="when the embedded broker has the disk sync what it stores: every second, "
+        "or before each acknowledgement",
+    )
     mqtt_client_ca: File = Field(
         None,
         description="PEM file of authorities: clients of the embedded broker must show a "

@@ -471,6 +471,16 @@ def test_the_embedded_broker_keeps_its_password_over_restarts(tmp_path: Path) ->
     assert key in again
 
 
+def test_an_embedded_broker_that_always_syncs_acknowledges_what_is_on_the_disk(
+    tmp_path: Path,
+) -> None:
+    strict = Embedded(tmp_path)
+    strict.settings = strict.settings.model_copy(update={"mqtt_sync": "always"})
+    with strict, Device(strict.port, "d") as device:
+        assert device.publish_all(numbered(["p"], 0, 50)) == 50
+    assert 'sync_interval: "always"' in (tmp_path / "broker" / "nats.conf").read_text()
+
+
 @pytest.mark.parametrize(
     ("subject", "topic"),
     [

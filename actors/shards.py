@@ -218,7 +218,7 @@ class Shards:
         return self._ahead
 
     def round_over(self, seconds: float, events: int) -> None:
-        """All events of a round are handled, which took so long."""
+        """All events of a round are handled, which cost so much computing."""
         ahead, self._ahead = self._ahead, None
         if ahead is None:
             self.worth.spent(seconds, events)

@@ -8,8 +8,9 @@ the room.
 
 from __future__ import annotations
 
-HEAVY_S = 200e-6  # a run of at least so long is worth it (docs/decisions/0032-shards.md)
-WINDOW_S = 0.25  # of time spent in runs; each window is one decision
+# Of computing; a run of at least so long is worth it (docs/decisions/0032-shards.md).
+HEAVY_S = 200e-6
+WINDOW_S = 0.25  # of computing in runs; each window is one decision
 PAUSE_S = 30.0
 _LIGHT_SHARE = 0.5  # of `heavy_s`: between the two, what was decided stays
 _TRIED = 64  # findings after which it is known how many could be kept
@@ -17,11 +18,11 @@ _KEPT_SHARE = 0.5
 
 
 class Worth:
-    """Decides from what runs took and how many findings could be kept.
+    """Decides from what runs cost and how many findings could be kept.
 
     Args:
-        heavy_s: mean seconds of a run from which on shards are used.
-        window_s: seconds spent in runs that make one decision.
+        heavy_s: mean seconds of computing of a run from which on shards are used.
+        window_s: seconds of computing in runs that make one decision.
         pause_s: for how long shards are not used when too little can be kept.
     """
 
@@ -42,7 +43,7 @@ class Worth:
         return self._heavy and now >= self._paused_until
 
     def spent(self, seconds: float, runs: int) -> None:
-        """So many runs took so long, wherever they were made."""
+        """So many runs computed for so long, wherever they were made."""
         self._spent_s += seconds
         self._runs += runs
         if self._spent_s < self._window_s or not self._runs:

@@ -154,7 +154,7 @@ class Lanes:
         """A message needs no more work; whoever says so has acknowledged it."""
         lane = passage.lane
         self._leave_work(passage)
-        if lane.window < WORK:
+        if lane.work < lane.window < WORK:  # not for what was under way before it shrank
             lane.window += 1
         self._go_on(lane)
 

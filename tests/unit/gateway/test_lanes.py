@@ -317,6 +317,18 @@ def test_what_was_put_off_holds_up_its_own_publisher_alone(gateway: Gateway) -> 
     assert gateway.finished["p"] == [2, 0, 1]
 
 
+def test_what_was_put_off_waits_for_what_is_still_under_way(gateway: Gateway) -> None:
+    for number in range(8):
+        gateway.deliver("p", number)
+    _, _, first = gateway.working.pop(0)
+    gateway.lanes.put_off(first)
+    gateway.pass_time(module.RETRY_S)
+    for left in range(7, 0, -1):
+        assert len(gateway.working) == left
+        gateway.finish()
+    assert [number for _, number, _ in gateway.working] == [0]
+
+
 def test_one_message_that_does_not_fit_is_tried_alone_and_all_others_go_on(
     gateway: Gateway,
 ) -> None:

@@ -98,7 +98,6 @@ def harden(run_dir: Path, key: bytes | None = None) -> None:
     """
     node_pid = os.getpid()
     os.environ["THESPIAN_BASE_IPADDR"] = LOOPBACK
-    os.environ["THESPLOG_FILE"] = str(run_dir / "thespian.log")
     os.environ.setdefault("THESPLOG_THRESHOLD", "WARNING")
     _raise_file_limit()
     adopt_orphans()
@@ -106,9 +105,13 @@ def harden(run_dir: Path, key: bytes | None = None) -> None:
     import thespian.system.multiprocCommon as multiproc
     import thespian.system.systemBase as system_base
     import thespian.system.systemCommon as system_common
-    from thespian.system import transport
+    from thespian.system import transport, utilis
     from thespian.system.transport import IPBase, TCPTransport
 
+    # Not by its environment variable: it looks for a folder for temporary files all the same,
+    # and where there is none each line to write is an error of its own.
+    utilis._thesplog_file = str(run_dir / "thespian.log")
+    utilis._thesplog_old_file = utilis._thesplog_file + ".old"
     signed = SignedPickle(key or secrets.token_bytes(32))
     TCPTransport.serializer = signed
     # Acknowledgements were serialised at import time, before the key existed.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 import urllib.request
@@ -114,6 +115,8 @@ class Evm:
 
     def reorganise(self, depth: int) -> None:
         """Put other blocks in the place of the last ones, without what was in them."""
+        # Else empty blocks of the same second are the very same ones again.
+        self.rpc("anvil_setCoinbase", "0x" + os.urandom(20).hex())
         self.rpc("anvil_reorg", depth, [])
         self.rpc("anvil_dropAllTransactions")  # else those that vanished wait for the next block
 

@@ -1,0 +1,2 @@
+_thesplog_file: str
+_thesplog_old_file: str

@@ -22,7 +22,7 @@ from fieldbrook.storage.chain_store import ChainStore, Cursor
 from fieldbrook.storage.registry import RegistryWriter, execute
 from tests.chain.evm import CHAIN_ID
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 async def eventually(condition: Callable[[], Any], what: str = "") -> Any:

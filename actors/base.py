@@ -371,6 +371,16 @@ def reap() -> None:
             pass
 
 
+def await_descendants(limit_s: float) -> None:
+    """Reap everything below this process as it ends; returns when nothing is left, or in time."""
+    limit = time.monotonic() + limit_s
+    while time.monotonic() < limit:
+        reap()
+        if not descendants(os.getpid()):
+            return
+        time.sleep(0.005)
+
+
 def kill_descendants(limit_s: float = 2.5) -> int:
     """SIGKILL everything below this process and reap it; returns how many there were."""
     killed = descendants(os.getpid())

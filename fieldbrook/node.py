@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 BOOT_LIMIT_S = 20.0
 DRAIN_LIMIT_S = 2.0
+_END_LIMIT_S = 1.0  # what is committed is committed: nothing depends on it
 REFUSED = "refused"  # as `storage.refused` names it
 RESTORING = ".restoring"  # as `storage.backup` names it
 FOLDERS = ("registry", "projects", "chains", "modules", "uploads", "secrets", "run")
@@ -81,9 +82,11 @@ def run(settings: Settings) -> int:
     started = time.monotonic()
     tree.ask(m.Drain(), DRAIN_LIMIT_S, m.Drained)
     tree.shutdown()
+    base.await_descendants(_END_LIMIT_S)
     killed = base.kill_descendants()
-    seconds = time.monotonic() - started
-    log.info("stopped in %.1f s, %d processes did not end by themselves", seconds, killed)
+    if killed:
+        log.warning("%d processes did not end by themselves and were killed", killed)
+    log.info("stopped in %.1f s", time.monotonic() - started)
     os.close(lock)
     return 0
 

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from tests.faults.harness import Harness, Report, every_kind, faults
+from tests.faults.ledger import table_of
 
 
 def main(words: list[str]) -> int:
@@ -40,22 +41,8 @@ def main(words: list[str]) -> int:
 
 def table(report: Report) -> str:
     """The report as Markdown."""
-    verdict = report.verdict
-    heads = {
-        "sent": verdict.sent,
-        "sent again": verdict.resent,
-        "acknowledged": verdict.acknowledged,
-        "committed": verdict.committed,
-        "dead letters": verdict.parked,
-        "lost": len(verdict.lost),
-        "doubled, allowed": verdict.doubled,
-        "doubled, wrong": len(verdict.wrong),
-        "never sent": len(verdict.unknown),
-    }
     lines = [
-        f"| {' | '.join(heads)} |",
-        "|---" * len(heads) + "|",
-        f"| {' | '.join(map(str, heads.values()))} |",
+        *table_of(report.verdict.columns()),
         "",
         "| broken | times | gap p50 ms | gap p99 ms |",
         "|---|---|---|---|",
@@ -78,7 +65,7 @@ def table(report: Report) -> str:
         )
     lines += ["", f"answers that sent a device again: {report.refused}"]
     for kind in ("lost", "wrong", "unknown"):
-        lines += [f"{kind.upper()} {name}" for name in getattr(verdict, kind)[:20]]
+        lines += [f"{kind.upper()} {name}" for name in getattr(report.verdict, kind)[:20]]
     lines += [f"PROBLEM {text}" for text in report.problems]
     return "\n".join(lines)
 

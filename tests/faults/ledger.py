@@ -33,6 +33,20 @@ class Verdict:
     wrong: list[str] = field(default_factory=list)  # more often than anything allows
     unknown: list[str] = field(default_factory=list)  # committed, and never sent
 
+    def columns(self) -> dict[str, int]:
+        """Each figure under its heading."""
+        return {
+            "sent": self.sent,
+            "sent again": self.resent,
+            "acknowledged": self.acknowledged,
+            "committed": self.committed,
+            "dead letters": self.parked,
+            "lost": len(self.lost),
+            "doubled, allowed": self.doubled,
+            "doubled, wrong": len(self.wrong),
+            "never sent": len(self.unknown),
+        }
+
     @property
     def sound(self) -> bool:
         return not (self.lost or self.wrong or self.unknown)
@@ -118,3 +132,12 @@ def judge(name: str, entry: Entry, count: int, is_parked: bool, verdict: Verdict
             verdict.wrong.append(f"{name}: {count} times in {entry.attempts} attempts")
         else:
             verdict.doubled += 1
+
+
+def table_of(columns: Mapping[str, object]) -> list[str]:
+    """One row and its headings as lines of Markdown."""
+    return [
+        f"| {' | '.join(columns)} |",
+        "|---" * len(columns) + "|",
+        f"| {' | '.join(map(str, columns.values()))} |",
+    ]

@@ -31,7 +31,7 @@ from tests.faults.growth import (
     held_by,
     trends,
 )
-from tests.faults.ledger import Verdict
+from tests.faults.ledger import Verdict, table_of
 from tests.faults.open_loop import Batches, Device, Messages, Singles, compare, counter, name_of
 from tests.integration.nodes import RunningNode
 
@@ -191,23 +191,10 @@ def _quantiles(values: list[float]) -> tuple[float, float, float]:
 def table(report: Report) -> str:
     """The report as Markdown."""
     verdict = report.verdict
-    heads: dict[str, object] = {
-        "minutes": f"{report.seconds / 60:.1f}",
-        "sent": verdict.sent,
-        "events/s": f"{verdict.sent / max(report.seconds, 1.0):.0f}",
-        "acknowledged": verdict.acknowledged,
-        "committed": verdict.committed,
-        "sent again": verdict.resent,
-        "dead letters": verdict.parked,
-        "lost": len(verdict.lost),
-        "doubled, allowed": verdict.doubled,
-        "doubled, wrong": len(verdict.wrong),
-        "never sent": len(verdict.unknown),
-    }
+    rate = verdict.sent / max(report.seconds, 1.0)
+    columns = {"minutes": f"{report.seconds / 60:.1f}", "events/s": f"{rate:.0f}"}
     lines = [
-        f"| {' | '.join(heads)} |",
-        "|---" * len(heads) + "|",
-        f"| {' | '.join(map(str, heads.values()))} |",
+        *table_of({**columns, **verdict.columns()}),
         "",
         "| after the warm-up | own memory MiB | line | files | threads |",
         "|---|---|---|---|---|",

@@ -11,7 +11,7 @@ import logging
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from fieldbrook.storage.rows import RowTable
 
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
+    _Opened = tuple[lmdb.Environment, list["RowTable[Refusals]"]]
 
 log = logging.getLogger(__name__)
 
@@ -79,18 +80,23 @@ class RefusedRing:
             self._open(path)
 
     def _open(self, path: Path) -> None:
-        self._environment = open_environment(path, map_size=_MAP_BYTES, sync=False)
-        try:
-            with store_errors(path):
-                self._tables = {
-                    known: _table(self._environment, name, create=True)
-                    for known, name in ((True, _KNOWN), (False, _UNKNOWN))
-                }
-        except BaseException:
-            self._environment.close()
-            raise
-        self._path = path.absolute()
-        _open_rings[self._path] = self._environment
+        with _reading:
+            self._environment = open_environment(path, map_size=_MAP_BYTES, sync=False)
+            try:
+                with store_errors(path):
+                    self._tables = {
+                        known: _table(self._environment, name, create=True)
+                        for known, name in ((True, _KNOWN), (False, _UNKNOWN))
+                    }
+            except BaseException:
+                self._environment.close()
+                raise
+            self._path = path.absolute()
+            _open_rings[self._path] = self
+
+    def read(self) -> _Opened:
+        """What this process's own readers need."""
+        return self._environment, list(self._tables.values())
 
     def write(self, refusals: Refusals, *, known: bool) -> None:
         """Append refusals; those for projects that do not exist push out only their like.
@@ -123,8 +129,8 @@ def read_refused(
     found: list[Refusal] = []
     more = 0
     for path in sorted((folder / FOLDER).glob("*/data.mdb")):
-        with _reading, _opened(path.parent.absolute()) as environment:
-            kept, hidden = _read(environment, limit, event_id, project)
+        with _reading, _opened(path.parent.absolute()) as opened:
+            kept, hidden = _read(opened, limit, event_id, project)
         found += kept
         more += hidden
     found.sort(key=lambda refusal: refusal.time_ms, reverse=True)
@@ -138,19 +144,26 @@ def ring_path(folder: Path, part: str) -> Path:
 
 # LMDB lets a process open an environment once: its own ring is read where it is written,
 # and the others by one thread at a time.
-_open_rings: dict[Path, lmdb.Environment] = {}
+_open_rings: dict[Path, RefusedRing] = {}
 _reading = threading.Lock()
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[lmdb.Environment]:
+def _opened(path: Path) -> Iterator[_Opened]:
     own = _open_rings.get(path)
     if own is not None:
-        yield own
+        # With the tables that it has: to open one of an environment that is written to begins
+        # a write transaction, and when that waits for another thread's, neither goes on.
+        yield own.read()
         return
     environment = open_environment(path, map_size=0, readonly=True)
     try:
-        yield environment
+        with store_errors():
+            tables = []
+            for name in (_KNOWN, _UNKNOWN):
+                with suppress(lmdb.NotFoundError):  # it is being made
+                    tables.append(_table(environment, name, create=False))
+        yield environment, tables
     finally:
         environment.close()
 
@@ -162,16 +175,13 @@ def _table(environment: lmdb.Environment, name: bytes, *, create: bool) -> RowTa
 
 
 def _read(
-    environment: lmdb.Environment, limit: int, event_id: str | None, project: str | None
+    opened: _Opened, limit: int, event_id: str | None, project: str | None
 ) -> tuple[list[Refusal], int]:
+    environment, tables = opened
     found: list[Refusal] = []
     more = 0
     with store_errors():
-        for name in (_KNOWN, _UNKNOWN):
-            try:
-                table = _table(environment, name, create=False)
-            except lmdb.NotFoundError:  # it is being made
-                continue
+        for table in tables:
             with environment.begin() as txn:
                 chunks = list(table.backwards(txn))
             more += sum(chunk.more for chunk in chunks)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 from fieldbrook.errors import ProjectNotFoundError, PublisherNotFoundError
@@ -80,3 +82,32 @@ def test_a_ring_that_cannot_be_written_costs_nobody_an_answer(tmp_path: Path) ->
     gathered.note(_ERROR, "e", "p")
     gathered.flush()
     gathered.close()
+
+
+def test_a_ring_is_read_while_it_is_written(tmp_path: Path) -> None:
+    """By threads that must not wait for each other's transactions for ever."""
+    script = f"""
+import threading, time
+from pathlib import Path
+from fieldbrook.storage.refused import Refusal, RefusedRing, Refusals, read_refused
+
+folder, done = Path({str(tmp_path)!r}), threading.Event()
+ring = RefusedRing(folder, "http:0")
+one = Refusal(1, "e", "p", "", "t", "http", "K", "r", 1, "d")
+
+def read():
+    while not done.is_set():
+        read_refused(folder, 100, event_id="e")
+
+readers = [threading.Thread(target=read) for _ in range(2)]
+for reader in readers:
+    reader.start()
+for number in range(3000):
+    ring.write(Refusals([one], 0), known=bool(number % 2))
+    time.sleep(0.0002)
+done.set()
+for reader in readers:
+    reader.join()
+assert len(read_refused(folder, 10_000)[0]) == 3000
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,7 +80,10 @@ class _Orders:
             self._path.write_text(f"{point} {left} {HOLD if holds else ''}")
             return
         self._path.rename(self._path.with_name(self._path.name + ".reached"))
-        os.kill(os.getpid(), signal.SIGSTOP if holds else signal.SIGKILL)
+        # To this thread: of one to the process another thread may take notice, and this one
+        # would go on for a moment.
+        number = signal.SIGSTOP if holds else signal.SIGKILL
+        signal.pthread_kill(threading.get_ident(), number)
 
 
 def _nothing(_point: str) -> None:

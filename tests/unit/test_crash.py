@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 def died(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The signals this process would have sent to itself."""
     signals: list[int] = []
-    monkeypatch.setattr("fieldbrook.crash.os.kill", lambda _pid, number: signals.append(number))
+    monkeypatch.setattr(signal, "pthread_kill", lambda _thread, number: signals.append(number))
     return signals
 
 

@@ -55,6 +55,7 @@ class Publisher:
         is the client's own. Both are read again before each connection."""
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._held: list[tuple[str, bytes, asyncio.Future[None]]] = []
         self._session = self._suspicious = False
         self._fruitless = 0
         self._acknowledged = 0
@@ -83,11 +84,25 @@ class Publisher:
             MessageRefusedError: the broker does not take it.
         """
         done = self._loop.create_future()
+        if self._session and not self._held:
+            self._send(topic, payload, done)
+        else:
+            # The library sends on a connection that the broker has not accepted yet, ahead of
+            # what it kept from before.
+            self._held.append((topic, payload, done))
+        return done
+
+    def _send(self, topic: str, payload: bytes, done: asyncio.Future[None]) -> None:
         # The answer may come before the number is known here: it is dealt with in the loop,
         # after this call.
         info = self._client.publish(topic, payload, _QOS)
         self._waiting[info.mid] = done
-        return done
+
+    def _send_held(self) -> None:
+        held, self._held = self._held, []
+        for topic, payload, done in held:
+            if not done.done():
+                self._send(topic, payload, done)
 
     def close(self) -> None:
         """Disconnect; messages that were not acknowledged stay their outbox's."""
@@ -111,6 +126,8 @@ class Publisher:
         if code.is_failure:
             log.error("the broker refuses the connection for handlers' messages: %s", code)
         self._session = not code.is_failure
+        if self._session:
+            self._loop.call_soon_threadsafe(self._send_held)
 
     def _on_disconnect(
         self, client: mqtt.Client, userdata: Any, flags: Any, code: ReasonCode, _: Any

@@ -101,8 +101,12 @@ class Publisher:
     def _send_held(self) -> None:
         held, self._held = self._held, []
         for topic, payload, done in held:
-            if not done.done():
+            if done.done():  # nobody waits for it any more
+                continue
+            try:
                 self._send(topic, payload, done)
+            except ValueError as error:  # no topic of MQTT
+                done.set_exception(error)
 
     def close(self) -> None:
         """Disconnect; messages that were not acknowledged stay their outbox's."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,46 @@ __all__ = ["require_tool"]
 # A slow machine is no fault of the code; pytest's time limit catches what hangs.
 settings.register_profile("fieldbrook", deadline=None, print_blob=True)
 settings.load_profile("fieldbrook")
+
+
+# A shell starts what runs in its background with SIGINT ignored, and whoever that starts inherits
+# it: the tests' own programs are to end with Ctrl-C wherever the tests run.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class _Progress:
+    """Shows a failure when it happens, and what was under way when a run is ended from outside."""
+
+    def __init__(self, reporter: pytest.TerminalReporter) -> None:
+        self._reporter = reporter
+        self._running: set[str] = set()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._running.add(nodeid)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self._running.discard(nodeid)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._say(f"{report.nodeid} failed in its {report.when}", report.longreprtext[-4_000:])
+
+    def pytest_keyboard_interrupt(self) -> None:
+        self._say("under way", "\n".join(sorted(self._running)))
+
+    def _say(self, head: str, text: str) -> None:
+        self._reporter.ensure_newline()
+        self._reporter.write_sep("_", head)
+        self._reporter.write_line(text)
+
+
+@pytest.hookimpl(trylast=True)  # pytest makes its reporter in the same hook
+def pytest_configure(config: pytest.Config) -> None:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and "CI" in os.environ:
+        config.pluginmanager.register(_Progress(reporter))
 
 
 @pytest.fixture(scope="session")

@@ -403,15 +403,16 @@ def test_following_a_log_prints_new_rows_and_ends_quietly_with_ctrl_c(
     following = shell.start(
         "logs", project, "--follow", stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    try:
-        assert following.stdout is not None
-        for number in (1, 2):
-            send(shell, project, "seen")
-            assert f"count={number} payload=seen" in following.stdout.readline().decode()
-        following.send_signal(signal.SIGINT)
-        _, said = following.communicate(timeout=20)
-    finally:
-        following.kill()
+    with following:
+        try:
+            assert following.stdout is not None
+            for number in (1, 2):
+                send(shell, project, "seen")
+                assert f"count={number} payload=seen" in following.stdout.readline().decode()
+            following.send_signal(signal.SIGINT)
+            _, said = following.communicate(timeout=20)
+        finally:
+            following.kill()
     assert following.returncode == 130
     assert said.strip() == b""
 
@@ -420,18 +421,18 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(shell: Shell, project:
     following = shell.start(
         "logs", project, "--follow", stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    try:
-        assert following.stdout is not None
-        send(shell, project, "one")
-        following.stdout.readline()
-        following.stdout.close()
-        send(shell, project, "two")
-        assert following.wait(20) == 128 + signal.SIGPIPE
-        assert following.stderr is not None
-        assert following.stderr.read() == b""
-        following.stderr.close()
-    finally:
-        following.kill()
+    with following:
+        try:
+            assert following.stdout is not None
+            send(shell, project, "one")
+            following.stdout.readline()
+            following.stdout.close()
+            send(shell, project, "two")
+            assert following.wait(20) == 128 + signal.SIGPIPE
+            assert following.stderr is not None
+            assert following.stderr.read() == b""
+        finally:
+            following.kill()
 
 
 def test_values_are_printed_byte_for_byte_and_keys_are_listed(

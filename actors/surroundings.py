@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from fieldbrook.actors.chains import ProjectChains
 from fieldbrook.api_hosts import is_allowed
+from fieldbrook.foreign_json import from_json
 from fieldbrook.storage.registry import RegistryReader
 from fieldbrook.wasm.host.api import decode
 from fieldbrook.wasm.run import EffectRefusedError, Run, Surroundings, Transaction
@@ -149,7 +150,7 @@ def api_fields(request: bytes) -> dict[str, Any] | None:
     """The JSON object in the body of an API call, or None."""
     decoded = decode(request)
     try:
-        fields = json.loads(decoded["Body"]) if decoded else None
-    except (ValueError, RecursionError):
+        fields = from_json(decoded["Body"]) if decoded else None
+    except ValueError:
         return None
     return fields if isinstance(fields, dict) else None

@@ -10,13 +10,13 @@ replace a transaction in their pool (go-ethereum: both fees at least 10 % higher
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
 from fieldbrook.chain.libraries import recursion_kept
+from fieldbrook.foreign_json import from_json
 from fieldbrook.operator_keys import eip55
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ def parse_call(request: bytes, *, sends: bool) -> ContractCall:
     if request.count(b"[") + request.count(b"{") > _BRACKETS:
         raise TransactionRefusedError("the request is not a JSON object of texts")
     try:
-        fields = json.loads(request)
-    except (ValueError, RecursionError):
+        fields = from_json(request)
+    except ValueError:
         raise TransactionRefusedError("the request is not JSON") from None
     if not isinstance(fields, dict):
         raise TransactionRefusedError("the request is not a JSON object")

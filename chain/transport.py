@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import aiohttp
+
+from fieldbrook.foreign_json import from_json
 
 ANSWER_LIMIT_BYTES = 128 << 20
 _CONNECT_LIMIT_S = 5.0
@@ -199,8 +200,8 @@ async def _read(content: aiohttp.StreamReader) -> bytes:
 
 def _answer(data: bytes | str) -> dict[str, Any]:
     try:
-        answer = json.loads(data)
-    except (ValueError, RecursionError):
+        answer = from_json(data)
+    except ValueError:
         raise TransportError("its answer is not JSON") from None
     if not isinstance(answer, dict):
         raise TransportError("its answer is not one of JSON-RPC")

@@ -25,6 +25,7 @@ from fieldbrook.actors.surroundings import PROOF_ROUTE, READ_ROUTE, is_system
 from fieldbrook.api_hosts import is_allowed, is_named, is_public
 from fieldbrook.chain.transactions import TransactionRefusedError
 from fieldbrook.errors import NodeError, TooManyRequestsError
+from fieldbrook.foreign_json import from_json
 from fieldbrook.gateway.chain_questions import READ, ask_chain
 from fieldbrook.gateway.link import Outcome, Settle
 from fieldbrook.model import NODE_PUBLISHER
@@ -129,8 +130,8 @@ class ApiCaller:
         fields = dict(parse_qsl(urlsplit(request["Url"]).query))
         if request["Body"]:
             try:
-                fields |= json.loads(request["Body"])
-            except (ValueError, TypeError, RecursionError):
+                fields |= from_json(request["Body"])
+            except (ValueError, TypeError):
                 raise TransactionRefusedError("the body is not a JSON object") from None
         name = str(fields.get("chainName", ""))
         chain = next((c for c in self._chains if name in (c.name, str(c.id))), None)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from fieldbrook.errors import FieldError, MalformedMessageError
+from fieldbrook.foreign_json import from_json
 from fieldbrook.model import DEFAULT_EVENT_TYPE, EVENT_TYPE_LIMIT
 
 MISSING = "missing required field"
@@ -176,8 +177,8 @@ def _decode_leniently(body: bytes | msgspec.Raw, *, anonymous: bool) -> DataMess
     """What the fast decoder refuses: keys in another case and base64 with line breaks are
     accepted as Go's decoder accepts them; for the rest, say what is wrong."""
     try:
-        value = msgspec.json.decode(body)
-    except NOT_JSON as error:
+        value = from_json(body, msgspec.json.decode)
+    except ValueError as error:
         raise MalformedMessageError(desc=f"body is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise MalformedMessageError(desc="body is not a JSON object")

@@ -24,6 +24,7 @@ from fieldbrook.errors import (
     PayloadTooLargeError,
     StoreError,
 )
+from fieldbrook.foreign_json import from_json
 from fieldbrook.gateway.admission import Admission, Admitted, require_type
 from fieldbrook.gateway.handlers import HandlerNames
 from fieldbrook.gateway.key_use import KeyUse
@@ -367,8 +368,8 @@ def _read_leniently(at: int, raw: msgspec.Raw) -> Item:
     """What the fast decoder refuses: keys in another case and nulls are taken as Go's
     decoder takes them; for the rest, say what is wrong."""
     try:
-        value = msgspec.json.decode(raw)
-    except NOT_JSON as error:
+        value = from_json(raw, msgspec.json.decode)
+    except ValueError as error:
         return BadRequestError(FieldError(f"[{at}]", f"not JSON: {error}", "body"))
     if not isinstance(value, dict):
         return BadRequestError(FieldError(f"[{at}]", "not a JSON object", "body"))

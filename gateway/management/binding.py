@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 
 from fieldbrook.errors import BadRequestError, FieldError
+from fieldbrook.foreign_json import TooDeepError, from_json
 
 MISSING = "missing required field"
 
@@ -48,11 +49,11 @@ def bind_body(body: bytes, kind: type[_T]) -> _T:
         BadRequestError: not JSON, not an object, or fields that are missing or wrong.
     """
     try:
-        value = msgspec.json.decode(body) if body.strip() else {}
+        value = from_json(body, msgspec.json.decode) if body.strip() else {}
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequestError(FieldError("body", f"not JSON: {error}", "body")) from None
-    except RecursionError:
-        raise BadRequestError(FieldError("body", "nested too deeply", "body")) from None
+    except TooDeepError as error:
+        raise BadRequestError(FieldError("body", str(error), "body")) from None
     errors: list[FieldError] = []
     bound = _bind_struct(value, kind, "", errors)
     if bound is None:

@@ -12,6 +12,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
+from fieldbrook.foreign_json import from_json
 from fieldbrook.model import EVENT_TYPE_LIMIT
 from fieldbrook.wasm import abi
 from fieldbrook.wasm.host.guest import Functions, Guest
@@ -66,7 +67,7 @@ def decode(raw: bytes) -> dict[str, Any] | None:
     if len(raw) > _REQUEST_BYTES:
         return None
     try:
-        value = json.loads(raw)
+        value = from_json(raw)
         method, url = value.get("Method") or "GET", value["Url"]
         header = value.get("Header") or {}
         body = base64.b64decode(value.get("Body") or "", validate=True)
@@ -77,7 +78,7 @@ def decode(raw: bytes) -> dict[str, Any] | None:
             isinstance(texts, list) and all(isinstance(text, str) for text in texts)
             for texts in header.values()
         )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
     return {"Method": method.upper(), "Url": url, "Header": header, "Body": body} if good else None
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
+from fieldbrook.foreign_json import from_json
 from fieldbrook.wasm import abi
 from fieldbrook.wasm.host.guest import Functions, Guest, GuestError
 
@@ -62,8 +61,8 @@ def functions(guest: Guest) -> Functions:
 
 def _operator(request: bytes) -> str | None:
     try:
-        value = json.loads(request)
-    except (ValueError, RecursionError) as error:
+        value = from_json(request)
+    except ValueError as error:
         raise GuestError(f"the request is not JSON: {error}") from None
     name = value.get("operatorName") if isinstance(value, dict) else None
     return name if isinstance(name, str) and name else None

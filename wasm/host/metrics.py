@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 
+from fieldbrook.foreign_json import from_json
 from fieldbrook.wasm import abi
 from fieldbrook.wasm.host.guest import Functions, Guest, GuestError
 from fieldbrook.wasm.run import Metric
@@ -32,8 +33,8 @@ def functions(guest: Guest) -> Functions:
             raise GuestError(f"metrics of more than {_SIZE_LIMIT} bytes")
         text = guest.read(pointer, size).decode("utf-8", "replace")
         try:
-            value = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            value = from_json(text)
+        except ValueError as error:
             raise GuestError(f"metrics are not JSON: {error}") from None
         if isinstance(value, list):
             raise GuestError("metrics are a JSON array")

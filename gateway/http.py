@@ -28,6 +28,7 @@ from fieldbrook.gateway.management.application import (
     make_application_routes,
 )
 from fieldbrook.gateway.measured import Measure
+from fieldbrook.gateway.open_stores import OpenStores
 from fieldbrook.gateway.refusals import Refusals
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.replies import EventReply
@@ -39,7 +40,6 @@ from fieldbrook.health import Condition
 from fieldbrook.operator_keys import Vault
 from fieldbrook.settings import Settings, listed
 from fieldbrook.storage.chain_store import ChainStoreReader, chain_path
-from fieldbrook.storage.project_store import ProjectStoreReader, store_path
 from fieldbrook.storage.refused import read_refused
 from fieldbrook.storage.registry import RegistryReader
 from fieldbrook.wasm.limits import Limits
@@ -52,7 +52,6 @@ _DRAIN_FACTOR = 4
 _SWEEP_S = 1.0
 _MULTIPART_SLACK = 64 << 10
 _UNREAD_LIMIT_MS = 60_000
-_OPEN_STORES_LIMIT = 64
 
 
 @web.stream_request_body
@@ -170,8 +169,8 @@ class HttpGateway(GatewayActor):
         self._draining = False
         token_key = keys.load_or_create_key(settings.data / "secrets", "token.key")
         self._reader = RegistryReader(settings.data / "registry")
-        self._stores: dict[int, ProjectStoreReader] = {}
         self._chains: dict[int, ChainStoreReader] = {}
+        self._stores = OpenStores(settings.data / "projects")
         registry = SocketRegistryClient(self.run_dir / "registry")
         self._refusals = Refusals(settings.data, self.part, "http")
         events = EventService(
@@ -260,7 +259,7 @@ class HttpGateway(GatewayActor):
             setup_code=lambda: keys.setup_code(settings.data / "secrets"),
             version=__version__,
             condition=self._condition,
-            store_reader=self._store_reader,
+            store_reader=self._stores.get,
             limits=Limits(
                 deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes
             ),
@@ -327,22 +326,9 @@ class HttpGateway(GatewayActor):
         return ""
 
     def gone(self, project_id: int) -> None:
-        """A project was removed: its open files would keep its room on the disk."""
+        """A project was removed."""
         super().gone(project_id)
-        store = self._stores.pop(project_id, None)
-        if store is not None:
-            store.close()
-
-    def _store_reader(self, project_id: int) -> ProjectStoreReader | None:
-        store = self._stores.get(project_id)
-        if store is None:
-            path = store_path(self.settings.data / "projects", project_id)
-            store = ProjectStoreReader.open_if_exists(path)
-            if store is not None:
-                if len(self._stores) >= _OPEN_STORES_LIMIT:
-                    self._stores.pop(next(iter(self._stores))).close()
-                self._stores[project_id] = store
-        return store
+        self._stores.let_go(project_id)
 
     def _chain_reader(self, chain_id: int) -> ChainStoreReader | None:
         store = self._chains.get(chain_id)

@@ -26,17 +26,20 @@ MANY_EVENTS = 1_000_000
 PEER_EVENTS = 100_000
 LIMIT_S = 300.0
 FIRST, SECOND = "node, first event", "node, second event"
+ALONE, PAUSE_S = "node, first event, alone", 0.2
 PROCESS = "tornado, a process of its own"
 START_MS = "start ms"
 
 
-def _round_trips(port: int, devices: Iterable[Device]) -> list[float]:
-    """One event of each device over one connection, one after the other; milliseconds each."""
+def _round_trips(port: int, devices: Iterable[Device], pause_s: float = 0.0) -> list[float]:
+    """One event of each device over one connection, one after the other; milliseconds each.
+    `pause_s` before each."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     connection.connect()
     times = []
     for device in devices:
         body = json.dumps(device.message())
+        time.sleep(pause_s)
         started = time.perf_counter()
         connection.request("POST", event_path(device.project), body)
         answer = connection.getresponse()
@@ -51,22 +54,24 @@ def _round_trips(port: int, devices: Iterable[Device]) -> list[float]:
 def cold(context: Context, emit: Emit) -> None:
     """What the first event of a project that does not run waits for, and the one after it.
 
-    The baseline is what a process for it would cost without a node: a bare Tornado handler,
-    from its start to its first answer.
+    They start in a row, which leaves no time to have a process ready for the next, and once
+    more with a pause before each. The baseline is what a process for it would cost without a
+    node: a bare Tornado handler, from its start to its first answer.
     """
     count = context.size(COLD_PROJECTS, quick=10)
     title = context.title(f"{count} projects that do not run", timed=False)
-    table = Table(title, report.P50, (SECOND, PROCESS), plots=(report.P50, report.P99))
+    table = Table(title, report.P50, (ALONE, SECOND, PROCESS), plots=(report.P50, report.P99))
     if "tornado" not in context.peers:
         table.missing[PROCESS] = "not asked for"
     with context.folder() as folder, running_node(folder) as node:
         devices = [deploy(node, f"cold{n}")[1][0] for n in range(count)]
         for number in range(context.rounds):
-            node.stop()
-            node.start(ready=False)
-            wait_until_live(node)
-            for name in (FIRST, SECOND):
-                table.add(name, _quantiles(_round_trips(node.http_port, devices)))
+            for name, pause_s in ((FIRST, 0.0), (ALONE, PAUSE_S)):
+                node.stop()
+                node.start(ready=False)
+                wait_until_live(node)
+                table.add(name, _quantiles(_round_trips(node.http_port, devices, pause_s)))
+            table.add(SECOND, _quantiles(_round_trips(node.http_port, devices)))
             if "tornado" in context.peers:
                 own = folder / f"round{number}"
                 own.mkdir()

@@ -11,10 +11,12 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import aiohttp
 
+from fieldbrook.chain.retry_after import retry_after_s
 from fieldbrook.foreign_json import from_json
 
 ANSWER_LIMIT_BYTES = 128 << 20
@@ -75,7 +77,8 @@ class HttpTransport:
             # A redirect would take the request, and with it a key, to another host.
             async with self._session.post(self._url, json=body, allow_redirects=False) as answer:
                 if answer.status == _TOO_MANY_REQUESTS:
-                    raise BusyError("429 Too Many Requests", _seconds(answer.headers))
+                    rest_s = retry_after_s(answer.headers, datetime.now(UTC))
+                    raise BusyError("429 Too Many Requests", rest_s)
                 data = await _read(answer.content)
                 status = answer.status
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -206,11 +209,6 @@ def _answer(data: bytes | str) -> dict[str, Any]:
     if not isinstance(answer, dict):
         raise TransportError("its answer is not one of JSON-RPC")
     return answer
-
-
-def _seconds(headers: Any) -> float:
-    text = headers.get("Retry-After", "")
-    return min(float(text), 3_600.0) if text.isascii() and text.isdecimal() else 0.0
 
 
 def _reason(error: Exception) -> str:

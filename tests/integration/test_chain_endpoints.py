@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterator
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
@@ -81,12 +83,14 @@ def test_an_endpoint_that_fails_rests_and_the_next_one_answers(
     assert SECRET not in caplog.text
 
 
+@pytest.mark.parametrize("form", ["seconds", "a date"])
 def test_an_endpoint_that_names_a_time_rests_for_it(
-    proxies: list[Proxy], caplog: pytest.LogCaptureFixture
+    proxies: list[Proxy], form: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
         (first, _) = proxies
-        first.fault, first.retry_after = "busy", "3600"
+        later = formatdate(time.time() + 3_600, usegmt=True)
+        first.fault, first.retry_after = "busy", "3600" if form == "seconds" else later
         client = client_of(proxies)
         try:
             await client.call("eth_blockNumber", [])
@@ -94,6 +98,29 @@ def test_an_endpoint_that_names_a_time_rests_for_it(
             await asyncio.sleep(0.7)
             await client.call("eth_blockNumber", [])
             assert first.asked.total() == 1
+        finally:
+            await client.close()
+
+    asyncio.run(scenario())
+    assert "429" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "retry_after", ["Wed, 21 Oct 2015 07:28:00 GMT", "tomorrow", "-5", "Fri, 31 Feb 2099"]
+)
+def test_an_endpoint_that_names_no_time_to_come_rests_as_others_do(
+    proxies: list[Proxy], retry_after: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        (first, _) = proxies
+        first.fault, first.retry_after = "busy", retry_after
+        client = client_of(proxies)
+        try:
+            await client.call("eth_blockNumber", [])
+            first.fault = ""
+            await asyncio.sleep(0.6)
+            await client.call("eth_blockNumber", [])
+            assert first.answered, "it is asked again after half a second"
         finally:
             await client.close()
 

@@ -57,9 +57,10 @@ def http_date(text: str, now: datetime) -> datetime | None:
     if len(found["year"]) == 2:
         year += now.year - now.year % 100
         year -= 100 if year > now.year + 50 else 0
-    parts = (int(found[name]) for name in ("day", "hour", "minute"))
+    month = _MONTHS.index(found["month"].lower()) + 1
+    day, hour, minute = (int(found[name]) for name in ("day", "hour", "minute"))
     second = min(int(found["second"]), 59)  # 60 is a leap second
     try:
-        return datetime(year, _MONTHS.index(found["month"].lower()) + 1, *parts, second, tzinfo=UTC)
+        return datetime(year, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError:
         return None

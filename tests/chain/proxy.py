@@ -19,7 +19,8 @@ class Proxy:
     Set `fault` to `drop` (the connection ends without an answer), `slow` (an answer after
     `slow_s`), `busy` (429), `broken` (500), `garbage` (no JSON), `silent` (a JSON without
     result) or "" for none. `chain_id` makes it say another id, `head` an older block;
-    `range_limit` is how many blocks and `logs_limit` how many logs it gives at once.
+    `range_limit` is how many blocks and `logs_limit` how many logs it gives at once; `refuses`
+    maps methods to what it says instead of an answer.
     """
 
     def __init__(self, url: str) -> None:
@@ -30,6 +31,7 @@ class Proxy:
         self.chain_id: int | None = None
         self.head: int | None = None
         self.range_limit = self.logs_limit = 1 << 62
+        self.refuses: dict[str, str] = {}
         self.refused = 0  # for one of these limits
         self.asked: Counter[str] = Counter()
         self.answered = 0
@@ -48,6 +50,8 @@ class Proxy:
 
     def _answer(self, body: dict[str, Any]) -> bytes:
         method, params = body["method"], body["params"]
+        if method in self.refuses:
+            return _error(body, -32000, self.refuses[method])
         if self.head is not None:
             if method == "eth_blockNumber":
                 return _result(body, hex(self.head))
@@ -70,8 +74,7 @@ class Proxy:
 
     def _too_many(self, body: dict[str, Any], text: str) -> bytes:
         self.refused += 1
-        error = {"code": -32005, "message": text}
-        return json.dumps({"jsonrpc": "2.0", "id": body["id"], "error": error}).encode()
+        return _error(body, -32005, text)
 
     def _handler(proxy) -> type[BaseHTTPRequestHandler]:  # noqa: N805 - `self` is the request's
         class Handler(BaseHTTPRequestHandler):
@@ -113,6 +116,11 @@ class Proxy:
                     self.close_connection = True  # the node did not wait
 
         return Handler
+
+
+def _error(body: dict[str, Any], code: int, text: str) -> bytes:
+    error = {"code": code, "message": text}
+    return json.dumps({"jsonrpc": "2.0", "id": body["id"], "error": error}).encode()
 
 
 def _result(body: dict[str, Any], result: object) -> bytes:

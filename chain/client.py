@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from fieldbrook import metrics
 from fieldbrook.chain.errors import MalformedAnswerError, RpcError, TooManyResultsError
 from fieldbrook.chain.logs import read_header
 from fieldbrook.chain.transport import BusyError, Transport, TransportError, make_transport
@@ -120,6 +121,8 @@ class ChainClient:
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._probed_at = float("-inf")
         self._leading: Endpoint | None = None  # gave the last head
+        self._serving: Endpoint | None = None  # is the first that is asked
+        self._changes = 0  # of that one
 
     async def call(
         self,
@@ -148,6 +151,7 @@ class ChainClient:
         """
         refused: RpcError | None = None
         limit_s = self._limit_s if limit_s is None else limit_s
+        changes = self._changes
         for endpoint in self._usable():
             try:
                 result = await self._ask(endpoint, method, params, checked, limit_s, read)
@@ -159,6 +163,8 @@ class ChainClient:
                     raise
                 refused = error
                 continue
+            if refused is None:  # else the one before this one serves as well
+                self._served(endpoint, changes)
             return result
         if refused is not None:
             raise refused
@@ -186,6 +192,7 @@ class ChainClient:
         if len(self._endpoints) > 1:
             await self._probe_when_due()
         refused: RpcError | None = None
+        changes = self._changes
         for endpoint in self._usable():
             try:
                 block = await self._newest(endpoint)
@@ -196,6 +203,8 @@ class ChainClient:
             else:
                 if not self._lies_behind(endpoint):
                     self._leading = endpoint
+                    if refused is None:
+                        self._served(endpoint, changes)
                     return block
         if refused is not None:
             raise refused
@@ -237,6 +246,17 @@ class ChainClient:
             resting = endpoint.rests_until > time.monotonic()
             if not resting and not self._lies_behind(endpoint):
                 yield endpoint
+
+    def _served(self, endpoint: Endpoint, changes: int) -> None:
+        """Count when another endpoint than before answers. `changes` is how many there had been
+        when it was asked: what was on its way during a change tells of how it was before."""
+        if endpoint is self._serving or changes != self._changes:
+            return
+        if self._serving is not None:
+            metrics.add(metrics.CHAIN_FAILOVERS)
+            log.info("chain %d: endpoint %s is asked now", self.chain_id, endpoint.name)
+        self._serving = endpoint
+        self._changes += 1
 
     def _lies_behind(self, endpoint: Endpoint) -> bool:
         if endpoint.head_at == float("-inf"):

@@ -320,6 +320,13 @@ COMMANDS = _add(
 COMMANDS_REFUSED = _add(
     "fieldbrook_registry_commands_refused", "Commands that it refused.", COUNTER, WHOLE
 )
+CHAIN_FAILOVERS = _add(
+    "fieldbrook_chain_failovers",
+    "Times that another endpoint than before answered for a chain, because one failed, lay behind, "
+    "or was there again.",
+    COUNTER,
+    CHAIN,
+)
 SIGNED_AGAIN = _add_labelled(
     "fieldbrook_transactions_signed_again",
     "Transactions that were signed another time: to pay higher fees, to be cancelled, or with "

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fieldbrook import metrics
 from fieldbrook.chain.client import ChainClient
 from fieldbrook.chain.errors import RpcError, TooManyResultsError
 from fieldbrook.errors import ChainUnavailableError
@@ -173,6 +174,67 @@ def test_an_endpoint_whose_head_is_old_is_passed_over_until_it_has_caught_up(
             assert first.asked["eth_gasPrice"] == 1
         finally:
             await client.close()
+
+    asyncio.run(scenario())
+
+
+def test_each_change_of_the_endpoint_that_answers_is_counted_once(
+    evm: Evm, proxies: list[Proxy], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        first, second = proxies
+        client = client_of(proxies)
+        before = metrics.here.row[metrics.CHAIN_FAILOVERS]
+
+        def changes() -> float:
+            return metrics.here.row[metrics.CHAIN_FAILOVERS] - before
+
+        async def ask(times: int) -> None:
+            await asyncio.gather(*(client.call("eth_blockNumber", []) for _ in range(times)))
+
+        try:
+            await ask(8)
+            assert changes() == 0, "the first one is no change"
+            first.fault = "broken"
+            await ask(8)  # each of them fails over, and it is one change
+            assert changes() == 1
+            await asyncio.sleep(0.6)
+            await ask(8)  # asked again, and again it fails: the second one answers as before
+            assert changes() == 1
+            first.fault = ""
+            await eventually(lambda: client._endpoints[0].rests_until < time.monotonic())
+            await ask(8)
+            assert changes() == 2, "the preferred one is there again"
+            second.fault = "broken"
+            await ask(8)
+            assert changes() == 2
+            evm.mine(20)
+            first.head, second.fault = evm.height - 10, ""
+            await eventually(lambda: client._endpoints[1].rests_until < time.monotonic())
+            await client.head()
+            assert changes() == 3, "it lies behind"
+        finally:
+            await client.close()
+
+    asyncio.run(scenario())
+    assert SECRET not in caplog.text
+
+
+def test_a_request_that_one_endpoint_does_not_know_is_no_change_of_endpoints() -> None:
+    class Plain(TallChain):
+        async def request(self, method: str, params: list[object]) -> dict[str, object]:
+            if method == "eth_getLogs":
+                return {"error": {"code": -32601, "message": "method not found"}}
+            return await super().request(method, params)
+
+    async def scenario() -> None:
+        chains = {"http://a": Plain(), "http://b": TallChain()}
+        client = ChainClient(CHAIN_ID, list(chains), transport=chains.__getitem__)
+        before = metrics.here.row[metrics.CHAIN_FAILOVERS]
+        for _ in range(3):
+            await client.head()
+            assert await client.call("eth_getLogs", [{"fromBlock": "0x61", "toBlock": "0x61"}])
+        assert metrics.here.row[metrics.CHAIN_FAILOVERS] == before
 
     asyncio.run(scenario())
 

@@ -142,3 +142,24 @@ def test_a_reorganisation_is_shown_with_its_depth_when_it_has_happened(world: Wo
         assert shown["deepestReorganisation"] == deepest
         becomes(lambda: world.monitor()["removedEvents"], removed + 1, "the log is taken back")
     assert f"{before + 3:.0f}" in world.shell.text("chain", "list")
+
+
+def test_an_endpoint_that_goes_away_is_a_failover_and_its_return_is_another(world: World) -> None:
+    assert world.metric("endpoint_usable", endpoint="0") == 1
+    before, counted = world.metric("failovers_total"), world.counted()
+    world.first.fault = "drop"
+    world.beacon.call("ping", 1, "")
+    becomes(lambda: world.metric("failovers_total"), before + 1, "the second one is asked")
+    becomes(world.counted, counted + 1, "the log is handled all the same")
+    becomes(lambda: world.metric("endpoint_usable", endpoint="0"), 0, "the first one is not")
+    assert "http://127.0.0.1" in world.shell.text("chain", "show", "dev")
+    assert "closed the connection" in world.shown()["endpoints"][0]["state"]
+    asked = world.first.asked.total()
+    until(lambda: world.first.asked.total() > asked, "the first one is asked again, and fails")
+    world.beacon.call("ping", 2, "")
+    becomes(world.counted, counted + 2, "the second one goes on")
+    assert world.metric("failovers_total") == before + 1, "that is no change"
+    world.first.fault = ""
+    becomes(lambda: world.metric("failovers_total"), before + 2, "the first one is asked again")
+    becomes(lambda: world.metric("endpoint_usable", endpoint="0"), 1, "and serves")
+    assert "s3cret" not in world.node.log

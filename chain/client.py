@@ -88,6 +88,14 @@ class Endpoint:
         self.in_a_row, self.reason = 0, ""
 
 
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A result, and who gave it."""
+
+    result: Any
+    endpoint: Endpoint
+
+
 def _as_it_is(raw: Any) -> Any:
     return raw
 
@@ -149,23 +157,43 @@ class ChainClient:
             RpcError: an endpoint refused the request; `TooManyResultsError` where it did so
                 for the size of the answer.
         """
+        answered = await self.answer(method, params, checked=checked, limit_s=limit_s, read=read)
+        return answered.result
+
+    async def answer(
+        self,
+        method: str,
+        params: list[Any],
+        *,
+        checked: bool = False,
+        limit_s: float | None = None,
+        read: Callable[[Any], Any] = _as_it_is,
+        unlike: Endpoint | None = None,
+    ) -> Answered:
+        """As `call`, and who answered.
+
+        With `unlike` it is a second opinion: that endpoint is the last to be asked, and one that
+        refuses (it may not know the block yet) is passed over.
+        """
         refused: RpcError | None = None
         limit_s = self._limit_s if limit_s is None else limit_s
         changes = self._changes
-        for endpoint in self._usable():
+        endpoints = sorted(self._usable(), key=lambda e: e is unlike) if unlike else self._usable()
+        for endpoint in endpoints:
             try:
                 result = await self._ask(endpoint, method, params, checked, limit_s, read)
             except TransportError as error:
                 self._failed(endpoint, error)
                 continue
             except RpcError as error:
-                if error.code not in (_METHOD_NOT_FOUND, _INTERNAL, _UNSUPPORTED):
+                others = (_METHOD_NOT_FOUND, _INTERNAL, _UNSUPPORTED)
+                if unlike is None and error.code not in others:
                     raise
                 refused = error
                 continue
-            if refused is None:  # else the one before this one serves as well
+            if refused is None and unlike is None:  # else the one before this one serves as well
                 self._served(endpoint, changes)
-            return result
+            return Answered(result, endpoint)
         if refused is not None:
             raise refused
         raise self._unavailable()
@@ -215,6 +243,14 @@ class ChainClient:
         if there are any."""
         if self._leading is not None and len(self._endpoints) > 1:
             self._failed(self._leading, TransportError(reason))
+
+    def left_out(self, endpoint: Endpoint, reason: str) -> None:
+        """Another answer had more than this endpoint's: others are asked for a while, if there
+        are any."""
+        if len(self._endpoints) > 1:
+            self._failed(endpoint, TransportError(reason))
+        else:
+            log.info("endpoint %s: %s", endpoint.name, reason)
 
     def status(self) -> list[EndpointStatus]:
         """The endpoints in the order of the settings."""

@@ -53,9 +53,11 @@ class Step:
 
 @dataclass
 class Follower:
-    """The newest blocks. `blocks` maps numbers to hashes, without a gap."""
+    """The newest blocks. `blocks` maps numbers to hashes, without a gap; `blooms` has those of the
+    blocks that were looked at since the start."""
 
     blocks: dict[int, str] = field(default_factory=dict)
+    blooms: dict[int, int] = field(default_factory=dict)
     depth: int = DEPTH
     first: int = FIRST_BLOCKS
 
@@ -94,7 +96,23 @@ class Follower:
         """Know what a step has brought."""
         for number in (*step.vanished, *step.dropped):
             self.blocks.pop(number, None)
+            self.blooms.pop(number, None)
         self.blocks.update((header.number, header.hash) for header in step.added)
+        self.blooms.update((header.number, header.bloom) for header in step.added)
+
+    async def bloom(self, client: Caller, number: int) -> int:
+        """The Bloom filter of a block that is known; 0 where it tells nothing.
+
+        Raises:
+            ChainUnavailableError, RpcError: as the client.
+            MalformedAnswerError: the chain has moved.
+        """
+        if number not in self.blooms:
+            header = await _header(client, number)
+            if header.hash != self.blocks.get(number):
+                raise MalformedAnswerError("the chain moved while it was looked at")
+            self.blooms[number] = header.bloom
+        return self.blooms[number]
 
     async def _first(self, client: Caller, head: Header) -> tuple[Header, ...]:
         start = max(0, head.number - self.first + 1)

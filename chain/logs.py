@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fieldbrook.chain.bloom import read_bloom
 from fieldbrook.chain.errors import MalformedAnswerError
 
 BLOCK_LIMIT, INDEX_LIMIT = 1 << 63, 1 << 32  # what a number may be; stores have no room for more
@@ -55,12 +56,14 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A block without what is in it but the hashes of its transactions."""
+    """A block without what is in it but the hashes of its transactions; `bloom` is 0 where the
+    header's tells nothing (see `chain.bloom`)."""
 
     number: int
     hash: str
     parent: str
     transactions: tuple[str, ...] = ()
+    bloom: int = 0
 
 
 def read_log(raw: Any) -> Log:
@@ -87,6 +90,28 @@ def read_log(raw: Any) -> Log:
     )
 
 
+def read_logs(raw: Any) -> list[Log]:
+    """The logs of `eth_getLogs`.
+
+    Raises:
+        MalformedAnswerError: they are none.
+    """
+    if not isinstance(raw, list):
+        raise MalformedAnswerError("logs that are no list")
+    return [read_log(found) for found in raw]
+
+
+def read_receipts(raw: Any) -> list[Log]:
+    """The logs of a block, from its receipts of `eth_getBlockReceipts`.
+
+    Raises:
+        MalformedAnswerError: they are none.
+    """
+    if not isinstance(raw, list) or not all(isinstance(found, Mapping) for found in raw):
+        raise MalformedAnswerError("receipts that are none")
+    return [log for found in raw for log in read_logs(found.get("logs"))]
+
+
 def read_header(raw: Any) -> Header:
     """A block of `eth_getBlockByNumber`, asked for without whole transactions.
 
@@ -103,6 +128,7 @@ def read_header(raw: Any) -> Header:
         hash=hex_bytes(raw.get("hash"), 32),
         parent=hex_bytes(raw.get("parentHash"), 32),
         transactions=tuple(tx.lower() for tx in listed if isinstance(tx, str)),
+        bloom=read_bloom(raw.get("logsBloom")),
     )
 
 

@@ -327,6 +327,12 @@ CHAIN_FAILOVERS = _add(
     COUNTER,
     CHAIN,
 )
+CHAIN_LOGS_LEFT_OUT = _add(
+    "fieldbrook_chain_logs_left_out",
+    "Logs that an endpoint left out of an answer, and that were found by asking again.",
+    COUNTER,
+    CHAIN,
+)
 SIGNED_AGAIN = _add_labelled(
     "fieldbrook_transactions_signed_again",
     "Transactions that were signed another time: to pay higher fees, to be cancelled, or with "

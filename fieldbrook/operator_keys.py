@@ -93,13 +93,13 @@ def address_of(secret: bytes, kind: int) -> str:
     from coincurve import PrivateKey
 
     point = PrivateKey(secret).public_key.format(compressed=False)
-    return eip55(_keccak256(point[1:])[-20:])
+    return eip55(keccak256(point[1:])[-20:])
 
 
 def eip55(address: bytes) -> str:
     """20 bytes as an address whose capitals are a checksum."""
     plain = address.hex()
-    digest = _keccak256(plain.encode()).hex()
+    digest = keccak256(plain.encode()).hex()
     pairs = zip(plain, digest, strict=False)
     return "0x" + "".join(c.upper() if int(nibble, 16) > 7 else c for c, nibble in pairs)
 
@@ -146,7 +146,8 @@ def _from_base58(text: str) -> bytes:
     return bytes(zeros) + number.to_bytes((number.bit_length() + 7) // 8, "big")
 
 
-def _keccak256(data: bytes) -> bytes:
+def keccak256(data: bytes) -> bytes:
+    """The hash that Ethereum uses: 32 bytes."""
     from Crypto.Hash import keccak
 
     return keccak.new(data=data, digest_bits=256).digest()

@@ -23,22 +23,9 @@ import msgspec
 
 from fieldbrook import clock
 from fieldbrook.actors.frames import WireEvent
-from fieldbrook.chain.errors import (
-    ChainError,
-    MalformedAnswerError,
-    RpcError,
-    TooManyResultsError,
-)
+from fieldbrook.chain.errors import ChainError, MalformedAnswerError, RpcError
 from fieldbrook.chain.follower import DEPTH, Follower, Step, as_bytes, as_text
-from fieldbrook.chain.logs import (
-    Log,
-    Mined,
-    matches,
-    normal,
-    read_log,
-    read_mined,
-)
-from fieldbrook.chain.ranges import BlockRange
+from fieldbrook.chain.logs import Log, Mined, normal, read_mined
 from fieldbrook.errors import ChainUnavailableError, NodeError, StoreError
 from fieldbrook.gateway.base import essential
 from fieldbrook.gateway.chain_events import (
@@ -50,6 +37,8 @@ from fieldbrook.gateway.chain_events import (
     removed_event,
     told_event,
 )
+from fieldbrook.gateway.chain_logs import LogReader
+from fieldbrook.gateway.chain_omissions import Wanted
 from fieldbrook.health import NO_CHAIN, Reporter
 from fieldbrook.model import CHAIN_HEIGHT, CHAIN_TX, CONTRACT_LOG, Monitor
 from fieldbrook.settings import Chain
@@ -69,10 +58,8 @@ _ODD_LOOKS = 3  # in a row, before another endpoint is asked
 _LEAST_BETWEEN_LOOKS_S = 0.02
 _IDLE_LOOK_S = 30.0  # between looks while nothing is watched
 _TIP_BLOCKS = 16  # that are read at once where each is asked for by its hash
-_ADDRESSES_LIMIT = 100  # in one request; above it all logs are asked for
 _LOOKED_UP_AGAIN_S = 60.0
 _SUBSCRIBE_AGAIN_S = 10.0
-_INVALID_PARAMETERS = -32602
 _TROUBLE = (ChainError, ChainUnavailableError)
 _NO_CHAIN_S = 10.0  # without an answer before that is called a trouble of the node
 
@@ -120,8 +107,7 @@ class Watch:
 
     monitor: Monitor
     cursor: Cursor
-    address: str = ""
-    topics: tuple[str, ...] = ()
+    wanted: Wanted
     decode: Decode | None = None
     task: asyncio.Task[None] | None = None
     rests_until: float = 0.0
@@ -160,8 +146,6 @@ class MonitorService:
         self._depth = depth
         self._watches: dict[int, Watch] = {}
         self._version = -1
-        self._range = BlockRange()
-        self._by_hash = True  # until an endpoint does not know how (EIP-234)
         self._look = _Look()
         self._wake = asyncio.Event()
         self._dirty: set[int] = set()
@@ -174,7 +158,8 @@ class MonitorService:
 
     async def start(self) -> None:
         """Go on where the store says."""
-        self._follower = Follower(as_text(self._store.blocks()), self._depth)
+        self._follower = Follower(as_text(self._store.blocks()), depth=self._depth)
+        self._logs = LogReader(self._chain.name, self._client, self._follower)
         self._state = self._stated = self._store.state()
         self._tasks = [essential(asyncio.create_task(self._run()))]
         if self._chain.websocket is not None:
@@ -275,9 +260,8 @@ class MonitorService:
         cursor = self._store.cursor(monitor.monitor_id)
         if cursor is None:
             cursor = Cursor(max(0, monitor.block_start) - 1, time_ms=clock.now_ms())
-        watch = Watch(
-            monitor, cursor, normal(monitor.address), tuple(normal(t) for t in monitor.topics)
-        )
+        topics = tuple(normal(topic) for topic in monitor.topics)
+        watch = Watch(monitor, cursor, Wanted.of(normal(monitor.address), topics))
         if monitor.event_abi:
             watch.decode = _decoder(monitor)
         self._dirty.add(monitor.monitor_id)
@@ -436,17 +420,18 @@ class MonitorService:
             if block + 1 >= self._follower.oldest:
                 moved |= await self._read(group, block + 1, min(end, block + _TIP_BLOCKS))
             elif at == 0:
-                end = min(end, self._follower.oldest - 1, block + self._range.size)
+                end = min(end, self._follower.oldest - 1, block + self._logs.range_size)
                 moved |= await self._read(group, block + 1, end)
         return moved
 
     async def _read(self, group: Sequence[Watch], first: int, last: int) -> bool:
         """Read blocks for monitors and send them what is theirs."""
+        wanted = [watch.wanted for watch in group]
         try:
             if first >= self._follower.oldest:
-                logs = await self._logs_by_hash(group, first, last)
+                logs = await self._logs.of_newest(wanted, first, last)
             else:
-                found = await self._logs_in_range(group, first, last)
+                found = await self._logs.of_range(wanted, first, last)
                 if found is None:
                     return True
                 logs = found
@@ -464,70 +449,9 @@ class MonitorService:
                 self._stand(watch, last)
         return True
 
-    async def _logs_by_hash(self, group: Sequence[Watch], first: int, last: int) -> list[Log]:
-        """The logs of blocks that are followed; each block's are of exactly that block."""
-        asked = _addresses(group)
-        blocks = range(first, last + 1)
-        answers = await asyncio.gather(*(self._logs_of(number, asked) for number in blocks))
-        return _in_order(found for logs in answers for found in logs)
-
-    async def _logs_of(self, number: int, asked: dict[str, Any]) -> list[Log]:
-        """The logs of one block that is followed."""
-        block_hash = self._follower.blocks[number]
-
-        def is_of_it(found: Log) -> bool:
-            return (found.block, found.block_hash) == (number, block_hash)
-
-        if self._by_hash:
-            try:
-                return await self._get_logs({"blockHash": block_hash, **asked}, is_of_it)
-            except RpcError as error:
-                if error.code != _INVALID_PARAMETERS:
-                    raise
-            log.info("chain %s: logs are asked for by numbers of blocks", self._chain.name)
-            self._by_hash = False
-        block = hex(number)
-        return await self._get_logs({"fromBlock": block, "toBlock": block, **asked}, is_of_it)
-
-    async def _logs_in_range(
-        self, group: Sequence[Watch], first: int, last: int
-    ) -> list[Log] | None:
-        """The logs of blocks that lie deep; None when a smaller range is to be asked for."""
-        asked = {"fromBlock": hex(first), "toBlock": hex(last), **_addresses(group)}
-        size = last - first + 1
-        try:
-            logs = await self._get_logs(
-                asked, lambda found: first <= found.block <= last, checked=True
-            )
-        except TooManyResultsError:
-            if not self._range.refused(size):
-                raise
-            return None
-        except ChainUnavailableError:
-            self._range.failed(size)
-            raise
-        self._range.took(size, len(logs))
-        return _in_order(logs)
-
-    async def _get_logs(
-        self, asked: dict[str, Any], is_asked_for: Callable[[Log], bool], *, checked: bool = False
-    ) -> list[Log]:
-        def read(raw: Any) -> list[Log]:
-            if not isinstance(raw, list):
-                raise MalformedAnswerError("logs that are no list")
-            logs = [read_log(found) for found in raw]
-            if not all(is_asked_for(found) for found in logs):
-                raise MalformedAnswerError("logs of other blocks than were asked for")
-            return logs
-
-        found: list[Log] = await self._client.call(
-            "eth_getLogs", [asked], checked=checked, read=read
-        )
-        return found
-
     def _rows(self, watch: Watch, logs: Iterable[Log], first: int) -> list[Told]:
         """What a monitor is to be told, with what it was told of it before."""
-        own = [found for found in logs if matches(found, watch.address, watch.topics)]
+        own = [found for found in logs if watch.wanted.matches(found)]
         if not own:
             return []
         known = {
@@ -730,15 +654,3 @@ def _decoder(monitor: Monitor) -> Decode | None:
     except Exception:
         log.exception("monitor %d: its declaration cannot be used", monitor.monitor_id)
         return None
-
-
-def _addresses(group: Sequence[Watch]) -> dict[str, list[str]]:
-    """The contracts of a group as a filter; none at all when there are too many."""
-    addresses = sorted({watch.address for watch in group})
-    return {"address": addresses} if len(addresses) <= _ADDRESSES_LIMIT else {}
-
-
-def _in_order(logs: Iterable[Log]) -> list[Log]:
-    """Each log once, in the order of the chain."""
-    found = {(entry.block, entry.index): entry for entry in logs}
-    return [found[place] for place in sorted(found)]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from fieldbrook.chain.bloom import BYTES, bloom_of
+from fieldbrook.chain.logs import read_log
 from tests.chain.evm import CHAIN_ID, word
 
 ADDRESS = "0x" + "f0" * 20
@@ -24,10 +27,14 @@ class Block:
 
 
 class ForkedChain:
-    """Answers as a node whose newest blocks are `chain`. A transport: see `chain.transport`."""
+    """Answers as a node whose newest blocks are `chain`. A transport: see `chain.transport`.
+
+    `asked` counts requests by method.
+    """
 
     def __init__(self, height: int, *, hashless: bool = False) -> None:
         """`hashless`: it does not know how to give logs by the hash of a block."""
+        self.asked: Counter[str] = Counter()
         self._hashless = hashless
         self._words = itertools.count()
         self._numbers = itertools.count(1)
@@ -52,6 +59,7 @@ class ForkedChain:
         return [number for block in self.chain for number in block.logs]
 
     async def request(self, method: str, params: list[Any]) -> dict[str, Any]:
+        self.asked[method] += 1
         match method:
             case "eth_chainId":
                 return {"result": hex(CHAIN_ID)}
@@ -63,6 +71,9 @@ class ForkedChain:
                 return {"result": self._transaction(params[0])}
             case "eth_getLogs":
                 return self._logs(params[0])
+            case "eth_getBlockReceipts":
+                logs = self._logs({"fromBlock": params[0], "toBlock": params[0]})["result"]
+                return {"result": [{"logs": logs}]}
         raise AssertionError(method)
 
     async def close(self) -> None:
@@ -80,8 +91,13 @@ class ForkedChain:
             blocks = self.chain[first : last + 1]
         return {"result": [self._log(b, n, i) for b in blocks for i, n in enumerate(b.logs)]}
 
+    def bloom(self, block: Block) -> int:
+        """The bits that a block's header has."""
+        return bloom_of(read_log(self._log(block, n, i)) for i, n in enumerate(block.logs))
+
     def _json(self, block: Block) -> dict[str, Any]:
         return {
+            "logsBloom": f"0x{self.bloom(block):0{2 * BYTES}x}",
             "number": hex(block.number),
             "hash": block.hash,
             "parentHash": block.parent,

@@ -18,7 +18,8 @@ _NUMBERS = ("number", "blockNumber", "logIndex", "transactionIndex")
 class Liar(ForkedChain):
     """Answers as its chain does while `honest`, and else now and then with something that no
     node would say: fields that are missing or of another type, numbers without end, logs
-    twice, and those of other blocks. Logs that it keeps to itself nobody could miss."""
+    twice, those of other blocks, and none where the block's header tells of some. A filter of
+    the header that is made up nobody could tell from a true one."""
 
     honest = True
 
@@ -40,13 +41,15 @@ class Liar(ForkedChain):
             return rng.choice([{}, {"error": rng.choice(_JUNK[1:])}, {"result": 7}])
         if method == "eth_getLogs" and isinstance(result, list) and result:
             log = rng.choice(result)
-            kind = rng.randrange(4)
+            kind = rng.randrange(5)
             if kind == 0:
                 result.insert(rng.randrange(len(result) + 1), copy.deepcopy(log))
             elif kind == 1:
                 result.append({**log, "address": "0x" + "ee" * 20, "logIndex": "0x77"})
             elif kind == 2:
                 result.append({**log, "blockNumber": hex(int(log["blockNumber"], 16) + 1)})
+            elif kind == 3:
+                result.clear()
             else:
                 self._spoil(log)
         elif isinstance(result, dict):
@@ -58,7 +61,7 @@ class Liar(ForkedChain):
     def _spoil(self, found: dict[str, Any]) -> None:
         rng = self._random
         # An address that is none is that of a contract nobody watches, to who reads leniently.
-        key = rng.choice([key for key in found if key != "transactions"])
+        key = rng.choice([key for key in found if key not in ("transactions", "logsBloom")])
         if key in _NUMBERS and rng.random() < 0.5:
             found[key] = rng.choice(["0x" + "f" * 64, "0x8000000000000000", word(1 << 40)])
         elif key == "removed":

@@ -30,6 +30,7 @@ class TallChain:
         self.height, self.every, self.each = height, every, each
         self.range_limit, self.logs_limit = range_limit, logs_limit
         self.asked: Counter[str] = Counter()
+        self.headers: set[int] = set()  # of blocks that were asked for by their numbers
         self.refused = 0
 
     async def request(self, method: str, params: list[Any]) -> dict[str, Any]:
@@ -39,6 +40,7 @@ class TallChain:
                 return {"result": hex(CHAIN_ID)}
             case "eth_getBlockByNumber":
                 number = self.height if params[0] == "latest" else int(params[0], 16)
+                self.headers |= {number} if params[0] != "latest" else set()
                 return {"result": self._block(number)}
             case "eth_getLogs":
                 return self._logs(params[0])

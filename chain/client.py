@@ -67,19 +67,25 @@ class Endpoint:
         self.head_at = float("-inf")
         self.failures = 0  # in all
         self.in_a_row = 0
+        self.failed_at = float("-inf")
         self.rests_until = float("-inf")
         self.reason = ""
 
-    def failed(self, now: float, reason: str, rest_s: float = 0.0) -> None:
-        """Rest, longer each time in a row."""
-        if not self.in_a_row:
-            log.warning("endpoint %s: %s", self.name, reason)
-        self.in_a_row += 1
+    def failed(self, began: float, now: float, reason: str, rest_s: float = 0.0) -> None:
+        """Rest, longer each time in a row. Requests that `began` before it failed, and fail as
+        well, are of the same time."""
         self.failures += 1
         self.reason = reason
+        self.checked_at = float("-inf")
+        if began <= self.failed_at:
+            self.rests_until = max(self.rests_until, now + rest_s)
+            return
+        if not self.in_a_row:
+            log.warning("endpoint %s: %s", self.name, reason)
+        self.failed_at = now
+        self.in_a_row += 1
         step = _REST_S[min(self.in_a_row, len(_REST_S) - 1)]
         self.rests_until = now + max(rest_s, step)
-        self.checked_at = float("-inf")
 
     def answered(self) -> None:
         """It serves."""
@@ -180,10 +186,11 @@ class ChainClient:
         changes = self._changes
         endpoints = sorted(self._usable(), key=lambda e: e is unlike) if unlike else self._usable()
         for endpoint in endpoints:
+            began = time.monotonic()
             try:
                 result = await self._ask(endpoint, method, params, checked, limit_s, read)
             except TransportError as error:
-                self._failed(endpoint, error)
+                self._failed(endpoint, error, began)
                 continue
             except RpcError as error:
                 others = (_METHOD_NOT_FOUND, _INTERNAL, _UNSUPPORTED)
@@ -222,10 +229,11 @@ class ChainClient:
         refused: RpcError | None = None
         changes = self._changes
         for endpoint in self._usable():
+            began = time.monotonic()
             try:
                 block = await self._newest(endpoint)
             except TransportError as error:
-                self._failed(endpoint, error)
+                self._failed(endpoint, error, began)
             except RpcError as error:
                 refused = error
             else:
@@ -247,10 +255,10 @@ class ChainClient:
     def left_out(self, endpoint: Endpoint, reason: str) -> None:
         """Another answer had more than this endpoint's: others are asked for a while, if there
         are any."""
-        if len(self._endpoints) > 1:
-            self._failed(endpoint, TransportError(reason))
-        else:
+        if len(self._endpoints) == 1:
             log.info("endpoint %s: %s", endpoint.name, reason)
+        elif endpoint.rests_until <= time.monotonic():  # else it is known
+            self._failed(endpoint, TransportError(reason))
 
     def status(self) -> list[EndpointStatus]:
         """The endpoints in the order of the settings."""
@@ -301,12 +309,14 @@ class ChainClient:
         heads = [e.head for e in self._endpoints if e is not endpoint and e.head_at > since]
         return endpoint.head < max(heads, default=0) - self._lag_blocks
 
-    def _failed(self, endpoint: Endpoint, error: TransportError) -> None:
+    def _failed(
+        self, endpoint: Endpoint, error: TransportError, began: float = float("inf")
+    ) -> None:
         rest_s = _FOREIGN_REST_S if isinstance(error, _ForeignError) else 0.0
         if isinstance(error, BusyError):
             rest_s = error.retry_after_s
         endpoint.head_at = float("-inf")
-        endpoint.failed(time.monotonic(), self.redacted(str(error)), rest_s)
+        endpoint.failed(began, time.monotonic(), self.redacted(str(error)), rest_s)
 
     def _unavailable(self) -> ChainUnavailableError:
         reasons = [f"{s.name}: {s.reason or 'no answer'}" for s in self.status()]
@@ -363,7 +373,7 @@ class ChainClient:
         results = await asyncio.gather(*(self._newest(e) for e in asked), return_exceptions=True)
         for endpoint, result in zip(asked, results, strict=True):
             if isinstance(result, TransportError):
-                self._failed(endpoint, result)
+                self._failed(endpoint, result, now)
             elif isinstance(result, BaseException) and not isinstance(result, RpcError):
                 raise result
 

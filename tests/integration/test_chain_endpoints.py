@@ -178,6 +178,29 @@ def test_an_endpoint_whose_head_is_old_is_passed_over_until_it_has_caught_up(
     asyncio.run(scenario())
 
 
+def test_requests_that_fail_together_make_an_endpoint_rest_as_one_that_fails(
+    proxies: list[Proxy], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        first, _ = proxies
+        client = client_of(proxies, limit_s=10.0)
+        try:
+            await client.call("eth_blockNumber", [])
+            first.fault = "broken"
+            await asyncio.gather(*(client.call("eth_blockNumber", []) for _ in range(8)))
+            assert client.status()[0].failures > 1
+            assert client._endpoints[0].in_a_row == 1
+            first.fault = ""
+            await eventually(lambda: client._endpoints[0].rests_until < time.monotonic())
+            await client.call("eth_blockNumber", [])
+            assert client.status()[0].reason == ""
+        finally:
+            await client.close()
+
+    asyncio.run(scenario())
+    assert caplog.text.count("HTTP status 500") == 1, "and that is one line in the log"
+
+
 def test_each_change_of_the_endpoint_that_answers_is_counted_once(
     evm: Evm, proxies: list[Proxy], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,130 @@
+"""A node whose processes die at named steps of a send, and what must be there in spite of it.
+
+The tests lie in three files, because a file is run by one process: `test_sending_faults_lease.py`
+until a transaction is committed, `test_sending_faults_outcome.py` from there to its outcome, and
+`test_sending_faults.py` for two processes at once and for what is not on a send's way.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from fieldbrook.crash import POINTS
+from tests.chain.crashes import CHAIN, NODE, PROJECT, CrashAt, Event, kill
+from tests.chain.evm import Evm
+from tests.chain.senders import Sending, request
+from tests.integration.nodes import until
+
+Death = tuple[str, int, str]
+"""A point, the how manieth time, and who dies there."""
+
+values = itertools.count(1_000)
+"""What transactions transfer: each another amount, so that they are told apart."""
+
+
+@contextmanager
+def mortal(folder: Path, evm: Evm, crash_at: CrashAt, url: str = "") -> Iterator[Sending]:
+    """A node that dies as it is told; `url` is that of an endpoint before the chain."""
+    made = Sending(folder, evm, url=url, kind=crash_at.node)
+    try:
+        yield made
+    finally:
+        made.node.stop()
+
+
+class Ledger:
+    """What the chain and the project had before, to compare with what they have then."""
+
+    def __init__(self, sending: Sending) -> None:
+        self._sending = sending
+        self._block = sending.evm.height + 1
+        self._nonce, self._told = sending.sent(), sending.outcomes()
+
+    def balances(self, values: Sequence[int]) -> None:
+        """The chain has a transaction for each value, in this order and with consecutive
+        nonces; each has told its project once; and nothing is left to be done."""
+        sending, count = self._sending, len(values)
+        until(sending.at_rest, "no lease is left, and no transaction under way")
+        expected = [(self._nonce + place, value) for place, value in enumerate(values)]
+        assert self._mined() == expected
+        assert sending.outcomes() == self._told + count, sending.node.log[-4_000:]
+
+    def _mined(self) -> list[tuple[int, int]]:
+        evm, sender = self._sending.evm, self._sending.address.lower()
+        blocks = range(self._block, evm.height + 1)
+        found = [evm.rpc("eth_getBlockByNumber", hex(n), True)["transactions"] for n in blocks]
+        return [
+            (int(row["nonce"], 16), int(row["value"], 16))
+            for row in itertools.chain(*found)
+            if row["from"] == sender
+        ]
+
+
+def sent_again(sending: Sending) -> int:
+    """Have one transaction sent by a node that has just recovered; its value."""
+    value = next(values)
+    until(lambda: sending.send("send", request(value=value)) == 0, "it sends again")
+    return value
+
+
+def dies_in_a_send(sending: Sending, crash_at: CrashAt, death: Death) -> None:
+    """A death at a point of a send loses no transaction and doubles none."""
+    point, count, victim = death
+    ledger, value = Ledger(sending), next(values)
+    crash_at.arm(point, count, hold=victim == NODE)
+    event = Event(sending, "send", request(value=value), f"{point} {count} {victim}")
+    crash_at.happens()
+    if victim == NODE:
+        kill(sending, NODE)
+    sent = [value] if event.code() == 0 else []
+    ledger.balances([*sent, sent_again(sending)])
+
+
+# ---------------------------------------------------------------- points
+
+_SEND = [name for name in POINTS if "drop" not in name and "again" not in name]
+_OF_CHAIN = [name for name in _SEND if name.startswith("chain.")]
+_OF_PROJECT = [name for name in _SEND if name.startswith("project.")]
+_TAKEN = _OF_CHAIN.index("chain.accepts")  # until here a transaction is a lease
+_GIVEN = _OF_PROJECT.index("project.gives")
+
+
+def _once(points: Sequence[str]) -> list[tuple[str, int]]:
+    return [(point, 1) for point in points]
+
+
+def _table(
+    of_chain: Sequence[tuple[str, int]],
+    of_project: Sequence[tuple[str, int]],
+    of_node: Sequence[tuple[str, int]],
+) -> list[Death]:
+    """Points and who dies there. A node that starts anew forgets how often its parts have
+    died, so they start again at once: it dies after every few of them."""
+    chains, projects, nodes = iter(of_chain), iter(of_project), iter(of_node)
+    made: list[Death] = []
+    while True:
+        some = [(*at, CHAIN) for at in itertools.islice(chains, 3)]
+        some += [(*at, PROJECT) for at in itertools.islice(projects, 2)]
+        some += [(*at, NODE) for at in itertools.islice(nodes, 1)]
+        if not some:
+            return made
+        made += some
+
+
+WHILE_A_LEASE = _table(
+    _once(_OF_CHAIN[:_TAKEN]),
+    _once(_OF_PROJECT[:_GIVEN]),
+    _once(["chain.leased", "project.committed"]),
+)
+AFTER_THE_COMMIT = _table(
+    _once(_OF_CHAIN[_TAKEN:]),
+    [
+        *_once(_OF_PROJECT[_GIVEN:]),
+        # The second batch that the project commits is the one with the outcome.
+        *((f"project.{step}", 2) for step in ("commits", "committed", "answered")),
+    ],
+    [*_once(["chain.accepted", "chain.sent", "chain.finished"]), ("project.committed", 2)],
+)

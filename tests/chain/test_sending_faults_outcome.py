@@ -1,0 +1,28 @@
+"""Processes die at every step of a send after it is committed: the chain has as many transactions
+as were committed, with nonces that follow each other, and each has one outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.chain.crashes import CrashAt
+from tests.chain.deaths import AFTER_THE_COMMIT, Death, dies_in_a_send, mortal
+from tests.chain.evm import Evm
+from tests.chain.senders import Sending
+
+
+@pytest.fixture(scope="module")
+def sending(
+    tmp_path_factory: pytest.TempPathFactory, evm: Evm, crash_at: CrashAt
+) -> Iterator[Sending]:
+    with mortal(tmp_path_factory.mktemp("faults"), evm, crash_at) as made:
+        yield made
+
+
+@pytest.mark.parametrize("death", AFTER_THE_COMMIT, ids=lambda death: "-".join(map(str, death)))
+def test_a_death_on_the_way_to_the_outcome_loses_no_transaction_and_doubles_none(
+    sending: Sending, crash_at: CrashAt, death: Death
+) -> None:
+    dies_in_a_send(sending, crash_at, death)

@@ -150,7 +150,7 @@ class MonitorService:
         self._wake = asyncio.Event()
         self._dirty: set[int] = set()
         self._flushed_at = self._stated_at = 0.0
-        self._answered_at = time.monotonic()
+        self._failing_since: float | None = None  # looks in a row
         self._odd = 0  # looks in a row that brought what does not fit together
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -296,22 +296,33 @@ class MonitorService:
             error = ""
         except _TROUBLE as failure:
             error = _why(failure)
+            # What it rests for is for the endpoints to say, also while nothing is watched.
+            self._look.due = self._look.at + self._poll_s
             self._odd += isinstance(failure, MalformedAnswerError)
             if self._odd >= _ODD_LOOKS:
                 self._odd = 0
                 self._client.doubt(error)
-            if time.monotonic() - self._answered_at > _NO_CHAIN_S:
+            if self._failing_since is None:
+                self._failing_since = self._look.at
+            if time.monotonic() - self._failing_since > _NO_CHAIN_S:
                 # Whoever asks how the node is need not be one who may see its endpoints.
                 self._host.health.begin(NO_CHAIN, f"chain {self._chain.name}")
             self._state = msgspec.structs.replace(self._state, failures=self._state.failures + 1)
         else:
-            self._answered_at, self._odd = time.monotonic(), 0
+            if self._failing_since is not None:
+                self._wake_up()
+            self._failing_since, self._odd = None, 0
             self._host.health.end(NO_CHAIN)
             self._take(step)
         endpoints = [
             EndpointState(e.name, e.head, e.failures, e.reason) for e in self._client.status()
         ]
         self._state = msgspec.structs.replace(self._state, error=error, endpoints=endpoints)
+
+    def _wake_up(self) -> None:
+        """The chain is there again: what rests because it was not need rest no longer."""
+        for watch in self._watches.values():
+            watch.rests_until = 0.0
 
     def _take(self, step: Step) -> None:
         if step.added:

@@ -18,7 +18,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fieldbrook import metrics
-from fieldbrook.chain.errors import MalformedAnswerError, RpcError, TooManyResultsError
+from fieldbrook.chain.errors import (
+    IncompleteAnswerError,
+    MalformedAnswerError,
+    RpcError,
+    TooManyResultsError,
+)
 from fieldbrook.chain.logs import read_header
 from fieldbrook.chain.transport import BusyError, Transport, TransportError, make_transport
 from fieldbrook.errors import ChainUnavailableError
@@ -180,8 +185,13 @@ class ChainClient:
 
         With `unlike` it is a second opinion: that endpoint is the last to be asked, and one that
         refuses (it may not know the block yet) is passed over.
+
+        Raises:
+            ChainUnavailableError, RpcError: as `call`.
+            IncompleteAnswerError: `read` raised it for an answer, and no other one was taken.
         """
         refused: RpcError | None = None
+        incomplete: IncompleteAnswerError | None = None
         limit_s = self._limit_s if limit_s is None else limit_s
         changes = self._changes
         endpoints = sorted(self._usable(), key=lambda e: e is unlike) if unlike else self._usable()
@@ -192,6 +202,9 @@ class ChainClient:
             except TransportError as error:
                 self._failed(endpoint, error, began)
                 continue
+            except IncompleteAnswerError as error:
+                incomplete = error
+                continue
             except RpcError as error:
                 others = (_METHOD_NOT_FOUND, _INTERNAL, _UNSUPPORTED)
                 if unlike is None and error.code not in others:
@@ -201,6 +214,8 @@ class ChainClient:
             if refused is None and unlike is None:  # else the one before this one serves as well
                 self._served(endpoint, changes)
             return Answered(result, endpoint)
+        if incomplete is not None:
+            raise incomplete
         if refused is not None:
             raise refused
         raise self._unavailable()
@@ -339,6 +354,9 @@ class ChainClient:
             await self._check(endpoint, limit_s)
         try:
             taken = read(result)
+        except IncompleteAnswerError:
+            endpoint.answered()
+            raise
         except MalformedAnswerError as error:
             raise TransportError(f"its answer to {method}: {error}") from None
         endpoint.answered()

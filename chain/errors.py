@@ -13,6 +13,10 @@ class MalformedAnswerError(ChainError):
     """An endpoint's answer that is not of the form it must have, or does not fit others."""
 
 
+class IncompleteAnswerError(MalformedAnswerError):
+    """An answer that lacks what there must be. Its endpoint may only be a little behind."""
+
+
 class RpcError(ChainError):
     """An endpoint understood a request and refused it, e.g. a call that reverts.
 

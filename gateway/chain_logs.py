@@ -8,12 +8,17 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fieldbrook.chain.errors import MalformedAnswerError, RpcError, TooManyResultsError
+from fieldbrook.chain.errors import (
+    IncompleteAnswerError,
+    MalformedAnswerError,
+    RpcError,
+    TooManyResultsError,
+)
 from fieldbrook.chain.follower import Follower
 from fieldbrook.chain.logs import Log, read_logs, read_receipts
 from fieldbrook.chain.ranges import BlockRange
 from fieldbrook.errors import ChainUnavailableError
-from fieldbrook.gateway.chain_omissions import FEWER_LOGS, Block, IsWhole, Omissions, Wanted
+from fieldbrook.gateway.chain_omissions import Block, IsWhole, Omissions, Wanted
 
 if TYPE_CHECKING:
     from fieldbrook.chain.client import Answered, ChainClient, Endpoint
@@ -98,10 +103,10 @@ class LogReader:
         return list(answered.result)
 
     async def _receipts(self, block: Block, is_whole: IsWhole, unlike: Endpoint) -> list[Log]:
-        read = _reading(read_receipts, _is_of(block.number, block.hash), is_whole)
+        read = _reading(read_receipts, _is_of(block.number, block.hash))
         params = [hex(block.number)]
         answered = await self._client.answer(
-            "eth_getBlockReceipts", params, read=read, unlike=unlike
+            "eth_getBlockReceipts", params, read=_reading_all(read, is_whole), unlike=unlike
         )
         return list(answered.result)
 
@@ -110,10 +115,11 @@ class LogReader:
         number: int,
         block_hash: str,
         asked: Mapping[str, Any],
-        is_whole: IsWhole = lambda _logs: True,
+        is_whole: IsWhole | None = None,
         unlike: Endpoint | None = None,
     ) -> Answered:
-        read = _reading(read_logs, _is_of(number, block_hash), is_whole)
+        read = _reading(read_logs, _is_of(number, block_hash))
+        read = read if is_whole is None else _reading_all(read, is_whole)
         if self._by_hash:
             query = {"blockHash": block_hash, **asked}
             try:
@@ -135,9 +141,7 @@ def _is_of(number: int, block_hash: str) -> Callable[[Log], bool]:
 
 
 def _reading(
-    read: Callable[[Any], list[Log]],
-    is_asked_for: Callable[[Log], bool],
-    is_whole: IsWhole = lambda _logs: True,
+    read: Callable[[Any], list[Log]], is_asked_for: Callable[[Log], bool]
 ) -> Callable[[Any], list[Log]]:
     """What reads an answer and looks whether it is one to what was asked."""
 
@@ -145,8 +149,22 @@ def _reading(
         logs = read(raw)
         if not all(is_asked_for(found) for found in logs):
             raise MalformedAnswerError("logs of other blocks than were asked for")
+        return logs
+
+    return reading
+
+
+def _reading_all(read: Callable[[Any], list[Log]], is_whole: IsWhole) -> Callable[[Any], list[Log]]:
+    """What reads all logs of a block. Logs of others may be of a form that is not known here; that
+    is no reason not to use an endpoint."""
+
+    def reading(raw: Any) -> list[Log]:
+        try:
+            logs = read(raw)
+        except MalformedAnswerError as error:
+            raise IncompleteAnswerError(str(error)) from None
         if not is_whole(logs):
-            raise MalformedAnswerError(FEWER_LOGS)
+            raise IncompleteAnswerError("fewer logs than the block's header tells of")
         return logs
 
     return reading

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from fieldbrook import metrics
 from fieldbrook.chain.bloom import bits_of_filter, bloom_of, holds
-from fieldbrook.chain.errors import MalformedAnswerError, RpcError
+from fieldbrook.chain.errors import ChainError, IncompleteAnswerError, RpcError
 from fieldbrook.chain.logs import Log, matches
 from fieldbrook.errors import ChainUnavailableError
 
@@ -28,7 +28,6 @@ AGAIN_PER_BLOCK = 0.25  # questions in vain, over all blocks that are read
 _SPARED = 32.0  # of these that may come at once
 _ROUNDS = 4  # in which nothing explains a block's bits, before it is passed
 _BLOCKS_IN_DOUBT = 256
-FEWER_LOGS = "fewer logs than the block's header tells of"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +63,8 @@ class Block:
 
 IsWhole = Callable[[list[Log]], bool]
 Ask = Callable[[bool, IsWhole], Awaitable[list[Log]]]
-"""Asks for all logs of the block: from its receipts when the first argument says so. An answer of
-which the second one is false is one that an endpoint failed to give."""
+"""Asks for all logs of the block: from its receipts when the first argument says so. Raises
+`IncompleteAnswerError` when the second one is false of each answer."""
 
 
 class Omissions:
@@ -73,9 +72,10 @@ class Omissions:
 
     Of the blocks in which nothing was found by that, one in four is asked about again, after the
     first few: chains with full blocks, whose filters say nothing, cost a quarter more questions
-    for logs. What is found costs nothing of that. A chain whose filters are made in another way
-    than by its logs holds nobody: after `_ROUNDS` in which no endpoint could explain a block's bits
-    it is passed, and after that blocks are asked about again once, until one is explained.
+    for logs. What is found costs nothing of that, and where nobody can tell it is asked once in
+    128 blocks. A chain whose filters are made in another way than by its logs holds nobody: after
+    `_ROUNDS` in which no endpoint could explain a block's bits it is passed, and no block is tried
+    more than once until one is explained.
     """
 
     def __init__(self, chain: str) -> None:
@@ -96,8 +96,8 @@ class Omissions:
             ask: asks again.
 
         Raises:
-            ChainUnavailableError, MalformedAnswerError: nobody gives the logs that there must be,
-                or nobody answers; to be tried again.
+            ChainUnavailableError, IncompleteAnswerError: nobody gives the logs that there must
+                be, or nobody answers; to be tried again.
         """
         missed = [w for w in wanted if holds(block.bloom, w.bits) and not w.is_among(logs)]
         if missed and all_asked:
@@ -106,8 +106,12 @@ class Omissions:
         self._spare = min(_SPARED, self._spare + AGAIN_PER_BLOCK)
         if not missed or self._spare < 1.0:
             return []
+        found = await self._ask(block, missed, ask)
+        if found is None:
+            self._spare = max(self._spare - _SPARED, -_SPARED)
+            return []
         known = {entry.index for entry in logs}
-        found = [e for e in await self._ask(block, missed, ask) if e.index not in known]
+        found = [entry for entry in found if entry.index not in known]
         left_out = [entry for entry in found if any(w.matches(entry) for w in wanted)]
         if left_out:
             metrics.add(metrics.CHAIN_LOGS_LEFT_OUT, len(left_out))
@@ -115,53 +119,45 @@ class Omissions:
             self._spare -= 1.0
         return left_out
 
-    async def _ask(self, block: Block, missed: Sequence[Wanted], ask: Ask) -> list[Log]:
-        """All logs of a block, from somebody whose answer can be true; none where nobody can
+    async def _ask(self, block: Block, missed: Sequence[Wanted], ask: Ask) -> Sequence[Log] | None:
+        """All logs of a block, from somebody whose answer can be true; None where nobody can
         tell, because there are too many or the block has vanished."""
-        rounds = self._rounds.get(block.hash, 0)
-        doubtful = False
+        doubt: ChainError | ChainUnavailableError | None = None
 
         def is_whole(logs: list[Log]) -> bool:
-            nonlocal doubtful
             there = bloom_of(logs)
             if there == block.bloom:
                 self._trusted = True
-            doubtful = not all(holds(there, w.bits) for w in missed)
-            return not (doubtful and self._trusted)
+            return not self._trusted or all(holds(there, w.bits) for w in missed)
 
-        found: list[Log] = []
         # A node whose index of logs is damaged may have the receipts.
-        for receipts in (False, True) if rounds % 2 == 0 else (True, False):
+        for receipts in (False, True):
             try:
                 found = await ask(receipts, is_whole)
             except RpcError:
                 continue
-            except ChainUnavailableError:
-                if not doubtful:
-                    raise
-            break
-        if doubtful:
-            self._in_doubt(block, rounds + 1)
-        self._rounds.pop(block.hash, None)
-        return found
+            except (IncompleteAnswerError, ChainUnavailableError) as error:
+                doubt = doubt or error
+            else:
+                self._rounds.pop(block.hash, None)
+                return found
+        if doubt is not None and self._trusted:
+            self._in_doubt(block, doubt)
+        return None
 
-    def _in_doubt(self, block: Block, rounds: int) -> None:
-        """Nothing explains the bits: try again, or pass the block.
-
-        Raises:
-            MalformedAnswerError: it is to be tried again.
-        """
-        if not self._trusted:
-            return
+    def _in_doubt(self, block: Block, doubt: Exception) -> None:
+        """Nothing explains the bits: try again, or pass the block."""
+        rounds = self._rounds.pop(block.hash, 0) + 1
         if rounds < _ROUNDS:
             if len(self._rounds) > _BLOCKS_IN_DOUBT:  # many of them have vanished meanwhile
                 self._rounds.clear()
             self._rounds[block.hash] = rounds
-            raise MalformedAnswerError(FEWER_LOGS)
+            raise doubt
         self._trusted = False
         log.warning(
-            "chain %s: no endpoint has the logs that the header of block %d tells of; it is "
+            "chain %s: no endpoint has the logs that the header of block %d tells of (%s); it is "
             "passed, and headers are not relied on until one fits its logs",
             self._chain,
             block.number,
+            doubt,
         )

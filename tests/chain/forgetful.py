@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from fieldbrook.chain.bloom import bits_of, bits_of_filter, bloom_of, holds
+from fieldbrook.chain.bloom import FULL, bits_of, bits_of_filter, bloom_of, holds
 from fieldbrook.chain.logs import read_log
 from tests.chain.evm import word
 from tests.chain.forked import ADDRESS, TOPIC, Block, ForkedChain
@@ -40,6 +40,23 @@ def _how(method: str, params: list[Any]) -> str | None:
         case "eth_getLogs":
             return BY_CONTRACT if "address" in params[0] else ALL
     return None
+
+
+class Strange(Forgetful):
+    """A chain with logs of a form that nobody knows, which only who asks for all of them sees, and
+    headers that tell of everything but one bit."""
+
+    async def request(self, method: str, params: list[Any]) -> dict[str, Any]:
+        answer = await super().request(method, params)
+        how = _how(method, params)
+        if how == ALL:
+            answer["result"] = [*answer["result"], {"address": "system"}]
+        elif how == RECEIPTS:
+            answer["result"] = None
+        return answer
+
+    def bloom(self, block: Block) -> int:
+        return FULL >> 1
 
 
 class Busy(Forgetful):

@@ -220,6 +220,7 @@ class MonitorService:
             try:
                 answer = await transport.request("eth_subscribe", ["newHeads"])
                 if "result" in answer:
+                    notified(None)  # nobody tells of what came since the last look
                     await transport.closed()
             except TransportError as error:
                 log.info("chain %s: no subscription: %s", self._chain.name, error)

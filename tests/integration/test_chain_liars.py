@@ -174,3 +174,24 @@ def test_a_subscription_that_is_cut_is_polling_until_there_is_one_again(
 
     monkeypatch.setattr(chain_monitors, "_SUBSCRIBE_AGAIN_S", 0.1)
     asyncio.run(scenario())
+
+
+def test_a_subscription_that_comes_late_tells_of_the_blocks_that_came_before_it(
+    tmp_path: Path, evm: Evm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with Cable(evm.port) as cable:
+            cable.cut()
+            websocket = f"ws://{cable.address}"
+            world = World(tmp_path, [evm.url], poll_ms=3_600_000, websocket=websocket)
+            contract = evm.deploy()
+            world.logs(contract.address, first=evm.height)
+            async with world.running() as service:
+                await eventually(lambda: service._follower.blocks)
+                contract.call("ping", 1, "")
+                assert world.numbers() == []
+                cable.mend()
+                await eventually(lambda: world.numbers() == [1])
+
+    monkeypatch.setattr(chain_monitors, "_SUBSCRIBE_AGAIN_S", 0.1)
+    asyncio.run(scenario())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import urllib.request
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,8 +15,8 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 class Proxy:
     """JSON-RPC over HTTP on a port of its own.
 
-    Set `fault` to `drop` (the connection ends without an answer), `slow` (an answer after
-    `slow_s`), `busy` (429), `broken` (500), `garbage` (no JSON), `silent` (a JSON without
+    Set `fault` to `drop` (the connection ends without an answer), `slow` (there is none while
+    it lasts), `busy` (429), `broken` (500), `garbage` (no JSON), `silent` (a JSON without
     result) or "" for none. `chain_id` makes it say another id, `head` an older block;
     `range_limit` is how many blocks and `logs_limit` how many logs it gives at once; `refuses`
     maps methods to what it says instead of an answer, `forgets` makes it give no logs at all.
@@ -26,7 +25,6 @@ class Proxy:
     def __init__(self, url: str) -> None:
         self.target = url
         self.fault = ""
-        self.slow_s = 3.0
         self.retry_after = ""
         self.chain_id: int | None = None
         self.head: int | None = None
@@ -36,6 +34,7 @@ class Proxy:
         self.refused = 0  # for one of these limits
         self.asked: Counter[str] = Counter()
         self.answered = 0
+        self._closed = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -46,6 +45,7 @@ class Proxy:
         return f"http://127.0.0.1:{self._server.server_port}/v2/s3cret-key-of-mine"
 
     def close(self) -> None:
+        self._closed.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -87,11 +87,11 @@ class Proxy:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 proxy.asked[body["method"]] += 1
                 fault = proxy.fault
-                if fault == "drop":
+                if fault == "slow":
+                    proxy._closed.wait()
+                if fault in ("drop", "slow"):
                     self.close_connection = True
                     return
-                if fault == "slow":
-                    time.sleep(proxy.slow_s)
                 status = {"busy": 429, "broken": 500}.get(fault, 200)
                 if fault in ("busy", "broken"):
                     data = b"no"

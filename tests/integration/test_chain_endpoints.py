@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fieldbrook import metrics
+from fieldbrook.chain import client as client_module
 from fieldbrook.chain.client import ChainClient
 from fieldbrook.chain.errors import RpcError, TooManyResultsError
 from fieldbrook.errors import ChainUnavailableError
@@ -20,9 +21,10 @@ from fieldbrook.health import NO_CHAIN
 from tests.chain.evm import CHAIN_ID, Evm
 from tests.chain.proxy import Proxy
 from tests.chain.tall import ADDRESS, TallChain
-from tests.chain.world import World, eventually
+from tests.chain.world import LIMIT_S, World, eventually
 
 SECRET = "s3cret-key-of-mine"
+SLOW_S = 5  # the other endpoint has no more
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,24 @@ def proxies(evm: Evm) -> Iterator[list[Proxy]]:
         proxy.close()
 
 
-def client_of(proxies: list[Proxy], *, limit_s: float = 0.5) -> ChainClient:
+class Clock:
+    """The client's, which goes when a test says so: how long endpoints take is no part of it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(client_module, "time", made)
+    return made
+
+
+def client_of(proxies: list[Proxy], *, limit_s: float = LIMIT_S) -> ChainClient:
     return ChainClient(CHAIN_ID, [proxy.url for proxy in proxies], limit_s=limit_s, probe_s=0.2)
 
 
@@ -48,7 +67,7 @@ def client_of(proxies: list[Proxy], *, limit_s: float = 0.5) -> ChainClient:
     ("fault", "reason"),
     [
         ("drop", "closed the connection"),
-        ("slow", "no answer to eth_chainId within 0.5 s"),
+        ("slow", f"no answer to eth_chainId within {SLOW_S} s"),
         ("busy", "429"),
         ("broken", "HTTP status 500"),
         ("garbage", "not JSON"),
@@ -56,12 +75,17 @@ def client_of(proxies: list[Proxy], *, limit_s: float = 0.5) -> ChainClient:
     ],
 )
 def test_an_endpoint_that_fails_rests_and_the_next_one_answers(
-    evm: Evm, proxies: list[Proxy], fault: str, reason: str, caplog: pytest.LogCaptureFixture
+    evm: Evm,
+    proxies: list[Proxy],
+    clock: Clock,
+    fault: str,
+    reason: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scenario() -> None:
         first, second = proxies
         first.fault = fault
-        client = client_of(proxies)
+        client = client_of(proxies, limit_s=SLOW_S if fault == "slow" else LIMIT_S)
         try:
             for _ in range(3):
                 assert int(await client.call("eth_blockNumber", []), 16) == evm.height
@@ -71,7 +95,7 @@ def test_an_endpoint_that_fails_rests_and_the_next_one_answers(
             assert reason in bad.reason
             assert (bad.failures, good.failures, good.reason) == (1, 0, "")
             first.fault = ""
-            await asyncio.sleep(0.6)
+            clock.now += 0.6
             await client.call("eth_blockNumber", [])
             assert first.answered == 2, "it is asked again, and who it is before that"
             assert client.status()[0].reason == ""
@@ -86,7 +110,7 @@ def test_an_endpoint_that_fails_rests_and_the_next_one_answers(
 
 @pytest.mark.parametrize("form", ["seconds", "a date"])
 def test_an_endpoint_that_names_a_time_rests_for_it(
-    proxies: list[Proxy], form: str, caplog: pytest.LogCaptureFixture
+    proxies: list[Proxy], clock: Clock, form: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
         (first, _) = proxies
@@ -96,9 +120,12 @@ def test_an_endpoint_that_names_a_time_rests_for_it(
         try:
             await client.call("eth_blockNumber", [])
             first.fault = ""
-            await asyncio.sleep(0.7)
+            clock.now += 3_000
             await client.call("eth_blockNumber", [])
             assert first.asked.total() == 1
+            clock.now += 601
+            await client.call("eth_blockNumber", [])
+            assert first.asked.total() > 1
         finally:
             await client.close()
 
@@ -110,7 +137,7 @@ def test_an_endpoint_that_names_a_time_rests_for_it(
     "retry_after", ["Wed, 21 Oct 2015 07:28:00 GMT", "tomorrow", "-5", "Fri, 31 Feb 2099"]
 )
 def test_an_endpoint_that_names_no_time_to_come_rests_as_others_do(
-    proxies: list[Proxy], retry_after: str, caplog: pytest.LogCaptureFixture
+    proxies: list[Proxy], clock: Clock, retry_after: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
         (first, _) = proxies
@@ -119,7 +146,7 @@ def test_an_endpoint_that_names_no_time_to_come_rests_as_others_do(
         try:
             await client.call("eth_blockNumber", [])
             first.fault = ""
-            await asyncio.sleep(0.6)
+            clock.now += 0.6
             await client.call("eth_blockNumber", [])
             assert first.answered, "it is asked again after half a second"
         finally:
@@ -130,7 +157,7 @@ def test_an_endpoint_that_names_no_time_to_come_rests_as_others_do(
 
 
 def test_when_no_endpoint_answers_the_error_says_why_and_tells_no_address(
-    proxies: list[Proxy], caplog: pytest.LogCaptureFixture
+    proxies: list[Proxy], clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
         proxies[0].fault, proxies[1].chain_id = "broken", 1
@@ -154,7 +181,7 @@ def test_when_no_endpoint_answers_the_error_says_why_and_tells_no_address(
 
 
 def test_an_endpoint_whose_head_is_old_is_passed_over_until_it_has_caught_up(
-    evm: Evm, proxies: list[Proxy]
+    evm: Evm, proxies: list[Proxy], clock: Clock
 ) -> None:
     async def scenario() -> None:
         first, second = proxies
@@ -168,7 +195,7 @@ def test_an_endpoint_whose_head_is_old_is_passed_over_until_it_has_caught_up(
             await client.call("eth_gasPrice", [])
             assert (first.asked["eth_gasPrice"], second.asked["eth_gasPrice"]) == (0, 1)
             first.head = None
-            await asyncio.sleep(0.25)
+            clock.now += 0.25
             await client.head()
             await client.call("eth_gasPrice", [])
             assert first.asked["eth_gasPrice"] == 1
@@ -334,7 +361,7 @@ def test_monitors_go_on_over_another_endpoint_and_lose_and_double_nothing(
 ) -> None:
     async def scenario() -> None:
         world = World(tmp_path, [proxy.url for proxy in proxies])
-        world.client_options = {"limit_s": 0.5, "probe_s": 0.2}
+        world.client_options = {"limit_s": 1.0 if fault == "slow" else LIMIT_S, "probe_s": 0.2}
         contract = evm.deploy()
         world.logs(contract.address, first=evm.height)
         async with world.running():

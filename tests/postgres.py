@@ -18,7 +18,7 @@ import psycopg
 
 from fieldbrook.actors.base import descendants
 from tests.integration.nodes import alive
-from tests.tools import free_port, require_tool
+from tests.tools import LIMIT_S, free_port, require_tool
 
 # What the documentation says the role of the DSN needs, and no more.
 _RIGHTS = (
@@ -111,7 +111,7 @@ class PostgresServer:
 
     def run(self, statement: str, dsn: str | None = None) -> list[tuple[object, ...]]:
         """A statement as the node's role, or whomever the DSN names; its rows."""
-        with psycopg.connect(dsn or self.dsn, autocommit=True, connect_timeout=5) as connection:
+        with psycopg.connect(dsn or self.dsn, autocommit=True, connect_timeout=60) as connection:
             cursor = connection.execute(statement)
             return list(cursor.fetchall()) if cursor.description else []
 
@@ -133,7 +133,7 @@ class PostgresServer:
             for pid in pids:
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
-        process.wait(30)
+        process.wait(LIMIT_S)
         while any(alive(pid) for pid in pids):  # they hold what the next one needs
             time.sleep(0.005)
 

@@ -21,6 +21,9 @@ _SERVERS = (
 
 _RANDOM = random.SystemRandom()
 
+# For what has no need to be fast: a busy machine may take many times longer than another one.
+LIMIT_S = 60.0
+
 
 def require_tool(name: str) -> str:
     """The path of a program; the test is skipped without it, and fails when CI=true."""

@@ -16,7 +16,7 @@ from eth_abi.abi import encode
 
 from fieldbrook.wasm.crypto import keccak256
 from tests.integration.nodes import until
-from tests.tools import free_port, npm_installed
+from tests.tools import LIMIT_S, free_port, npm_installed
 
 CHAIN_ID = 31337
 _HERE = Path(__file__).parent
@@ -87,7 +87,7 @@ class Evm:
         ]
         kind = {"Content-Type": "application/json"}
         request = urllib.request.Request(self.url, json.dumps(body).encode(), kind)  # noqa: S310
-        with _OPENER.open(request, timeout=30) as reply:
+        with _OPENER.open(request, timeout=LIMIT_S) as reply:
             answers = json.load(reply)
         for answer in answers:
             if "error" in answer:

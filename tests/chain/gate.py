@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from tests.tools import LIMIT_S
+
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-_HOLD_LIMIT_S = 60.0
 
 
 class Held:
@@ -26,7 +27,7 @@ class Held:
     def hold(self) -> None:
         """Keep a request until the test lets it go."""
         self.arrived.set()
-        self.released.wait(_HOLD_LIMIT_S)
+        self.released.wait(LIMIT_S)
 
 
 class Gate:
@@ -73,7 +74,7 @@ class Gate:
             return 503, b"{}"
         kind = {"Content-Type": "application/json"}
         request = urllib.request.Request(self._behind, body, kind)  # noqa: S310
-        with _OPENER.open(request, timeout=30) as reply:
+        with _OPENER.open(request, timeout=LIMIT_S) as reply:
             answer = reply.read()
         if held is not None and holds and held.answers:
             held.hold()

@@ -9,6 +9,8 @@ from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.tools import LIMIT_S
+
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -69,7 +71,7 @@ class Proxy:
             first, last = (int(params[0][key], 16) for key in ("fromBlock", "toBlock"))
             if last - first >= self.range_limit:
                 return self._too_many(body, f"exceed maximum block range: {self.range_limit}")
-        with _OPENER.open(request, timeout=20) as reply:
+        with _OPENER.open(request, timeout=LIMIT_S) as reply:
             data: bytes = reply.read()
         if method == "eth_getLogs" and len(json.loads(data)["result"]) > self.logs_limit:
             return self._too_many(body, f"query returned more than {self.logs_limit} results")

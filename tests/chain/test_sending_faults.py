@@ -16,6 +16,7 @@ from tests.chain.evm import Evm
 from tests.chain.gate import Gate
 from tests.chain.senders import Sending, request
 from tests.integration.nodes import until
+from tests.tools import LIMIT_S
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,7 @@ def test_a_death_when_only_the_endpoint_knows_that_it_has_the_bytes_doubles_none
     ledger, value = Ledger(sending), next(values)
     with gate.holding("eth_sendRawTransaction", answers=True) as held:
         event = Event(sending, "send", request(value=value), f"endpoint {victim}")
-        assert held.arrived.wait(20)
+        assert held.arrived.wait(LIMIT_S)
         kill(sending, victim)
     assert event.code() == 0
     ledger.balances([value, sent_again(sending)])

@@ -13,6 +13,7 @@ from tests.chain.evm import Evm
 from tests.chain.gate import Gate
 from tests.chain.senders import ETHER, SOMEBODY, Sending, request
 from tests.integration.nodes import until
+from tests.tools import LIMIT_S
 
 GWEI = 10**9
 CAP = 100 * GWEI
@@ -178,7 +179,7 @@ def test_an_endpoint_that_is_down_refuses_a_send_and_keeps_what_is_committed(
     before = calm.sent()
     with gate.holding("eth_sendRawTransaction") as held:
         assert calm.send("send", request(value=1)) == 0
-        assert held.arrived.wait(20)
+        assert held.arrived.wait(LIMIT_S)
         gate.closed = True
     assert calm.send("send", request(value=2)) == -1
     calm.logs("chain local: ")

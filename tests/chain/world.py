@@ -21,8 +21,7 @@ from fieldbrook.settings import Chain
 from fieldbrook.storage.chain_store import ChainStore, Cursor
 from fieldbrook.storage.registry import RegistryWriter, execute
 from tests.chain.evm import CHAIN_ID
-
-LIMIT_S = 60.0
+from tests.tools import LIMIT_S
 
 
 async def eventually(condition: Callable[[], Any], what: str = "") -> Any:

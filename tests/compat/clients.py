@@ -10,7 +10,7 @@ from typing import Any
 from fieldbrook.gateway.protobuf import Event
 from tests.integration.applets import TALLY
 from tests.integration.nodes import Answer, RunningNode, message
-from tests.tools import free_port
+from tests.tools import LIMIT_S, free_port
 
 PROJECT, BARE, OTHER = "NftMinter", "bare", "other"
 WALLET = "eth_0x19e7e376e7c213b7e7e7e46cc70a5dd086daff2a"
@@ -93,7 +93,7 @@ def protobuf(
 def exchange(port: int, request: bytes) -> Answer:
     """Send bytes over a connection of their own and read one answer."""
     received = b""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) as connection:
         connection.sendall(request)
         while b"\r\n\r\n" not in received:
             received += _some(connection)

@@ -20,7 +20,7 @@ import pytest
 
 from tests.compat.clients import PROJECT, WALLET, World, protobuf
 from tests.integration.nodes import PREFIX, until
-from tests.tools import npm_installed, require_tool
+from tests.tools import LIMIT_S, npm_installed, require_tool
 
 ROUTE = f"{PREFIX}/event/{PROJECT}"
 CHANNEL = f"{WALLET}_{PROJECT}"
@@ -123,7 +123,9 @@ def test_mosquitto_publishes_the_documented_message_byte_by_byte(world: World) -
         f'"token":"{world.token}"}},"payload":"{payload}"}}'
     ).encode()
     rest = b"\x00\x09NftMinter" + body
-    with socket.create_connection(("127.0.0.1", world.node.mqtt_port), timeout=20) as connection:
+    with socket.create_connection(
+        ("127.0.0.1", world.node.mqtt_port), timeout=LIMIT_S
+    ) as connection:
         connection.sendall(bytes.fromhex("100c00044d5154540402003c0000"))
         assert connection.recv(4) == bytes.fromhex("20020000")
         length = bytes([len(rest) % 128 | 0x80, len(rest) // 128])
@@ -191,7 +193,9 @@ def test_arduino_takes_nothing_but_201(world: World) -> None:
         f"Content-Type: application/json\r\nAuthorization: Bearer {world.token}\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     ).encode() + body
-    with socket.create_connection(("127.0.0.1", world.node.http_port), timeout=20) as connection:
+    with socket.create_connection(
+        ("127.0.0.1", world.node.http_port), timeout=LIMIT_S
+    ) as connection:
         for _ in range(3):  # it keeps the connection
             connection.sendall(request)
             assert connection.recv(65536).startswith(b"HTTP/1.1 201 ")
@@ -247,7 +251,7 @@ def publish(world: World, topic: str, message: bytes) -> None:
         [program, "-h", "127.0.0.1", "-p", port, "-t", topic, "-s"],
         input=message,
         capture_output=True,
-        timeout=20,
+        timeout=LIMIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -259,7 +263,7 @@ def curl(*arguments: str) -> tuple[int, Any]:
         [require_tool("curl"), "-sS", "-w", "\n%{http_code}", *arguments],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=LIMIT_S,
         check=True,
     )
     body, _, status = done.stdout.rpartition("\n")

@@ -16,7 +16,7 @@ from fieldbrook.gateway.sources import Delivery
 from tests.compat.clients import BARE, OTHER, PROJECT, WALLET, World, protobuf
 from tests.integration.brokers import Device, Mosquitto
 from tests.integration.nodes import message, until
-from tests.tools import require_tool
+from tests.tools import LIMIT_S, require_tool
 
 VECTOR = bytes.fromhex(
     "0a230a0744454641554c5412046d6e30311a057733625f542080d095ffbc312a046576743112087b2274223a32357d"
@@ -209,7 +209,7 @@ def test_mosquitto_pub_delivers_with_every_quality_of_service(world: World) -> N
             to = ["-h", "127.0.0.1", "-p", str(world.node.mqtt_port), "-q", qos]
             done = subprocess.run(
                 [program, *to, "-t", topic, "-m", text],
-                timeout=20,
+                timeout=LIMIT_S,
                 capture_output=True,
                 check=False,
             )

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.integration.test_management import Node, User
+from tests.tools import LIMIT_S
 
 ADDRESS = "0x1AA325E5144f763a520867c56FC77cC1411430d0"
 HASH = "2536e2aee0d8b6a4e5a8b0e6f2a1d0c9b8a7968574635241302f1e0d0c0b0a09"
@@ -173,7 +174,7 @@ def test_22_a_cron_job_needs_an_expression_of_five_fields(admin: User) -> None:
 
 def exchange(node: Node, request: str) -> tuple[str, str]:
     """Send these bytes; the head and the body of the answer."""
-    with socket.create_connection(("127.0.0.1", node.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", node.port), timeout=LIMIT_S) as connection:
         connection.sendall(request.encode())
         answer = b""
         while True:

@@ -20,10 +20,10 @@ from tests.integration.brokers import Mosquitto
 from tests.integration.nodes import RunningNode, alive, message, parts, until
 from tests.integration.test_shards_node import Load, shards_of
 from tests.integration.test_shards_node import module as heavy
+from tests.tools import LIMIT_S
 
 _MIB = 1 << 20
 _WATCHDOG_S = 2
-_LIMIT_S = 40.0
 
 
 class Watched:
@@ -57,13 +57,13 @@ class Watched:
         return found
 
     def begins(self, part: str, state: str) -> None:
-        until(lambda: state in self.states().get(part, ()), f"{part} is {state}", _LIMIT_S)
+        until(lambda: state in self.states().get(part, ()), f"{part} is {state}")
         status, body = self.liveness()
         assert status == 200
         assert any(state in text for text in body.values()), body
 
     def ends(self, part: str, state: str) -> None:
-        until(lambda: part not in self.states(), f"{part} is well again", _LIMIT_S)
+        until(lambda: part not in self.states(), f"{part} is well again")
         log = self.node.log
         assert log.count(f"{part}: {state}: ") == 1, log
         assert log.count(f"{part}: {state} has ended after ") == 1, log
@@ -98,7 +98,7 @@ def test_a_process_that_hangs_is_named_replaced_and_well_again(watched: Watched,
 def test_a_gateway_that_hung_is_replaced_and_tells_of_it_afterwards(watched: Watched) -> None:
     pid = watched.process("fb-http:0")
     os.kill(pid, signal.SIGSTOP)
-    until(lambda: not alive(pid), "it is killed", _LIMIT_S)
+    until(lambda: not alive(pid), "it is killed")
     until(lambda: watched.process_or_none("fb-http:0") not in (pid, None), "there is another")
 
     def told() -> bool:
@@ -108,7 +108,7 @@ def test_a_gateway_that_hung_is_replaced_and_tells_of_it_afterwards(watched: Wat
             return False
         return ("http:0", "hung") in {(row["part"], row["state"]) for row in recent}
 
-    until(told, "what was wrong is told", _LIMIT_S)
+    until(told, "what was wrong is told")
     watched.ends("http:0", "hung")
 
 
@@ -146,7 +146,7 @@ def test_a_batch_whose_commit_hangs_is_named_until_it_goes_on(watched: Watched) 
             watched.begins(part, "stuck_batch")
     finally:
         environment.close()
-    assert sent.result(20) == 201
+    assert sent.result(LIMIT_S) == 201
     watched.ends(part, "stuck_batch")
 
 
@@ -250,7 +250,7 @@ def test_a_registry_that_is_damaged_is_named_and_events_go_on(watched: Watched) 
     data.rename(away)
     data.write_bytes(b"this is not a store" * 4096)
     os.kill(watched.process("fb-registry"), signal.SIGKILL)
-    until(lambda: "cannot_start" in watched.states().get("registry", ()), "it is named", _LIMIT_S)
+    until(lambda: "cannot_start" in watched.states().get("registry", ()), "it is named")
     assert watched.node.send("goeson", message(publisher, b"second")).status == 201
     data.unlink()
     away.rename(data)
@@ -310,7 +310,7 @@ def test_what_a_restored_node_holds_back_is_counted_until_it_is_released(tmp_pat
             rows = held.node.call("GET", "/health").json["data"]
             return next((row["detail"] for row in rows if row["state"] == "parked"), "")
 
-        until(lambda: detail().startswith("1 parked, of 1 projects"), "it counts", _LIMIT_S)
+        until(lambda: detail().startswith("1 parked, of 1 projects"), "it counts")
         assert b"fieldbrook_outbox_parked 1.0" in held.node.call("GET", "/metrics").body
         assert b'health_state{state="parked"} 1.0' in held.node.call("GET", "/metrics").body
         assert outbox.release(data)

@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.faults.hostile import Run, memory_of, table
 from tests.integration.applets import TALLY
 from tests.integration.nodes import PREFIX, RunningNode, message, parts
+from tests.tools import LIMIT_S
 
 _SLOW_CLIENTS = 400
 _LARGE = 900_000
@@ -51,7 +52,7 @@ def test_slow_and_huge_clients_together_hold_little_and_keep_no_good_event_waiti
         )
         answers = []
         for number in range(_SLOW_CLIENTS):
-            client = socket.create_connection(("127.0.0.1", node.http_port), 20)
+            client = socket.create_connection(("127.0.0.1", node.http_port), LIMIT_S)
             held.append(client)
             client.sendall(begun[number % 4].encode())
             with suppress(ConnectionError):

@@ -19,11 +19,10 @@ from fieldbrook.gateway.nats_source import NatsSource
 from fieldbrook.gateway.paho_source import PahoSource
 from fieldbrook.gateway.sources import Source
 from fieldbrook.settings import Settings
-from tests.tools import free_port
+from tests.tools import LIMIT_S, free_port
 
 LOOPBACK = "127.0.0.1"
 REFUSED = 0x80
-_LIMIT_S = 10.0
 _numbers = itertools.count()
 _MOSQUITTO = """\
 listener {port} 127.0.0.1
@@ -78,7 +77,7 @@ class Broker(abc.ABC):
 
     def wait_ready(self) -> None:
         """Return when devices can connect."""
-        limit = time.monotonic() + _LIMIT_S
+        limit = time.monotonic() + LIMIT_S
         while True:
             try:
                 Device(self.port, "probe").close()
@@ -130,7 +129,7 @@ class Device:
     def __init__(self, port: int, client_id: str, user: str = "", password: str = "") -> None:
         # A broker may delay or refuse a client id that came back at once.
         client_id = f"{client_id}-{os.getpid()}-{next(_numbers)}"
-        self._socket = socket.create_connection((LOOPBACK, port), _LIMIT_S)
+        self._socket = socket.create_connection((LOOPBACK, port), LIMIT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             self._connect(client_id, user, password)

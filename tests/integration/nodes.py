@@ -16,13 +16,11 @@ from typing import Any
 from urllib.parse import quote
 
 from fieldbrook.actors.base import descendants
-from tests.tools import free_port
+from tests.tools import LIMIT_S, free_port
 
 PREFIX = "/srv-applet-mgr/v0"
 MODULES = Path(__file__).parent.parent / "modules"
 READY = "listen on :"
-LIMIT_S = 60.0
-START_LIMIT_S = 60.0  # a start is a second of computing, which a busy machine stretches
 _OWN_PAGES = ("/", "/liveness", "/metrics", "/readiness", "/version")
 
 
@@ -96,7 +94,6 @@ class RunningNode:
                 until(
                     lambda: READY in self.log[seen:] or self.process.poll() is not None,
                     f"{READY} in {self.log_path}",
-                    START_LIMIT_S,
                 )
             except AssertionError:
                 self.kill()
@@ -155,7 +152,7 @@ class RunningNode:
 
     def connection(self, port: int) -> http.client.HTTPConnection:
         """A new connection to one of its HTTP ports."""
-        return http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        return http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
 
     # ---------------------------------------------------------------- setting up
 
@@ -259,7 +256,7 @@ def flood(port: int, project: str, body: bytes, count: int, connections: int = 8
     share, rest = divmod(count, connections)
     for number in range(connections):
         left = share + (1 if number < rest else 0)
-        with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) as connection:
             while left:
                 burst = min(depth, left)
                 connection.sendall(one * burst)

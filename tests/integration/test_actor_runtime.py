@@ -17,7 +17,7 @@ from thespian.system.transport.streamBuffer import ReceiveBuffer, toSendBuffer
 
 from fieldbrook.actors.base import SignedPickle, UnauthenticatedFrameError
 from tests.integration.nodes import RunningNode, alive, parts, until
-from tests.tools import free_port
+from tests.tools import LIMIT_S, free_port
 
 
 @pytest.fixture
@@ -82,7 +82,8 @@ def test_a_frame_without_the_key_is_not_unpickled_and_harms_nothing(
         ):
             # It may be closed at any moment from here on.
             address = ("127.0.0.1", port)
-            with socket.create_connection(address, timeout=1) as connection, suppress(OSError):
+            with socket.create_connection(address, LIMIT_S) as connection, suppress(OSError):
+                connection.settimeout(1)
                 connection.sendall(attack)
                 connection.shutdown(socket.SHUT_WR)
                 connection.recv(100)
@@ -117,7 +118,7 @@ def test_sends_are_neither_throttled_nor_described(tmp_path: Path) -> None:
         "intent = t.TransmitIntent('nobody', 'x' * 100);"
         "assert intent.identify() == 'intent'"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=LIMIT_S)
 
 
 def test_everything_dies_with_the_nodes_process(node: RunningNode) -> None:
@@ -131,7 +132,7 @@ def test_the_node_ends_with_an_error_when_the_actor_systems_core_dies(
 ) -> None:
     pids = node.processes()
     os.kill(parts(node)[name], signal.SIGKILL)
-    assert node.process.wait(10) == 1
+    assert node.process.wait(LIMIT_S) == 1
     until(lambda: not any(alive(pid) for pid in pids), "nothing is left of it")
 
 
@@ -178,7 +179,7 @@ def test_a_second_node_on_the_same_data_is_refused(node: RunningNode) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=LIMIT_S,
     )
     assert second.returncode == 2
     assert "another node runs on the data folder" in second.stderr
@@ -198,7 +199,7 @@ def test_a_taken_port_is_named_and_nothing_is_left_running(
         check=False,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=LIMIT_S,
     )
     assert other.returncode == 2
     assert f"port {node.http_port} on 127.0.0.1: Address already in use" in other.stderr

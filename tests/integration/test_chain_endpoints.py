@@ -21,7 +21,8 @@ from fieldbrook.health import NO_CHAIN
 from tests.chain.evm import CHAIN_ID, Evm
 from tests.chain.proxy import Proxy
 from tests.chain.tall import ADDRESS, TallChain
-from tests.chain.world import LIMIT_S, World, eventually
+from tests.chain.world import World, eventually
+from tests.tools import LIMIT_S
 
 SECRET = "s3cret-key-of-mine"
 SLOW_S = 5  # the other endpoint has no more

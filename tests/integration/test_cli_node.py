@@ -17,6 +17,7 @@ import pytest
 
 from tests.integration.applets import TALLY
 from tests.integration.nodes import RunningNode, until
+from tests.tools import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
 COUNTER = ROOT / "examples" / "counter" / "counter.wat"
@@ -47,7 +48,7 @@ class Shell:
             env=self.environment,
             input=stdin,
             capture_output=True,
-            timeout=60,
+            timeout=LIMIT_S,
             check=False,
         )
         assert done.returncode == code, (arguments, done)
@@ -170,7 +171,7 @@ def test_administrators_see_what_was_refused(shell: Shell) -> None:
         json.dumps(event).encode(),
     )
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(request, timeout=10)  # noqa: S310
+        urllib.request.urlopen(request, timeout=LIMIT_S)  # noqa: S310
     event_id = refused.value.headers["X-Event-Id"]
     refused.value.close()
     until(lambda: event_id in shell.text("refused", event_id), "it is there")
@@ -242,7 +243,7 @@ def shell_send(shell: Shell, project: str) -> subprocess.CompletedProcess[bytes]
     """Send an event; the command may succeed or fail."""
     arguments = ("send", project, "--publisher", "sensor", "--data", "x")
     process = shell.start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=LIMIT_S)
     return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
 
@@ -410,7 +411,7 @@ def test_following_a_log_prints_new_rows_and_ends_quietly_with_ctrl_c(
                 send(shell, project, "seen")
                 assert f"count={number} payload=seen" in following.stdout.readline().decode()
             following.send_signal(signal.SIGINT)
-            _, said = following.communicate(timeout=20)
+            _, said = following.communicate(timeout=LIMIT_S)
         finally:
             following.kill()
     assert following.returncode == 130
@@ -428,7 +429,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(shell: Shell, project:
             following.stdout.readline()
             following.stdout.close()
             send(shell, project, "two")
-            assert following.wait(20) == 128 + signal.SIGPIPE
+            assert following.wait(LIMIT_S) == 128 + signal.SIGPIPE
             assert following.stderr is not None
             assert following.stderr.read() == b""
         finally:

@@ -16,6 +16,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.integration.applets import TALLY
 from tests.integration.nodes import RunningNode, flood, message, parts, until
+from tests.tools import LIMIT_S
 
 HTTP_EVENTS = 100_000
 MQTT_EVENTS = 20_000
@@ -45,7 +46,7 @@ def publish(port: int, topic: str, body: bytes, events: int) -> int:
         for _ in range(events):
             client.publish(topic, body, qos=1)
         got = 0
-        while got < events and acknowledged.acquire(timeout=30):
+        while got < events and acknowledged.acquire(timeout=LIMIT_S):
             got += 1
         return got
     finally:
@@ -64,7 +65,7 @@ def test_100000_events_over_http_and_20000_over_mqtt_are_counted_exactly(
     assert node.count("load", applet_id) == HTTP_EVENTS
     assert publish(node.mqtt_port, "load", body, MQTT_EVENTS) == MQTT_EVENTS
     expected = HTTP_EVENTS + MQTT_EVENTS
-    until(lambda: node.count("load", applet_id) >= expected, "all are handled", limit_s=60)
+    until(lambda: node.count("load", applet_id) >= expected, "all are handled")
     time.sleep(1.0)  # one too many would come now
     assert node.count("load", applet_id) == expected
 
@@ -97,7 +98,7 @@ class Ledger:
 
     def stop(self) -> None:
         self.stopping.set()
-        self.thread.join(30)
+        self.thread.join()
 
 
 def after_more(ledgers: list[Ledger]) -> None:
@@ -147,7 +148,7 @@ def test_no_acknowledged_mqtt_message_is_lost_when_a_process_is_killed(
     os.kill(parts(node)[kind], signal.SIGKILL)
     sender.join(90)
     assert got == [sent]  # a client that lost its broker sends again what had no PUBACK
-    until(lambda: node.count("load", applet_id) >= sent + 1, "every message is handled", 60)
+    until(lambda: node.count("load", applet_id) >= sent + 1, "every message is handled")
 
 
 def test_ctrl_c_stops_everything_and_the_node_starts_again_with_what_it_knew(
@@ -162,7 +163,7 @@ def test_ctrl_c_stops_everything_and_the_node_starts_again_with_what_it_knew(
     pids = node.processes()
     node.stop(signal.SIGINT)
     assert node.process.returncode == 0
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "no process is left", 1)
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "no process is left")
     node.start()
     try:
         assert node.send("load", message(publisher)).status == 201

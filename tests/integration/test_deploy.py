@@ -14,6 +14,7 @@ import pytest
 
 from tests.integration.applets import TALLY, UNLINKABLE
 from tests.integration.nodes import PREFIX, RunningNode, message, until
+from tests.tools import LIMIT_S
 
 REDEPLOYMENTS = 12
 SENDERS = 4
@@ -57,10 +58,10 @@ class Flood:
     def stop(self) -> None:
         self._stopped.set()
         for thread in self._threads:
-            thread.join(30)
+            thread.join()
 
     def _send(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=LIMIT_S)
         while not self._stopped.is_set():
             try:
                 connection.request("POST", self._path, self._body)

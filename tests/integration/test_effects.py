@@ -231,6 +231,6 @@ def test_what_was_sent_is_delivered_although_its_bearer_is_killed(
         until(lambda: sending.node.log.count("connected to the embedded broker") >= 2, "a broker")
         subscriber = Subscriber(sending.node, "out/readings")
     expected = {f"reading {number}" for number in range(26, 50)}
-    until(lambda: expected <= set(subscriber.received("out/readings")), "every message", 30)
+    until(lambda: expected <= set(subscriber.received("out/readings")), "every message")
     subscriber.close()
     sending.node.stop()

@@ -17,6 +17,7 @@ import pytest
 
 from tests.integration.applets import TALLY, UNLINKABLE
 from tests.integration.nodes import PREFIX, RunningNode, flood, message, parts, until
+from tests.tools import LIMIT_S
 
 KEYS = {"key", "code", "msg", "desc", "canBeTalk", "id", "sources", "fields"}
 DEADLINE_MS = 200
@@ -94,7 +95,9 @@ def test_the_documented_curl_request_works_byte_for_byte(world: World) -> None:
         "User-Agent: curl/7.88.1\r\nAccept: */*\r\nContent-Type: text/plain\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", world.node.http_port), timeout=10) as connection:
+    with socket.create_connection(
+        ("127.0.0.1", world.node.http_port), timeout=LIMIT_S
+    ) as connection:
         connection.sendall(head.encode() + body)
         assert connection.recv(65536).startswith(b"HTTP/1.1 201 Created\r\n")
     assert world.node.kv("NftMinter", world.applet_id, b"last") == b"This is the message payload\n"
@@ -111,7 +114,9 @@ def test_the_alias_prefix_and_a_chunked_body_reach_the_same_service(world: World
         + body
         + b"\r\n0\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", world.node.http_port), timeout=10) as connection:
+    with socket.create_connection(
+        ("127.0.0.1", world.node.http_port), timeout=LIMIT_S
+    ) as connection:
         connection.sendall(chunked)
         received = b""
         while b"results" not in received:
@@ -455,7 +460,7 @@ def test_clients_that_stop_in_the_middle_of_a_request_cost_nothing(world: World)
     port = world.node.http_port
     head = f"POST {PREFIX}/event/NftMinter HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{{"
     for cut in range(0, len(head), 7):
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) as connection:
             connection.sendall(head[:cut].encode())
     world.still_works()
 
@@ -550,7 +555,7 @@ def test_events_that_wait_for_a_project_do_not_bring_it_back_after_its_removal(
             f"POST {PREFIX}/event/p HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
         ).encode() + body
         address = ("127.0.0.1", node.http_port)
-        waiting = [socket.create_connection(address, timeout=20) for _ in range(12)]
+        waiting = [socket.create_connection(address, timeout=LIMIT_S) for _ in range(12)]
         for connection in waiting:
             connection.sendall(request)
             time.sleep(DEADLINE_MS / 1000 / 8)  # in frames of their own: two are on their way

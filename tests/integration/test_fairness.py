@@ -65,7 +65,7 @@ class Pair:
         finally:
             over.set()
             for thread in threads:
-                thread.join(30)
+                thread.join()
 
 
 @pytest.fixture
@@ -124,11 +124,10 @@ def _flood_over_mqtt(pair: Pair, port: int) -> None:
             noisy.publish_all([("noisy", slow)] * 6_000)
             quiet.publish_all([("noisy", beside)] * _FEW)
             quiet.publish_all([("quiet", quick)] * _QUIET)
-            until(lambda: pair.counted() == _QUIET, "the quiet one's events", 60)
+            until(lambda: pair.counted() == _QUIET, "the quiet one's events")
             until(
                 lambda: pair.node.count("noisy", applet_id) == _FEW,
                 "those of a device beside the noisy one",
-                60,
             )
         letters = pair.node.call("GET", "/dead_letter/noisy?limit=1").json["total"]
         assert letters < 1_500  # the noisy one is far from done, with what was at work first, too

@@ -13,6 +13,7 @@ import pytest
 
 from tests.integration.applets import TALLY
 from tests.integration.nodes import PREFIX, RunningNode, message, until
+from tests.tools import LIMIT_S
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ class Follower:
     """A client that reads server-sent events."""
 
     def __init__(self, node: RunningNode, path: str, **headers: str) -> None:
-        self.connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=20)
+        self.connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=LIMIT_S)
         sent = {"Authorization": node.token, **headers}
         self.connection.request("GET", f"{PREFIX}{path}", headers=sent)
         self.answer = self.connection.getresponse()

@@ -45,6 +45,7 @@ from fieldbrook.storage.project_store import LogRow, MetricRow, NumberedRow, Pro
 from fieldbrook.storage.registry import RegistryWriter, decode_result, encode_result, execute
 from fieldbrook.storage.rows import Numbered
 from fieldbrook.wasm.limits import Limits
+from tests.tools import LIMIT_S
 
 KEY = b"k" * 32
 CODE = "one-time-code"
@@ -197,7 +198,7 @@ class Node:
         body: bytes | str | None = None,
         headers: dict[str, str] | None = None,
     ) -> Reply:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
         try:
             connection.request(method, path, body, headers or {})
             answer = connection.getresponse()
@@ -305,12 +306,12 @@ class serving:  # noqa: N801 - used as a context manager, like a function
 
     def __enter__(self) -> int:
         self._thread.start()
-        assert self._listening.wait(30)
+        assert self._listening.wait(LIMIT_S)
         return self.port
 
     def __exit__(self, *_: object) -> None:
         self._stop()
-        self._thread.join(30)
+        self._thread.join(LIMIT_S)
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
@@ -554,7 +555,7 @@ def test_a_json_body_beyond_the_limit_is_refused(node: Node, ada: User) -> None:
 
 
 def test_a_chunked_body_beyond_the_limit_is_refused_too(node: Node, ada: User) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", node.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", node.port, timeout=LIMIT_S)
     chunks = (b"x" * 65_536 for _ in range(2 * JSON_LIMIT_BYTES // 65_536))
     headers = {"Authorization": ada.token, "Transfer-Encoding": "chunked"}
     connection.request("POST", f"{V0}/project", chunks, headers, encode_chunked=True)
@@ -591,7 +592,7 @@ def test_a_refusal_reaches_a_client_that_is_still_sending(node: Node, ada: User)
 
 def test_a_client_that_asks_before_sending_is_refused_at_once(node: Node) -> None:
     for length in (10, 1 << 40):
-        with socket.create_connection(("127.0.0.1", node.port), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", node.port), timeout=LIMIT_S) as connection:
             head = f"POST {V0}/applet/p HTTP/1.1\r\nHost: n\r\nContent-Length: {length}\r\n"
             connection.sendall(head.encode() + b"Expect: 100-continue\r\n\r\n")
             answer = b"".join(iter(lambda: connection.recv(65_536), b""))
@@ -600,7 +601,7 @@ def test_a_client_that_asks_before_sending_is_refused_at_once(node: Node) -> Non
 
 
 def test_connections_are_kept_for_the_next_request(node: Node, ada: User) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", node.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", node.port, timeout=LIMIT_S)
     for token, status in [("none", 401), (ada.token, 400), (ada.token, 400)]:
         connection.request("POST", f"{V0}/project", "{}", {"Authorization": token})
         answer = connection.getresponse()

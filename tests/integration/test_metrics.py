@@ -137,7 +137,7 @@ def test_runs_that_fail_are_counted_by_what_ended_them(node: RunningNode, publis
     kept = node.call("GET", "/dead_letter/load").json["total"]
     until(lambda: one(node, "dead_letters", project=project) == kept, "dead letters are counted")
     until(lambda: one(node, "health_state", state="hung_guest") == 1, "the health is shown")
-    until(lambda: one(node, "health_state", state="hung_guest") == 0, "and its end", 30)
+    until(lambda: one(node, "health_state", state="hung_guest") == 0, "and its end")
 
 
 @pytest.mark.parametrize("part", ["project", "http:0", "http:1", "mqtt:0", "registry", "scheduler"])

@@ -28,11 +28,11 @@ from fieldbrook.gateway import replies
 from fieldbrook.gateway.management import shapes
 from tests.integration.nodes import PREFIX, Answer, RunningNode
 from tests.integration.test_management import LOG_WAT, wasm
+from tests.tools import LIMIT_S
 
 EXAMPLES = 10
 # Of the operations are carried out at least once; chance makes few cron expressions.
 REACHED = 0.6
-ANSWER_LIMIT_S = 10
 # What is deleted can no longer be asked for, and what holds others takes them with it.
 _METHODS = ("GET", "PUT", "POST", "DELETE")
 _LAST = ("deploy", "applet", "resource", "project_operator", "operator", "account", "project")
@@ -208,7 +208,7 @@ class Prober:
             # asks for goes on until the client leaves.
             for name in ("authorization", "follow"):
                 (case.query or {}).pop(name, None)
-            response = case.call(self.base_url, headers=self.headers, timeout=ANSWER_LIMIT_S)
+            response = case.call(self.base_url, headers=self.headers, timeout=LIMIT_S)
             self.statuses[operation.label].add(response.status_code)
             case.validate_response(response, checks=CHECKS)
 

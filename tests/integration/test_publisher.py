@@ -11,8 +11,8 @@ from fieldbrook.gateway import publisher as module
 from fieldbrook.gateway.outbox import MessageRefusedError
 from fieldbrook.gateway.publisher import Publisher
 from tests.integration.brokers import LOOPBACK, Mosquitto
+from tests.tools import LIMIT_S
 
-_LIMIT_S = 60.0
 CONNECT, PUBLISH, TOPIC = 0x10, 0x30, "out"
 
 
@@ -37,7 +37,7 @@ def test_a_message_that_is_too_large_for_the_broker_jams_no_other(
             sent = [publisher.publish("out", b"x" * 10) for _ in range(5)]
             large = publisher.publish("out/large", b"x" * 5_000)
             sent += [publisher.publish("out", b"y" * 10) for _ in range(5)]
-            async with asyncio.timeout(_LIMIT_S):
+            async with asyncio.timeout(LIMIT_S):
                 await asyncio.gather(*sent)
                 while True:  # somebody else's messages are what tells it from a broken broker
                     pulse = publisher.publish("out", b"z")
@@ -77,7 +77,7 @@ def test_messages_keep_their_order_while_a_broker_hesitates_to_accept_the_connec
         publisher = Publisher(LOOPBACK, port, "test-out", None, None)
         try:
             sent = [publisher.publish(TOPIC, b"%d" % number) for number in range(5)]
-            async with asyncio.timeout(_LIMIT_S):
+            async with asyncio.timeout(LIMIT_S):
                 await asked.wait()
                 never = asyncio.ensure_future(publisher.publish("no/+/topic", b""))
                 sent += [publisher.publish(TOPIC, b"%d" % number) for number in range(5, 10)]

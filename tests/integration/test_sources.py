@@ -28,9 +28,8 @@ from tests.integration.brokers import (
     Mosquitto,
     numbered,
 )
-from tests.tools import free_port
+from tests.tools import LIMIT_S, free_port
 
-LIMIT_S = 20.0
 PROJECT = frozenset({"p1"})
 
 

@@ -98,7 +98,7 @@ def test_acknowledged_rows_survive_the_death_of_the_project(querying: Querying) 
         assert querying.events(*[querying.insert("c")] * 20) == [0] * 20
     pid = next(p for name, p in parts(querying.node).items() if name == "fb-project")
     os.kill(pid, signal.SIGKILL)
-    until(lambda: parts(querying.node).get("fb-project", pid) != pid or None, "its end", 10)
+    until(lambda: parts(querying.node).get("fb-project", pid) != pid or None, "its end")
     until(
         lambda: (
             querying.node.send(

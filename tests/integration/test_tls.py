@@ -22,10 +22,9 @@ from fieldbrook.settings import Settings
 from fieldbrook.tls import check
 from tests.integration import applets
 from tests.integration.nodes import PREFIX, RunningNode, message, parts, until
-from tests.tools import free_port, require_tool
+from tests.tools import LIMIT_S, free_port, require_tool
 
 NAMES = ("localhost", "127.0.0.1")
-_LIMIT_S = 20
 
 
 class Files(NamedTuple):
@@ -74,7 +73,7 @@ class TlsNode(RunningNode):
 
     def connection(self, port: int) -> http.client.HTTPConnection:
         context = ssl.create_default_context(cafile=self.files.ca)
-        return http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=context)
+        return http.client.HTTPSConnection("127.0.0.1", port, timeout=LIMIT_S, context=context)
 
     def serves(self) -> str:
         """The serial number of the certificate that the event port shows."""
@@ -84,7 +83,7 @@ class TlsNode(RunningNode):
 def shown_at(port: int, ca: Path) -> str:
     context = ssl.create_default_context(cafile=ca)
     with (
-        socket.create_connection(("127.0.0.1", port), _LIMIT_S) as plain,
+        socket.create_connection(("127.0.0.1", port), LIMIT_S) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as connection,
     ):
         shown = connection.getpeercert()
@@ -124,7 +123,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def run(*command: str, given: str = "", **more: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, input=given, capture_output=True, text=True, timeout=_LIMIT_S, check=False, **more
+        command, input=given, capture_output=True, text=True, timeout=LIMIT_S, check=False, **more
     )
 
 
@@ -207,7 +206,7 @@ def test_browsers_are_told_to_stay_with_tls_and_to_run_embed_and_keep_nothing(
 def test_garbage_instead_of_a_handshake_harms_nobody(world: World) -> None:
     pids = world.node.processes()
     for sent in (b"\x16\x03\x01\x02\x00" + os.urandom(512), b"\x16" * 70_000, b"\x00", b""):
-        with socket.create_connection(("127.0.0.1", world.node.http_port), _LIMIT_S) as connection:
+        with socket.create_connection(("127.0.0.1", world.node.http_port), LIMIT_S) as connection:
             connection.sendall(sent)
             connection.shutdown(socket.SHUT_WR)
             with contextlib.suppress(ConnectionResetError):
@@ -229,7 +228,7 @@ def test_versions_and_suites_of_yesterday_are_refused(world: World) -> None:
     weak.maximum_version = ssl.TLSVersion.TLSv1_2
     for context in (old, weak):
         with (
-            socket.create_connection(("127.0.0.1", world.node.http_port), _LIMIT_S) as plain,
+            socket.create_connection(("127.0.0.1", world.node.http_port), LIMIT_S) as plain,
             pytest.raises(OSError, match="(?i)alert|protocol|eof|reset"),
         ):
             context.wrap_socket(plain, server_hostname="localhost")
@@ -431,7 +430,7 @@ def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(tmp_pa
 def test_a_node_whose_certificate_does_not_work_ends_and_says_why(tmp_path: Path) -> None:
     flags = ("--tls-certificate", str(tmp_path / "no.pem"), "--tls-key", str(tmp_path / "no.key"))
     node = RunningNode(tmp_path / "n", *flags, ready=False)
-    assert node.process.wait(_LIMIT_S) == 2
+    assert node.process.wait(LIMIT_S) == 2
     assert f"certificate {tmp_path / 'no.pem'}: No such file" in node.log
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldbrook.actors.frames import FrameReader, FrameServer, Round, frame, pack, unpack
+from tests.tools import LIMIT_S
 
 
 @given(st.lists(st.binary(max_size=300)), st.lists(st.integers(1, 64), min_size=1))
@@ -67,7 +68,7 @@ def test_a_server_answers_several_connections_and_stops(tmp_path: Path) -> None:
         connection.connect(str(tmp_path / "s"))
         assert ask(connection, [number]) == (number,)
     served.server.stop()
-    served.thread.join(5)
+    served.thread.join(LIMIT_S)
     assert not served.thread.is_alive()
     assert connections[0].recv(1) == b""
     assert not (tmp_path / "s").exists()
@@ -83,7 +84,7 @@ def test_a_retiring_server_serves_until_the_last_connection_closes(tmp_path: Pat
     served.server.retire()
     assert ask(connection, [2]) == (2,)
     connection.close()
-    served.thread.join(5)
+    served.thread.join(LIMIT_S)
     assert not served.thread.is_alive()
 
 
@@ -98,7 +99,7 @@ def test_a_stream_that_is_not_ours_costs_only_its_own_connection(
     assert bad.recv(1) == b""
     assert ask(good, [1]) == (1,)
     served.server.stop()
-    served.thread.join(5)
+    served.thread.join(LIMIT_S)
     bad.close()
     good.close()
     assert "connection dropped: frame of" in caplog.text
@@ -108,4 +109,4 @@ def test_the_socket_is_for_the_nodes_user_alone(tmp_path: Path) -> None:
     served = Served(tmp_path / "s")
     assert (tmp_path / "s").stat().st_mode & 0o777 == 0o600
     served.server.stop()
-    served.thread.join(5)
+    served.thread.join(LIMIT_S)

@@ -22,6 +22,7 @@ from fieldbrook.gateway.front import (
 )
 from fieldbrook.gateway.replies import Answer, EventReply
 from fieldbrook.gateway.request import NOTHING, Meta
+from tests.tools import LIMIT_S
 
 PATH = "/srv-applet-mgr/v0/event/NftMinter"
 
@@ -89,7 +90,7 @@ def request(body: bytes = b"{}", extra: str = "", path: str = PATH, method: str 
 
 
 async def response(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LIMIT_S):
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         lines = head.split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in lines[1:] if line)
@@ -138,7 +139,7 @@ def test_answers_that_come_late_and_out_of_order_leave_in_order() -> None:
         reader, writer = await port.connect()
         bodies = [b"%d" % n for n in range(10)]
         writer.write(b"".join(request(body) for body in bodies))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT_S):
             while len(port.taker.held) < 10:
                 await asyncio.sleep(0.001)
         for answer in reversed(port.taker.held):
@@ -157,7 +158,7 @@ def test_a_client_that_pipelines_too_much_is_read_only_as_fast_as_it_is_answered
         writer.write(b"".join(request(body) for body in bodies))
         answered = 0
         while answered < 100:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(LIMIT_S):
                 while not port.taker.held:
                     await asyncio.sleep(0.001)
             assert len(port.taker.held) <= 16
@@ -192,7 +193,7 @@ def test_any_other_request_is_tornados_with_the_events_before_it_answered_first(
         port.taker.hold = True
         reader, writer = await port.connect()
         writer.write(request(b"one") + other)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT_S):
             while not port.taker.held:
                 await asyncio.sleep(0.001)
         await asyncio.sleep(0.01)
@@ -323,7 +324,7 @@ def test_a_client_that_stops_sending_gets_the_answers_it_is_owed() -> None:
         reader, writer = await port.connect()
         writer.write(request(b"last"))
         writer.write_eof()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT_S):
             while not port.taker.held:
                 await asyncio.sleep(0.001)
         await asyncio.sleep(0.01)
@@ -346,7 +347,7 @@ def test_a_client_that_pipelines_without_end_is_never_late() -> None:
             (only,) = port.table.connections
             return only
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT_S):
             while not port.table.connections or not front()._buffer:
                 await asyncio.sleep(0.001)
             began = front()._heard
@@ -369,7 +370,7 @@ def test_a_request_that_never_ends_is_closed_with_408_and_an_idle_connection_qui
         slow_reader, slow = await port.connect()
         idle_reader, idle = await port.connect()
         slow.write(request(b"12345")[:-1])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT_S):
             while not any(front._buffer for front in port.table.connections):
                 await asyncio.sleep(0.001)
         port.table.close_late(loop.time() + 10)
@@ -407,7 +408,7 @@ async def _deaf_client(port: Port) -> tuple[socket.socket, EventFront]:
     client.setblocking(False)
     loop = asyncio.get_running_loop()
     asking = loop.create_task(loop.sock_sendall(client, request() * 20_000))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LIMIT_S):
         while not any(connection._unread for connection in port.table.connections):
             await asyncio.sleep(0.01)
     asking.cancel()
@@ -427,7 +428,7 @@ def test_a_client_that_reads_no_answers_is_not_listened_to() -> None:
             await asyncio.sleep(0)
         assert taker.taken == taken
         read = 0
-        async with asyncio.timeout(20):  # it reads: now it is listened to again
+        async with asyncio.timeout(LIMIT_S):  # it reads: now it is listened to again
             while taker.taken < taken + 100:
                 read += len(await asyncio.get_running_loop().sock_recv(client, 1 << 20))
         assert read

@@ -14,6 +14,7 @@ from fieldbrook.gateway.front import FrontTable
 from fieldbrook.gateway.replies import EventReply
 from fieldbrook.gateway.request import Meta
 from fieldbrook.gateway.room import CONNECTIONS_LIMIT, Room, connections_limit, room_for
+from tests.tools import LIMIT_S
 
 Scenario = Callable[[FrontTable, int], Awaitable[None]]
 _PATH = "/srv-applet-mgr/v0/event/room"
@@ -41,7 +42,7 @@ def play(scenario: Scenario, *, room: int = 1 << 20, connections: int = 100) -> 
         )
         loop = asyncio.get_running_loop()
         server = await loop.create_server(table.connection, "127.0.0.1", 0)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(LIMIT_S):
             await scenario(table, server.sockets[0].getsockname()[1])
             while table.connections:
                 await asyncio.sleep(0)

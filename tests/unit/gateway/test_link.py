@@ -21,6 +21,7 @@ from fieldbrook.errors import (
 from fieldbrook.gateway import fair_queue
 from fieldbrook.gateway import link as link_module
 from fieldbrook.gateway.link import Link, Outcome
+from tests.tools import LIMIT_S
 
 
 class Project:
@@ -55,7 +56,7 @@ class Project:
 
     def stop(self) -> None:
         self.server.stop()
-        self.thread.join(5)
+        self.thread.join(LIMIT_S)
 
 
 class Board:
@@ -88,7 +89,7 @@ def play(tmp_path: Path, scenario: Scenario) -> None:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LIMIT_S):
         while not condition():
             await asyncio.sleep(0.005)
 

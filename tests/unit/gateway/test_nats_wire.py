@@ -11,8 +11,8 @@ import pytest
 
 from fieldbrook.broker import Endpoint
 from fieldbrook.gateway.nats_wire import NatsConnection, RequestError
+from tests.tools import LIMIT_S
 
-LIMIT_S = 10.0
 INFO = b'INFO {"server_id":"x"}\r\n'
 Taken = tuple[bytes, bytes, bytes, bytes]
 

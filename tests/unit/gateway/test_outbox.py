@@ -10,6 +10,7 @@ from fieldbrook.actors.frames import AFTER, DONE, TAKE, FrameServer, Round, Wire
 from fieldbrook.gateway.outbox import _UNDELIVERED_BYTES, OutboxTaker, deliveries
 from fieldbrook.storage.outbox import FIRST_BYTES, MQTT, OutboxEntry
 from fieldbrook.storage.project_store import ProjectStore
+from tests.tools import LIMIT_S
 
 BODY = bytes(1 << 20)
 ENTRIES = 60
@@ -46,7 +47,7 @@ class Project:
 
     def stop(self) -> None:
         self.server.stop()
-        self.thread.join(10)
+        self.thread.join(LIMIT_S)
 
 
 async def _call_nothing(project_id: int, entry: WireEntry) -> None:
@@ -67,7 +68,7 @@ def test_large_messages_wait_in_the_outbox_while_the_broker_takes_none(tmp_path:
 
         taker = OutboxTaker(deliveries(publish, _call_nothing))
         taker.take(7, str(project.server._path))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(LIMIT_S):
             while project.asked < 20:
                 await asyncio.sleep(0.01)
             assert under_way * len(BODY) >= _UNDELIVERED_BYTES

@@ -16,6 +16,7 @@ import pytest
 
 from fieldbrook.errors import StoreError
 from fieldbrook.storage.environment import open_environment, reader_check, store_errors
+from tests.tools import LIMIT_S
 
 MIB = 1 << 20
 REASON_OF_A_SHORT_WRITE = "the disk is full or failing (input/output error)"
@@ -153,5 +154,5 @@ def test_a_reader_follows_a_store_that_grows_after_it_was_opened(tmp_path: Path)
         assert reader.stdout.readline() == b"open\n"
         with environment.begin(write=True) as txn:
             txn.put(b"large", bytes(32 * MIB))
-        answer, _ = reader.communicate(b"\n", timeout=30)
+        answer, _ = reader.communicate(b"\n", timeout=LIMIT_S)
         assert answer == b"33554432\n"

@@ -50,6 +50,7 @@ from fieldbrook.storage.registry import (
 from fieldbrook.storage.registry_tables import SCHEMA
 from fieldbrook.storage.schema import SCHEMA_CELL
 from fieldbrook.tokens import read_publisher_token
+from tests.tools import LIMIT_S
 
 KEY = b"k" * 32
 MAP = 16 << 20
@@ -528,7 +529,7 @@ def test_a_reader_in_another_process_sees_each_commit(registry: Registry) -> Non
     reader.stdin.flush()
     assert reader.stdout.readline() == b"0 False\n"
     registry.project("late")
-    answer, _ = reader.communicate(b"\n", timeout=30)
+    answer, _ = reader.communicate(b"\n", timeout=LIMIT_S)
     assert answer == b"2 True\n"
 
 

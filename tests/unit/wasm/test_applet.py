@@ -27,6 +27,7 @@ from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import compile_module, to_binary
 from fieldbrook.wasm.reference import ReferenceHost
 from fieldbrook.wasm.run import Run
+from tests.tools import LIMIT_S
 
 MODULES = Path(__file__).parents[2] / "modules"
 LIMITS = Limits(memory_bytes=1 << 20)
@@ -158,7 +159,7 @@ def test_an_engine_has_one_ticker_which_ends_with_it() -> None:
     assert engine.ticker_pid == os.getpid()
     del engine
     gc.collect()
-    ticker.join(30)
+    ticker.join(LIMIT_S)
     assert not ticker.is_alive()
 
 

@@ -173,7 +173,7 @@ class Shards:
         self._number = 0  # that of the last event of a round for which shards were used
         self._ahead: Ahead | None = None
         self.own: set[int] = set()  # applets that only the project can run
-        self._used = time.monotonic()
+        self._used = time.monotonic()  # when they were needed last
         self.trouble = ""  # why there are fewer than there should be, until they last again
         self.kept = self.dropped = 0  # findings that counted, and that did not
 
@@ -209,10 +209,11 @@ class Shards:
         Returns:
             Where to ask for results, until `round_over`; None when all is to be run here.
         """
-        now = time.monotonic()
-        if len(events) < 2 or not self.start(now):
+        if len(events) < 2:
             return None
-        self._used = now
+        now = self._used = time.monotonic()  # needed, even where none is ready yet
+        if not self.start(now):
+            return None
         self._ahead = Ahead(self, events, plan, self._number + 1)
         self._number += len(events)
         return self._ahead

@@ -18,7 +18,7 @@ from fieldbrook import clock, health
 from fieldbrook.actors.frames import NAMED, FrameReader, Peer, WireEvent, pack, unpack
 from fieldbrook.actors.pool import InstancePool
 from fieldbrook.actors.shard import Setup
-from fieldbrook.actors.shards import Shards
+from fieldbrook.actors.shards import IDLE_S, Shards
 from fieldbrook.actors.worker import ProjectWorker
 from fieldbrook.actors.worth import Worth
 from fieldbrook.model import ADMIN, PER_BATCH, PER_INSTANCE
@@ -30,7 +30,7 @@ from fieldbrook.wasm.limits import Limits
 from tests.integration.nodes import MODULES, alive, part_of, until
 
 MAP = 64 << 20
-LIMITS = Limits(deadline_ms=300)
+LIMITS = Limits(deadline_ms=1_000)
 COUNTER, TRAP, SEND, SPIN, CHAIN, LARGE = b"c", b"t", b"s", b"e", b"x", b"l"
 
 # `start` looks at the first byte of its payload: it counts under the second one (u64,
@@ -356,6 +356,37 @@ def test_shards_that_died_are_no_trouble_once_nobody_needs_any(
     project.worker.on_quiet()
     assert health.SHARDS_DIE not in project.worker.health
     assert caplog.records
+
+
+class Clock:
+    """Goes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = time.monotonic()
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_shards_that_take_long_to_start_are_waited_for_by_who_needs_them(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = make(2)
+    shards = project.shards
+    assert shards is not None
+    clock = Clock()
+    monkeypatch.setattr("fieldbrook.actors.shards.time", clock)
+    shards.close()
+    clock.now += IDLE_S + 1  # so long has nobody needed any
+    project.round([event(n, b"c%d" % (n % 6), n % 6) for n in range(60)])
+    pids = shards.pids
+    assert len(pids) == 2
+    clock.now += IDLE_S - 1
+    project.worker.on_quiet()
+    assert shards.pids == pids
+    clock.now += 1
+    project.worker.on_quiet()
+    assert shards.pids == []
 
 
 def test_a_module_that_takes_over_counts_from_its_round_on(make: Make) -> None:

@@ -6,7 +6,11 @@ import json
 import os
 import resource
 import signal
+import threading
+from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +27,7 @@ from tests.integration.test_shards_node import module as heavy
 from tests.tools import LIMIT_S
 
 _MIB = 1 << 20
-_WATCHDOG_S = 2
+_WATCHDOG_S = 3  # what hangs is named after half of it, and killed after all of it
 
 
 class Watched:
@@ -32,7 +36,7 @@ class Watched:
     def __init__(self, folder: Path, *flags: str, command: str = "up") -> None:
         self.node = RunningNode(
             folder / "n",
-            *("--watchdog-s", str(_WATCHDOG_S), "--deadline-ms", "300"),
+            *("--watchdog-s", str(_WATCHDOG_S), "--deadline-ms", "1000"),
             *("--project-map-bytes", str(2 * _MIB), *flags),
             command=command,
         )
@@ -50,17 +54,19 @@ class Watched:
         found = next(p for p in projects if p["projectID"] == applet["projectID"])
         return self.node.data / "projects" / str(found["projectID"])
 
-    def states(self) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {}
+    def states(self) -> defaultdict[str, set[str]]:
+        found: defaultdict[str, set[str]] = defaultdict(set)
         for row in self.node.call("GET", "/health").json["data"]:
-            found.setdefault(row["part"], set()).add(row["state"])
+            found[row["part"]].add(row["state"])
         return found
 
     def begins(self, part: str, state: str) -> None:
-        until(lambda: state in self.states().get(part, ()), f"{part} is {state}")
-        status, body = self.liveness()
-        assert status == 200
-        assert any(state in text for text in body.values()), body
+        def named() -> bool:
+            status, body = self.liveness()
+            assert status == 200
+            return any(state in text for text in body.values()) and state in self.states()[part]
+
+        until(named, f"{part} is {state}")
 
     def ends(self, part: str, state: str) -> None:
         until(lambda: part not in self.states(), f"{part} is well again")
@@ -131,8 +137,9 @@ def test_a_handler_that_never_ends_is_named_until_others_do(watched: Watched) ->
     ]
     applet, publisher = watched.project("spinning", strategies=strategies)
     part = f"project:{applet['projectID']}"
-    assert watched.node.send("spinning", message(publisher, b"", "SPIN")).status == 201
-    watched.begins(part, "hung_guest")
+    with _repeatedly(watched.node, "spinning", message(publisher, b"", "SPIN")) as spinning:
+        watched.begins(part, "hung_guest")
+    assert {sent.result() for sent in spinning} == {201}
     watched.ends(part, "hung_guest")
 
 
@@ -224,14 +231,14 @@ def test_a_module_that_cannot_be_read_is_named_until_it_can(watched: Watched) ->
     folder.mkdir()
     os.kill(pid, signal.SIGKILL)
     until(lambda: _process_of(watched.node, applet) not in (pid, 0), "it is started again")
-    answer = watched.node.send("modules", message(publisher, b"x"))
-    assert answer.json["results"][0]["code"] == -1
+    (result,) = until(lambda: _handled(watched.node, message(publisher, b"x")), "an event")
+    assert result["code"] == -1
     watched.begins(part, "module_unreadable")
     folder.rmdir()
     away.rename(folder)
     watched.ends(part, "module_unreadable")
-    answer = watched.node.send("modules", message(publisher, b"y"))
-    assert answer.json["results"][0]["code"] == 0
+    (result,) = until(lambda: _handled(watched.node, message(publisher, b"y")), "an event")
+    assert result["code"] == 0
 
 
 def test_a_secret_that_cannot_be_read_is_named_before_a_restart_needs_it(watched: Watched) -> None:
@@ -250,7 +257,7 @@ def test_a_registry_that_is_damaged_is_named_and_events_go_on(watched: Watched) 
     data.rename(away)
     data.write_bytes(b"this is not a store" * 4096)
     os.kill(watched.process("fb-registry"), signal.SIGKILL)
-    until(lambda: "cannot_start" in watched.states().get("registry", ()), "it is named")
+    until(lambda: "cannot_start" in watched.states()["registry"], "it is named")
     assert watched.node.send("goeson", message(publisher, b"second")).status == 201
     data.unlink()
     away.rename(data)
@@ -287,13 +294,36 @@ def _process_of(node: RunningNode, applet: Any) -> int:
     return 0
 
 
-def _send_aside(node: RunningNode, project: str, event: Any) -> Any:
-    from concurrent.futures import ThreadPoolExecutor
+def _handled(node: RunningNode, event: Any) -> Any:
+    """The results of an event of the project `modules`; none while it is not there."""
+    answer = node.send("modules", event)
+    return answer.json["results"] if answer.status == 201 else None
 
+
+def _send_aside(node: RunningNode, project: str, event: Any) -> Future[int]:
     pool = ThreadPoolExecutor(1)
     sent = pool.submit(lambda: node.send(project, event).status)
     pool.shutdown(wait=False)
     return sent
+
+
+@contextmanager
+def _repeatedly(node: RunningNode, project: str, event: Any) -> Iterator[list[Future[int]]]:
+    """Two devices that send an event again as soon as it is handled, until the block ends, so
+    that there is always one more."""
+    over = threading.Event()
+
+    def send() -> int:
+        status = 201
+        while status == 201 and not over.is_set():
+            status = node.send(project, event).status
+        return status
+
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            yield [pool.submit(send) for _ in range(2)]
+        finally:
+            over.set()
 
 
 def test_what_a_restored_node_holds_back_is_counted_until_it_is_released(tmp_path: Path) -> None:

@@ -54,7 +54,8 @@ SENDER = b"""
 TALLY = b"""
 ;; Handlers: `start` counts events under "count" (u64, little-endian) and logs its payload;
 ;; `echo` keeps the payload under "last"; `seven` returns 7; `fail` writes and then traps;
-;; `spin` never ends; `greedy` asks for memory until it is refused and returns the pages it got.
+;; `spin` never ends; `burn` computes for a while and then traps; `greedy` asks for memory until it
+;; is refused and returns the pages it got.
 (module
   (import "env" "ws_get_data" (func $get_data (param i32 i32 i32) (result i32)))
   (import "env" "ws_log" (func $log (param i32 i32 i32) (result i32)))
@@ -98,6 +99,11 @@ TALLY = b"""
     (call $count)
     (loop $for_ever (br $for_ever))
     (i32.const 0))
+  (func (export "burn") (param $rid i32) (result i32) (local $i i32)
+    (loop $more
+      (local.set $i (i32.add (local.get $i) (i32.const 1)))
+      (br_if $more (i32.lt_u (local.get $i) (i32.const 50000000))))
+    (unreachable))
   (func (export "greedy") (param $rid i32) (result i32)
     (loop $more (br_if $more (i32.ne (memory.grow (i32.const 16)) (i32.const -1))))
     (memory.size)))

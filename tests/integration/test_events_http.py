@@ -20,7 +20,7 @@ from tests.integration.nodes import PREFIX, RunningNode, flood, message, parts, 
 from tests.tools import LIMIT_S
 
 KEYS = {"key", "code", "msg", "desc", "canBeTalk", "id", "sources", "fields"}
-DEADLINE_MS = 200
+DEADLINE_MS = 1_000
 
 
 class World:

@@ -15,7 +15,7 @@ STRATEGIES = [{"eventType": name.upper(), "handler": name} for name in ("start",
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    running = RunningNode(tmp_path_factory.mktemp("isolation") / "n", "--deadline-ms", "500")
+    running = RunningNode(tmp_path_factory.mktemp("isolation") / "n", "--deadline-ms", "1000")
     running.log_in()
     yield running
     running.stop()

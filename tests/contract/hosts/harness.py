@@ -37,6 +37,7 @@ HOSTS: dict[str, Callable[[Engine, wasmtime.Module, Limits], Host]] = {
 MEMORY_BYTES = 4 << 20
 LIMITS = Limits(memory_bytes=MEMORY_BYTES)
 SHORT = Limits(memory_bytes=MEMORY_BYTES, deadline_ms=50)
+AMPLE = Limits(memory_bytes=MEMORY_BYTES, deadline_ms=1_000)  # for others beside what never ends
 
 # Functions as `driver.wat` numbers them.
 LOG, GET_DATA, SET_DATA, GET_EVENT_TYPE, GET_DB, SET_DB, GET_ENV, ABORT, TRACE = range(9)

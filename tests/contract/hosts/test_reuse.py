@@ -46,7 +46,7 @@ def test_an_instance_serves_its_number_of_events_and_is_then_a_new_one() -> None
 
 @pytest.mark.parametrize("failing", ["trap", "spin"])
 def test_the_event_that_fails_ends_its_instance(failing: str) -> None:
-    host = kept(100, h.SHORT)
+    host = kept(100, h.AMPLE)
     assert codes(host, "count", "count", failing, "count") == [1, 2, -1, 1]
     host.close()
 

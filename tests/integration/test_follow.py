@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -154,7 +153,6 @@ def test_followers_do_not_keep_a_node_from_ending(tmp_path: Path) -> None:
     node.log_in()
     node.create_project("p")
     follower = Follower(node, "/applet_log/p?follow=true")
-    started = time.monotonic()
     node.stop()
-    assert time.monotonic() - started < 10
+    assert "did not stop within" not in node.log
     follower.close()

@@ -37,7 +37,6 @@ def test_messages_for_a_project_with_a_full_store_leave_room_for_another_project
             until(
                 lambda: node.count("other", applets["other"]) == 20,
                 "the other project's events",
-                30,
             )
     finally:
         node.stop()

@@ -187,7 +187,7 @@ def test_a_cron_job_runs_its_handler_in_a_running_node(tmp_path: Path) -> None:
         assert "fb-scheduler" in parts(node)
         gone = node.call("DELETE", f"/cronjob/data/{made.json['cronJobID']}")
         assert gone.status == 204
-        assert node.stop() < 5
-        assert "ERROR" not in node.log
+        node.stop()
+        assert "ERROR" not in node.log, "nothing had to be killed after its time"
     finally:
         node.stop()

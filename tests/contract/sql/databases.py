@@ -60,11 +60,12 @@ class Backend(NamedTuple):
     def database(
         self, folder: Path, given: dict[str, Any] | None = None, **limits: int
     ) -> Database:
-        """The database of the project in a folder."""
+        """The database of the project in a folder; its statements have ten seconds."""
+        made = SqlLimits(**{"statement_ms": 10_000, **limits})
         wanted = config(READINGS) if given is None else given
         if self.dsn:
-            return PostgresDatabase(self.dsn, folder, PROJECT, wanted, SqlLimits(**limits))
-        return SqlDatabase(folder / sql.FILE, wanted, SqlLimits(**limits))
+            return PostgresDatabase(self.dsn, folder, PROJECT, wanted, made)
+        return SqlDatabase(folder / sql.FILE, wanted, made)
 
     def committed(self, folder: Path) -> int:
         """The number of the last batch."""

@@ -281,7 +281,7 @@ def test_a_server_that_stands_still_is_not_waited_for(
     started = time.monotonic()
     with pytest.raises(StatementError, match="time is over"):
         db.query(request("SELECT * FROM t_reading"), started + 0.2)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 9, "less than a statement may take"
     other.rollback()
     other.close()
     assert devices(db) == ["a"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
 
@@ -28,9 +29,13 @@ class CrashAt:
         made.write_text(f"{point} {count} {HOLD if hold else ''}")
         made.rename(self._path)
 
+    def reached(self) -> bool:
+        """Whether a process has come to the point."""
+        return self._reached.exists()
+
     def happens(self) -> None:
         """Wait until a process has come to the point."""
-        until(self._reached.exists, "a process comes to the point")
+        until(self.reached, "a process comes to the point")
 
     @property
     def node(self) -> type[RunningNode]:
@@ -71,14 +76,31 @@ def kill(sending: Sending, victim: str) -> None:
 
 
 class Event:
-    """An event that is sent while something happens to the node."""
+    """An event that is sent while something happens to the node.
+
+    With `at`, which is to become true before it is answered, the device sends another event where
+    it was told of a failure before: the chain took longer than a guest waits for it.
+    """
 
     def __init__(
-        self, sending: Sending, handler: str, payload: bytes, event_id: str, project: str = "sender"
+        self,
+        sending: Sending,
+        handler: str,
+        payload: bytes,
+        event_id: str,
+        project: str = "sender",
+        *,
+        at: Callable[[], bool] = lambda: True,
     ) -> None:
         self._sending, self._what = sending, (handler, payload, event_id, project)
-        self._thread = threading.Thread(target=self._once)
+        self._at = at
+        self._thread = threading.Thread(target=self._run)
         self._thread.start()
+
+    def _run(self) -> None:
+        while self._once() not in (None, 0) and not self._at():
+            handler, payload, event_id, project = self._what
+            self._what = handler, payload, event_id + "'", project
 
     def _once(self) -> int | None:
         try:

@@ -75,7 +75,8 @@ def dies_in_a_send(sending: Sending, crash_at: CrashAt, death: Death) -> None:
     point, count, victim = death
     ledger, value = Ledger(sending), next(values)
     crash_at.arm(point, count, hold=victim == NODE)
-    event = Event(sending, "send", request(value=value), f"{point} {count} {victim}")
+    name = f"{point} {count} {victim}"
+    event = Event(sending, "send", request(value=value), name, at=crash_at.reached)
     crash_at.happens()
     if victim == NODE:
         kill(sending, NODE)

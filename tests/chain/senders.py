@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -97,7 +98,15 @@ APPLET = b"""
     (call $set_db (i32.const 112) (i32.const 5) (i32.const 32) (i32.const 4))))
 """
 
+# Why a guest gets no transaction where the machine took longer than a guest waits for a chain.
+SLOW = (
+    "does not answer within 2 s",
+    "no endpoint answers in time",
+    "no answer to ",
+    "is in use by another project",
+)
 HANDLERS = ("send", "twice", "trap", "linger", "nowhere", "named", "read", "api", "answer")
+_NUMBERS = itertools.count()
 ETHER = 10**18
 SOMEBODY = "0x00000000000000000000000000000000000000AA"
 
@@ -105,6 +114,11 @@ SOMEBODY = "0x00000000000000000000000000000000000000AA"
 def request(to: str = SOMEBODY, value: int | str = 1, data: str = "", **more: Any) -> bytes:
     """What a handler gives to `ws_send_tx`."""
     return json.dumps({"to": to, "value": str(value), "data": data, **more}).encode()
+
+
+def is_slow(why: str) -> bool:
+    """Whether all that is wrong is how long it took."""
+    return any(reason in why for reason in SLOW)
 
 
 class Sending:
@@ -162,6 +176,43 @@ class Sending:
         assert answer.status == 201, answer
         code: int = answer.json["results"][0]["code"]
         return code
+
+    def sends(
+        self, handler: str, payload: bytes, project: str = "sender", name: str = "sent"
+    ) -> str:
+        """Have a handler send a transaction; the id of its event, which begins with `name`.
+        Where the chain took too long for the guest the device sends another event."""
+
+        def sent() -> str:
+            event_id = f"{name}-{next(_NUMBERS)}"
+            code, why = self._tries(handler, payload, project, event_id)
+            assert code == 0 or is_slow(why), (code, why)
+            return "" if code else event_id
+
+        return str(until(sent, "a transaction is sent"))
+
+    def refuses(self, handler: str, payload: bytes, reason: str, project: str = "sender") -> None:
+        """Have a handler be refused a transaction for a reason; other than time, if it is one."""
+
+        def refused() -> bool:
+            code, why = self._tries(handler, payload, project, f"refused-{next(_NUMBERS)}")
+            assert code == -1
+            assert reason in why or is_slow(why), why
+            return reason in why
+
+        until(refused, reason)
+
+    def _tries(self, handler: str, payload: bytes, project: str, event_id: str) -> tuple[int, str]:
+        """The handler's code, and where it is -1 what the log has of the event."""
+        answer = self.event(handler, payload, event_id, project)
+        assert answer.status == 201, answer
+        code: int = answer.json["results"][0]["code"]
+
+        def why() -> str:
+            rows = self.node.call("GET", f"/applet_log/{project}?after=-100").json["data"]
+            return "\n".join(row["msg"] for row in rows if row["eventID"] == event_id)
+
+        return code, str(until(why, "the reason is in the log")) if code == -1 else ""
 
     def stored(self, key: str, project: str = "sender") -> bytes:
         """What the applet has stored."""

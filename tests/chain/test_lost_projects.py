@@ -40,7 +40,7 @@ def test_a_project_that_is_deleted_with_a_nonce_of_its_own_leaves_it_to_others(
     name, before = f"doomed{absent:d}", sending.sent()
     sending.create(name)
     crash_at.arm("project.has_hash", hold=True)
-    event = Event(sending, "send", request(value=7), "never committed", name)
+    event = Event(sending, "send", request(value=7), "never committed", name, at=crash_at.reached)
     crash_at.happens()
     pid = held(sending.node)
     assert leased(sending)
@@ -60,7 +60,7 @@ def test_a_transaction_of_a_project_that_is_gone_can_be_seen_and_cancelled(
     node, before = sending.node, sending.sent()
     sending.create("gone")
     assert node.call("POST", "/chain/local/park").status == 201
-    assert sending.send("send", request(value=7), "gone") == 0
+    sending.sends("send", request(value=7), "gone")
     row = until(lambda: [r for r in sending.rows() if r.state == "INIT"], "it waits")[0]
     assert node.call("DELETE", "/project/x/gone").status == 204
     until(lambda: node.call("GET", f"/tx/gone/{row.name}").status == 404, "the project is gone")
@@ -82,7 +82,7 @@ def test_nonces_of_a_project_whose_store_is_lost_are_released_and_what_it_commit
     assert (refused.status, refused.json["key"]) == (409, "TransactionRefused")
     until(sending.at_rest, "no project has an outcome to commit")
     crash_at.arm("project.committed", hold=True)
-    event = Event(sending, "send", request(value=1_000), "committed", "lost")
+    event = Event(sending, "send", request(value=1_000), "committed", "lost", at=crash_at.reached)
     crash_at.happens()
     assert "its leases end with its batch" in node.call("POST", release).body.decode()
     assert leased(sending)
@@ -91,8 +91,7 @@ def test_nonces_of_a_project_whose_store_is_lost_are_released_and_what_it_commit
     kept = store.rename(store.with_suffix(".kept"))
     store.write_bytes(b"nothing that can be read" * 1_000)
     os.kill(held(node), signal.SIGKILL)
-    assert sending.send("send", request(value=1)) == -1
-    sending.logs("is in use by another project")
+    sending.refuses("send", request(value=1), "is in use by another project")
     until(lambda: '"stuck_leases"' in node.call("GET", "/health").body.decode(), "it is seen")
     assert node.call("POST", release).status == 201
     until(lambda: sending.send("send", request(value=1)) == 0, "another project has the nonce")
@@ -113,13 +112,12 @@ def test_a_project_with_an_operator_of_its_own_is_no_trouble_for_others(
     sending.create("apart")
     before = sending.sent()
     crash_at.arm("project.has_hash", hold=True)
-    event = Event(
-        sending, "named", request(value=7, operatorName="own"), "with its own key", "apart"
-    )
+    own = request(value=7, operatorName="own")
+    event = Event(sending, "named", own, "with its own key", "apart", at=crash_at.reached)
     crash_at.happens()
     pid = held(sending.node)
     try:
-        assert sending.send("send", request()) == 0
+        sending.sends("send", request())
         sending.settled(before + 1)
     finally:
         os.kill(pid, signal.SIGCONT)

@@ -50,7 +50,8 @@ def test_a_death_while_the_other_process_is_at_a_point_loses_no_transaction_and_
 ) -> None:
     ledger, value = Ledger(sending), next(values)
     crash_at.arm(point, hold=True)
-    event = Event(sending, "send", request(value=value), f"{point} and {victim}")
+    name = f"{point} and {victim}"
+    event = Event(sending, "send", request(value=value), name, at=crash_at.reached)
     crash_at.happens()
     pid = held(sending.node)
     kill(sending, victim)
@@ -77,7 +78,7 @@ def test_a_death_while_a_transaction_is_signed_again_leaves_one_of_the_two(
 ) -> None:
     node, ledger, value = sending.node, Ledger(sending), next(values)
     assert node.call("POST", "/chain/local/park").status == 201
-    assert sending.send("send", request(value=value)) == 0
+    sending.sends("send", request(value=value))
     row = until(lambda: [r for r in sending.rows() if r.state == "INIT"], "it waits")[0]
     crash_at.arm(point)
     assert node.call("POST", f"/tx/sender/{row.name}/retry").status == 503
@@ -92,7 +93,8 @@ def test_a_death_when_only_the_endpoint_knows_that_it_has_the_bytes_doubles_none
 ) -> None:
     ledger, value = Ledger(sending), next(values)
     with gate.holding("eth_sendRawTransaction", answers=True) as held:
-        event = Event(sending, "send", request(value=value), f"endpoint {victim}")
+        name = f"endpoint {victim}"
+        event = Event(sending, "send", request(value=value), name, at=held.arrived.is_set)
         assert held.arrived.wait(LIMIT_S)
         kill(sending, victim)
     assert event.code() == 0

@@ -194,7 +194,7 @@ class MqttMessages(Load):
         while True:
             try:
                 if self._device is None:
-                    self._device = Device(self.target.port, self.name)
+                    self._device = Device(self.target.port, self.name, limit_s=_ANSWER_S)
                 began = self.ledger.sending(name, named=self.named)
                 body = json.dumps(self.event(name)).encode()
                 self._device.publish(self.target.project, body)

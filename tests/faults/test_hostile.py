@@ -65,7 +65,8 @@ def test_slow_and_huge_clients_together_hold_little_and_keep_no_good_event_waiti
             with suppress(BlockingIOError, ConnectionError):
                 answers.append(client.recv(12))
         assert answers
-        assert set(answers) <= {b"HTTP/1.1 429", b""}
+        # The last is for those who have been slow for half a minute, where others are, too.
+        assert set(answers) <= {b"HTTP/1.1 429", b"", b"HTTP/1.1 408"}
         assert memory_of(gateway) - before < _HELD_LIMIT_BYTES
         assert parts(node)["fb-http:0"] == gateway
     finally:

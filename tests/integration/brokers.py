@@ -124,12 +124,21 @@ class Mosquitto(Broker):
 
 
 class Device:
-    """An MQTT 3.1.1 client with a clean session, blocking; its client id is its own."""
+    """An MQTT 3.1.1 client with a clean session, blocking; its client id is its own. It waits for
+    each answer of the broker for `limit_s`."""
 
-    def __init__(self, port: int, client_id: str, user: str = "", password: str = "") -> None:
+    def __init__(
+        self,
+        port: int,
+        client_id: str,
+        user: str = "",
+        password: str = "",
+        *,
+        limit_s: float = LIMIT_S,
+    ) -> None:
         # A broker may delay or refuse a client id that came back at once.
         client_id = f"{client_id}-{os.getpid()}-{next(_numbers)}"
-        self._socket = socket.create_connection((LOOPBACK, port), LIMIT_S)
+        self._socket = socket.create_connection((LOOPBACK, port), limit_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             self._connect(client_id, user, password)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
 
+from tests.integration.nodes import until
 from tests.integration.people import holder
 from tests.integration.test_accounts import PASSWORD, login, register
 from tests.integration.test_management import CODE, V0, Node, User, ada, bob, node, root
@@ -25,11 +25,8 @@ def rows(user: User, query: str = "") -> list[dict[str, Any]]:
 
 def waited_for(user: User, query: str, count: int = 1) -> list[dict[str, Any]]:
     """Rows that are noted a little after the answer."""
-    deadline = time.monotonic() + 20
-    while len(found := rows(user, query)) < count:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.02)
-    return found
+    until(lambda: len(rows(user, query)) >= count, f"{count} rows of {query}")
+    return rows(user, query)
 
 
 def test_a_change_is_in_the_log_with_its_answer(root: User, ada: User) -> None:

@@ -489,8 +489,7 @@ def test_a_project_that_idles_is_stopped_and_started_by_its_next_event(tmp_path:
         def running() -> bool:
             return "fb-project" in parts(node)
 
-        assert flood(node.http_port, "p", body, 10) == 10
-        assert running()
+        until(lambda: flood(node.http_port, "p", body, 10) == 10 and running(), "it runs")
         until(lambda: not running(), "the idle project's process ends")
         assert flood(node.http_port, "p", body, 10) == 10
         # Events that keep arriving around the moment of retirement are all handled.

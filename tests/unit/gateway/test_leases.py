@@ -29,6 +29,7 @@ from fieldbrook.settings import Chain
 from fieldbrook.storage.chain_transactions import INIT, LEASED, ChainTransactions, Transaction
 from fieldbrook.storage.environment import open_environment
 from fieldbrook.storage.registry import RegistryReader
+from tests.tools import LIMIT_S
 
 SECRET = bytes.fromhex("11" * 32)
 ADDRESS = address_of(SECRET, ECDSA)
@@ -159,13 +160,16 @@ def test_leases_of_a_crash_are_kept_until_their_project_says_what_became_of_them
 def test_another_project_waits_for_the_key_and_is_refused_when_that_takes_too_long(
     environment: lmdb.Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fieldbrook.gateway.leases.REQUEST_LIMIT_S", 0.05)
+    limit = "fieldbrook.gateway.leases.REQUEST_LIMIT_S"
+    monkeypatch.setattr(limit, LIMIT_S)
 
     async def scenario() -> None:
         _, leases = leases_over(environment, Rpc())
         await leases.prepare(7, wanted(b"a"), ())
-        with pytest.raises(TransactionRefusedError, match="in use by another project"):
-            await leases.prepare(8, wanted(b"b"), ())
+        with monkeypatch.context() as short:
+            short.setattr(limit, 0.05)
+            with pytest.raises(TransactionRefusedError, match="in use by another project"):
+                await leases.prepare(8, wanted(b"b"), ())
         waiting = asyncio.create_task(leases.prepare(8, wanted(b"b"), ()))
         await asyncio.sleep(0)
         await leases.settle(7, (b"a",))

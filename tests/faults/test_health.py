@@ -354,6 +354,7 @@ def test_what_a_restored_node_holds_back_is_counted_until_it_is_released(tmp_pat
         held.node.stop()
 
 
+@pytest.mark.timeout(240)
 def test_shards_that_die_are_named_until_nobody_needs_them(tmp_path: Path) -> None:
     made = Watched(tmp_path, "--shards", "3", "--watchdog-s", "10", "--deadline-ms", "5000")
     node = made.node

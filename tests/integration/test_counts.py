@@ -130,7 +130,7 @@ def test_no_acknowledged_event_is_lost_when_processes_are_killed_under_load(
     assert acknowledged <= node.count("load", applet_id) <= acknowledged + unknown
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", ["fb-project", "fb-mqtt:0", "nats-server"])
 def test_no_acknowledged_mqtt_message_is_lost_when_a_process_is_killed(
     counting: tuple[RunningNode, str], kind: str

@@ -146,7 +146,7 @@ def test_a_monitor_shows_how_far_it_has_come_and_its_chain_how_it_fares(world: W
     assert shown["blockCurrent"] == evm.height + 1
     assert shown["blockHash"] == evm.rpc("eth_getBlockByNumber", "latest", False)["hash"]
 
-    (told,) = node.call("GET", "/event_log/p").json["data"]
+    (told,) = until(lambda: node.call("GET", "/event_log/p").json["data"], "its history")
     assert (told["source"], told["eventType"]) == ("chain", "LAST")
 
     rows = node.call("GET", "/chain").json

@@ -267,7 +267,7 @@ def test_what_handlers_publish_reaches_the_embedded_broker_over_tls(tmp_path: Pa
                     str(node.mqtt_port),
                 ),
                 *("--cafile", str(node.files.ca), "-q", "1", "-t", "out/readings", "-C", "2"),
-                *("-W", "60", "-d"),
+                *("-W", "100", "-d"),
             ],
             stdout=subprocess.PIPE,
             text=True,

@@ -151,7 +151,7 @@ def test_events_over_the_limit_are_found_and_counted_and_push_out_none_that_were
         assert refusal["error"] == "TrafficLimitExceededFailed"
         assert (refusal["publisher"], refusal["source"]) == ("two", source)
         assert found(event_id)["data"] == []
-    assert found("was-handled")["data"]
+    until(lambda: found("was-handled")["data"], "its history")
 
     def counted() -> int:
         now = world.node.call("GET", "/refused_event?limit=1000").json

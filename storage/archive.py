@@ -170,7 +170,7 @@ def _read_manifest(archive: Path, tar: tarfile.TarFile, first: tarfile.TarInfo |
                 f"{made.made_by}; fieldbrook {__version__} reads up to format {FORMAT}"
             )
         return msgspec.json.decode(data, type=Manifest)
-    except msgspec.MsgspecError as error:
+    except (ValueError, RecursionError) as error:  # no JSON, not even text, or another one
         raise _damaged(archive, f"{MANIFEST}: {error}") from error
 
 

@@ -236,7 +236,7 @@ def build_store(
             decoded = msgspec.json.decode(config)
             read_rows = ((row.table, row.columns, row.values) for row in _read(rows, _Row))
             sql.load(target / sql.FILE, decoded, read_rows)
-    except (OSError, OverflowError, msgspec.MsgspecError) as error:
+    except (OSError, OverflowError, ValueError, RecursionError) as error:
         shutil.rmtree(target, ignore_errors=True)
         raise StoreError(reason=f"the project's data cannot be imported: {error}") from error
     except BaseException:

@@ -368,5 +368,5 @@ def _references(rows: dict[str, dict[int, Any]]) -> Iterable[str]:
     for number, config in rows["configs"].items():
         try:
             msgspec.json.decode(config.value)
-        except msgspec.MsgspecError as error:
+        except (ValueError, RecursionError) as error:
             yield f"configs {number}: {config.kind} is no JSON: {error}"

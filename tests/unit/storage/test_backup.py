@@ -198,6 +198,21 @@ def test_an_archive_with_a_flipped_bit_restores_nothing(made: Path, tmp_path: Pa
             assert verify(copy).defects == []
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b"no JSON", b'{"made_by": "0.1\xe6"}', b'{"format": \xe6}', b'{"a": ' + b"[" * 99_999, b"{}"],
+)
+def test_a_manifest_that_is_none_is_a_damaged_archive(tmp_path: Path, content: bytes) -> None:
+    damaged = tmp_path / "d.tar.gz"
+    with tarfile.open(damaged, "w:gz") as tar:
+        manifest = tarfile.TarInfo(archive.MANIFEST)
+        manifest.size = len(content)
+        tar.addfile(manifest, io.BytesIO(content))
+    with pytest.raises(StoreError, match="cut short or damaged"):
+        backup.restore(damaged, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
 def test_something_else_is_told_from_a_backup(made: Path, tmp_path: Path) -> None:
     foreign = tmp_path / "f.tar.gz"
     with tarfile.open(foreign, "w:gz") as tar:

@@ -245,13 +245,15 @@ def message(publisher: Any, payload: bytes = b"", event_type: str = "DEFAULT") -
     }
 
 
-def flood(port: int, project: str, body: bytes, count: int, connections: int = 8) -> int:
-    """POST the same event `count` times over pipelined connections; returns how many were
-    answered 201. Stops by itself: each event is sent once."""
+def flood(
+    port: int, project: str, body: bytes, count: int, connections: int = 8, depth: int = 16
+) -> int:
+    """POST the same event `count` times over pipelined connections, `depth` at a time; returns how
+    many were answered 201. Stops by itself: each event is sent once."""
     head = (
         f"POST {PREFIX}/event/{project} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    one, depth = head.encode() + body, 16
+    one = head.encode() + body
     accepted = 0
     share, rest = divmod(count, connections)
     for number in range(connections):

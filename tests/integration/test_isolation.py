@@ -48,7 +48,7 @@ def test_a_flood_of_single_events_in_shared_instances_is_counted_exactly(
     applet = node.deploy("flood", TALLY, strategies=STRATEGIES, isolation="BATCH")
     publisher = node.add_publisher("flood", "d")
     body = json.dumps(message(publisher, b"x", "START")).encode()
-    assert flood(node.http_port, "flood", body, 5_000, connections=32) == 5_000
+    assert flood(node.http_port, "flood", body, 5_000, connections=32, depth=100) == 5_000
     assert node.count("flood", applet["appletID"]) == 5_000
 
 

@@ -19,6 +19,9 @@ from tests.integration.nodes import RunningNode, message, until
 from tests.integration.test_cli_node import Shell
 from tests.integration.test_effects import Subscriber
 
+# Many processes are started: a minute, with a fifth of a core.
+pytestmark = pytest.mark.timeout(240)
+
 EVENTS = 300
 
 

@@ -16,6 +16,9 @@ from tests.integration.applets import TALLY, UNLINKABLE
 from tests.integration.nodes import PREFIX, RunningNode, message, until
 from tests.tools import LIMIT_S
 
+# Many processes are started: a minute, with a fifth of a core.
+pytestmark = pytest.mark.timeout(240)
+
 REDEPLOYMENTS = 12
 SENDERS = 4
 

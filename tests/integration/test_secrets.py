@@ -19,6 +19,9 @@ from tests.integration.applets import TALLY
 from tests.integration.brokers import Device
 from tests.integration.nodes import RunningNode, alive, message, parts, until
 
+# Many processes are started: a minute, with a fifth of a core.
+pytestmark = pytest.mark.timeout(240)
+
 PASSWORD, OTHER_PASSWORD = "planted password 1f0c", "planted password 2a9e"
 OPERATOR_KEY = "4c0883a69102937d6231471b5dbb6204fe5129617082792ae468d01a3f362318"
 BROKER_PASSWORD, CHAIN_KEY = "planted-broker-3b7d", "planted-chain-4e21"

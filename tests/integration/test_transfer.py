@@ -14,6 +14,9 @@ from tests.integration.nodes import RunningNode, message
 from tests.integration.test_cli_node import Shell
 from tests.stores.make import PROJECT, fill
 
+# Many processes are started: a minute, with a fifth of a core.
+pytestmark = pytest.mark.timeout(240)
+
 ROWS = {"statement": "SELECT f_text FROM t_kept", "params": []}
 
 

@@ -54,7 +54,7 @@ def publish(port: int, topic: str, body: bytes, events: int) -> int:
         client.disconnect()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_100000_events_over_http_and_20000_over_mqtt_are_counted_exactly(
     counting: tuple[RunningNode, str],
 ) -> None:

@@ -88,6 +88,7 @@ class EventHandler(web.RequestHandler):
 
     def on_connection_close(self) -> None:
         """Called by Tornado when the client goes away."""
+        super().on_connection_close()  # ends who waits for the rest of the body
         self._let_go()
 
     def _let_go(self) -> None:

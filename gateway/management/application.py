@@ -529,6 +529,7 @@ class ManagementHandler(BaseHandler):
 
     def on_connection_close(self) -> None:
         """Called by Tornado when the client goes away before the answer ends."""
+        super().on_connection_close()  # ends who waits for the rest of the body
         self._gone = True
         self._let_go()
 

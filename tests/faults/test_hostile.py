@@ -15,6 +15,8 @@ _SLOW_CLIENTS = 400
 _LARGE = 900_000
 # The 64 MiB that incomplete requests share, and what buffers and the allocator add.
 _HELD_LIMIT_BYTES = 128 << 20
+_CUT_OFF = 5_000
+_CUT_OFF_LIMIT_BYTES = 40 << 20  # 16 KiB for each would be 80 MiB
 
 
 def test_hostile_requests_get_no_5xx_end_no_process_and_leave_nothing_held(tmp_path: Path) -> None:
@@ -27,6 +29,29 @@ def test_hostile_requests_over_tls_do_no_harm_either(tmp_path: Path) -> None:
     report = Run(tmp_path, 800, seed=8, tls=True).run()
     assert not report.problems, table(report)
     assert report.answers["201"], table(report)
+
+
+def test_clients_that_go_away_within_a_body_leave_nothing_behind(tmp_path: Path) -> None:
+    node = RunningNode(tmp_path / "n")
+    try:
+        node.log_in()
+        gateway = parts(node)["fb-http:0"]
+        begun = (
+            f"POST {PREFIX}/project HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nsome".encode()
+        )
+
+        def cut_off(times: int) -> int:
+            for _ in range(times):
+                with socket.create_connection(("127.0.0.1", node.http_port), LIMIT_S) as client:
+                    client.sendall(begun)
+            assert node.call("GET", "/project").status == 200
+            return memory_of(gateway)
+
+        before = cut_off(_CUT_OFF)  # as much garbage as there ever is
+        assert cut_off(_CUT_OFF) - before < _CUT_OFF_LIMIT_BYTES
+        assert parts(node)["fb-http:0"] == gateway
+    finally:
+        node.stop()
 
 
 def test_slow_and_huge_clients_together_hold_little_and_keep_no_good_event_waiting(

@@ -27,10 +27,11 @@ from fieldbrook.storage.outbox import is_parked, waiting_projects
 
 log = logging.getLogger(__name__)
 
-START_LIMIT_S = 10.0
+# On a machine that is very busy it takes long, and longer when it is begun again.
+START_LIMIT_S = 30.0
 # A chain imports 60 MB of libraries first, many times the work of another start: on a busy
 # machine one that is killed over it would only begin anew.
-CHAIN_START_LIMIT_S = 90.0
+CHAIN_START_LIMIT_S, CHAIN_LATE_S = 90.0, 10.0  # the node is up without it after the second
 RETIRE_LIMIT_S = 20.0
 _SPARE_AGAIN_S = 1.0
 LONGEST_PING_S = 2.0
@@ -314,7 +315,7 @@ class Supervisor(NodeActor):
         child.address = self._new_process(child.kind)
         start = m.Start(child.part, child.generation, self._settings, self._run_dir, child.slot)
         self._tell(child, start)
-        self._later(START_LIMIT_S, "started?", child)
+        self._later(CHAIN_LATE_S if child.kind == "chain" else START_LIMIT_S, "started?", child)
 
     def _new_process(self, kind: str) -> Address:
         if kind == "project" and self._spares:
@@ -417,7 +418,7 @@ class Supervisor(NodeActor):
                 self._start(child)
             case "started?" if child.state == STARTING and child.kind == "chain" and not child.late:
                 child.late = True
-                self._later(CHAIN_START_LIMIT_S - START_LIMIT_S, "started?", child)
+                self._later(CHAIN_START_LIMIT_S - CHAIN_LATE_S, "started?", child)
                 self._booted()
             case "started?" if child.state == STARTING:
                 limit_s = CHAIN_START_LIMIT_S if child.late else START_LIMIT_S

@@ -24,7 +24,7 @@ from fieldbrook.settings import Settings, forget_secrets
 
 log = logging.getLogger(__name__)
 
-BOOT_LIMIT_S = 20.0
+BOOT_LIMIT_S = 60.0
 DRAIN_LIMIT_S = 2.0
 _END_LIMIT_S = 1.0  # what is committed is committed: nothing depends on it
 REFUSED = "refused"  # as `storage.refused` names it

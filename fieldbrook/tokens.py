@@ -12,12 +12,14 @@ and the processes of projects read no token.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fieldbrook.errors import InvalidTokenError
 
 ALGORITHM = "HS256"
 ISSUER = "fieldbrook"
+PUBLISHER_ISSUER = "fb"  # short: see `PUBLISHER_TOKEN_LIMIT`
 PUBLISHER_TOKEN_LIMIT = 159  # ESP32 firmware keeps the token in a 160-byte array
 
 
@@ -42,7 +44,11 @@ def issue_publisher_token(key: bytes, publisher_id: int) -> str:
     """A token for a device: no expiry, at most 159 characters."""
     import jwt
 
-    claims = {"Payload": str(publisher_id), "iss": "fb", "jti": secrets.token_urlsafe(6)}
+    claims = {
+        "Payload": str(publisher_id),
+        "iss": PUBLISHER_ISSUER,
+        "jti": secrets.token_urlsafe(6),
+    }
     return jwt.encode(claims, key, ALGORITHM)
 
 
@@ -58,7 +64,9 @@ def read_token(key: bytes, token: str, issuer: str = ISSUER) -> int:
 
 def read_account_token(key: bytes, token: str) -> AccountToken:
     """As `read_token`, with the generation of logins the token belongs to."""
-    claims = _claims(key, token, ISSUER)
+    claims = _claims(key, token, [ISSUER, PUBLISHER_ISSUER])
+    if claims["iss"] != ISSUER:
+        raise InvalidTokenError(reason="token is a publisher's, not an account's")
     generation = claims.get("gen", 0)
     if not isinstance(generation, int):
         raise InvalidTokenError(reason="token carries no generation")
@@ -67,10 +75,23 @@ def read_account_token(key: bytes, token: str) -> AccountToken:
 
 def read_publisher_token(key: bytes, token: str) -> int:
     """As `read_token`, for a publisher's token."""
-    return read_token(key, token, issuer="fb")
+    return read_token(key, token, issuer=PUBLISHER_ISSUER)
 
 
-def _claims(key: bytes, token: str, issuer: str) -> dict[str, Any]:
+class TokenOwner(NamedTuple):
+    """Whose a token is: the id of an account, or of a publisher."""
+
+    id: int
+    is_account: bool
+
+
+def read_any_token(key: bytes, token: str) -> TokenOwner:
+    """As `read_token`, for a token of either kind."""
+    claims = _claims(key, token, [ISSUER, PUBLISHER_ISSUER])
+    return TokenOwner(_id_in(claims), claims["iss"] == ISSUER)
+
+
+def _claims(key: bytes, token: str, issuer: str | Sequence[str]) -> dict[str, Any]:
     if not token:
         raise InvalidTokenError(reason="token is empty")
     import jwt

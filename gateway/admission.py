@@ -120,7 +120,7 @@ class Admission:
         Raises:
             InvalidTokenError: no token, and the project is not public; or no token of a
                 publisher of this node.
-            PublisherNotFoundError: the token's publisher is gone.
+            PublisherNotFoundError: the token's publisher is gone, or it is an account's login.
             PublisherTokenError: the token was replaced.
             InvalidEventChannelError: the channel is not that of the publisher's project.
             DisabledAccountError: the project's account is disabled.
@@ -157,10 +157,12 @@ class Admission:
     def _by_another_token(self, token: str) -> tuple[Publisher, bool]:
         """A token that is not kept with its publisher: an access key, or one to be refused."""
         if not access_keys.is_access_key(token):
-            publisher_id = tokens.read_publisher_token(self._token_key, token)
-            publisher = self._reader.publisher_anywhere(publisher_id)
+            # As in the original an account's login is looked up like a publisher's token, and is
+            # nobody's.
+            owner = tokens.read_any_token(self._token_key, token)
+            publisher = None if owner.is_account else self._reader.publisher_anywhere(owner.id)
             if publisher is None:
-                raise PublisherNotFoundError(pub_id=publisher_id)
+                raise PublisherNotFoundError(pub_id=owner.id)
             raise self._refused(publisher, "token was replaced")
         key = self._access_key(token)
         if key.identity_type != IDENTITY_PUBLISHER:
@@ -203,7 +205,8 @@ class Admission:
         """The project of a channel, for its owner or an administrator with an access key.
 
         Raises:
-            InvalidTokenError: no token.
+            InvalidTokenError: no token, or none of this node.
+            PublisherNotFoundError: an account's login.
             InvalidAuthValueError: a token of another kind than an account's access key.
             InvalidAccessKeyError, AccessKeyNotFoundError, AccessKeyExpiredError,
             AccessKeyPermissionDeniedError: an access key that is not good for events.
@@ -216,6 +219,9 @@ class Admission:
         if not token:
             raise InvalidTokenError(reason="token is empty")
         if not access_keys.is_access_key(token):
+            owner = tokens.read_any_token(self._token_key, token)
+            if owner.is_account:
+                raise PublisherNotFoundError(pub_id=owner.id)
             raise InvalidAuthValueError(reason=f"{DATA_PUSH} needs an account's access key")
         if self._reader.publisher_with_token(token) is not None:
             raise InvalidAuthValueError(reason="this access key is a publisher's")
@@ -301,10 +307,12 @@ class Admission:
             other = self._reader.publisher_with_token(token)
             return "token of another publisher" if other else "token is unknown or was replaced"
         try:
-            publisher_id = tokens.read_publisher_token(self._token_key, token)
+            owner = tokens.read_any_token(self._token_key, token)
         except InvalidTokenError as error:
             return str(error)
-        if publisher_id != publisher.publisher_id:
+        if owner.is_account:
+            return "token is an account's login"
+        if owner.id != publisher.publisher_id:
             return "token of another publisher"
         return "token was replaced"
 

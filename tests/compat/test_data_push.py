@@ -152,8 +152,8 @@ def test_a_publisher_held_to_event_types_is_held_to_them_here_too(world: World, 
 def test_only_an_accounts_access_key_may_push(world: World, key: str) -> None:
     cases = {
         "": (401, "InvalidToken"),
-        "nonsense": (401, "InvalidAuthValue"),
-        world.node.token: (401, "InvalidAuthValue"),
+        "nonsense": (401, "InvalidToken"),
+        world.node.token: (404, "PublisherNotFound"),
         world.token: (401, "InvalidAuthValue"),
         "w3b_nonsense": (401, "InvalidAccessKey"),
         "w3b_MV8xNzAwMDAwMDAwX0FBQUFBQUFBQUFBQQ": (404, "AccessKeyNotFound"),

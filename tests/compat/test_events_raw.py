@@ -260,8 +260,22 @@ def test_anything_else_with_a_bearer_token_is_a_raw_default_event(
 def test_a_request_without_or_with_a_bad_token_is_refused(world: World) -> None:
     refused(world.post("eventType=ECHO", token=""), 401, "InvalidToken", "token is empty")
     refused(world.post("eventType=ECHO", token="x"), 401, "InvalidToken", "malformed")
-    account = world.post("eventType=ECHO", token=world.node.token)
-    refused(account, 401, "InvalidToken", "issuer")
+
+
+def test_an_accounts_login_is_no_publishers_token_and_it_is_said_so(world: World) -> None:
+    account_id = world.node.call("GET", "/account").json["data"][0]["accountID"]
+    for query in ("eventType=ECHO", "", "eventType=DA-TA_PU-SH"):
+        answer = world.post(query, b"[]", token=world.node.token)
+        refused(answer, 404, "PublisherNotFound", account_id)
+    sent = message(world.publisher, b"x")
+    sent["header"]["token"] = world.node.token
+    answer = world.node.send(PROJECT, sent)
+    refused(answer, 401, "InvalidEventToken", "token is an account's login")
+
+
+def test_a_publishers_token_is_no_login_and_it_is_said_so(world: World) -> None:
+    answer = world.node.call("GET", "/project", token=world.token)
+    refused(answer, 401, "InvalidToken", "token is a publisher's, not an account's")
 
 
 def test_a_removed_publishers_token_is_refused(world: World) -> None:

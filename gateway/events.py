@@ -25,7 +25,13 @@ from fieldbrook.errors import (
 from fieldbrook.gateway.admission import Admission
 from fieldbrook.gateway.handlers import HandlerNames
 from fieldbrook.gateway.link import LinkTable, Outcome, Settle
-from fieldbrook.gateway.message import DataMessage, decode_message, is_single, split_batch
+from fieldbrook.gateway.message import (
+    DataMessage,
+    decode_message,
+    is_single,
+    split_batch,
+    token_in,
+)
 from fieldbrook.gateway.raw import RawEvents
 from fieldbrook.gateway.refusals import Refusals
 from fieldbrook.gateway.replies import Answer, EventReply, error_json, to_json
@@ -112,10 +118,15 @@ class EventService:
         self.submit(project_name, body, answer)
 
     def _is_raw(self, body: bytes, meta: Meta) -> bool:
-        """Source: interface document, 3.6. Early clients send a message and a token both."""
+        """Source: interface document, 3.6. Early clients send a message and a token both; what
+        has its token beside it alone is raw, whatever it looks like."""
         if meta.event_type is not None:
             return True
-        return bool(meta.token) and not body.startswith(b'{"header"') and not is_message(body)
+        if not meta.token:
+            return False
+        if body.startswith(b'{"header"'):
+            return not token_in(body)
+        return not is_message(body, signed=True)
 
     def submit(
         self,

@@ -36,7 +36,7 @@ class DataMessage(msgspec.Struct):
     """One message: the header and the decoded payload."""
 
     header: Header
-    payload: bytes
+    payload: bytes = b""
 
     @property
     def event_type(self) -> str:
@@ -82,6 +82,7 @@ def split_batch(body: bytes) -> list[msgspec.Raw] | None:
         MalformedMessageError: more than `BATCH_LIMIT` messages. They are handled in one turn
             of the loop, and a megabyte holds half a million that are refused one by one.
     """
+    body = trimmed(body)
     try:
         messages = _decode_batch(body).events
     except NOT_JSON:
@@ -103,6 +104,14 @@ def _batch_in_another_case(body: bytes) -> list[msgspec.Raw] | None:
         return None
 
 
+_PADDING = b"\0 \t\r\n\v\f"
+
+
+def trimmed(body: bytes) -> bytes:
+    """A body without the NULs and white space after its JSON: firmware in C sends whole buffers."""
+    return body.rstrip(_PADDING)
+
+
 def is_single(body: bytes) -> bool:
     """Whether a body is surely not a batch, decided from its first bytes: cheap, because
     every event asks."""
@@ -111,14 +120,22 @@ def is_single(body: bytes) -> bool:
 
 def token_in(body: bytes) -> str:
     """The token in a message's header; "" when there is none, or the body is no message."""
+    body = trimmed(body)
     try:
         token = _decode_signed(body).header.token
     except NOT_JSON:
         token = ""
     if token:
         return token
-    try:  # as `_decode_leniently` finds it
-        header = lower_keys(_decode_object(body)).get("header")
+    try:
+        return token_of_header(lower_keys(_decode_object(body)).get("header"))
+    except NOT_JSON:
+        return ""
+
+
+def token_of_header(header: msgspec.Raw | None) -> str:
+    """The token in a header, found as `_decode_leniently` finds it; "" when there is none."""
+    try:
         found = lower_keys(_decode_object(header)).get("token") if header else None
         return msgspec.json.decode(found, type=str) if found else ""
     except NOT_JSON:
@@ -129,9 +146,10 @@ def decode_message(body: bytes | msgspec.Raw, *, anonymous: bool = False) -> Dat
     """Decode one data message.
 
     Shape: `{"header": {"pub_id": str, "token": str, "event_type"?: str, "pub_time"?: int,
-    "event_id"?: str}, "payload": base64 str}`; other keys are ignored. `pub_id` and `token`
+    "event_id"?: str}, "payload"?: base64 str}`; other keys are ignored. `pub_id` and `token`
     must not be empty. A payload that is a JSON object itself, as early simulators send it,
-    is taken as its text.
+    is taken as its text; without one (a heartbeat) it is empty. NULs and white space may
+    follow the JSON.
 
     Args:
         body: UTF-8 JSON, already within the gateway's size limit.
@@ -177,7 +195,7 @@ def _decode_leniently(body: bytes | msgspec.Raw, *, anonymous: bool) -> DataMess
     """What the fast decoder refuses: keys in another case and base64 with line breaks are
     accepted as Go's decoder accepts them; for the rest, say what is wrong."""
     try:
-        value = from_json(body, msgspec.json.decode)
+        value = from_json(trimmed(bytes(body)), msgspec.json.decode)
     except ValueError as error:
         raise MalformedMessageError(desc=f"body is not JSON: {error}") from None
     if not isinstance(value, dict):
@@ -227,9 +245,7 @@ _ALPHABET = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 
 
 def _payload(message: dict[str, Any]) -> bytes:
-    if "payload" not in message:
-        raise MalformedMessageError(FieldError("payload", MISSING, "body"))
-    text = message["payload"]
+    text = message.get("payload", "")
     if isinstance(text, dict):
         return msgspec.json.encode(text)
     if not isinstance(text, str):

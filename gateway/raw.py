@@ -29,7 +29,7 @@ from fieldbrook.gateway.admission import Admission, Admitted, require_type
 from fieldbrook.gateway.handlers import HandlerNames
 from fieldbrook.gateway.key_use import KeyUse
 from fieldbrook.gateway.link import LinkTable, Outcome
-from fieldbrook.gateway.message import MISSING, NOT_JSON, lower_keys
+from fieldbrook.gateway.message import MISSING, NOT_JSON, lower_keys, trimmed
 from fieldbrook.gateway.replies import Answer, EventReply, to_json
 from fieldbrook.gateway.request import DATA_PUSH, UNNAMED, Meta, Name, check_meta
 from fieldbrook.model import DEFAULT_EVENT_TYPE, EVENT_TYPE_LIMIT, Project, Publisher
@@ -335,7 +335,7 @@ def read_items(body: bytes) -> list[Item]:
         BadRequestError: the body is no JSON array, or too long a one.
     """
     try:
-        raw = _decode_items(body)
+        raw = _decode_items(trimmed(body))
     except NOT_JSON as error:
         raise BadRequestError(
             FieldError("body", f"not a JSON array of events: {error}", "body")

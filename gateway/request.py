@@ -12,7 +12,13 @@ import msgspec
 
 from fieldbrook.errors import BadRequestError, FieldError
 from fieldbrook.gateway.auth import token_of
-from fieldbrook.gateway.message import EVENT_ID_LIMIT, NOT_JSON
+from fieldbrook.gateway.message import (
+    EVENT_ID_LIMIT,
+    NOT_JSON,
+    token_in,
+    token_of_header,
+    trimmed,
+)
 from fieldbrook.model import DEFAULT_EVENT_TYPE, EVENT_TYPE_LIMIT
 
 DATA_PUSH = "DA-TA_PU-SH"
@@ -104,16 +110,27 @@ _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_list = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 
 
-def is_message(body: bytes) -> bool:
+def is_message(body: bytes, *, signed: bool = False) -> bool:
     """Whether a body is a data message or a batch of them: a JSON object with `header`, or
-    with a list `events` of such. Keys may be in any case, as Go's decoder takes them."""
+    with a list `events` of such. Keys may be in any case, as Go's decoder takes them.
+
+    `signed`: whether it is one that carries a token, in a batch at least one of its messages.
+    """
+    body = trimmed(body)
     try:
         keys = {key.lower(): value for key, value in _decode_object(body).items()}
         if "header" in keys:
-            return True
+            return not signed or bool(token_in(body))
         if "events" not in keys:
             return False
         events = _decode_list(keys["events"])
     except NOT_JSON:
         return False
-    return all(any(key.lower() == "header" for key in event) for event in events)
+    headers = [_header_in(event) for event in events]
+    if None in headers:
+        return False
+    return not signed or not headers or any(token_of_header(header) for header in headers)
+
+
+def _header_in(event: dict[str, msgspec.Raw]) -> msgspec.Raw | None:
+    return next((value for key, value in event.items() if key.lower() == "header"), None)

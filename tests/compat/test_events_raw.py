@@ -254,6 +254,28 @@ def test_anything_else_with_a_bearer_token_is_a_raw_default_event(
     assert world.last == body
 
 
+@pytest.mark.parametrize(
+    "header", [{}, {"device": "x"}, {"pub_id": "my_publisher_id"}, {"token": ""}, {"token": 7}, 7]
+)
+def test_json_with_a_header_but_without_a_token_in_it_is_raw_when_a_token_stands_beside_it(
+    header: object, world: World
+) -> None:
+    for body in (
+        json.dumps({"header": header, "payload": "aGk="}).encode(),
+        b'{"header":%s}' % json.dumps(header).encode(),
+        json.dumps({"events": [{"header": header}]}).encode(),
+    ):
+        answer = world.post("", body)
+        assert (answer.status, answer.json["results"][0]["handler"]) == (201, "echo"), answer
+        assert world.last == body
+
+
+def test_a_raw_payload_keeps_the_nuls_and_spaces_at_its_end(world: World) -> None:
+    for payload in (b"x\0\0 \n", b'{"t":1}\0', b"\0"):
+        assert world.post("eventType=ECHO", payload).status == 201
+        assert world.last == payload
+
+
 # ---------------------------------------------------------------- what bad input gets
 
 

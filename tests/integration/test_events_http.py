@@ -150,6 +150,35 @@ def test_a_large_payload_within_the_limit_arrives_whole(world: World) -> None:
     assert world.node.kv("NftMinter", world.applet_id, b"last") == payload
 
 
+@pytest.mark.parametrize("rest", [b"\0", b"\0" * 100, b" \r\n\0 \0\n"])
+def test_the_rest_of_a_buffer_after_the_json_is_left_out(rest: bytes, world: World) -> None:
+    for sent in (world.event("SEVEN"), {"events": [world.event("SEVEN")]}):
+        body = json.dumps(sent).encode() + rest
+        answer = world.node.call("POST", f"{PREFIX}/event/NftMinter", body, token="")
+        assert answer.status == 201, answer
+        assert '"code":7' in answer.body.decode()
+
+
+@pytest.mark.parametrize("rest", [b"x", b"\0x", b"{}", b"\0{}\0", b","])
+def test_anything_else_after_the_json_is_refused(rest: bytes, world: World) -> None:
+    for sent in (world.event("SEVEN"), {"events": [world.event("SEVEN")]}):
+        body = json.dumps(sent).encode() + rest
+        answer = world.node.call("POST", f"{PREFIX}/event/NftMinter", body, token="")
+        assert (answer.status, answer.json["key"]) == (400, "badRequest"), answer
+
+
+def test_a_heartbeat_without_a_payload_reaches_its_handler_with_an_empty_one(world: World) -> None:
+    world.node.send("NftMinter", world.event("ECHO", b"before"))
+    without = world.event("ECHO")
+    del without["payload"]
+    null = {**without, "payload": None}
+    for sent in (without, null, {"events": [without]}):
+        assert world.node.send("NftMinter", world.event("ECHO", b"before")).status == 201
+        answer = world.node.send("NftMinter", sent)
+        assert (answer.status, '"code":0' in answer.body.decode()) == (201, True), answer
+        assert world.node.kv("NftMinter", world.applet_id, b"last") == b""
+
+
 # ---------------------------------------------------------------- batches
 
 
@@ -258,7 +287,6 @@ def bad_events(world: World) -> dict[str, tuple[str, Any, int, str, str]]:
             "badRequest",
             "header.token",
         ),
-        "no payload": ("NftMinter", {"header": good["header"]}, 400, "badRequest", "payload"),
         "a number as publisher": (
             "NftMinter",
             world.event(pub_id=7),
@@ -349,7 +377,6 @@ CASES = [
     "no header",
     "no publisher",
     "no token",
-    "no payload",
     "a number as publisher",
     "a string as time",
     "bad base64",

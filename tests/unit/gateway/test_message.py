@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldbrook.errors import MalformedMessageError
-from fieldbrook.gateway.message import BATCH_LIMIT, decode_message, split_batch
+from fieldbrook.gateway.message import BATCH_LIMIT, decode_message, split_batch, token_in
+from fieldbrook.gateway.request import is_message
 
 HEADER = {"pub_id": "p", "token": "t", "event_type": "MINT", "pub_time": 1666211451}
 
@@ -94,7 +95,8 @@ def test_base64_with_line_breaks_is_accepted() -> None:
         (body(HEADER | {"pub_time": 1 << 63}), "header.pub_time", "not a 64-bit integer"),
         (body(HEADER | {"event_id": "x" * 129}), "header.event_id", "longer than 128"),
         (body(HEADER | {"event_type": "x" * 257}), "header.event_type", "longer than 256"),
-        (json.dumps({"header": HEADER}).encode(), "payload", "missing required field"),
+        (body() + b"\0x", "", "not JSON"),
+        (body() + b"{}", "", "not JSON"),
         (body(payload=7), "payload", "not a base64 string"),
         (body(payload="a*b="), "payload", "illegal base64 data at input byte 1"),
         (body(payload="aGk"), "payload", "illegal base64 data at input byte 3"),
@@ -179,3 +181,39 @@ def test_a_batch_has_an_end() -> None:
     with pytest.raises(MalformedMessageError) as caught:
         split_batch(batch(BATCH_LIMIT + 1))
     assert [field.field for field in caught.value.fields() or ()] == ["events"]
+
+
+@pytest.mark.parametrize("rest", [b"\0", b"\0\0\0\0", b" \n\0\t\r\v\f\0", b"\n"])
+def test_what_firmware_in_c_leaves_in_its_buffer_after_the_json_is_no_part_of_it(
+    rest: bytes,
+) -> None:
+    assert decode_message(body() + rest) == decode_message(body())
+    batch = b'{"events":[' + body() + b"]}"
+    assert split_batch(batch + rest) == split_batch(batch)
+    assert token_in(body() + rest) == "t"
+    assert is_message(body() + rest)
+
+
+def test_a_message_without_a_payload_has_an_empty_one() -> None:
+    for data in (b'{"header": %s}', b'{"header": %s, "payload": null}', b'{"Header": %s}'):
+        assert decode_message(data % json.dumps(HEADER).encode()).payload == b""
+
+
+def test_a_message_is_signed_when_its_header_has_a_token() -> None:
+    without = {"pub_id": "p"}
+    cases: list[tuple[object, bool]] = [
+        ({"header": HEADER}, True),
+        ({"HEADER": {"Token": "t"}}, True),
+        ({"header": without}, False),
+        ({"header": {"token": ""}}, False),
+        ({"header": {"token": None}}, False),
+        ({"header": {"token": 5}}, False),
+        ({"header": 7}, False),
+        ({"events": [{"header": without}, {"header": HEADER}]}, True),
+        ({"events": [{"header": without}, {"header": {}}]}, False),
+        ({"events": [{"header": HEADER}, {}]}, False),
+        ({"data": {"token": "t"}}, False),
+        ([HEADER], False),
+    ]
+    for value, signed in cases:
+        assert is_message(json.dumps(value).encode(), signed=True) is signed, value

@@ -250,9 +250,9 @@ class EventService:
                 named = message.header.event_id
                 event_id, kind = (named, NAMED) if named else (self._new_id(), 0)
                 header = message.header
-                batch.name(index, event_id, header.pub_id)
+                batch.name(index, event_id)
                 _, publisher_id = self._admission.admit(project_name, header.pub_id, header.token)
-                batch.name_publisher(index, self._admission.name_of(publisher_id))
+                batch.name_publisher(index, publisher_id, self._admission.name_of(publisher_id))
                 settle = partial(self._settle_item, batch, index, project_name, message, event_id)
                 self._hand_over(project_name, message, event_id, kind, settle)
             except NodeError as error:
@@ -348,14 +348,13 @@ class _Batch:
         if not size:
             done(to_json([]), None)
 
-    def name(self, index: int, event_id: str, pub_id: str | None = None) -> None:
-        """Say which event an answer is for, and whose, if that can be said."""
+    def name(self, index: int, event_id: str) -> None:
+        """Say which event an answer is for."""
         self._answers[index]["eventID"] = event_id
-        if pub_id is not None:
-            self._answers[index]["pubID"] = pub_id
 
-    def name_publisher(self, index: int, name: str) -> None:
-        """Say what the publisher of an admitted message is called."""
+    def name_publisher(self, index: int, publisher_id: int, name: str) -> None:
+        """Say whose an admitted message is: the publisher's id, and its name if it has one."""
+        self._answers[index]["pubID"] = str(publisher_id)
         if name:
             self._answers[index]["pubName"] = name
 

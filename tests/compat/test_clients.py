@@ -80,7 +80,7 @@ def test_the_simulator_of_the_early_batch(world: World) -> None:
     assert item["wasmResults"] == [{"instanceID": world.instance_id, "code": 0, "errMsg": ""}]
     assert (item["projectName"], item["pubID"], item["eventID"]) == (
         PROJECT,
-        "my_publisher_id",
+        world.publisher["publisherID"],
         "8c6a1b3e",
     )
     assert world.last == b'{"data":{"temperature":21}}'

@@ -193,7 +193,7 @@ def test_a_batch_is_answered_with_one_result_per_message_in_order(world: World) 
     assert answer.status == 201, answer
     assert [item["eventID"] for item in answer.json] == ["e1", "e2", "e3"]
     assert {(item["projectName"], item["pubID"]) for item in answer.json} == {
-        ("NftMinter", "device-1")
+        ("NftMinter", world.publisher["publisherID"])
     }
     codes = [item["wasmResults"][0]["code"] for item in answer.json]
     assert codes == [0, 7, -1]
@@ -220,6 +220,9 @@ def test_a_bad_message_of_a_batch_costs_only_itself(world: World) -> None:
     assert "<header.token:missing required field>" in errors[3]
     assert "[badRequest][400000000]" in errors[4]
     assert [item["wasmResults"] for item in answer.json[1:5]] == [None] * 4
+    number = world.publisher["publisherID"]
+    numbers = [item.get("pubID") for item in answer.json]
+    assert numbers == [number, None, number, None, None, number]
     names = [item.get("pubName") for item in answer.json]
     assert names == [world.publisher["name"], None, world.publisher["name"], None, None, names[0]]
     assert world.count() == before + 2

@@ -14,10 +14,10 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from fieldbrook import crash
-from fieldbrook.actors.frames import FrameReader, frame, pack, unpack
+from fieldbrook.actors.frames import FrameReader, WireEvent, frame, name_of, pack, unpack
 from fieldbrook.errors import NodeError
 from fieldbrook.storage.seen import digest_of
 from fieldbrook.wasm.run import EffectRefusedError, Run, Transaction
@@ -25,6 +25,9 @@ from fieldbrook.wasm.run import EffectRefusedError, Run, Transaction
 ANSWER_LIMIT_S = 2.0
 TX_EVENT = "TX_RESULT"
 """The type of the event that tells what became of a transaction of `ws_send_tx`."""
+
+Origin = tuple[WireEvent, int]
+"""What a run in a project is of (`Run.origin`): its event, and the id of its strategy."""
 
 HELLO, COMMITTED, HELD = "hello", "committed", "held"
 """The first frame of a project: its id, the keys of the leases its outbox has for the chain,
@@ -58,12 +61,9 @@ def chain_socket(run_dir: Path, part: str) -> Path:
 
 def call_key(run: Run, index: int) -> bytes:
     """The name of the call of a run: the event, what of it runs, and which call it is."""
-    publisher_id, event_id, payload, strategy_id = run.origin
-    assert isinstance(publisher_id, int)
-    assert isinstance(event_id, str)
-    assert isinstance(payload, bytes)
-    assert isinstance(strategy_id, int)
-    digest = digest_of(publisher_id, event_id, payload)
+    event, strategy_id = cast("Origin", run.origin)
+    # Not by the event's id: with a constant one a second event would get the first's transaction.
+    digest = digest_of(event[1], event[0], name_of(event), event[3])
     return digest + strategy_id.to_bytes(8, "big") + index.to_bytes(4, "big")
 
 
@@ -148,7 +148,7 @@ class ProjectChains:
             "held": self._held(chain.part),
             "operator": operator,
             "request": request,
-            "event_id": run.origin[1],
+            "event_id": cast("Origin", run.origin)[0][2],
             "event_type": event_type,
             "api": api,
         }

@@ -37,9 +37,12 @@ _SEND_TIMEOUT_S = 5.0
 HandlerResult = tuple[int, int, str]
 """Instance id, the handler's code or -1, and the reason when it failed."""
 
-EventResult = tuple[HandlerResult, ...] | tuple[str, dict[str, str | int]]
+EventResult = tuple[HandlerResult, ...] | tuple[str, Any]
 """One result per handler that ran (none matched: empty), or an error as `errors.to_wire`
-gives it when the node could not do its part."""
+gives it when the node could not do its part, or `(REPEATED, results)`."""
+
+REPEATED = "repeated"
+"""The event was handled before: these are the results stored then, and nothing ran."""
 
 TAKE, AFTER, DONE, TAKER, REFUSED = "take", "after", "done", "taker", "refused"
 """Keys of a request for outbox entries: how many, above which number, the numbers of those
@@ -57,14 +60,17 @@ answer has a result for each: how many handlers ran, -1 when one failed, and the
 
 WireEntry = tuple[int, str, str, bytes, str]
 
-WireEvent = tuple[str, int, str, bytes, int, int]
-"""Event type, publisher id, event id, payload, received at (Unix ms), and what the id is good
-for and how it came in: a sum of the following."""
+WireEvent = tuple[str, int, str, bytes, int, int, str]
+"""Event type, publisher id, event id, payload, received at (Unix ms), a sum of the flags below,
+and the event's name where that is not its id (`name_of`).
+
+The id is what people look the event up by; senders may give many events the same one. The name
+tells the event from all others of its publisher."""
 
 NAMED = 1
-"""The sender named the event: with the same id and payload it is the same event."""
+"""The sender named the event: with the same name, type and payload it is the same event."""
 DELIVERY = 2
-"""The id is the broker's name of a delivery: remember it."""
+"""The name is the broker's, of a delivery: remember it."""
 REDELIVERY = 4
 """This delivery may have come before: look it up."""
 EXACT = 8
@@ -74,6 +80,34 @@ BY_MQTT, BY_CRON, BY_API, BY_CHAIN = 16, 32, 48, 64
 SOURCE_BITS = 112
 POISON = 128
 """The project died on this event more than once: it becomes a dead letter and runs nothing."""
+KEYED = 256
+"""The sender gave an `Idempotency-Key`: the event's name begins with it (`key_of`)."""
+
+KEY_ITEM = "\t"
+"""Between the key of a request with many events and the place of one of them in it."""
+_KEY_END = "\n"  # neither is in a key as clients send it
+
+
+def keyed(key: str, name: str) -> str:
+    """The name of an event that came with an `Idempotency-Key`; `name` is "" or its own."""
+    return f"{key}{_KEY_END}{name}"
+
+
+def item_key(key: str, index: int) -> str:
+    """The key of one event of a request that came with an `Idempotency-Key`."""
+    return f"{key}{KEY_ITEM}{index}"
+
+
+def key_of(event: WireEvent) -> tuple[str, str]:
+    """The `Idempotency-Key` of a `KEYED` event, and its own name, "" if it has none."""
+    key, _, name = event[6].partition(_KEY_END)
+    return key, name
+
+
+def name_of(event: WireEvent) -> str:
+    """What tells an event from all others of its publisher."""
+    return event[6] or event[2]
+
 
 pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 

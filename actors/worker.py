@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from fieldbrook import clock, crash, metrics
-from fieldbrook.actors.chains import HELLO, ProjectChains
+from fieldbrook.actors.chains import HELLO, Origin, ProjectChains
 from fieldbrook.actors.frames import (
     AFTER,
     CLEAR_LOG,
@@ -24,11 +24,14 @@ from fieldbrook.actors.frames import (
     DONE,
     EXACT,
     FRAME_EVENTS,
+    KEY_ITEM,
+    KEYED,
     NAMED,
     NODE_COMMAND,
     POISON,
     REDELIVERY,
     REFUSED,
+    REPEATED,
     REPLAY,
     REPLAY_EVENTS,
     SOURCE_BITS,
@@ -39,6 +42,8 @@ from fieldbrook.actors.frames import (
     Peer,
     Round,
     WireEvent,
+    key_of,
+    name_of,
     unpack,
 )
 from fieldbrook.actors.pool import InstancePool
@@ -50,6 +55,7 @@ from fieldbrook.actors.traffic import TrafficGate
 from fieldbrook.errors import (
     BatchTooLargeError,
     EffectsTooLargeError,
+    IdempotencyKeyReusedError,
     ModuleRefusedError,
     NodeError,
     StoreError,
@@ -64,7 +70,7 @@ from fieldbrook.storage.history import AGAIN, remembered, replay_of
 from fieldbrook.storage.outbox import API, MQTT, TRANSACTIONS, OutboxEntry
 from fieldbrook.storage.project_store import LogRow, MetricRow, ProjectDatabase, ProjectStore
 from fieldbrook.storage.registry import RegistryReader
-from fieldbrook.storage.seen import Outcome, digest_of
+from fieldbrook.storage.seen import Outcome, digest_of, digests_of_key, old_digest_of
 from fieldbrook.storage.sql import SqlDatabase
 from fieldbrook.wasm.abi import LOG_ERROR, SOURCE_TASK
 from fieldbrook.wasm.limits import DEADLINE
@@ -339,9 +345,9 @@ class ProjectWorker:
         """Whether an event can share an instance as far as its id goes. A named one is
         looked up alone: its like may be in the same frame."""
         kind = event[5]
-        if kind & (NAMED | POISON):
+        if kind & (NAMED | KEYED | POISON):
             return False
-        return not (kind & REDELIVERY and self._store.was_delivered(event[2]))
+        return not (kind & REDELIVERY and self._store.was_delivered(name_of(event)))
 
     def _handle(self, event: WireEvent) -> EventResult:
         if event[1] == NODE_COMMAND:
@@ -349,6 +355,8 @@ class ProjectWorker:
         if event[5]:
             try:
                 known = self._known(event)
+            except IdempotencyKeyReusedError as error:
+                return to_wire(error)
             except StoreError as error:
                 self._watch.failed(error)
                 return to_wire(error)
@@ -379,23 +387,56 @@ class ProjectWorker:
             return to_wire(error)
 
     def _known(self, event: WireEvent) -> Outcome | None:
-        """What an event was answered that was handled before; None for one that is new."""
-        _, publisher_id, event_id, payload, _, kind = event
+        """The stored result of an event that was handled before; None for one that is new."""
+        kind = event[5]
+        if kind & KEYED:
+            known = self._known_by_key(event)
+            if known is not None:
+                return known
         if kind & NAMED:
-            digest = digest_of(publisher_id, event_id, payload)
-            return self._store.outcome_of(digest, clock.now_ms())
-        if kind & REDELIVERY and self._store.was_delivered(event_id):
+            return self._known_by_name(event)
+        if kind & REDELIVERY and self._store.was_delivered(name_of(event)):
             return HANDLED_BEFORE
         return None
+
+    def _known_by_name(self, event: WireEvent) -> Outcome | None:
+        event_type, publisher_id, event_id, payload, _, kind, name = event
+        store, now = self._store, clock.now_ms()
+        name = key_of(event)[1] if kind & KEYED else name or event_id
+        known = store.outcome_of(digest_of(publisher_id, event_type, name, payload), now)
+        if known is None and store.has_old_digests:
+            known = store.outcome_of(old_digest_of(publisher_id, event_id, payload), now)
+        return known
+
+    def _known_by_key(self, event: WireEvent) -> Outcome | None:
+        """The result that is stored under an event's `Idempotency-Key`.
+
+        Raises:
+            IdempotencyKeyReusedError: it is another event's.
+        """
+        event_type, publisher_id, _, payload, _, _, _ = event
+        key, now = key_of(event)[0], clock.now_ms()
+        with_event, alone = digests_of_key(publisher_id, event_type, key, payload)
+        known = self._store.outcome_of(with_event, now)
+        if known is None and self._store.outcome_of(alone, now) is not None:
+            raise IdempotencyKeyReusedError(key=key.partition(KEY_ITEM)[0])
+        return known
 
     def _remember(self, event: WireEvent, outcome: Outcome) -> None:
         """Have an event known once its batch is committed. One that matched nothing has
         done nothing, and may match when it comes again."""
-        _, publisher_id, event_id, payload, _, kind = event
-        if kind & NAMED and outcome:
-            self._store.finished[digest_of(publisher_id, event_id, payload)] = outcome
-        elif kind & DELIVERY:
-            self._store.delivered[event_id] = None
+        event_type, publisher_id, event_id, payload, _, kind, name = event
+        finished = self._store.finished
+        if kind & DELIVERY:
+            self._store.delivered[name or event_id] = None
+        elif not outcome:
+            return
+        if kind & KEYED:
+            key, name = key_of(event)
+            with_event, alone = digests_of_key(publisher_id, event_type, key, payload)
+            finished[with_event], finished[alone] = outcome, ()
+        if kind & NAMED:
+            finished[digest_of(publisher_id, event_type, name or event_id, payload)] = outcome
 
     def _run(self, target: Target, event: WireEvent) -> HandlerResult:
         if not target.started:
@@ -507,7 +548,7 @@ class ProjectWorker:
 
     def _bury(self, target: Target, event: WireEvent, reason: str) -> None:
         """Keep an event that a handler could not handle."""
-        event_type, publisher_id, event_id, payload, received_at, _ = event
+        event_type, publisher_id, event_id, payload, received_at, _, _ = event
         self._written += len(payload)
         self._store.failed.append(
             DeadLetter(
@@ -573,6 +614,7 @@ class ProjectWorker:
             letter.payload,
             letter.received_at,
             0,
+            f"letter {number}",
         )
         result = self._run(target, event)
         ways = ((target.strategy_id, target.applet_id, target.version),)
@@ -596,6 +638,7 @@ class ProjectWorker:
             payload,
             record.received_at,
             0,
+            f"place {place} {attempt}",
         )
         results = []
         for target in targets:
@@ -669,6 +712,7 @@ class ProjectWorker:
             count += len(records)
         if again:
             metrics.add(metrics.PROJECT_AGAIN, len(again))
+            _mark_repeated(batch, again)
             again.clear()
         return count
 
@@ -799,9 +843,9 @@ class ProjectWorker:
         return len(self._store.outbox) > 0
 
 
-def _origin(event: WireEvent, target: Target) -> tuple[object, ...]:
-    """What names a run (`chains.call_key`)."""
-    return event[1], event[2], event[3], target.strategy_id
+def _origin(event: WireEvent, target: Target) -> Origin:
+    """What a run is of; it names the transactions that the run sends."""
+    return event, target.strategy_id
 
 
 def _leases(sent: Sequence[OutboxEntry]) -> dict[str, list[bytes]]:
@@ -832,6 +876,14 @@ def failure_class(reason: str) -> str:
     if reason.startswith("wasm trap"):
         return "trap"
     return "other"
+
+
+def _mark_repeated(batch: Batch, repeated: set[int]) -> None:
+    """Have the gateway know which results of a batch are stored ones."""
+    for _, part, events, first in batch:
+        for at, result in enumerate(part):
+            if id(events[first + at]) in repeated:
+                part[at] = (REPEATED, result)
 
 
 def _events_of(frames: Sequence[tuple[Peer, Any]]) -> list[WireEvent]:

@@ -7,13 +7,21 @@ import json
 import secrets
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
-from fieldbrook.client import EXIT_REFUSED, Client, ClientError, RefusedError, WrongUsageError
+from fieldbrook.client import (
+    EXIT_REFUSED,
+    Client,
+    ClientError,
+    RefusedError,
+    UnreachableError,
+    WrongUsageError,
+)
 from fieldbrook.commands_objects import applets, find_applet, find_publisher, project_name
 from fieldbrook.console import (
     current,
@@ -46,7 +54,12 @@ _POLL_S = 0.5
     "--file", "file", type=click.Path(path_type=Path, allow_dash=True), help="The payload's file."
 )
 @click.argument("dash", metavar="[-]", required=False)
-@click.option("--event-id", help="[default: a random one]")
+@click.option("--event-id", help="What it is found by in the history  [default: a random one]")
+@click.option(
+    "--idempotency-key",
+    metavar="KEY",
+    help="Sent again with the same key it runs once  [default: a random one]",
+)
 @shared_options
 @click.pass_context
 def send(
@@ -59,6 +72,7 @@ def send(
     file: Path | None,
     dash: str | None,
     event_id: str | None,
+    idempotency_key: str | None,
 ) -> None:
     """Send one event and print what the handlers answered.
 
@@ -73,18 +87,30 @@ def send(
         client = console.client()
         project_ = project_name(client, project_)
         token = str(find_publisher(client, project_, pub_id)["token"])
+    # The time belongs to what names an event: with an id of the user's own there is none, so that
+    # the same command sends the same event.
+    when = {} if event_id else {"pub_time": time.time_ns() // 1_000_000}
     event_id = event_id or f"cli-{secrets.token_hex(8)}"
     message = {
         "header": {
             "event_type": event_type,
             "pub_id": pub_id,
             "token": token,
-            "pub_time": time.time_ns() // 1_000_000,
             "event_id": event_id,
+            **when,
         },
         "payload": base64.b64encode(payload).decode(),
     }
-    answer = console.anonymous_client().call("POST", ["event", project_], body=message)
+    key = idempotency_key or str(uuid.uuid4())
+    try:
+        answer = console.anonymous_client().call(
+            "POST", ["event", project_], body=message, headers={"Idempotency-Key": key}
+        )
+    except ClientError as error:
+        if isinstance(error, UnreachableError) or _is_unknown(error):
+            # Typing the command again would make another event of it.
+            error.hint = error.hint or f"send it again with --idempotency-key {key}: it runs once"
+        raise
     results: list[dict[str, Any]] = list(answer.get("results") or [])
     if console.json:
         show_json({"eventID": event_id, "results": results})
@@ -93,6 +119,10 @@ def send(
         show_rows(results, columns, "no handler ran")
     if any(failed(result) for result in results):
         context.exit(EXIT_REFUSED)
+
+
+def _is_unknown(error: ClientError) -> bool:
+    return isinstance(error, RefusedError) and error.key == "OutcomeUnknown"
 
 
 def failed(result: dict[str, Any]) -> bool:

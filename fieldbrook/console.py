@@ -106,7 +106,7 @@ class Console:
         if error.key in _TOKEN_KEYS:
             return self._login_hint()
         if error.key == "OutcomeUnknown":
-            return "send it again with the same --event-id: it will not run twice"
+            return "it may have happened; look before you do it again"
         if error.status in (429, 503):
             return "nothing was taken; try again in a moment"
         return ""

@@ -796,6 +796,16 @@ class TrafficLimitConflictError(ConflictError):
     msg = "Traffic Limit Conflict"
 
 
+class IdempotencyKeyReusedError(NodeError):
+    """An `Idempotency-Key` came with another event, of another type or payload, than the first
+    time; this one did not run. Ours."""
+
+    key = "IdempotencyKeyReused"
+    status = 422
+    msg = "Idempotency Key Reused"
+    template = "the Idempotency-Key {key} was sent with another event before; use a new one"
+
+
 # ---------------------------------------------------------------- what the node cannot do now
 
 
@@ -859,7 +869,17 @@ class OutcomeUnknownError(UnavailableError):
     key = "OutcomeUnknown"
     number = 2
     msg = "Outcome Unknown"
-    template = "{what}: outcome unknown, send again with the same event_id"
+    template = "{what}: outcome unknown"
+
+
+class EventOutcomeUnknownError(OutcomeUnknownError):
+    """The project died on the event, or does not answer; it may or may not have committed. Sent
+    again with the same `Idempotency-Key`, or event id of 16 characters or more, it runs once."""
+
+    template = (
+        "{what}: outcome unknown; sent again with the same Idempotency-Key, or the same event id "
+        "of 16 characters or more, it runs once"
+    )
 
 
 class StoreError(NodeError):

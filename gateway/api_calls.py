@@ -84,7 +84,7 @@ class ApiCaller:
         sequence, _, event_type, request, event_id = entry
         body = await self._respond(request)
         result_id = f"{event_id}#api{sequence}"
-        event = event_type, NODE_PUBLISHER, result_id, body, clock.now_ms(), NAMED | BY_API
+        event = event_type, NODE_PUBLISHER, result_id, body, clock.now_ms(), NAMED | BY_API, ""
         while True:
             done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
             try:

@@ -136,4 +136,4 @@ def _told_id(monitor: Monitor, row: Told) -> str:
 
 def _event(event_type: str, event_id: str, payload: bytes, kind: int) -> WireEvent:
     event_type = event_type or DEFAULT_EVENT_TYPE
-    return event_type, NODE_PUBLISHER, event_id, payload, clock.now_ms(), kind | BY_CHAIN
+    return event_type, NODE_PUBLISHER, event_id, payload, clock.now_ms(), kind | BY_CHAIN, ""

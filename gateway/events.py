@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from fieldbrook import clock, metrics
-from fieldbrook.actors.frames import NAMED, HandlerResult
+from fieldbrook.actors.frames import HandlerResult, item_key
 from fieldbrook.errors import (
+    BadRequestError,
     MalformedMessageError,
     NodeError,
     PayloadTooLargeError,
@@ -24,7 +25,7 @@ from fieldbrook.errors import (
 )
 from fieldbrook.gateway.admission import Admission
 from fieldbrook.gateway.handlers import HandlerNames
-from fieldbrook.gateway.link import LinkTable, Outcome, Settle
+from fieldbrook.gateway.link import LinkTable, Outcome, Repeated, Settle
 from fieldbrook.gateway.message import (
     DataMessage,
     decode_message,
@@ -35,7 +36,16 @@ from fieldbrook.gateway.message import (
 from fieldbrook.gateway.raw import RawEvents
 from fieldbrook.gateway.refusals import Refusals
 from fieldbrook.gateway.replies import Answer, EventReply, error_json, to_json
-from fieldbrook.gateway.request import NOTHING, UNNAMED, Meta, Name, is_message
+from fieldbrook.gateway.request import (
+    NOTHING,
+    UNNAMED,
+    Identity,
+    Meta,
+    Name,
+    identify,
+    is_message,
+    read_key,
+)
 from fieldbrook.storage.registry import RegistryClient, RegistryReader
 
 _REMEMBERED_REPLIES = 4_096
@@ -99,9 +109,17 @@ class EventService:
 
         `answer` is called once. Never raises, like `submit`.
         """
-        if meta is not NOTHING and self._is_raw(body, meta):
-            self.raw.submit(project_name, body, answer, meta)
-            return
+        key = ""
+        if meta is not NOTHING:
+            try:
+                key = read_key(meta.key)
+            except BadRequestError as error:
+                metrics.add(metrics.EVENTS_RECEIVED)
+                answer(self.refuse(error, "", project_name, body=body))
+                return
+            if self._is_raw(body, meta):
+                self.raw.submit(project_name, body, answer, meta, key=key)
+                return
         if not is_single(body) and len(body) <= self._limit:
             try:
                 messages = split_batch(body)
@@ -110,12 +128,12 @@ class EventService:
                 answer(self.refuse(error, "", project_name, body=body))
                 return
             if messages is not None:
-                self._take_batch(project_name, messages, answer)
+                self._take_batch(project_name, messages, answer, key)
                 return
             if self._admission.is_public(project_name) and not is_message(body):
-                self.raw.submit(project_name, body, answer, meta)
+                self.raw.submit(project_name, body, answer, meta, key=key)
                 return
-        self.submit(project_name, body, answer)
+        self.submit(project_name, body, answer, key=key)
 
     def _is_raw(self, body: bytes, meta: Meta) -> bool:
         """Source: interface document, 3.6. Early clients send a message and a token both; what
@@ -136,10 +154,12 @@ class EventService:
         *,
         resend: bool = False,
         delivery: Name = UNNAMED,
+        key: str = "",
     ) -> None:
         """Take one event; `answer` is called once, now or after its effects are on disk.
 
-        `delivery` is the broker's name for it, which stands in for an id of its own.
+        `delivery` is the broker's name for it, which stands in for an id of its own; `key` its
+        `Idempotency-Key`.
 
         Never raises: what is wrong with the event is in its answer (interface document, 3.1).
         """
@@ -154,10 +174,9 @@ class EventService:
                 message = decode_message(body)
             except MalformedMessageError as error:
                 message = self._decode_again(project_name, body, error)
-            event_id, kind = delivery
-            if message.header.event_id:
-                event_id, kind = message.header.event_id, NAMED
-            event_id = event_id or self._new_id()
+            header = message.header
+            who = identify(header.event_id, header.pub_time, delivery, key, self._new_id)
+            event_id = who.event_id
             taken = message
 
             def settle(outcome: Outcome) -> None:
@@ -166,7 +185,7 @@ class EventService:
                 else:
                     answer(self._reply(outcome, event_id, taken.event_type))
 
-            self._hand_over(project_name, message, event_id, kind, settle, resend=resend)
+            self._hand_over(project_name, message, who, settle, resend=resend)
         except NodeError as error:
             if message is None:
                 answer(self.refuse(error, event_id, project_name, body=body))
@@ -198,8 +217,7 @@ class EventService:
         self,
         project_name: str,
         message: DataMessage,
-        event_id: str,
-        kind: int,
+        who: Identity,
         settle: Settle,
         *,
         resend: bool = False,
@@ -212,16 +230,19 @@ class EventService:
             (
                 event_type,
                 publisher_id,
-                event_id,
+                who.event_id,
                 message.payload,
                 clock.now_ms(),
-                kind | self._source,
+                who.kind | self._source,
+                who.name,
             ),
             settle,
             resend=resend,
         )
 
-    def _take_batch(self, project_name: str, messages: list[msgspec.Raw], answer: Answer) -> None:
+    def _take_batch(
+        self, project_name: str, messages: list[msgspec.Raw], answer: Answer, key: str
+    ) -> None:
         batch_id = self._new_id()
         try:
             self._admission.refresh()
@@ -231,9 +252,9 @@ class EventService:
             answer(self.refuse(error, batch_id, project_name))
             return
 
-        def done(body: bytes, refused: NodeError | None) -> None:
+        def done(body: bytes, refused: NodeError | None, replayed: bool) -> None:
             if refused is None:
-                answer(EventReply(201, body, batch_id))
+                answer(EventReply(201, body, batch_id, replayed=replayed))
             else:
                 answer(self.refusal(refused, batch_id))
 
@@ -247,14 +268,15 @@ class EventService:
                     message = decode_message(raw)
                 except MalformedMessageError as error:
                     message = self._decode_again(project_name, raw, error)
-                named = message.header.event_id
-                event_id, kind = (named, NAMED) if named else (self._new_id(), 0)
                 header = message.header
+                item = item_key(key, index) if key else ""
+                who = identify(header.event_id, header.pub_time, UNNAMED, item, self._new_id)
+                event_id = who.event_id
                 batch.name(index, event_id)
                 _, publisher_id = self._admission.admit(project_name, header.pub_id, header.token)
                 batch.name_publisher(index, publisher_id, self._admission.name_of(publisher_id))
                 settle = partial(self._settle_item, batch, index, project_name, message, event_id)
-                self._hand_over(project_name, message, event_id, kind, settle)
+                self._hand_over(project_name, message, who, settle)
             except NodeError as error:
                 if message is None:
                     event_id = self._new_id()
@@ -324,7 +346,7 @@ class EventService:
             if len(self._replies) >= _REMEMBERED_REPLIES:
                 self._replies.clear()
             self._replies[outcome] = body
-        return EventReply(201, body, event_id, None, True)
+        return EventReply(201, body, event_id, None, True, replayed=type(outcome) is Repeated)
 
 
 class _Batch:
@@ -332,11 +354,11 @@ class _Batch:
 
     Source: interface document, 3.1: what is wrong with a message is in its own answer. One
     of which nothing was taken because of a limit is refused as a whole (429), so that its
-    sender waits: `done` gets that error, or None.
+    sender waits: `done` gets that error, or None, and whether all results are stored ones.
     """
 
     def __init__(
-        self, project_name: str, size: int, done: Callable[[bytes, NodeError | None], None]
+        self, project_name: str, size: int, done: Callable[[bytes, NodeError | None, bool], None]
     ) -> None:
         self._answers: list[dict[str, Any]] = [
             {"projectName": project_name, "eventID": "", "wasmResults": None} for _ in range(size)
@@ -345,8 +367,9 @@ class _Batch:
         self._done = done
         self._all_refused: NodeError | None = None
         self._taken = False
+        self._replayed = True
         if not size:
-            done(to_json([]), None)
+            done(to_json([]), None, False)
 
     def name(self, index: int, event_id: str) -> None:
         """Say which event an answer is for."""
@@ -361,6 +384,10 @@ class _Batch:
     def settle(self, index: int, outcome: Outcome) -> None:
         """One message is done."""
         answer = self._answers[index]
+        if type(outcome) is Repeated:
+            answer["replayed"] = True
+        else:
+            self._replayed = False
         if isinstance(outcome, NodeError) and outcome.status == _REFUSED:
             self._all_refused = outcome
         else:
@@ -374,7 +401,7 @@ class _Batch:
         self._left -= 1
         if not self._left:
             refused = None if self._taken else self._all_refused
-            self._done(to_json(self._answers), refused)
+            self._done(to_json(self._answers), refused, self._replayed)
 
 
 def _result(result: HandlerResult) -> dict[str, Any]:

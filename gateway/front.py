@@ -19,7 +19,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol, cast
 
-from fieldbrook.gateway.replies import EVENT_META, Answer, EventReply
+from fieldbrook.gateway.replies import EVENT_META, REPLAYED_HEADER, Answer, EventReply
 from fieldbrook.gateway.request import Meta, read_meta
 from fieldbrook.gateway.room import CONNECTIONS_LIMIT, Room, room_for
 from fieldbrook.gateway.tls_port import bridge
@@ -48,7 +48,7 @@ _EVICTED_SHARE = 20  # of the connections one in so many goes when there are too
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _DECISIVE = re.compile(
     rb"^(host|content-length|transfer-encoding|expect|upgrade|content-encoding|connection|origin"
-    rb"|trailer|te|authorization):[ \t]*(.*?)[ \t]*\r$",
+    rb"|trailer|te|authorization|idempotency-key):[ \t]*(.*?)[ \t]*\r$",
     re.IGNORECASE | re.MULTILINE,
 )
 _LENGTH = re.compile(rb"[0-9]{1,9}")
@@ -67,6 +67,7 @@ class Fields(NamedTuple):
 
     body_length: int
     authorization: str | None
+    idempotency_key: str | None
 
 
 class Head:
@@ -87,7 +88,7 @@ def read_fields(fields: bytes) -> Fields | None:
     if _FIELDS.fullmatch(fields) is None:
         return None
     length = hosts = -1
-    authorization = None
+    authorization = idempotency_key = None
     for name, value in _DECISIVE.findall(fields):
         lowered = name.lower()
         if lowered == b"host" and hosts < 0 and value:
@@ -96,13 +97,15 @@ def read_fields(fields: bytes) -> Fields | None:
             length = int(value)
         elif lowered == b"authorization" and authorization is None:
             authorization = value.decode("latin-1")
+        elif lowered == b"idempotency-key" and idempotency_key is None:
+            idempotency_key = value.decode("latin-1")
         elif lowered == b"connection" and value.lower() == b"keep-alive":
             continue
         else:
             return None
     if length < 0 or hosts < 0:
         return None
-    return Fields(length, authorization)
+    return Fields(length, authorization, idempotency_key)
 
 
 def read_head(
@@ -121,8 +124,8 @@ def read_head(
     if fields is None:
         return None
     query = match[2] or b""
-    meta = read_meta(query.decode("ascii"), fields.authorization)
-    changing = any(name in query for name in _CHANGING)
+    meta = read_meta(query.decode("ascii"), fields.authorization, fields.idempotency_key)
+    changing = meta.key is not None or any(name in query for name in _CHANGING)
     return Head(match[1].decode("ascii"), meta, fields.body_length, changing)
 
 
@@ -137,10 +140,12 @@ def render(reply: EventReply) -> bytes:
             ends = _ends[reply.body] = _around_the_id(reply)
     else:
         ends = _around_the_id(reply)
-    return ends[0] + header_value(reply.event_id) + ends[1]
+    replayed = _REPLAYED if reply.replayed else b""
+    return ends[0] + header_value(reply.event_id) + replayed + ends[1]
 
 
 _ends: dict[bytes, tuple[bytes, bytes]] = {}
+_REPLAYED = f"\r\n{REPLAYED_HEADER}: true".encode()
 
 
 def _around_the_id(reply: EventReply) -> tuple[bytes, bytes]:
@@ -227,7 +232,9 @@ class FrontTable:
         found = self._fields.get(fields)
         if found is None:
             found = read_fields(fields)
-            if found is not None and len(fields) <= _HEAD_REMEMBERED_LIMIT:
+            # One with a key comes once: many of them would push out what others have in common.
+            common = found is not None and found.idempotency_key is None
+            if found is not None and common and len(fields) <= _HEAD_REMEMBERED_LIMIT:
                 if len(self._fields) >= _FIELDS_REMEMBERED:
                     self._fields.clear()
                 self._fields[fields] = found

@@ -32,7 +32,7 @@ from fieldbrook.gateway.open_stores import OpenStores
 from fieldbrook.gateway.refusals import Refusals
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.replies import EventReply
-from fieldbrook.gateway.request import read_meta
+from fieldbrook.gateway.request import KEY_HEADER, read_meta
 from fieldbrook.gateway.room import NO_ROOM, Room, connections_limit, room_for
 from fieldbrook.gateway.tls_port import BridgedStream, TlsListener
 from fieldbrook.gateway.wallet import WalletPolicy
@@ -108,7 +108,11 @@ class EventHandler(web.RequestHandler):
             self._reply(self._too_large(self._size, project_name))
             return
         answer: asyncio.Future[EventReply] = asyncio.get_running_loop().create_future()
-        meta = read_meta(self.request.query, self.request.headers.get("Authorization"))
+        headers = self.request.headers
+        keys = headers.get_list(KEY_HEADER)
+        # Two of them are refused as one that is no key: which is meant, nobody knows.
+        key = "\n".join(keys) if keys else None
+        meta = read_meta(self.request.query, headers.get("Authorization"), key)
         self._events.take(project_name, bytes(self._body), answer.set_result, meta)
         self._reply(await answer)
 
@@ -145,6 +149,8 @@ class EventHandler(web.RequestHandler):
         self.set_header("X-Event-Id", header_value(reply.event_id).decode())
         if reply.error is not None and reply.error.retry_after_s is not None:
             self.set_header("Retry-After", str(reply.error.retry_after_s))
+        if reply.replayed:
+            self.set_header(replies.REPLAYED_HEADER, "true")
         self.finish(reply.body)
 
 
@@ -218,7 +224,7 @@ class HttpGateway(GatewayActor):
     async def _command(self, project_id: int, name: str, numbers: list[int]) -> Outcome:
         """Have a project obey a command of the node, as an event of nobody's."""
         done: asyncio.Future[Outcome] = self.loop.create_future()
-        event = name, NODE_COMMAND, "", pack(numbers), clock.now_ms(), 0
+        event = name, NODE_COMMAND, "", pack(numbers), clock.now_ms(), 0, ""
         self.links[project_id].submit(event, done.set_result)
         return await done
 

@@ -22,6 +22,7 @@ from fieldbrook.actors.frames import (
     FRAME_EVENTS,
     NODE_COMMAND,
     POISON,
+    REPEATED,
     EventResult,
     FrameReader,
     WireEvent,
@@ -30,8 +31,8 @@ from fieldbrook.actors.frames import (
     unpack,
 )
 from fieldbrook.errors import (
+    EventOutcomeUnknownError,
     NodeError,
-    OutcomeUnknownError,
     TooManyRequestsError,
     UnavailableError,
     from_wire,
@@ -53,6 +54,12 @@ _PUSHED_LINE = -1  # of what a project's owner sends for devices; no publisher h
 
 Outcome = tuple[tuple[int, int, str], ...] | NodeError
 Settle = Callable[[Outcome], None]
+
+
+class Repeated(tuple[tuple[int, int, str], ...]):
+    """The stored results of an event that was handled before."""
+
+    __slots__ = ()
 
 
 class Waiting:
@@ -218,7 +225,7 @@ class Link(asyncio.Protocol):
         for batch in self._sent:
             for waiting in batch:
                 if not waiting.resend and waiting.deadline < now:
-                    waiting.finish(OutcomeUnknownError(what="the project does not answer"))
+                    waiting.finish(EventOutcomeUnknownError(what="the project does not answer"))
         for first in self._waiting.heads():
             self._expire_line(first, now)
         if self._asked and now - self._asked_at > _ASK_AGAIN_S:
@@ -341,7 +348,7 @@ class Link(asyncio.Protocol):
                 continue
             if not result:
                 unmatched += 1
-            elif not isinstance(result[0], str):
+            elif not isinstance(result[0], str) or result[0] == REPEATED:
                 seconds.append(admitted - waiting.deadline)
         if seconds:
             metrics.here.row[metrics.EVENTS_ACKNOWLEDGED] += len(seconds)
@@ -356,7 +363,7 @@ class Link(asyncio.Protocol):
         self._sent.clear()
         for waiting in lost:
             if not waiting.resend:
-                waiting.finish(OutcomeUnknownError(what="the project died"))
+                waiting.finish(EventOutcomeUnknownError(what="the project died"))
         if len(lost) == 1:
             self._blame(lost[0])
         self._suspect([waiting for waiting in lost if waiting.resend])
@@ -371,7 +378,8 @@ class Link(asyncio.Protocol):
         waiting.deaths += 1
         if waiting.deaths == PARKED_AFTER_DEATHS and waiting.resend:
             log.error("event %s parked: the project died on it twice", waiting.event[2])
-            waiting.event = (*waiting.event[:5], waiting.event[5] | POISON)
+            event = waiting.event
+            waiting.event = (*event[:5], event[5] | POISON, event[6])
 
     def _suspect(self, lost: list[Waiting]) -> None:
         """Send these again, before all others: each frame costs a commit, so hundreds do
@@ -384,7 +392,7 @@ class Link(asyncio.Protocol):
 def _outcome(result: EventResult) -> Outcome:
     if result and isinstance(result[0], str):
         name, details = result
-        return from_wire(name, dict(details))
+        return Repeated(details) if name == REPEATED else from_wire(name, dict(details))
     return result
 
 

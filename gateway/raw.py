@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from fieldbrook import clock, metrics
-from fieldbrook.actors.frames import NAMED, HandlerResult
+from fieldbrook.actors.frames import KEYED, HandlerResult, item_key, keyed
 from fieldbrook.errors import (
     BadRequestError,
     FieldError,
@@ -28,10 +28,10 @@ from fieldbrook.foreign_json import from_json
 from fieldbrook.gateway.admission import Admission, Admitted, require_type
 from fieldbrook.gateway.handlers import HandlerNames
 from fieldbrook.gateway.key_use import KeyUse
-from fieldbrook.gateway.link import LinkTable, Outcome
+from fieldbrook.gateway.link import LinkTable, Outcome, Repeated
 from fieldbrook.gateway.message import MISSING, NOT_JSON, lower_keys, trimmed
 from fieldbrook.gateway.replies import Answer, EventReply, to_json
-from fieldbrook.gateway.request import DATA_PUSH, UNNAMED, Meta, Name, check_meta
+from fieldbrook.gateway.request import DATA_PUSH, UNNAMED, Meta, Name, check_meta, identify
 from fieldbrook.model import DEFAULT_EVENT_TYPE, EVENT_TYPE_LIMIT, Project, Publisher
 from fieldbrook.storage.registry import RegistryClient
 
@@ -107,10 +107,12 @@ class RawEvents:
         *,
         resend: bool = False,
         delivery: Name = UNNAMED,
+        key: str = "",
     ) -> None:
         """Take one request; `answer` is called once, after its effects are on disk.
 
-        `delivery` is the broker's name for it, which stands in for an id of its own.
+        `delivery` is the broker's name for it, which stands in for an id of its own; `key` its
+        `Idempotency-Key`.
         """
         event_id = ""
         admitted: Admitted | None = None
@@ -133,13 +135,11 @@ class RawEvents:
                 raise PayloadTooLargeError(size=len(body), limit_bytes=self._limit)
             if meta.event_type == DATA_PUSH:
                 event_id = self._new_id()
-                self._push(channel, body, answer, meta, event_id, resend)
+                self._push(channel, body, answer, meta, event_id, resend, key)
                 return
             admitted = self._admission.admit_by_token(channel, meta.token)
-            event_id, kind = delivery
-            if named := check_meta(meta):
-                event_id, kind = named, NAMED
-            event_id = event_id or self._new_raw_id()
+            sent_id, sent_time = check_meta(meta), meta.timestamp
+            event_id, name, kind = identify(sent_id, sent_time, delivery, key, self._new_raw_id)
             event_type = meta.matched_type
             self._admission.allow(admitted.publisher_id, event_type)
 
@@ -153,7 +153,7 @@ class RawEvents:
 
             now = clock.now_ms()
             self._links[admitted.project_id].submit(
-                (event_type, admitted.publisher_id, event_id, body, now, kind | self._source),
+                (event_type, admitted.publisher_id, event_id, body, now, kind | self._source, name),
                 settle,
                 resend=resend,
             )
@@ -178,7 +178,13 @@ class RawEvents:
             "timestamp": clock.now_ms(),
             "results": self._results(admitted.project_id, event_type, outcome),
         }
-        return EventReply(201, to_json(body), event_id, publisher_key=admitted.publisher_key)
+        return EventReply(
+            201,
+            to_json(body),
+            event_id,
+            publisher_key=admitted.publisher_key,
+            replayed=type(outcome) is Repeated,
+        )
 
     def _wrong_channel(
         self, channel: str, meta: Meta, error: InvalidEventChannelError, payload: bytes
@@ -217,14 +223,21 @@ class RawEvents:
     # ---------------------------------------------------------------- for many devices
 
     def _push(
-        self, channel: str, body: bytes, answer: Answer, meta: Meta, event_id: str, resend: bool
+        self,
+        channel: str,
+        body: bytes,
+        answer: Answer,
+        meta: Meta,
+        event_id: str,
+        resend: bool,
+        key: str,
     ) -> None:
-        project, key = self._admission.admit_owner(channel, meta.token)
-        self._key_use.note(key, clock.now_ms())
+        project, access_key = self._admission.admit_owner(channel, meta.token)
+        self._key_use.note(access_key, clock.now_ms())
         check_meta(meta)
         items = read_items(body)
         task = asyncio.get_running_loop().create_task(
-            self._push_items(project, items, len(body), answer, event_id, resend)
+            self._push_items(project, items, len(body), answer, event_id, resend, key)
         )
         self._pushes.add(task)
         task.add_done_callback(self._pushes.discard)
@@ -237,10 +250,10 @@ class RawEvents:
         answer: Answer,
         event_id: str,
         resend: bool,
+        key: str,
     ) -> None:
-        def done(results: list[list[Json] | None]) -> None:
-            body = [{"index": at, "results": result} for at, result in enumerate(results)]
-            answer(EventReply(201, to_json(body), event_id))
+        def done(items: list[Json], replayed: bool) -> None:
+            answer(EventReply(201, to_json(items), event_id, replayed=replayed))
 
         try:
             publishers = await self._publishers(project, items)
@@ -264,7 +277,8 @@ class RawEvents:
                 f"{event_id}.{at}",
                 item.payload.encode(),
                 clock.now_ms(),
-                self._source,
+                self._source | KEYED if key else self._source,
+                keyed(item_key(key, at), "") if key else "",
             )
             settle = partial(self._pushed, collected, at, project, item, event[2])
             try:
@@ -293,7 +307,8 @@ class RawEvents:
             )
             collected.settle(at, [_failure(outcome)])
         else:
-            collected.settle(at, self._results(project.project_id, item.event_type, outcome))
+            results = self._results(project.project_id, item.event_type, outcome)
+            collected.settle(at, results, replayed=type(outcome) is Repeated)
 
     async def _publishers(self, project: Project, items: list[Item]) -> dict[str, Publisher]:
         """The publishers of all devices; a device that is new becomes one.
@@ -386,21 +401,27 @@ def _read_leniently(at: int, raw: msgspec.Raw) -> Item:
 
 
 class _Collected:
-    """The results of a push's items; `done` gets all of them once the last is there."""
+    """The answers of a push's items; `done` gets all of them once the last is there, and whether
+    all results are stored ones."""
 
-    def __init__(self, size: int, done: Callable[[list[list[Json] | None]], None]) -> None:
-        self._results: list[list[Json] | None] = [None] * size
+    def __init__(self, size: int, done: Callable[[list[Json], bool], None]) -> None:
+        self._answers: list[Json] = [{"index": at, "results": None} for at in range(size)]
         self._left = size
+        self._replayed = True
         self._done = done
         if not size:
-            done([])
+            done([], False)
 
-    def settle(self, at: int, results: list[Json] | None) -> None:
+    def settle(self, at: int, results: list[Json] | None, *, replayed: bool = False) -> None:
         """One item is done."""
-        self._results[at] = results
+        self._answers[at]["results"] = results
+        if replayed:
+            self._answers[at]["replayed"] = True
+        else:
+            self._replayed = False
         self._left -= 1
         if not self._left:
-            self._done(self._results)
+            self._done(self._answers, self._replayed)
 
 
 def _result(name: tuple[str, str], outcome: HandlerResult) -> Json:

@@ -21,19 +21,26 @@ EVENT_META = f"{SOURCE}@{__version__}/HandleEvent"
 _CORS_METHODS = "GET, HEAD, POST, CONNECT, PUT, PATCH, DELETE, OPTIONS"
 _CORS_HEADERS = (
     "Accept, Accept-Language, Content-Language, Origin, Access-Control-Request-Method, "
-    "Access-Control-Request-Headers, Content-Type, Authorization, X-Request-Id, User-Agent"
+    "Access-Control-Request-Headers, Content-Type, Authorization, X-Request-Id, User-Agent, "
+    "Idempotency-Key"
 )
-_CORS_EXPOSED = "X-Meta, X-Event-Id, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset"
+_CORS_EXPOSED = (
+    "X-Meta, X-Event-Id, Idempotency-Replayed, X-RateLimit-Limit, X-RateLimit-Remaining, "
+    "X-RateLimit-Reset"
+)
+REPLAYED_HEADER = "Idempotency-Replayed"
+"""`true` on an answer whose results are stored ones."""
 
 
 class EventReply:
     """The answer to what a client sent as an event, ready for the wire.
 
     `error` is set when no handler was asked. `repeats`: other events get the very same
-    body. `publisher_key` names whose acknowledgement topic is told, if any is.
+    body. `publisher_key` names whose acknowledgement topic is told, if any is. `replayed`: the
+    results are stored ones, all of them; nothing ran.
     """
 
-    __slots__ = ("body", "error", "event_id", "publisher_key", "repeats", "status")
+    __slots__ = ("body", "error", "event_id", "publisher_key", "repeats", "replayed", "status")
 
     def __init__(
         self,
@@ -43,6 +50,7 @@ class EventReply:
         error: NodeError | None = None,
         repeats: bool = False,
         publisher_key: str = "",
+        replayed: bool = False,
     ) -> None:
         self.status = status
         self.body = body
@@ -50,6 +58,7 @@ class EventReply:
         self.error = error
         self.repeats = repeats
         self.publisher_key = publisher_key
+        self.replayed = replayed
 
 
 Answer = Callable[[EventReply], None]

@@ -5,11 +5,13 @@ Source: interface document, 3.3, 3.6 and 4.1.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import unquote_plus
 
 import msgspec
 
+from fieldbrook.actors.frames import KEYED, NAMED, keyed
 from fieldbrook.errors import BadRequestError, FieldError
 from fieldbrook.gateway.auth import token_of
 from fieldbrook.gateway.message import (
@@ -26,13 +28,21 @@ DATA_PUSH = "DA-TA_PU-SH"
 
 _INT64 = 1 << 63
 
+NAME_LENGTH = 16
+"""The characters that an event id must have to name its event. Firmware sends constants such as
+`ESP32`; a shorter id is a label, by which the event is found in the history."""
+KEY_LIMIT = 255
+KEY_HEADER = "Idempotency-Key"
+
 Name = tuple[str, int]
-"""An event's id and what it is good for (`frames.NAMED` and the others)."""
+"""The broker's name of a message, and whether to remember it or look it up (`frames.DELIVERY`,
+`frames.REDELIVERY`)."""
 UNNAMED: Name = ("", 0)
 
 
 class Meta(NamedTuple):
-    """What stands in the query and in the header `Authorization`, as it was sent.
+    """What stands in the query and in the headers `Authorization` and `Idempotency-Key`, as it
+    was sent.
 
     `event_type` is None when the query has none: then the body may still be a message.
     """
@@ -41,6 +51,7 @@ class Meta(NamedTuple):
     event_id: str = ""
     timestamp: str = ""
     token: str = ""
+    key: str | None = None
 
     @property
     def matched_type(self) -> str:
@@ -51,15 +62,18 @@ class Meta(NamedTuple):
 NOTHING = Meta()
 
 
-def read_meta(query: str, authorization: str | None) -> Meta:
+def read_meta(query: str, authorization: str | None, key: str | None = None) -> Meta:
     """The meta data of a request; of a repeated parameter the first counts.
 
     Args:
         query: what follows the path's `?`, still percent-encoded.
         authorization: the header's value, if there is one.
+        key: the value of `Idempotency-Key`, if there is one.
     """
     if not query:
-        return Meta(token=token_of(None, authorization)) if authorization else NOTHING
+        if not authorization and key is None:
+            return NOTHING
+        return Meta(token=token_of(None, authorization), key=key)
     found: dict[str, str] = {}
     for part in query.split("&"):
         name, _, value = part.partition("=")
@@ -71,6 +85,7 @@ def read_meta(query: str, authorization: str | None) -> Meta:
         event_id=found.get("eventID", ""),
         timestamp=found.get("timestamp", ""),
         token=token_of(found.get("authorization"), authorization),
+        key=key,
     )
 
 
@@ -97,6 +112,74 @@ def check_meta(meta: Meta) -> str:
     if wrong:
         raise BadRequestError(*wrong)
     return meta.event_id.lower()
+
+
+def read_key(value: str | None) -> str:
+    """The key in the header `Idempotency-Key`; "" when there is no such header.
+
+    It may stand in quotation marks, as the IETF's draft has it, or without, as clients send it.
+
+    Args:
+        value: the header's value; several are joined by line feeds.
+
+    Raises:
+        BadRequestError: it is empty, longer than `KEY_LIMIT`, or not of printable ASCII.
+    """
+    if value is None:
+        return ""
+    key = value.strip()
+    if len(key) >= 2 and key[0] == key[-1] == '"':
+        key = key[1:-1]
+    reason = ""
+    if not key:
+        reason = "empty; use a UUID"
+    elif "\n" in key:
+        reason = "sent more than once"
+    elif len(key) > KEY_LIMIT:
+        reason = f"longer than {KEY_LIMIT} characters"
+    elif not (key.isascii() and key.isprintable()):
+        reason = "has other characters than those of printable ASCII"
+    if reason:
+        raise BadRequestError(FieldError(KEY_HEADER, reason, "header"))
+    return key
+
+
+class Identity(NamedTuple):
+    """What an event is known by: see `frames.WireEvent`. `kind` is a sum of its flags."""
+
+    event_id: str
+    name: str
+    kind: int
+
+
+def identify(
+    sent_id: str,
+    sent_time: int | str,
+    delivery: Name,
+    key: str,
+    new_id: Callable[[], str],
+) -> Identity:
+    """What an event is known by, so that a repetition of it can be told from another event.
+
+    Args:
+        sent_id: the event id as it was sent, "" for none.
+        sent_time: the sender's time as it was sent, 0 or "" for none. It belongs to the name: some
+            senders count their ids from 1 at each start.
+        delivery: the broker's name of the message.
+        key: the `Idempotency-Key`, "" for none.
+        new_id: makes an id for an event that has none.
+    """
+    event_id, kind = delivery
+    name = ""
+    if len(sent_id) >= NAME_LENGTH:
+        event_id, name, kind = sent_id, f"{sent_time or 0} {sent_id}", NAMED
+    elif sent_id:
+        event_id, name = sent_id, event_id or new_id()
+    elif not event_id:
+        event_id = new_id()
+    if key:
+        name, kind = keyed(key, name if kind & NAMED else ""), kind | KEYED
+    return Identity(event_id, name, kind)
 
 
 def _is_int64(text: str) -> bool:

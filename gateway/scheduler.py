@@ -52,6 +52,7 @@ def event_of(job: CronJob, due_ms: int, now_ms: int) -> WireEvent:
         json.dumps(payload, separators=(",", ":")).encode(),
         now_ms,
         NAMED | BY_CRON,
+        "",
     )
 
 

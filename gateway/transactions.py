@@ -391,7 +391,7 @@ def outcome_event(row: Transaction) -> WireEvent:
         text = json.dumps(short, separators=(",", ":")).encode()
         body = response(HTTPStatus.OK, header, text)
     event_id = f"sent-{row.name}-{row.state}"
-    return row.event_type, NODE_PUBLISHER, event_id, body, clock.now_ms(), NAMED | EXACT
+    return row.event_type, NODE_PUBLISHER, event_id, body, clock.now_ms(), NAMED | EXACT, ""
 
 
 def outcome(row: Transaction) -> dict[str, Any]:

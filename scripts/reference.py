@@ -156,13 +156,14 @@ def http_page() -> str:
         table(("method", "path", "operation", "authority", "group", "what"), rows),
         "## Events",
         'One message: `{"header": {"pub_id", "token", "event_type"?, "pub_time"?, '
-        '"event_id"?}, "payload": base64}`, whatever the Content-Type says. It is answered 201 '
+        '"event_id"?}, "payload"?: base64}`, whatever the Content-Type says. NULs and white space '
+        "may follow the JSON. It is answered 201 "
         'with `{"results": [{"instanceID", "code", "errMsg"}]}`, one result per handler, when '
         "its effects are on disk. A handler that traps, runs out of a budget or is stopped gives "
         "code -1 and the reason. Every answer carries `X-Event-Id`.",
         'A batch: `{"events": [message, ...]}`, 8,192 at most. It is answered 201 with a list, one item per '
-        'message in order: `{"projectName", "pubID"?, "pubName"?, "eventID", "errMsg"?, "wasmResults"}`; what '
-        "is wrong with a message is in its item.",
+        'message in order: `{"projectName", "pubID"?, "pubName"?, "eventID", "errMsg"?, "wasmResults", "replayed"?}`; what '
+        "is wrong with a message is in its item. `pubID` is the publisher's id.",
         "A publisher that may send certain event types only gets 403 `EventTypeNotAllowed` for others. "
         "A project with a traffic limit answers 429 `TrafficLimitExceededFailed` until its next "
         "window, and so does a batch of which nothing was taken; events of cron jobs and monitors "
@@ -178,8 +179,17 @@ def http_page() -> str:
         "Data push: `?eventType=DA-TA_PU-SH`, the access key of the project's owner or of an "
         'administrator as the token, and a JSON array of `{"device_id", "event_type"?, '
         '"payload"}` (text, taken verbatim), 4096 at most. A device that is no publisher yet '
-        'becomes one. It is answered 201 with `[{"index", "results"}]`, one item for each '
+        'becomes one. It is answered 201 with `[{"index", "results", "replayed"?}]`, one item for each '
         "in order; what is wrong with an item is in its one result, with code -1.",
+        "Repetitions: an event is answered from its stored result, and does not run again, when it was "
+        "handled within the last day (as far as a million others of the project have not come since) "
+        "and has the same publisher, event type, payload, sender's time (`pub_time`, `timestamp`) and "
+        "event id, of 16 characters at least. A shorter id is a label: it names no event. The header "
+        "`Idempotency-Key` (1 to 255 printable characters of ASCII, in quotation marks or not) does it "
+        "for any request, with the items of a batch or a push numbered: the same key with another event "
+        "type or payload is 422 `IdempotencyKeyReused`. A stored result comes with the header "
+        "`Idempotency-Replayed: true`; in a batch or a push that header says it of all items, "
+        '`"replayed": true` of one. More: [clients](../clients.md#sending-an-event-again).',
         "A public project takes messages and raw events without a token, from its publisher "
         "`anonymous`. Which client sends which form: [clients](../clients.md).",
         "429 and 503 carry `Retry-After`: nothing was taken. 503 `OutcomeUnknown`: the project died "

@@ -98,7 +98,7 @@ Remembered = tuple[
 
 
 def remembered(
-    event: tuple[str, int, str, bytes, int, int],
+    event: tuple[str, int, str, bytes, int, int, str],
     handled_at: int,
     result: Sequence[Any],
     flags: int = 0,
@@ -114,7 +114,7 @@ def remembered(
         flags: a source of `SOURCES`, and `AGAIN`.
         ways: for each result one, as `Way`.
     """
-    event_type, publisher_id, event_id, payload, received_at, _ = event
+    event_type, publisher_id, event_id, payload, received_at, _, _ = event
     size = len(payload)
     refusal = ""
     if result and isinstance(result[0], str):

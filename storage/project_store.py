@@ -332,6 +332,11 @@ class ProjectStore:
                 self._reading = self._environment.begin(db=self._kv)
             return self._seen.outcome(self._reading, digest, now_ms)
 
+    @property
+    def has_old_digests(self) -> bool:
+        """Whether events are remembered in the form of before (`seen.old_digest_of`)."""
+        return self._seen.has_old
+
     def was_delivered(self, name: str) -> bool:
         """Whether the broker's delivery of this name was handled."""
         return name in self.delivered or self._seen.was_delivered(name)

@@ -10,6 +10,7 @@ from typing import Any
 Json = dict[str, Any]
 
 _TEXT: Json = {"type": "string"}
+_REPLAYED: Json = {"type": "boolean", "description": "true: a stored result; absent otherwise"}
 _NUMBER: Json = {"type": "integer"}
 
 _MESSAGE: Json = {
@@ -25,14 +26,19 @@ _MESSAGE: Json = {
                 "pub_time": {"type": "integer", "description": "Unix time, s or ms"},
                 "event_id": {
                     "type": "string",
-                    "description": "with the same payload it runs once, however often it is sent",
+                    "description": "of 16 characters or more: sent again with the same type, time "
+                    "and payload it runs once; a shorter one is a label for the history",
                 },
             },
             "required": ["pub_id", "token"],
         },
-        "payload": {"type": "string", "contentEncoding": "base64"},
+        "payload": {
+            "type": "string",
+            "contentEncoding": "base64",
+            "description": "empty when absent",
+        },
     },
-    "required": ["header", "payload"],
+    "required": ["header"],
 }
 
 _HANDLED: Json = {
@@ -83,7 +89,7 @@ SCHEMAS: Json = {
             "type": "object",
             "properties": {
                 "projectName": _TEXT,
-                "pubID": _TEXT,
+                "pubID": {"type": "string", "description": "the publisher's id"},
                 "pubName": _TEXT,
                 "eventID": _TEXT,
                 "errMsg": _TEXT,
@@ -91,6 +97,7 @@ SCHEMAS: Json = {
                     "type": ["array", "null"],
                     "items": {"$ref": "#/components/schemas/EventHandled"},
                 },
+                "replayed": _REPLAYED,
             },
             "required": ["projectName", "eventID", "wasmResults"],
         },
@@ -142,6 +149,7 @@ SCHEMAS: Json = {
                     "type": ["array", "null"],
                     "items": {"$ref": "#/components/schemas/EventRawHandled"},
                 },
+                "replayed": _REPLAYED,
             },
             "required": ["index", "results"],
         },
@@ -151,11 +159,12 @@ SCHEMAS: Json = {
 _DESCRIPTION = (
     "Which form a request has: with `eventType` in the query it is raw (or, of type "
     "DA-TA_PU-SH, a data push); else a JSON object with `header` is a message and one with "
-    "`events` a batch, whatever the Content-Type says and even with a token beside it; else, "
-    "with a token or in a public project, the body is a raw payload of type DEFAULT; else it is "
-    "a malformed message. Messages and batches say in themselves who sends. 201 is answered "
-    "when the event's effects are on disk. After 429 and 503 nothing was taken (but for "
-    "OutcomeUnknown): send again with the same event id."
+    "`events` a batch, whatever the Content-Type says, even with a token beside it if the header "
+    "has one, too; else, with a token or in a public project, the body is a raw payload of type "
+    "DEFAULT; else it is a malformed message. Messages and batches say in themselves who sends. "
+    "201 is answered when the event's effects are on disk. After 429 and 503 nothing was taken "
+    "(but for OutcomeUnknown): send again with the same Idempotency-Key, or event id of 16 "
+    "characters or more."
 )
 
 
@@ -169,7 +178,7 @@ def _either(*names: str) -> Json:
 
 def paths() -> Json:
     """The endpoint's path with its one operation."""
-    failures = (400, 401, 403, 404, 413, 429, 500, 503)
+    failures = (400, 401, 403, 404, 413, 422, 429, 500, 503)
     operation = {
         "operationId": "HandleEvent",
         "summary": "Send an event, a batch of them, or a push of many devices' events",
@@ -187,6 +196,12 @@ def paths() -> Json:
             _query("eventType", "makes the body a raw payload"),
             _query("eventID", "of a raw event"),
             _query("timestamp", "of a raw event: any 64-bit integer"),
+            {
+                "name": "Idempotency-Key",
+                "in": "header",
+                "description": "sent again with the same key a request runs what has not run",
+                "schema": {"type": "string", "minLength": 1, "maxLength": 257},
+            },
         ],
         "requestBody": {
             "content": {
@@ -197,7 +212,13 @@ def paths() -> Json:
         "responses": {
             "201": {
                 "description": "Handled; a handler that failed has the code -1 and the reason",
-                "headers": {"X-Event-Id": {"schema": _TEXT}},
+                "headers": {
+                    "X-Event-Id": {"schema": _TEXT},
+                    "Idempotency-Replayed": {
+                        "description": "true: all results are stored ones; absent otherwise",
+                        "schema": _TEXT,
+                    },
+                },
                 "content": {
                     "application/json": {
                         "schema": _either(

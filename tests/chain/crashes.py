@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fieldbrook.crash import HOLD, VARIABLE
 from tests.chain.senders import Sending
-from tests.integration.nodes import RunningNode, alive, parts, until
+from tests.integration.nodes import RunningNode, alive, long_id, parts, until
 
 CHAIN, PROJECT, NODE = "fb-chain:31337", "fb-project", "the node"
 
@@ -92,7 +92,7 @@ class Event:
         *,
         at: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._sending, self._what = sending, (handler, payload, event_id, project)
+        self._sending, self._what = sending, (handler, payload, long_id(event_id), project)
         self._at = at
         self._thread = threading.Thread(target=self._run)
         self._thread.start()

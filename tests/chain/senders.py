@@ -11,7 +11,7 @@ from typing import Any
 from fieldbrook.storage.chain_store import ChainStoreReader, chain_path
 from fieldbrook.storage.chain_transactions import FINISHED, Transaction, TransactionReads
 from tests.chain.evm import Evm
-from tests.integration.nodes import Answer, RunningNode, message, until
+from tests.integration.nodes import Answer, RunningNode, long_id, message, until
 
 APPLET = b"""
 ;; Handlers, whose payload is a request: `send` returns the code of a transaction and keeps its
@@ -167,7 +167,7 @@ class Sending:
         """Send an event that a handler of the applet takes."""
         body = message(self.publishers[project], payload, handler.upper())
         if event_id:
-            body["header"]["event_id"] = event_id
+            body["header"] |= {"event_id": event_id, "pub_time": 1_666_211_451}
         return self.node.send(project, body)
 
     def send(self, handler: str, payload: bytes, project: str = "sender") -> int:
@@ -180,11 +180,11 @@ class Sending:
     def sends(
         self, handler: str, payload: bytes, project: str = "sender", name: str = "sent"
     ) -> str:
-        """Have a handler send a transaction; the id of its event, which begins with `name`.
+        """Have a handler send a transaction; the id of its event, which has `name` in it.
         Where the chain took too long for the guest the device sends another event."""
 
         def sent() -> str:
-            event_id = f"{name}-{next(_NUMBERS)}"
+            event_id = long_id(f"{name}-{next(_NUMBERS)}")
             code, why = self._tries(handler, payload, project, event_id)
             assert code == 0 or is_slow(why), (code, why)
             return "" if code else event_id

@@ -66,11 +66,12 @@ class World:
         channel: str = PROJECT,
         token: str | None = None,
         port: int | None = None,
+        headers: dict[str, str] | None = None,
     ) -> Answer:
         """POST raw bytes as the later clients do; an empty token sends none."""
         path = f"/event/{channel}" + (f"?{query}" if query else "")
         token = self.token if token is None else token
-        return self.node.call("POST", path, body, token=token, port=port)
+        return self.node.call("POST", path, body, token=token, port=port, headers=headers)
 
     def send(self, head: str, body: bytes) -> Answer:
         """Send a request literally: lines of the head, without Content-Length."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.faults.ledger import Ledger
 from tests.integration.brokers import Device
-from tests.integration.nodes import PREFIX, message
+from tests.integration.nodes import PREFIX, message, named
 
 _RETRY_S = 0.02
 _ANSWER_S = 25.0  # longer than a gateway waits for a project
@@ -98,7 +98,7 @@ class Load(threading.Thread, abc.ABC):
     def event(self, name: str) -> dict[str, Any]:
         made = message(self.target.publisher, name.encode())
         if self.named:
-            made["header"]["event_id"] = name
+            named(made, name)
         return made
 
 

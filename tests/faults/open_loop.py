@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from tests.faults.ledger import Entry, Verdict, judge
-from tests.integration.nodes import PREFIX
+from tests.integration.nodes import PREFIX, long_id
 
 BLOCK = 1024  # events whose counts share a value of the store
 BATCH = 20
@@ -140,7 +140,7 @@ class Device(abc.ABC):
     def _event(self, number: int) -> dict[str, Any]:
         header = dict(self._header)
         if self.named:
-            header["event_id"] = f"{self.number}-{number}"
+            header["event_id"] = long_id(f"{self.number}-{number}")
         payload = base64.b64encode(_NAME.pack(self.number, number)).decode()
         return {"header": header, "payload": payload}
 

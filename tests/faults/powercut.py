@@ -41,7 +41,7 @@ from tests.faults.disk import Cut, Disk, Record, any_cut, read
 from tests.faults.harness import counts
 from tests.faults.ledger import Ledger
 from tests.faults.loads import HttpBatches, HttpSingles, Load, Target
-from tests.integration.nodes import MODULES, RunningNode, message, parts
+from tests.integration.nodes import MODULES, RunningNode, message, named, parts
 from tests.tools import require_tool
 
 KEPT, SQL = "kept", "rows"
@@ -105,7 +105,7 @@ class SqlSingles(HttpSingles):
         statement = {"statement": _INSERT, "params": [{"string": name}]}
         made = message(self.target.publisher, json.dumps(statement).encode())
         if self.named:
-            made["header"]["event_id"] = name
+            named(made, name)
         return made
 
 

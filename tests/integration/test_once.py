@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.applets import TALLY
-from tests.integration.nodes import RunningNode, message, parts, until
+from tests.integration.nodes import RunningNode, long_id, message, named, parts, until
 
 STRATEGIES = [{"eventType": name.upper(), "handler": name} for name in ("start", "seven", "fail")]
 
@@ -26,9 +26,7 @@ class Counting:
         self.publisher = self.node.add_publisher("once", "d")
 
     def send(self, event_id: str, event_type: str = "START", payload: bytes = b"x") -> Any:
-        sent = message(self.publisher, payload, event_type)
-        sent["header"]["event_id"] = event_id
-        return self.node.send("once", sent)
+        return self.node.send("once", named(message(self.publisher, payload, event_type), event_id))
 
     def count(self) -> int:
         return self.node.count("once", self.applet_id)
@@ -45,6 +43,8 @@ def test_an_event_sent_again_is_answered_alike_and_counted_once(counting: Counti
     before = counting.count()
     answers = [counting.send("same-1") for _ in range(5)]
     assert {(answer.status, answer.body) for answer in answers} == {(201, answers[0].body)}
+    replayed = [answer.headers.get("Idempotency-Replayed") for answer in answers]
+    assert replayed == [None, *["true"] * 4]
     assert counting.count() == before + 1
 
 
@@ -59,10 +59,13 @@ def test_the_same_id_with_another_payload_or_none_is_another_event(counting: Cou
 
 def test_a_duplicate_within_one_batch_is_counted_once(counting: Counting) -> None:
     before = counting.count()
-    sent = message(counting.publisher, b"x", "START")
-    sent["header"]["event_id"] = "batched"
+    sent = named(message(counting.publisher, b"x", "START"), "batched")
     answer = counting.node.send("once", {"events": [sent] * 10})
     assert len({str(item["wasmResults"]) for item in answer.json}) == 1
+    assert [item.get("replayed", False) for item in answer.json] == [False, *[True] * 9]
+    assert "Idempotency-Replayed" not in answer.headers
+    again = counting.node.send("once", {"events": [sent] * 2})
+    assert again.headers["Idempotency-Replayed"] == "true"
     assert counting.count() == before + 1
 
 
@@ -78,7 +81,7 @@ def test_a_failed_event_sent_again_is_one_dead_letter(counting: Counting) -> Non
     for _ in range(3):
         assert counting.send("dead", "FAIL").json["results"][0]["code"] == -1
     letters = counting.node.call("GET", "/dead_letter/once").json["data"]
-    assert [row["eventID"] for row in letters] == ["dead"]
+    assert [row["eventID"] for row in letters] == [long_id("dead")]
 
 
 def test_an_acknowledged_event_is_known_after_its_project_was_killed(counting: Counting) -> None:

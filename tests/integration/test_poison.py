@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.applets import TALLY
 from tests.integration.brokers import Device
-from tests.integration.nodes import RunningNode, message, parts, until
+from tests.integration.nodes import RunningNode, long_id, message, named, parts, until
 from tests.integration.test_metrics import one
 
 HANDLERS = ("start", "spin")
@@ -60,25 +60,25 @@ def test_an_event_that_killed_its_project_twice_is_a_dead_letter_and_others_are_
     with Device(node.mqtt_port, "device") as device:
         for payload, kind in ((b"deadly", "SPIN"), (b"harmless", "START")):
             sent = message(publisher, payload, kind)
-            sent["header"]["event_id"] = payload.decode()
+            named(sent, payload.decode())
             device.publish("deadly", json.dumps(sent).encode())
         killed: set[int] = set()
         for _ in range(3):  # at the first both were on their way
             killed.add(kill_while_busy(node, killed))
         until(lambda: node.count("deadly", applet_id) == 1, "the harmless event is handled")
     (letter,) = node.call("GET", "/dead_letter/deadly").json["data"]
-    assert letter["eventID"] == "deadly"
+    assert letter["eventID"] == long_id("deadly")
     assert letter["handler"] == "spin"
     assert letter["reason"] == "the project's process died on this event twice"
     shown = node.call("GET", f"/dead_letter/deadly/{letter['letterID']}").json
     assert shown["payload"] == "ZGVhZGx5"
     history = until(
-        lambda: node.call("GET", "/event_log/deadly?eventID=deadly").json["data"], "its history"
+        lambda: node.call("GET", f"/event_log/deadly?eventID={long_id('deadly')}").json["data"],
+        "its history",
     )
     assert history[0]["results"][0]["code"] == -1
     # It is known under its id: a device that sends it again kills nothing any more.
-    again = message(publisher, b"deadly", "SPIN")
-    again["header"]["event_id"] = "deadly"
+    again = named(message(publisher, b"deadly", "SPIN"), "deadly")
     answer = node.send("deadly", again)
     assert answer.json["results"][0]["errMsg"] == letter["reason"]
     assert parts(node)["fb-project"] not in killed

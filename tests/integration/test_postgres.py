@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from fieldbrook.storage.postgres import namespace_of
-from tests.integration.nodes import RunningNode, message, parts, until
+from tests.integration.nodes import RunningNode, message, named, parts, until
 from tests.postgres import PostgresServer
 from tests.tools import LIMIT_S
 
@@ -51,9 +51,7 @@ class Served:
     def event(self, name: str) -> dict[str, Any]:
         """An event of that name, which inserts it."""
         request = {"statement": INSERT, "params": [{"string": name}]}
-        made = message(self.publisher, json.dumps(request).encode())
-        made["header"]["event_id"] = name
-        return made
+        return named(message(self.publisher, json.dumps(request).encode()), name)
 
     def send(self, name: str) -> int:
         """The status of one event."""

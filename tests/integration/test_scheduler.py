@@ -77,7 +77,7 @@ def test_a_tick_is_an_event_with_an_id_of_its_job_and_its_time(world: World) -> 
     job_id = world.job("*/3 * * * *", "REPORT")
     assert world.turn(0) == []
     (event,) = world.turn(180_250)
-    event_type, publisher_id, event_id, payload, received_at, kind = event
+    event_type, publisher_id, event_id, payload, received_at, kind, _ = event
     assert (event_type, publisher_id) == ("REPORT", NODE_PUBLISHER)
     assert event_id == f"cron-{job_id}-20261121T120300Z"
     assert json.loads(payload) == {"ID": str(job_id), "Timestamp": "2026-11-21T12:03:00Z"}

@@ -187,7 +187,7 @@ class Project:
 def event(
     number: int, payload: bytes, publisher: int = 0, event_type: str = "DEFAULT", kind: int = 0
 ) -> WireEvent:
-    return event_type, 1_000 + publisher, f"e{number}", payload, 1, kind
+    return event_type, 1_000 + publisher, f"e{number}", payload, 1, kind, ""
 
 
 def codes(results: Sequence[Any]) -> list[Any]:
@@ -248,7 +248,7 @@ def test_random_events_come_out_as_from_one_process(
     pair: list[Project], events: list[WireEvent], cut: int, of_their_own: bool
 ) -> None:
     if of_their_own:  # a key for each publisher: nothing conflicts
-        events = [(t, p, i, d[:1] + b"%d" % (p % 10), r, k) for t, p, i, d, r, k in events]
+        events = [(t, p, i, d[:1] + b"%d" % (p % 10), r, k, n) for t, p, i, d, r, k, n in events]
     outcomes = [codes(project.round(events[:cut], events[cut:])) for project in pair]
     assert outcomes[0] == outcomes[1]
     assert pair[0].kept() == pair[1].kept()

@@ -78,10 +78,10 @@ def test_it_goes_on_from_there(opened: Opened) -> None:
     # The outbox is parked after a restore, so what was sent then still waits.
     assert (opened.node.data / "projects" / opened.known["projectID"] / "outbox.waiting").exists()
     assert opened.node.count(project, tally) == 3
-    opened.send(b"line 2", "START", "start-2")  # it is remembered: nothing runs
-    assert opened.node.count(project, tally) == 3
-    opened.send(b"line 3", "START", "start-3")
+    opened.send(b"line 2", "START", "start-2")  # too short an id to name an event: it runs
     assert opened.node.count(project, tally) == 4
+    opened.send(b"line 3", "START", "start-3")
+    assert opened.node.count(project, tally) == 5
     assert opened.send(json.dumps(COUNT).encode(), "GET")["results"][0]["code"] == 0
     assert b"a row" in opened.node.kv(project, opened.known["querying"], b"rows")
     (letter,) = opened.get(f"/dead_letter/{project}")["data"]

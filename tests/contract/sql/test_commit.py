@@ -57,7 +57,7 @@ class Project:
         self.store.failed.append(
             DeadLetter(0, "e", "DEFAULT", 1, b"", 0, 1, 1, "a", "start", "failed")
         )
-        self.store.record([remembered(("DEFAULT", 1, text, b"", 0, 0), 0, ())])
+        self.store.record([remembered(("DEFAULT", 1, text, b"", 0, 0, ""), 0, ())])
         self.store.measured.append(MetricRow(0, 1, "a", "e", text))
         self.store.log(LogRow(0, 4, "wasmCode", 1, "a", "e", text))
         self.store.commit(self.sql)

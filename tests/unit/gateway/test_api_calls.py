@@ -60,7 +60,7 @@ def call(url: str, hosts: Sequence[str]) -> dict[str, Any]:
         await caller(1, (1, "api", "R", json.dumps(request).encode(), "e"))
 
     asyncio.run(once())
-    ((event_type, _, event_id, body, _, _),) = events
+    ((event_type, _, event_id, body, _, _, _),) = events
     assert (event_type, event_id) == ("R", "e#api1")
     told: dict[str, Any] = json.loads(body)
     return told

@@ -19,7 +19,7 @@ class Item:
 
 
 def item(publisher: int, number: int = 0, size: int = 1) -> Item:
-    return Item(("T", publisher, str(number), b"x" * size, 0, 0), publisher)
+    return Item(("T", publisher, str(number), b"x" * size, 0, 0, ""), publisher)
 
 
 def fill(queue: FairQueue[Item], publisher: int, size: int = 1) -> int:

@@ -10,17 +10,26 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.actors.frames import FRAME_EVENTS, NAMED, POISON, FrameServer, Round, unpack
+from fieldbrook.actors.frames import (
+    FRAME_EVENTS,
+    NAMED,
+    POISON,
+    REPEATED,
+    FrameServer,
+    Round,
+    WireEvent,
+    unpack,
+)
 from fieldbrook.errors import (
+    EventOutcomeUnknownError,
     NodeError,
-    OutcomeUnknownError,
     ProjectNotFoundError,
     TooManyRequestsError,
     UnavailableError,
 )
 from fieldbrook.gateway import fair_queue
 from fieldbrook.gateway import link as link_module
-from fieldbrook.gateway.link import Link, Outcome
+from fieldbrook.gateway.link import Link, Outcome, Repeated
 from tests.tools import LIMIT_S
 
 
@@ -34,6 +43,7 @@ class Project:
         self.kinds: list[int] = []
         self.deaf = False
         self.parts = 0
+        self.repeated: set[int] = set()
         self.server = FrameServer(path, self._on_round, tick_s=0.05)
         self.thread = threading.Thread(target=self.server.serve)
         self.thread.start()
@@ -46,10 +56,14 @@ class Project:
             self.kinds += [event[5] for event in events]
             if self.deaf:
                 continue
-            results = [((int(event[2]), 0, ""),) for event in events]
+            results = [self._result(int(event[2])) for event in events]
             step = self.parts or len(results)
             for start in range(0, len(results), step):
                 peer.answer(results[start : start + step])
+
+    def _result(self, number: int) -> Any:
+        result = ((number, 0, ""),)
+        return (REPEATED, result) if number in self.repeated else result
 
     def has_events(self) -> bool:
         return bool(self.seen)
@@ -69,8 +83,8 @@ class Board:
         self.asked += 1
 
 
-def event(number: int, size: int = 1) -> tuple[str, int, str, bytes, int, int]:
-    return "T", 1, str(number), b"x" * size, 0, 0
+def event(number: int, size: int = 1) -> WireEvent:
+    return "T", 1, str(number), b"x" * size, 0, 0, ""
 
 
 Scenario = Callable[[Link, Board, Path], Awaitable[None]]
@@ -169,7 +183,7 @@ def test_what_a_dying_project_had_is_of_unknown_outcome(tmp_path: Path) -> None:
         await until(lambda: project.seen)
         await asyncio.to_thread(project.stop)
         await until(lambda: outcomes)
-        assert isinstance(outcomes[0], OutcomeUnknownError)
+        assert isinstance(outcomes[0], EventOutcomeUnknownError)
 
     play(tmp_path, scenario)
 
@@ -230,7 +244,7 @@ def test_an_event_that_a_project_dies_on_twice_is_to_be_buried_and_the_others_ru
     async def scenario(link: Link, board: Board, folder: Path) -> None:
         outcomes: list[Outcome] = []
         for number in range(3):
-            named = (*event(number)[:5], NAMED)
+            named = (*event(number)[:5], NAMED, "")
             link.submit(named, outcomes.append, resend=True)
         assert await die_with_what_is_sent(link, folder / "p0") == [0, 1, 2]
         for name in ("p1", "p2"):  # what it died on in company counts for nothing
@@ -286,7 +300,7 @@ def test_what_waits_too_long_is_told_apart_by_whether_it_was_sent(
         link.route(str(project.path))
         await until(lambda: project.seen)
         link.expire()
-        assert isinstance(sent[0], OutcomeUnknownError)
+        assert isinstance(sent[0], EventOutcomeUnknownError)
         await asyncio.to_thread(project.stop)
         assert len(sent) == 1
 
@@ -360,5 +374,21 @@ def test_what_waits_for_a_removed_project_is_refused_even_if_it_would_be_sent_ag
         assert link.idle
         assert link.disconnected
         assert board.asked == 1
+
+    play(tmp_path, scenario)
+
+
+def test_the_result_of_an_event_that_was_handled_before_is_told_apart(tmp_path: Path) -> None:
+    async def scenario(link: Link, board: Board, folder: Path) -> None:
+        project = Project(folder / "p")
+        project.repeated = {1}
+        outcomes: list[Outcome] = []
+        for number in range(3):
+            link.submit(event(number), outcomes.append)
+        link.route(str(project.path))
+        await until(lambda: len(outcomes) == 3)
+        assert numbers(outcomes) == [0, 1, 2]
+        assert [type(outcome) is Repeated for outcome in outcomes] == [False, True, False]
+        await asyncio.to_thread(project.stop)
 
     play(tmp_path, scenario)

@@ -10,10 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fieldbrook.actors.frames import DELIVERY, KEYED, NAMED, REDELIVERY, key_of
 from fieldbrook.errors import BadRequestError
 from fieldbrook.gateway.channel import aliases, project_name
 from fieldbrook.gateway.raw import PushItem, read_items
-from fieldbrook.gateway.request import NOTHING, Meta, check_meta, is_message, read_meta
+from fieldbrook.gateway.request import (
+    NOTHING,
+    UNNAMED,
+    Meta,
+    check_meta,
+    identify,
+    is_message,
+    read_key,
+    read_meta,
+)
 from fieldbrook.model import EVENT_TYPE_LIMIT
 
 # ---------------------------------------------------------------- meta data
@@ -225,3 +235,62 @@ def test_a_body_nested_too_deeply_is_no_message_and_no_push(depth: int) -> None:
         read_items(nested)
     with pytest.raises(BadRequestError):
         read_items(b'[{"device_id":"d","more":' + nested + b"}]")
+
+
+# ---------------------------------------------------------------- what an event is known by
+
+
+@pytest.mark.parametrize(
+    ("header", "key"),
+    [
+        (None, ""),
+        ("8e03978e-40d5-43dd-bc93-6894a57f9324", "8e03978e-40d5-43dd-bc93-6894a57f9324"),
+        ('"8e03978e-40d5-43dd-bc93-6894a57f9324"', "8e03978e-40d5-43dd-bc93-6894a57f9324"),
+        (" k ", "k"),
+        ('"', '"'),
+        ("x" * 255, "x" * 255),
+    ],
+)
+def test_an_idempotency_key_stands_in_quotation_marks_or_not(header: str | None, key: str) -> None:
+    assert read_key(header) == key
+
+
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        ("", "empty"),
+        ('""', "empty"),
+        ("x" * 256, "longer than 255 characters"),
+        ("k\tx", "other characters"),
+        ("k\xe9", "other characters"),
+        ("k\nk", "more than once"),
+    ],
+)
+def test_what_is_wrong_with_an_idempotency_key_is_said(header: str, reason: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        read_key(header)
+    (field,) = caught.value.fields() or []
+    assert (field.field, field.location) == ("Idempotency-Key", "header")
+    assert reason in field.msg
+
+
+def test_an_event_id_names_its_event_only_when_it_is_long_enough() -> None:
+    delivered = ("mqtt-7", DELIVERY | REDELIVERY)
+    long = "x" * 16
+    assert identify("x" * 15, 5, UNNAMED, "", lambda: "made") == ("x" * 15, "made", 0)
+    assert identify("ESP32", "5", delivered, "", lambda: "made") == ("ESP32", *delivered)
+    assert identify(long, 5, delivered, "", lambda: "made") == (long, f"5 {long}", NAMED)
+    assert identify(long, "", UNNAMED, "", lambda: "made") == identify(
+        long, 0, UNNAMED, "", lambda: "made"
+    )
+    assert identify("", 5, delivered, "", lambda: "made") == ("mqtt-7", "", delivered[1])
+    assert identify("", 5, UNNAMED, "", lambda: "made") == ("made", "", 0)
+
+
+def test_a_key_comes_before_the_name_that_an_event_has_besides() -> None:
+    long = "x" * 16
+    for sent, name, kind in ((long, f"5 {long}", NAMED), ("ESP32", "", 0), ("", "", 0)):
+        known = identify(sent, 5, UNNAMED, "k", lambda: "made")
+        assert known == (sent or "made", f"k\n{name}", kind | KEYED)
+        event = ("T", 1, known.event_id, b"", 1, known.kind, known.name)
+        assert key_of(event) == ("k", name)

@@ -101,7 +101,7 @@ def test_the_history_tells_of_an_event_by_its_id_and_forgets_the_oldest(
     for chunk in range(60):
         store.record(
             [
-                remembered(("T", 7, f"{chunk}-{n}", b"abc", 1, 0), 2, ((9, 0, ""),))
+                remembered(("T", 7, f"{chunk}-{n}", b"abc", 1, 0, ""), 2, ((9, 0, ""),))
                 for n in range(1_000)
             ]
         )
@@ -116,7 +116,7 @@ def test_the_history_tells_of_an_event_by_its_id_and_forgets_the_oldest(
 
 def test_a_refusal_is_told_by_its_name(tmp_path: Path) -> None:
     store = ProjectStore(tmp_path / "p", 1 << 22)
-    store.record([remembered(("T", 7, "e", b"", 1, 0), 2, ("StoreError", {"reason": "full"}))])
+    store.record([remembered(("T", 7, "e", b"", 1, 0, ""), 2, ("StoreError", {"reason": "full"}))])
     store.failed.append(letter("x"))
     store.commit()
     reader = reader_of(store)
@@ -134,7 +134,8 @@ def test_payloads_stay_beside_their_events_however_often_keeping_them_is_turned_
         for n in range(2):
             name = f"{turn}-{n}"
             store.record(
-                [remembered(("T", 7, name, b"abc", 1, 0), 2, ())], [b"abc" if n else b"x" * 9_000]
+                [remembered(("T", 7, name, b"abc", 1, 0, ""), 2, ())],
+                [b"abc" if n else b"x" * 9_000],
             )
         store.close()
     reader = ProjectStoreReader(tmp_path / "p")

@@ -23,12 +23,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def handle(store: ProjectStore, *names: str) -> None:
     for name in names:
-        store.finished[digest_of(1, name, b"p")] = OUTCOME
+        store.finished[digest_of(1, "T", name, b"p")] = OUTCOME
     store.commit()
 
 
 def known(store: ProjectStore, name: str, now_ms: int = NOW) -> bool:
-    return store.outcome_of(digest_of(1, name, b"p"), now_ms) is not None
+    return store.outcome_of(digest_of(1, "T", name, b"p"), now_ms) is not None
 
 
 def test_an_event_is_known_with_its_answer_also_after_a_restart(folder: Path) -> None:
@@ -37,15 +37,19 @@ def test_an_event_is_known_with_its_answer_also_after_a_restart(folder: Path) ->
     handle(store, "a")
     store.close()
     store = ProjectStore(folder, 1 << 22)
-    assert store.outcome_of(digest_of(1, "a", b"p"), NOW) == OUTCOME
-    for other in (digest_of(2, "a", b"p"), digest_of(1, "b", b"p"), digest_of(1, "a", b"q")):
+    assert store.outcome_of(digest_of(1, "T", "a", b"p"), NOW) == OUTCOME
+    for other in (
+        digest_of(2, "T", "a", b"p"),
+        digest_of(1, "T", "b", b"p"),
+        digest_of(1, "T", "a", b"q"),
+    ):
         assert store.outcome_of(other, NOW) is None
     store.close()
 
 
 def test_an_event_of_a_batch_that_was_not_committed_is_not_known(folder: Path) -> None:
     store = ProjectStore(folder, 1 << 20)
-    store.finished[digest_of(1, "a", b"p")] = OUTCOME
+    store.finished[digest_of(1, "T", "a", b"p")] = OUTCOME
     store.overlay[b"k" * 20] = b"x" * (2 << 20)
     with pytest.raises(Exception, match="size limit"):
         store.commit()
@@ -93,7 +97,7 @@ def test_what_is_remembered_leaves_room_in_a_small_store(folder: Path) -> None:
     store = ProjectStore(folder, 4 << 20)
     for batch in range(200):
         for number in range(256):
-            store.finished[digest_of(1, f"{batch}-{number}", b"p")] = OUTCOME
+            store.finished[digest_of(1, "T", f"{batch}-{number}", b"p")] = OUTCOME
             store.delivered[f"mqtt-{batch}-{number}"] = None
         store.commit()
     assert known(store, "199-255")
@@ -115,7 +119,7 @@ def test_deliveries_on_disk_are_bounded_in_bytes(
 
 def test_an_event_is_known_when_the_clock_has_gone_back(tmp_path: Path) -> None:
     store = ProjectStore(tmp_path, 16 << 20)
-    digest = digest_of(1, "e", b"x")
+    digest = digest_of(1, "T", "e", b"x")
     store.finished[digest] = ((1, 0, ""),)
     store.commit()
     now = clock.now_ms()

@@ -25,7 +25,7 @@ from fieldbrook.errors import (
 )
 from fieldbrook.gateway.admission import Admission
 from fieldbrook.gateway.handlers import HandlerNames
-from fieldbrook.gateway.link import LinkTable, Outcome, Repeated, Settle
+from fieldbrook.gateway.link import LinkTable, Outcome, Repeated, Request, Settle
 from fieldbrook.gateway.message import (
     DataMessage,
     decode_message,
@@ -221,6 +221,7 @@ class EventService:
         settle: Settle,
         *,
         resend: bool = False,
+        request: Request | None = None,
     ) -> None:
         header = message.header
         event_type = message.event_type
@@ -238,6 +239,7 @@ class EventService:
             ),
             settle,
             resend=resend,
+            request=request,
         )
 
     def _take_batch(
@@ -260,6 +262,7 @@ class EventService:
 
         metrics.add(metrics.EVENTS_RECEIVED, len(messages))
         batch = _Batch(project_name, len(messages), done)
+        request: Request = set()
         for index, raw in enumerate(messages):
             message: DataMessage | None = None
             event_id = ""
@@ -276,7 +279,7 @@ class EventService:
                 _, publisher_id = self._admission.admit(project_name, header.pub_id, header.token)
                 batch.name_publisher(index, publisher_id, self._admission.name_of(publisher_id))
                 settle = partial(self._settle_item, batch, index, project_name, message, event_id)
-                self._hand_over(project_name, message, who, settle)
+                self._hand_over(project_name, message, who, settle, request=request)
             except NodeError as error:
                 if message is None:
                     event_id = self._new_id()

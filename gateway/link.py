@@ -50,10 +50,16 @@ PARKED_AFTER_DEATHS = 2
 _SUSPECTS = 16  # events in a frame after a death, when more than that were under way
 _CONNECT_TRIES = 20
 _ASK_AGAIN_S = 5.0  # a question that got lost must not keep a project's events for ever
+_BEHIND = "an earlier event of its publisher in the request has an unknown outcome"
 _PUSHED_LINE = -1  # of what a project's owner sends for devices; no publisher has this id
 
 Outcome = tuple[tuple[int, int, str], ...] | NodeError
 Settle = Callable[[Outcome], None]
+
+
+Request = set[int]
+"""What the events of one request share: the publishers one of whose has an unknown outcome. Those
+behind it are not run: sent again, it would come after them."""
 
 
 class Repeated(tuple[tuple[int, int, str], ...]):
@@ -72,13 +78,20 @@ class Waiting:
     `line` keep their order.
     """
 
-    __slots__ = ("deadline", "deaths", "event", "line", "resend", "settle")
+    __slots__ = ("deadline", "deaths", "event", "line", "request", "resend", "settle")
 
     def __init__(
-        self, event: WireEvent, settle: Settle, deadline: float, resend: bool, line: int
+        self,
+        event: WireEvent,
+        settle: Settle,
+        deadline: float,
+        resend: bool,
+        line: int,
+        request: Request | None = None,
     ) -> None:
         self.event = event
         self.line = line
+        self.request = request
         self.settle: Settle | None = settle
         self.deadline = deadline
         self.resend = resend
@@ -153,10 +166,16 @@ class Link(asyncio.Protocol):
         return self._transport is None and self._path is None and not self._asked
 
     def submit(
-        self, event: WireEvent, settle: Settle, *, resend: bool = False, pushed: bool = False
+        self,
+        event: WireEvent,
+        settle: Settle,
+        *,
+        resend: bool = False,
+        pushed: bool = False,
+        request: Request | None = None,
     ) -> None:
         """Send an event; `settle` is called once with its outcome. Those that are `pushed` keep
-        their order whosever they are.
+        their order whosever they are. `request` is what it shares with others of its request.
 
         Raises:
             TooManyRequestsError: too many events or bytes of this publisher, this project or
@@ -166,7 +185,7 @@ class Link(asyncio.Protocol):
         if not self._waiting.has_room(line, len(event[3])):
             raise TooManyRequestsError(what=f"{len(self._waiting)} events of this project wait")
         deadline = self._loop.time() + ANSWER_LIMIT_S
-        self._waiting.append(Waiting(event, settle, deadline, resend, line))
+        self._waiting.append(Waiting(event, settle, deadline, resend, line, request))
         if self._transport is None:
             self._seek_route()
         elif not self._flush_scheduled and len(self._sent) < CREDIT:
@@ -203,7 +222,11 @@ class Link(asyncio.Protocol):
             size += self._waiting.next_size()
             if batch and size > FRAME_BYTES:
                 break
-            batch.append(self._waiting.pop())
+            waiting = self._waiting.pop()
+            if waiting.request and waiting.event[1] in waiting.request and not waiting.resend:
+                self._loop.call_soon(waiting.finish, UnavailableError(what=_BEHIND))
+                continue
+            batch.append(waiting)
         return batch
 
     def _frame_limit(self) -> int:
@@ -363,6 +386,8 @@ class Link(asyncio.Protocol):
         self._sent.clear()
         for waiting in lost:
             if not waiting.resend:
+                if waiting.request is not None:
+                    waiting.request.add(waiting.event[1])
                 waiting.finish(EventOutcomeUnknownError(what="the project died"))
         if len(lost) == 1:
             self._blame(lost[0])

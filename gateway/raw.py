@@ -28,7 +28,7 @@ from fieldbrook.foreign_json import from_json
 from fieldbrook.gateway.admission import Admission, Admitted, require_type
 from fieldbrook.gateway.handlers import HandlerNames
 from fieldbrook.gateway.key_use import KeyUse
-from fieldbrook.gateway.link import LinkTable, Outcome, Repeated
+from fieldbrook.gateway.link import LinkTable, Outcome, Repeated, Request
 from fieldbrook.gateway.message import MISSING, NOT_JSON, lower_keys, trimmed
 from fieldbrook.gateway.replies import Answer, EventReply, to_json
 from fieldbrook.gateway.request import DATA_PUSH, UNNAMED, Meta, Name, check_meta, identify
@@ -265,6 +265,7 @@ class RawEvents:
             return
         metrics.add(metrics.EVENTS_RECEIVED, max(0, len(items) - 1))  # the request was one
         collected = _Collected(len(items), done)
+        request: Request = set()
         for at, item in enumerate(items):
             if isinstance(item, NodeError):
                 metrics.refused(item.key)
@@ -283,7 +284,7 @@ class RawEvents:
             settle = partial(self._pushed, collected, at, project, item, event[2])
             try:
                 require_type(publisher, item.event_type)
-                link.submit(event, settle, resend=resend, pushed=True)
+                link.submit(event, settle, resend=resend, pushed=True, request=request)
             except NodeError as error:
                 settle(error)
 

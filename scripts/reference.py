@@ -163,7 +163,9 @@ def http_page() -> str:
         "code -1 and the reason. Every answer carries `X-Event-Id`.",
         'A batch: `{"events": [message, ...]}`, 8,192 at most. It is answered 201 with a list, one item per '
         'message in order: `{"projectName", "pubID"?, "pubName"?, "eventID", "errMsg"?, "wasmResults", "replayed"?}`; what '
-        "is wrong with a message is in its item. `pubID` is the publisher's id.",
+        "is wrong with a message is in its item. `pubID` is the publisher's id. Behind an event whose "
+        "outcome is unknown (`OutcomeUnknown`) no other of its publisher in the same batch runs: these "
+        "are answered `ServiceUnavailable`. One that was refused holds up none.",
         "A publisher that may send certain event types only gets 403 `EventTypeNotAllowed` for others. "
         "A project with a traffic limit answers 429 `TrafficLimitExceededFailed` until its next "
         "window, and so does a batch of which nothing was taken; events of cron jobs and monitors "

@@ -6,7 +6,9 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from tests.integration.applets import TALLY
 from tests.integration.brokers import Device
 from tests.integration.nodes import RunningNode, long_id, message, named, parts, until
 from tests.integration.test_metrics import one
+from tests.tools import LIMIT_S
 
 HANDLERS = ("start", "spin")
 # Above what a process uses that has nothing but an event to read.
@@ -82,3 +85,39 @@ def test_an_event_that_killed_its_project_twice_is_a_dead_letter_and_others_are_
     answer = node.send("deadly", again)
     assert answer.json["results"][0]["errMsg"] == letter["reason"]
     assert parts(node)["fb-project"] not in killed
+
+
+def test_nothing_of_a_batch_runs_after_the_event_that_killed_its_project(
+    node: RunningNode,
+) -> None:
+    node.create_project("ordered")
+    strategies = [{"eventType": name.upper(), "handler": name} for name in HANDLERS]
+    applet_id = node.deploy("ordered", TALLY, strategies=strategies)["appletID"]
+    ours, others = (node.add_publisher("ordered", key) for key in ("one", "other"))
+    kinds = ["START"] * 5 + ["SPIN"] + ["START"] * 400
+    events = [message(ours, b"x", kind) for kind in kinds]
+    events += [message(others, b"y", "START") for _ in range(100)]
+    with ThreadPoolExecutor(1) as thread:
+        sent = thread.submit(node.send, "ordered", {"events": events})
+        kill_while_busy(node, set())
+        answer = sent.result(LIMIT_S)
+    assert answer.status == 201, answer
+    became = [_became(item) for item in answer.json]
+    one, another = became[: len(kinds)], became[len(kinds) :]
+    for each in (one, another):
+        assert each == sorted(each, key=("ran", "unknown", "behind").index), "in this order"
+    assert one.index("unknown") <= kinds.index("SPIN")
+    assert one[-1] == "behind"
+    counted, ran = node.count("ordered", applet_id), became.count("ran")
+    assert ran <= counted <= ran + became.count("unknown")
+
+
+def _became(item: dict[str, Any]) -> str:
+    """What became of an event of a batch."""
+    error = item.get("errMsg", "")
+    if "[OutcomeUnknown]" in error:
+        return "unknown"
+    if "an earlier event of its publisher" in error:
+        return "behind"
+    assert item["wasmResults"], item
+    return "ran"

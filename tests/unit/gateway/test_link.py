@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fieldbrook.actors.frames import (
+    CREDIT,
     FRAME_EVENTS,
     NAMED,
     POISON,
@@ -83,8 +84,8 @@ class Board:
         self.asked += 1
 
 
-def event(number: int, size: int = 1) -> WireEvent:
-    return "T", 1, str(number), b"x" * size, 0, 0, ""
+def event(number: int, size: int = 1, publisher: int = 1) -> WireEvent:
+    return "T", publisher, str(number), b"x" * size, 0, 0, ""
 
 
 Scenario = Callable[[Link, Board, Path], Awaitable[None]]
@@ -374,6 +375,69 @@ def test_what_waits_for_a_removed_project_is_refused_even_if_it_would_be_sent_ag
         assert link.idle
         assert link.disconnected
         assert board.asked == 1
+
+    play(tmp_path, scenario)
+
+
+def test_nothing_of_a_request_runs_after_an_event_of_its_publisher_whose_outcome_is_unknown(
+    tmp_path: Path,
+) -> None:
+    async def scenario(link: Link, board: Board, folder: Path) -> None:
+        request: set[int] = set()
+        same: list[Outcome] = []
+        other: list[Outcome] = []
+        alone: list[Outcome] = []
+        for number in range(100):
+            link.submit(event(number), same.append, request=request)
+        first = Project(folder / "p1")
+        first.deaf = True
+        link.route(str(first.path))
+        await until(lambda: len(first.frames) == CREDIT)
+        for number in range(100, 110):
+            link.submit(event(number, publisher=2), other.append, request=request)
+        link.submit(event(200), alone.append)
+        sent = len(first.seen)
+        await asyncio.to_thread(first.stop)
+        await until(lambda: len(same) == sent)
+        second = Project(folder / "p2")
+        link.route(str(second.path))
+        await until(lambda: link.idle and len(same) == 100)
+        assert [type(outcome) for outcome in same[:sent]] == [EventOutcomeUnknownError] * sent
+        assert [type(outcome) for outcome in same[sent:]] == [UnavailableError] * (100 - sent)
+        assert sorted(second.seen) == [*range(100, 110), 200], "others' events run"
+        assert numbers(other) == list(range(100, 110))
+        assert numbers(alone) == [200], "an event of another request runs"
+        await asyncio.to_thread(second.stop)
+
+    play(tmp_path, scenario)
+
+
+def test_what_was_told_unknown_in_time_holds_up_the_rest_when_the_project_dies_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(link: Link, board: Board, folder: Path) -> None:
+        monkeypatch.setattr(link_module, "FRAME_S", 0.0)  # an event in a frame
+        request: set[int] = set()
+        outcomes: list[Outcome] = []
+        project = Project(folder / "p1")
+        project.deaf = True
+        monkeypatch.setattr(link_module, "ANSWER_LIMIT_S", -1.0)
+        for number in range(CREDIT):
+            link.submit(event(number), outcomes.append, request=request)
+        monkeypatch.setattr(link_module, "ANSWER_LIMIT_S", 60.0)
+        link.submit(event(CREDIT), outcomes.append, request=request)
+        link.route(str(project.path))
+        await until(lambda: len(project.seen) == CREDIT)
+        link.expire()
+        assert [type(outcome) for outcome in outcomes] == [EventOutcomeUnknownError] * CREDIT
+        await asyncio.to_thread(project.stop)
+        await until(lambda: board.asked == 2)
+        second = Project(folder / "p2")
+        link.route(str(second.path))
+        await until(lambda: len(outcomes) == CREDIT + 1)
+        assert type(outcomes[-1]) is UnavailableError
+        assert second.seen == []
+        await asyncio.to_thread(second.stop)
 
     play(tmp_path, scenario)
 

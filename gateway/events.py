@@ -175,8 +175,11 @@ class EventService:
             except MalformedMessageError as error:
                 message = self._decode_again(project_name, body, error)
             header = message.header
-            who = identify(header.event_id, header.pub_time, delivery, key, self._new_id)
-            event_id = who.event_id
+            if header.event_id or key:
+                who = identify(header.event_id, header.pub_time, delivery, key, self._new_id)
+            else:  # as `identify` has it, without the call
+                who = delivery[0] or self._new_id(), "", delivery[1]
+            event_id = who[0]
             taken = message
 
             def settle(outcome: Outcome) -> None:
@@ -224,6 +227,7 @@ class EventService:
         request: Request | None = None,
     ) -> None:
         header = message.header
+        event_id, name, kind = who
         event_type = message.event_type
         project_id, publisher_id = self._admission.admit(project_name, header.pub_id, header.token)
         self._admission.allow(publisher_id, event_type)
@@ -231,11 +235,11 @@ class EventService:
             (
                 event_type,
                 publisher_id,
-                who.event_id,
+                event_id,
                 message.payload,
                 clock.now_ms(),
-                who.kind | self._source,
-                who.name,
+                kind | self._source,
+                name,
             ),
             settle,
             resend=resend,
@@ -274,7 +278,7 @@ class EventService:
                 header = message.header
                 item = item_key(key, index) if key else ""
                 who = identify(header.event_id, header.pub_time, UNNAMED, item, self._new_id)
-                event_id = who.event_id
+                event_id = who[0]
                 batch.name(index, event_id)
                 _, publisher_id = self._admission.admit(project_name, header.pub_id, header.token)
                 batch.name_publisher(index, publisher_id, self._admission.name_of(publisher_id))
@@ -349,7 +353,7 @@ class EventService:
             if len(self._replies) >= _REMEMBERED_REPLIES:
                 self._replies.clear()
             self._replies[outcome] = body
-        return EventReply(201, body, event_id, None, True, replayed=type(outcome) is Repeated)
+        return EventReply(201, body, event_id, None, True, "", type(outcome) is Repeated)
 
 
 class _Batch:

@@ -140,8 +140,9 @@ def render(reply: EventReply) -> bytes:
             ends = _ends[reply.body] = _around_the_id(reply)
     else:
         ends = _around_the_id(reply)
-    replayed = _REPLAYED if reply.replayed else b""
-    return ends[0] + header_value(reply.event_id) + replayed + ends[1]
+    if reply.replayed:
+        return ends[0] + header_value(reply.event_id) + _REPLAYED + ends[1]
+    return ends[0] + header_value(reply.event_id) + ends[1]
 
 
 _ends: dict[bytes, tuple[bytes, bytes]] = {}

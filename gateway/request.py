@@ -144,12 +144,9 @@ def read_key(value: str | None) -> str:
     return key
 
 
-class Identity(NamedTuple):
-    """What an event is known by: see `frames.WireEvent`. `kind` is a sum of its flags."""
-
-    event_id: str
-    name: str
-    kind: int
+Identity = tuple[str, str, int]
+"""What an event is known by: its id, its name and its flags (`frames.WireEvent`). No class: one is
+made for each event."""
 
 
 def identify(
@@ -170,6 +167,8 @@ def identify(
         new_id: makes an id for an event that has none.
     """
     event_id, kind = delivery
+    if not sent_id and not key:
+        return event_id or new_id(), "", kind
     name = ""
     if len(sent_id) >= NAME_LENGTH:
         event_id, name, kind = sent_id, f"{sent_time or 0} {sent_id}", NAMED
@@ -179,7 +178,7 @@ def identify(
         event_id = new_id()
     if key:
         name, kind = keyed(key, name if kind & NAMED else ""), kind | KEYED
-    return Identity(event_id, name, kind)
+    return event_id, name, kind
 
 
 def _is_int64(text: str) -> bool:

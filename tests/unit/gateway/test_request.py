@@ -292,5 +292,5 @@ def test_a_key_comes_before_the_name_that_an_event_has_besides() -> None:
     for sent, name, kind in ((long, f"5 {long}", NAMED), ("ESP32", "", 0), ("", "", 0)):
         known = identify(sent, 5, UNNAMED, "k", lambda: "made")
         assert known == (sent or "made", f"k\n{name}", kind | KEYED)
-        event = ("T", 1, known.event_id, b"", 1, known.kind, known.name)
+        event = ("T", 1, known[0], b"", 1, known[2], known[1])
         assert key_of(event) == ("k", name)

@@ -191,6 +191,23 @@ def test_an_event_that_is_sent_again_has_one_transaction(sending: Sending) -> No
     sending.settled(before + 1)
 
 
+def test_two_events_of_one_label_and_payload_have_a_transaction_each(sending: Sending) -> None:
+    counted = sending.sent()
+    labelled = message(sending.publishers["sender"], request(value=5), "SEND")
+    labelled["header"] |= {"event_id": "ESP32", "pub_time": 1683868814000}
+
+    def both() -> bool:
+        """Whether the chain was fast enough for both; each code of 0 is a transaction."""
+        nonlocal counted
+        answer = sending.node.send("sender", {"events": [labelled] * 2})
+        codes = [item["wasmResults"][0]["code"] for item in answer.json]
+        counted += codes.count(0)
+        sending.settled(counted)
+        return codes == [0, 0]
+
+    until(both, "both are sent")
+
+
 def api(method: str, path: str, body: object, event_type: str = "ANSWER") -> bytes:
     encoded = base64.b64encode(json.dumps(body).encode()).decode()
     url = f"w3bstream://w3bstream.com{path}"

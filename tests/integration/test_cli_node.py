@@ -247,6 +247,18 @@ def shell_send(shell: Shell, project: str) -> subprocess.CompletedProcess[bytes]
     return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
 
+def test_a_command_repeated_with_its_idempotency_key_counts_once(
+    shell: Shell, project: str
+) -> None:
+    for key, count in (("one", "1\n"), ("one", "1\n"), ("two", "2\n")):
+        (result,) = send(shell, project, "x", "--idempotency-key", key)["results"]
+        assert result["errMsg"] == ""
+        assert shell.text("kv", "get", project, "count") == count
+    arguments = ("send", project, "--publisher", "sensor", "--idempotency-key", "two")
+    said = shell.fails(*arguments, "--data", "other")
+    assert "the Idempotency-Key two was sent with another event before" in said
+
+
 def test_strategies_are_added_changed_and_deleted(shell: Shell, project: str) -> None:
     (made,) = shell.json("strategy", "add", project, "--applet", "counter", "--type", "HEAT")
     assert (made["eventType"], made["handler"]) == ("HEAT", "start")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.applets import SENDER, TALLY
 from tests.integration.brokers import Device
-from tests.integration.nodes import RunningNode, message, until
+from tests.integration.nodes import RunningNode, long_id, message, named, until
 
 _LIMIT = 4_096
 
@@ -135,10 +135,11 @@ def test_a_history_says_how_an_event_came_and_which_version_of_what_ran(
 ) -> None:
     with Device(refusing.node.mqtt_port, "history") as device:
         for _ in range(2):
-            device.publish("asked", json.dumps(refusing.bad("came-by-mqtt")).encode())
+            sent = named(refusing.bad(), "came-by-mqtt")
+            device.publish("asked", json.dumps(sent).encode())
 
     def twice() -> Any:
-        data = refusing.asked("came-by-mqtt")["data"]
+        data = refusing.asked(long_id("came-by-mqtt"))["data"]
         return data if len(data) == 2 else None
 
     repeated, first = until(twice, "both are recorded")

@@ -7,7 +7,6 @@ process of the system dies it kills the rest and exits, so that whoever supervis
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import logging
 import os
@@ -16,7 +15,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from fieldbrook import __version__, crash, keys, logs, tls
+from fieldbrook import __version__, crash, data_lock, keys, logs, tls
 from fieldbrook.durable import make_folder, start_unsynced
 from fieldbrook.errors import NodeError, SettingsError
 from fieldbrook.process import keep_memory_private, name_process
@@ -28,7 +27,6 @@ BOOT_LIMIT_S = 60.0
 DRAIN_LIMIT_S = 2.0
 _END_LIMIT_S = 1.0  # what is committed is committed: nothing depends on it
 REFUSED = "refused"  # as `storage.refused` names it
-RESTORING = ".restoring"  # as `storage.backup` names it
 FOLDERS = ("registry", "projects", "chains", "modules", "uploads", "secrets", "run")
 
 
@@ -49,7 +47,9 @@ def run(settings: Settings) -> int:
         log.warning("%s is set: processes of this node die on purpose", crash.VARIABLE)
     try:
         tls.check(settings)
-        lock = _prepare_data(settings.data)
+        # Held until the last process ends: those that are forked below inherit both.
+        locks = _take_locks(settings.data)
+        _prepare_data(settings.data)
     except SettingsError as error:
         log.critical("%s", error)
         return 2
@@ -87,7 +87,8 @@ def run(settings: Settings) -> int:
     if killed:
         log.warning("%d processes did not end by themselves and were killed", killed)
     log.info("stopped in %.1f s", time.monotonic() - started)
-    os.close(lock)
+    for lock in locks:
+        os.close(lock)
     return 0
 
 
@@ -103,35 +104,25 @@ class _StopFlag:
         self.set = True
 
 
-def _prepare_data(data: Path) -> int:
-    """Make the data folder and lock it for this node; returns the lock's descriptor."""
-    if (data / RESTORING).exists():
-        raise SettingsError(
-            reason=f"data folder {data}: a restore did not finish; empty the folder and restore "
-            "again"
-        )
+def _take_locks(data: Path) -> tuple[int, int]:
+    """The descriptors of the folder's lock and of the node's own."""
+    return data_lock.take_folder(data), data_lock.take_node(data)
+
+
+def _prepare_data(data: Path) -> None:
+    """Make what is missing in the data folder, and remove what an earlier run left in `run`."""
     try:
         for name in FOLDERS:
             make_folder(data / name)
-        lock = os.open(data / "run" / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise SettingsError(reason=f"another node runs on the data folder {data}") from None
     except OSError as error:
         raise SettingsError(reason=f"data folder {data}: {error.strerror}") from error
-    longest = data / "run" / ("p" + "f" * 16 + ".9999")
-    if len(str(longest.resolve())) > 107:
-        raise SettingsError(
-            reason=f"data folder {data.resolve()}: its path is too long for Unix sockets"
-        )
-    for stale in (data / "run").iterdir():
-        if stale.name != "lock":
+    for stale in (data / data_lock.RUN).iterdir():
+        if stale.name not in data_lock.NAMES:
             with suppress(OSError):
                 stale.unlink()
     start_unsynced(data / REFUSED)
     keys.load_or_create_key(data / "secrets", "token.key")
     keys.setup_code(data / "secrets")
-    return lock
 
 
 def _upgraded(data: Path) -> bool:

@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from fieldbrook import broker, logs, tls
+from fieldbrook import broker, data_lock, logs, tls
 from fieldbrook.actors.restarts import Restarts
 from fieldbrook.errors import NodeError, SettingsError
 from fieldbrook.process import die_with_parent, keep_memory_private
@@ -44,6 +44,7 @@ class Program:
     command: list[str]
     environment: dict[str, str]
     stop_s: float
+    lock: int
     secrets: bytes = b""
     process: subprocess.Popen[bytes] | None = None
     restarts: Restarts = field(default_factory=Restarts)
@@ -64,7 +65,7 @@ class Program:
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                pass_fds=passed,
+                pass_fds=[*passed, self.lock],
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has no threads
             )
         finally:
@@ -161,7 +162,9 @@ def run(settings: Settings) -> int:
     forget_secrets()
     try:
         tls.check(settings)
-        programs = _programs(settings)
+        # Before the broker: two of them on one folder would take each other's place.
+        lock = data_lock.take_folder(settings.data.absolute())
+        programs = _programs(settings, lock)
         renewal = _Renewal(settings, programs[0])
     except NodeError as error:
         log.critical("%s", error)
@@ -180,16 +183,17 @@ def run(settings: Settings) -> int:
     return code
 
 
-def _programs(settings: Settings) -> list[Program]:
-    environment = as_environment(settings)
+def _programs(settings: Settings, lock: int) -> list[Program]:
+    environment = {**as_environment(settings), data_lock.LOCK_VARIABLE: str(lock)}
     node = Program(
         "the node",
         [sys.executable, "-m", "fieldbrook", "node"],
         environment,
         _NODE_STOP_S,
+        lock,
         secrets_of(settings),
     )
     if settings.mqtt_broker is not None:
         return [node]
-    embedded = Program("the broker", broker.command(settings), {}, _BROKER_STOP_S)
+    embedded = Program("the broker", broker.command(settings), {}, _BROKER_STOP_S, lock)
     return [embedded, node]

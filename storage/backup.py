@@ -152,6 +152,8 @@ def restore(archive: Path, data: Path) -> Manifest:
         unfinished = data / RESTORING
         unfinished.mkdir(mode=0o700)
         try:
+            if any(path != unfinished for path in _own(data)):  # a node that starts there now
+                raise StoreError(reason=f"{data} is in use; nothing is written over")
             manifest = unpack(archive, unfinished, KIND)
             require_data(unfinished)
             park(unfinished)

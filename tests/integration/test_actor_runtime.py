@@ -173,19 +173,6 @@ def test_a_stopped_process_does_not_keep_the_node_from_stopping(node: RunningNod
     until(lambda: not any(alive(pid) for pid in pids), "nothing is left of it")
 
 
-def test_a_second_node_on_the_same_data_is_refused(node: RunningNode) -> None:
-    second = subprocess.run(
-        [sys.executable, "-m", "fieldbrook", "node", "--data", str(node.data)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-    )
-    assert second.returncode == 2
-    assert "another node runs on the data folder" in second.stderr
-    assert node.call("GET", "/").status == 204
-
-
 @pytest.mark.parametrize("command", ["node", "up"])
 def test_a_taken_port_is_named_and_nothing_is_left_running(
     node: RunningNode, tmp_path: Path, command: str

@@ -15,7 +15,7 @@ from typing import Any
 import lmdb
 import pytest
 
-from fieldbrook import clock, node
+from fieldbrook import clock, data_lock
 from fieldbrook.errors import StoreError
 from fieldbrook.storage import archive, backup, kv, postgres, sql
 from fieldbrook.storage import verify as verify_module
@@ -259,7 +259,7 @@ def test_an_archive_of_a_newer_format_names_both(tmp_path: Path) -> None:
 
 
 def test_the_node_knows_an_unfinished_restore_by_the_name_the_restore_gives_it() -> None:
-    assert node.RESTORING == backup.RESTORING
+    assert data_lock.RESTORING == backup.RESTORING
 
 
 # ---------------------------------------------------------------- two stores

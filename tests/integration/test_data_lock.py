@@ -1,0 +1,105 @@
+"""One node at a time works in a data folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.applets import TALLY
+from tests.integration.brokers import Device
+from tests.integration.nodes import READY, RunningNode, alive, message, parts, until
+from tests.tools import LIMIT_S, free_port
+
+
+@pytest.fixture(params=["up", "node"])
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RunningNode]:
+    running = RunningNode(tmp_path / "n", command=request.param)
+    until(lambda: "fb-spare" in parts(running), "the spare is there")
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Iterator[RunningNode]:
+    running = RunningNode(tmp_path / "n")
+    yield running
+    running.stop()
+
+
+def start_another(command: str, data: Path) -> subprocess.CompletedProcess[str]:
+    """A node on this folder, on ports of its own; it is expected to end at once."""
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "fieldbrook", command, "--data", str(data)),
+            *("--http-port", str(free_port()), "--mqtt-port", str(free_port())),
+            *("--bind", "127.0.0.1", "--dashboard-port", str(free_port())),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+
+
+@pytest.mark.parametrize("command", ["node", "up"])
+def test_a_second_node_on_the_same_data_is_refused_and_told_who_runs_there(
+    node: RunningNode, command: str
+) -> None:
+    second = start_another(command, node.data)
+    assert second.returncode == 2
+    expected = f"another node runs on the data folder {node.data} (process {node.process.pid})"
+    assert expected in second.stderr
+    assert node.call("GET", "/").status == 204
+
+
+def test_a_second_up_on_a_running_nodes_data_leaves_its_mqtt_alone(whole: RunningNode) -> None:
+    whole.log_in()
+    whole.create_project("p")
+    rules = [{"eventType": "DEFAULT", "handler": "quiet"}]
+    applet_id = whole.deploy("p", TALLY, strategies=rules)["appletID"]
+    event = json.dumps(message(whole.add_publisher("p", "d"))).encode()
+    folder = whole.data / "broker"
+    files = {path: path.read_bytes() for path in (folder / "nats.conf", *folder.glob("nats*p*s"))}
+    assert start_another("up", whole.data).returncode == 2
+    assert {path: path.read_bytes() for path in files} == files
+    # A gateway that starts again has to find the broker by these files.
+    os.kill(parts(whole)["fb-mqtt:0"], signal.SIGKILL)
+    until(lambda: whole.log.count("connected to the embedded broker") == 2, "it is found")
+    with Device(whole.mqtt_port, "d") as device:
+        device.publish("p", event)
+    until(lambda: whole.count("p", applet_id) == 1, "the event is handled")
+
+
+@pytest.mark.parametrize("command", ["node", "up"])
+def test_nothing_is_started_or_written_where_a_restore_did_not_finish(
+    tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "n" / ".restoring").mkdir(parents=True)
+    done = start_another(command, tmp_path / "n")
+    assert done.returncode == 2
+    assert "a restore did not finish" in done.stderr
+    assert [path.name for path in (tmp_path / "n").iterdir()] == [".restoring"]
+
+
+def test_a_node_that_is_started_again_waits_for_the_processes_of_the_run_before(
+    whole: RunningNode,
+) -> None:
+    first = parts(whole)
+    os.kill(first["fb-node"], signal.SIGKILL)
+    until(lambda: whole.log.count(READY) == 2, "the node serves again")
+    left = [name for name, pid in first.items() if name.startswith("fb-") and alive(pid)]
+    assert left == []
+    assert "another node runs" not in whole.log
+
+
+def test_the_folder_is_free_when_everything_of_a_killed_node_has_ended(whole: RunningNode) -> None:
+    whole.kill()
+    whole.start()
+    assert whole.call("GET", "/").status == 204

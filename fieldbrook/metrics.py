@@ -215,6 +215,24 @@ MQTT_BACKLOG_BYTES = _add("fieldbrook_mqtt_backlog_bytes", "Their payloads.", GA
 BROKER_CONNECTED = _add(
     "fieldbrook_broker_connected", "1 while there is a connection to the broker.", GAUGE, WHOLE
 )
+_KEPT_KINDS = ("retained", "qos2", "sessions")
+BROKER_KEPT = _add_labelled(
+    "fieldbrook_broker_kept",
+    "What the embedded broker keeps for devices: retained messages, unreleased QoS 2 messages, "
+    "sessions.",
+    GAUGE,
+    WHOLE,
+    "kind",
+    _KEPT_KINDS,
+)
+BROKER_KEPT_LIMIT = _add_labelled(
+    "fieldbrook_broker_kept_limit",
+    "How many of these it keeps at most.",
+    GAUGE,
+    WHOLE,
+    "kind",
+    _KEPT_KINDS,
+)
 EFFECT_KINDS = ("mqtt", "api", "transaction")
 OUTBOX_DELIVERED = _add_labelled(
     "fieldbrook_outbox_delivered",

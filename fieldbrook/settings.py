@@ -172,6 +172,27 @@ class Settings(BaseSettings):
         description="when the embedded broker has the disk sync what it stores: every second, "
         "or before each acknowledgement",
     )
+    mqtt_retained_limit: int = Field(
+        1_000,
+        ge=0,
+        le=1_000_000,
+        description="retained messages that the embedded broker keeps; those beyond it are "
+        "handled and not retained",
+    )
+    mqtt_qos2_limit: int = Field(
+        10_000,
+        ge=0,
+        le=1_000_000,
+        description="QoS 2 messages that the embedded broker keeps for devices until they release "
+        "them; at more it ends the connection",
+    )
+    mqtt_session_limit: int = Field(
+        100_000,
+        ge=1,
+        le=10_000_000,
+        description="sessions at the embedded broker, those of connected devices included; a "
+        "device beyond it cannot connect",
+    )
     mqtt_client_ca: File = Field(
         None,
         description="PEM file of authorities: clients of the embedded broker must show a "

@@ -17,6 +17,7 @@ from fieldbrook.clock import zone_of
 from fieldbrook.errors import PayloadTooLargeError, SettingsError, StoreError
 from fieldbrook.gateway import replies
 from fieldbrook.gateway.base import GatewayActor
+from fieldbrook.gateway.broker_bounds import Bounds, BrokerState
 from fieldbrook.gateway.chain_questions import COMMAND, TARGET, ask_chain
 from fieldbrook.gateway.contract_wallet import ContractWallets
 from fieldbrook.gateway.events import EventService
@@ -284,6 +285,7 @@ class HttpGateway(GatewayActor):
             project_map_bytes=settings.project_map_bytes,
             cron_zone=zone_of(settings.cron_timezone),
             room=room,
+            broker=_broker_state(settings),
             metrics=settings.metrics,
             measure=Measure(settings, self._reader, self._chain_reader),
         )
@@ -391,6 +393,11 @@ def _hand_over(
     stream._read_buffer += read
     stream._read_buffer_size += len(read)
     server.handle_stream(stream, address)
+
+
+def _broker_state(settings: Settings) -> BrokerState | None:
+    """The embedded broker, if it is the one that the node uses."""
+    return None if settings.mqtt_broker else BrokerState(settings.data, Bounds.of(settings))
 
 
 def wallet_policy(settings: Settings) -> WalletPolicy:

@@ -18,6 +18,7 @@ from fieldbrook.errors import MalformedMessageError, StoreError
 from fieldbrook.gateway.api_calls import ApiCaller
 from fieldbrook.gateway.auth import token_of
 from fieldbrook.gateway.base import GatewayActor
+from fieldbrook.gateway.broker_bounds import BoundsWatch
 from fieldbrook.gateway.broker_watch import BrokerWatch
 from fieldbrook.gateway.channel import aliases, project_name
 from fieldbrook.gateway.events import TEMPORARY, EventService
@@ -133,9 +134,12 @@ class MqttGateway(GatewayActor):
         self._source.set_topics(self._projects())
         await self._source.start(self._on_delivery)
         self._broker_watch: asyncio.Task[None] | None = None
+        self._bounds_watch: asyncio.Task[None] | None = None
         if isinstance(self._source, Probed):
             watch = BrokerWatch(settings.data, self._source.probe, self.health, self.loop.time)
             self._broker_watch = self.loop.create_task(watch.run())
+            bounds_watch = BoundsWatch(self._source.kept, self.health)
+            self._bounds_watch = self.loop.create_task(bounds_watch.run())
         self._registry_watch = self.loop.create_task(self._watch_registry())
 
     def measure(self) -> None:
@@ -165,8 +169,9 @@ class MqttGateway(GatewayActor):
         """Take no more messages: they stay the broker's and come again."""
         self._closing = self._lanes.closed = True
         self._registry_watch.cancel()
-        if self._broker_watch is not None:
-            self._broker_watch.cancel()
+        for watch in (self._broker_watch, self._bounds_watch):
+            if watch is not None:
+                watch.cancel()
 
     async def close(self) -> None:
         """Send the last acknowledgements and leave the broker."""

@@ -16,13 +16,15 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from fieldbrook.broker import Endpoint
+from fieldbrook.broker import NODE_CONSUMER, Endpoint
 from fieldbrook.errors import NodeError
+from fieldbrook.gateway import broker_bounds
+from fieldbrook.gateway.broker_bounds import Bounds, Kept
 from fieldbrook.gateway.nats_wire import NOT_FOUND, NatsConnection, RequestError
 from fieldbrook.gateway.sources import (
     UNACKNOWLEDGED_HIGH,
@@ -39,7 +41,7 @@ from fieldbrook.gateway.sources import (
 log = logging.getLogger(__name__)
 
 STREAM = "$MQTT_msgs"
-CONSUMER = "fieldbrook"
+CONSUMER = NODE_CONSUMER
 _SUBJECT_PREFIX = "$MQTT.msgs."
 _PREFIX_BYTES = len(_SUBJECT_PREFIX)
 _PROBE = _SUBJECT_PREFIX + "$fieldbrook"  # no project has that name
@@ -70,9 +72,11 @@ _PENDING_LIMIT = 100_000
 class NatsSource:
     """The embedded broker as a source; see `sources.Source`."""
 
-    def __init__(self, endpoint: Callable[[], Endpoint]) -> None:
-        """`endpoint` tells where the broker listens now; it may raise a `NodeError`."""
+    def __init__(self, endpoint: Callable[[], Endpoint], bounds: Bounds | None = None) -> None:
+        """`endpoint` tells where the broker listens now; it may raise a `NodeError`. `bounds`
+        are those of what the broker keeps for devices."""
         self._endpoint = endpoint
+        self._bounds = bounds or Bounds()
         self._projects: frozenset[str] = frozenset()
         self._session: _Session | None = None
         self._connected = False
@@ -109,6 +113,13 @@ class NatsSource:
         reason = await session.probe()
         return reason if session is self._session and self._connected else None
 
+    async def kept(self) -> Sequence[Kept] | None:
+        """What the broker keeps for devices; None when it could not be asked."""
+        session = self._session
+        if session is None or not self._connected:
+            return None
+        return await session.kept(self._bounds)
+
     async def stop(self) -> None:
         """Send the acknowledgements given so far and disconnect."""
         if self._task is None:
@@ -126,6 +137,7 @@ class NatsSource:
             session = self._session = _Session(self._in_flight, self._on_message)
             try:
                 await session.open(self._endpoint())
+                await session.hold(self._bounds)
                 log.info("connected to the embedded broker")
                 delay_s, was_connected = 0.0, True
                 self._connected = True
@@ -295,6 +307,22 @@ class _Session:
         for subject in _CORE_SUBJECTS:
             self._unstored.subscribe(subject, self._on_core)
         await self._unstored.flush(_CONNECT_LIMIT_S)
+
+    async def hold(self, bounds: Bounds) -> None:
+        """Have the broker keep no more for devices than the bounds say. One that cannot, for
+        its disk is full, is read all the same, and asked again with the next connection."""
+        try:
+            await broker_bounds.hold(self._stored, bounds)
+        except (RequestError, TimeoutError) as error:
+            log.warning("the broker's limits were not set: %r", error)
+
+    async def kept(self, bounds: Bounds) -> Sequence[Kept] | None:
+        """How much the broker keeps for devices; None when it does not say."""
+        try:
+            return await broker_bounds.look_up(self._stored, bounds)
+        except (OSError, TimeoutError, ValueError) as error:
+            log.debug("what the broker keeps is not known: %r", error)
+            return None
 
     def stop(self) -> None:
         """End the session, after what is waiting was sent."""

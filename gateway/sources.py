@@ -7,7 +7,7 @@ when the gateway says so. What was not acknowledged comes again after a restart.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from fieldbrook import broker, keys, tls
@@ -15,6 +15,7 @@ from fieldbrook.gateway.channel import project_name
 from fieldbrook.settings import Settings, split_address
 
 if TYPE_CHECKING:
+    from fieldbrook.gateway.broker_bounds import Kept
     from fieldbrook.gateway.publisher import Publisher
 
 LOOPBACK = "127.0.0.1"
@@ -99,14 +100,18 @@ class Probed(Protocol):
     async def probe(self) -> str | None:
         """See `broker_watch.BrokerWatch`."""
 
+    async def kept(self) -> Sequence[Kept] | None:
+        """See `broker_bounds.BoundsWatch`."""
+
 
 def make_source(settings: Settings) -> Source:
     """The source for the broker that the settings name, by default the embedded one."""
     # Imported here: a node uses one of the two client libraries, not both.
     if settings.mqtt_broker is None:
+        from fieldbrook.gateway.broker_bounds import Bounds
         from fieldbrook.gateway.nats_source import NatsSource
 
-        return NatsSource(lambda: broker.read_endpoint(settings.data))
+        return NatsSource(lambda: broker.read_endpoint(settings.data), Bounds.of(settings))
     from fieldbrook.gateway.paho_source import PahoSource
 
     host, port = split_address(settings.mqtt_broker)

@@ -53,6 +53,7 @@ from fieldbrook.gateway.management import (
     administration,
     applets,
     audit,
+    broker,
     chains,
     configs,
     configuration,
@@ -129,6 +130,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     *resources.ROUTES,
     *inspection.ROUTES,
     *health_routes.ROUTES,
+    *broker.ROUTES,
     *journal.ROUTES,
 )
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from fieldbrook.clock import Clock, now_ms
 from fieldbrook.errors import ChainUnavailableError
+from fieldbrook.gateway.broker_bounds import BrokerState
 from fieldbrook.gateway.contract_wallet import IsGood, no_contract
 from fieldbrook.gateway.exposition import Measured
 from fieldbrook.gateway.link import Outcome
@@ -107,7 +108,8 @@ class ManagementContext:
     `command` has a project obey (`frames.REPLAY`,
     `frames.DISCARD`, `frames.CLEAR_LOG`) and gives its outcome. `clock`
     gives Unix milliseconds, `vault` seals the keys of operators, `room` counts the bytes of
-    requests that are not whole yet. `chain_command` has a chain's process obey. `metrics` says who
+    requests that are not whole yet. `chain_command` has a chain's process obey. `broker` is the
+    embedded one, if there is one. `metrics` says who
     may read them, as the setting does; `measure` gives what no process counts.
     """
 
@@ -138,6 +140,7 @@ class ManagementContext:
     wallets: WalletPolicy = field(default_factory=WalletPolicy)
     contract_wallets: IsGood = no_contract
     clock: Clock = now_ms
+    broker: BrokerState | None = None
     metrics: str = "off"
     measure: Callable[[], Sequence[Measured]] = tuple
     room: Room = field(default_factory=lambda: room_for(0))

@@ -128,6 +128,7 @@ GROUPS: dict[str, Group] = {
     "kv": Group.WASM_LOG,
     "login": Group.LOGIN,
     "monitor": Group.MONITOR,
+    "mqtt": Group.ACCOUNT,
     "operator": Group.OPERATOR,
     "project": Group.PROJECT,
     "project_config": Group.PROJECT_CONFIG,

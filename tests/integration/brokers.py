@@ -124,8 +124,8 @@ class Mosquitto(Broker):
 
 
 class Device:
-    """An MQTT 3.1.1 client with a clean session, blocking; its client id is its own. It waits for
-    each answer of the broker for `limit_s`."""
+    """An MQTT 3.1.1 client, blocking; its client id is its own, its session a clean one unless
+    `clean` is False. It waits for each answer of the broker for `limit_s`."""
 
     def __init__(
         self,
@@ -135,19 +135,20 @@ class Device:
         password: str = "",
         *,
         limit_s: float = LIMIT_S,
+        clean: bool = True,
     ) -> None:
         # A broker may delay or refuse a client id that came back at once.
         client_id = f"{client_id}-{os.getpid()}-{next(_numbers)}"
         self._socket = socket.create_connection((LOOPBACK, port), limit_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            self._connect(client_id, user, password)
+            self._connect(client_id, user, password, clean)
         except BaseException:
             self.close()
             raise
 
-    def _connect(self, client_id: str, user: str, password: str) -> None:
-        flags = 0x02 | (0xC0 if user else 0)
+    def _connect(self, client_id: str, user: str, password: str, clean: bool) -> None:
+        flags = (0x02 if clean else 0) | (0xC0 if user else 0)
         fields = [client_id, user, password] if user else [client_id]
         body = b"\x00\x04MQTT\x04" + bytes([flags, 0, 60]) + b"".join(map(_text, fields))
         self._send(0x10, body)
@@ -171,11 +172,20 @@ class Device:
         """How long reading may take."""
         self._socket.settimeout(seconds)
 
-    def publish(self, topic: str, payload: bytes, qos: int = 1) -> None:
+    def publish(self, topic: str, payload: bytes, qos: int = 1, *, retain: bool = False) -> None:
         """Send one message; with QoS 1 return when the broker has it."""
-        self._socket.sendall(publish_packet(topic, payload, qos, packet_id=1))
+        self._socket.sendall(publish_packet(topic, payload, qos, packet_id=1, retain=retain))
         if qos:
             assert self.read()[0] == 0x40
+
+    def begin_qos2(self, topic: str, payload: bytes, packet_id: int) -> None:
+        """Send a QoS 2 message and never release it; returns when the broker has it.
+
+        Raises:
+            ConnectionError: the broker ended the connection instead.
+        """
+        self._socket.sendall(publish_packet(topic, payload, 2, packet_id))
+        assert self.read()[0] == 0x50
 
     def send_raw(self, packets: bytes) -> None:
         """Send these bytes and read nothing."""
@@ -242,10 +252,12 @@ class Device:
         self._socket.sendall(bytes([kind]) + _length(len(body)) + body)
 
 
-def publish_packet(topic: str, payload: bytes, qos: int, packet_id: int) -> bytes:
-    """A PUBLISH packet, not retained."""
+def publish_packet(
+    topic: str, payload: bytes, qos: int, packet_id: int, *, retain: bool = False
+) -> bytes:
+    """A PUBLISH packet."""
     body = _text(topic) + (packet_id.to_bytes(2, "big") if qos else b"") + payload
-    return bytes([0x30 | qos << 1]) + _length(len(body)) + body
+    return bytes([0x30 | qos << 1 | retain]) + _length(len(body)) + body
 
 
 def numbered(topics: Sequence[str], start: int, end: int, size: int = 0) -> list[tuple[str, bytes]]:

@@ -1,0 +1,257 @@
+"""What devices may leave at the embedded broker: a flood ends at a limit, and can be removed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fieldbrook import broker
+from fieldbrook.gateway.broker_bounds import Bounds, Kept, look_up
+from fieldbrook.gateway.nats_source import NatsSource
+from fieldbrook.gateway.nats_wire import NatsConnection
+from tests.integration.applets import TALLY
+from tests.integration.brokers import REFUSED, Device, Embedded, Mosquitto
+from tests.integration.nodes import RunningNode, message, until
+from tests.integration.test_cli_node import Shell
+from tests.tools import require_tool
+
+LIMIT = 10
+FLOOD = 60
+TIGHT = Bounds(LIMIT, LIMIT, LIMIT)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[RunningNode]:
+    flags = [
+        *("--mqtt-retained-limit", str(LIMIT), "--mqtt-qos2-limit", str(LIMIT)),
+        *("--mqtt-session-limit", str(LIMIT)),
+    ]
+    running = RunningNode(tmp_path / "n", *flags)
+    running.log_in()
+    until(lambda: "connected to the embedded broker" in running.log, "the broker has its limits")
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def shell(node: RunningNode, tmp_path: Path) -> Shell:
+    run = Shell(tmp_path / "home", f"http://127.0.0.1:{node.http_port}")
+    run("login", "--username", "admin", "--password-stdin", stdin=b"correct horse\n")
+    return run
+
+
+def kept(node: RunningNode) -> dict[str, Any]:
+    answer = node.call("GET", "/mqtt")
+    assert answer.status == 200, answer
+    return {row["kind"]: row for row in answer.json["data"]}
+
+
+def states(node: RunningNode) -> list[str]:
+    return [trouble["state"] for trouble in node.call("GET", "/health").json["data"]]
+
+
+class Events:
+    """A project whose applet counts events, and a device of it."""
+
+    def __init__(self, node: RunningNode) -> None:
+        self.node = node
+        node.create_project("p")
+        rules = [{"eventType": "DEFAULT", "handler": "start"}]
+        self.applet_id = node.deploy("p", TALLY, strategies=rules)["appletID"]
+        self.body = json.dumps(message(node.add_publisher("p", "d"))).encode()
+
+    def count(self) -> int:
+        return self.node.count("p", self.applet_id)
+
+    def one_is_handled(self) -> None:
+        before = self.count()
+        with Device(self.node.mqtt_port, "d") as device:
+            device.publish("p", self.body)
+        until(lambda: self.count() == before + 1, "the event is handled")
+
+
+def test_retained_messages_beyond_the_limit_are_handled_and_not_kept(
+    node: RunningNode, shell: Shell
+) -> None:
+    events = Events(node)
+    with Device(node.mqtt_port, "flood") as device:
+        for number in range(FLOOD):
+            device.publish(f"t{number}", bytes(1_000), retain=True)
+        device.publish("p", events.body, retain=True)
+    until(lambda: events.count() == 1, "a retained message is an event, too")
+    retained = kept(node)["retained"]
+    assert (retained["count"], retained["limit"], retained["full"]) == (LIMIT, LIMIT, True)
+    assert "broker_limit" not in states(node), "nobody is refused"
+    assert shell.json("mqtt", "clear", "retained") == {"kind": "retained", "removed": LIMIT}
+    assert kept(node)["retained"]["count"] == 0
+    with Device(node.mqtt_port, "again") as device:
+        device.publish("t1", b"1", retain=True)
+    assert kept(node)["retained"]["count"] == 1
+
+    def audited() -> list[str]:
+        return [row["path"] for row in node.call("GET", "/audit?operation=ClearMqtt").json["data"]]
+
+    until(lambda: audited() == ["/mqtt/retained"], "the audit log has it")
+
+
+def test_unreleased_qos_2_messages_end_at_the_limit_and_can_be_removed(
+    node: RunningNode, shell: Shell
+) -> None:
+    events = Events(node)
+    taken = 0
+    with Device(node.mqtt_port, "flood") as device, pytest.raises(ConnectionError):
+        for number in range(FLOOD):
+            device.begin_qos2("q", bytes(1_000), number + 1)
+            taken += 1
+    assert taken == LIMIT == kept(node)["qos2"]["count"]
+    events.one_is_handled()
+    until(lambda: "broker_limit" in states(node), "the trouble is named")
+    gauges = node.call("GET", "/metrics").body.decode()
+    assert f'fieldbrook_broker_kept{{kind="qos2"}} {LIMIT}.0' in gauges
+    assert "qos2" in shell.text("mqtt", "status")
+    assert shell.json("mqtt", "clear", "qos2")["removed"] == LIMIT
+    with Device(node.mqtt_port, "again") as device:
+        device.begin_qos2("q", b"1", 1)
+    until(lambda: "broker_limit" not in states(node), "the trouble has ended")
+
+
+def test_sessions_end_at_the_limit_and_can_be_removed(node: RunningNode, shell: Shell) -> None:
+    events = Events(node)
+    made = 0
+    with pytest.raises(ConnectionError):
+        for number in range(FLOOD):
+            with Device(node.mqtt_port, f"s{number}", clean=False) as device:
+                assert device.subscribe("ack/x", 1) != REFUSED
+                made += 1
+    assert 0 < made <= LIMIT == kept(node)["sessions"]["count"]
+    until(lambda: "broker_limit" in states(node), "the trouble is named")
+    assert shell.json("mqtt", "clear", "sessions")["removed"] == LIMIT
+
+    def connects() -> bool:
+        try:
+            Device(node.mqtt_port, "d", clean=False).close()
+        except OSError:
+            return False
+        return True
+
+    until(connects, "the broker is there again and takes devices")
+    until(lambda: node.log.count("connected to the embedded broker") == 2, "the node, too")
+    events.one_is_handled()
+    until(lambda: "broker_limit" not in states(node), "the trouble has ended")
+
+
+def test_a_kind_of_state_that_there_is_not_is_named(node: RunningNode, shell: Shell) -> None:
+    answer = node.call("DELETE", "/mqtt/everything")
+    assert answer.status == 400
+    assert "must be one of retained, qos2, sessions" in answer.body.decode()
+    assert "everything" in shell.fails("mqtt", "clear", "everything", code=2)
+
+
+def test_who_is_no_administrator_may_not_remove_what_devices_left(node: RunningNode) -> None:
+    login = {"username": "dev", "password": "correct horse"}
+    person = {**login, "role": "DEVELOPER"}
+    assert node.call("POST", "/register/admin", person).status == 201
+    token = node.call("PUT", "/login", login, token="").json["token"]
+    for method, path in (("GET", "/mqtt"), ("DELETE", "/mqtt/retained")):
+        assert node.call(method, path, token=token).json["key"] == "NoAdminPermission"
+
+
+def test_at_an_external_broker_the_node_says_whom_to_ask(tmp_path: Path) -> None:
+    require_tool("mosquitto")
+    with Mosquitto(tmp_path) as outside:
+        running = RunningNode(tmp_path / "n", "--mqtt-broker", f"127.0.0.1:{outside.port}")
+        try:
+            running.log_in()
+            answer = running.call("GET", "/mqtt")
+            assert answer.status == 404
+            assert "external MQTT broker" in answer.json["desc"]
+        finally:
+            running.stop()
+
+
+# ---------------------------------------------------------------- the broker without a node
+
+
+def seen(running: Embedded, bounds: Bounds = TIGHT) -> dict[str, Kept]:
+    async def ask() -> list[Kept]:
+        connection = NatsConnection(lambda reason: None, lambda: None)
+        await connection.open(broker.read_endpoint(running.folder), "test", 5)
+        try:
+            return await look_up(connection, bounds)
+        finally:
+            connection.close()
+
+    return {kept.kind: kept for kept in asyncio.run(ask())}
+
+
+def serve_once(running: Embedded, bounds: Bounds) -> None:
+    """A gateway comes, sets the limits and goes."""
+
+    async def serve() -> None:
+        source = NatsSource(lambda: broker.read_endpoint(running.folder), bounds)
+        await source.start(lambda delivery: delivery.ack())
+        while not source.connected:
+            await asyncio.sleep(0.01)
+        await source.stop()
+
+    asyncio.run(asyncio.wait_for(serve(), 30))
+
+
+def flood(running: Embedded, number: int) -> None:
+    with Device(running.port, "retained") as device:
+        for each in range(number):
+            device.publish(f"t{each}", b"x", retain=True)
+    with Device(running.port, "qos2") as device:
+        for each in range(number):
+            device.begin_qos2("q", b"x", each + 1)
+
+
+def test_what_an_earlier_version_kept_beyond_the_limits_is_dropped_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Embedded(tmp_path) as running:
+        flood(running, FLOOD)
+        before = seen(running)
+        assert before["retained"].number == before["qos2"].number == FLOOD
+        serve_once(running, TIGHT)
+        after = seen(running)
+        assert after["retained"].number == after["qos2"].number == LIMIT
+    said = [record.message for record in caplog.records if "above the limit" in record.message]
+    assert said == [
+        f"the broker kept {FLOOD - LIMIT} {kind} above the limit: dropped"
+        for kind in ("retained", "qos2")
+    ]
+
+
+def test_the_limits_hold_while_no_node_runs_and_after_the_broker_was_killed(
+    tmp_path: Path,
+) -> None:
+    with Embedded(tmp_path) as running:
+        serve_once(running, TIGHT)
+        running.kill()
+        running.start()
+        with pytest.raises(ConnectionError):
+            flood(running, FLOOD)
+        found = seen(running)
+        assert found["retained"].number == found["qos2"].number == LIMIT
+
+
+def test_a_limit_of_none_keeps_none(tmp_path: Path) -> None:
+    none = Bounds(retained=0, qos2=0)
+    with Embedded(tmp_path) as running:
+        serve_once(running, none)
+        with pytest.raises(ConnectionError):
+            flood(running, LIMIT)
+        found = seen(running, none)
+        assert found["retained"].number == found["qos2"].number == 0
+        assert not found["retained"].full
+        with Device(running.port, "d") as device:
+            device.publish("p", b"QoS 1 as ever")
+        serve_once(running, TIGHT)
+        flood(running, LIMIT)
+        assert seen(running)["qos2"].number == LIMIT, "raised again"

@@ -36,6 +36,7 @@ from pydantic_settings import SettingsError as SourceError
 from fieldbrook import networks
 from fieldbrook.clock import zone_of
 from fieldbrook.errors import SettingsError
+from fieldbrook.host_port import read_host_port
 
 ENVIRONMENT_PREFIX = "FIELDBROOK_"
 CONFIG_VARIABLE = "FIELDBROOK_CONFIG"
@@ -265,7 +266,9 @@ class Settings(BaseSettings):
         "empty: those that have an account",
     )
     wallet_domains: str = Field(
-        "", description="hosts that wallets may sign in for, separated by commas; empty: all"
+        "",
+        description="hosts, with their ports, that wallets may sign in for, separated by commas; "
+        "*: any; empty: the Host of the request",
     )
     wallet_nonce_required: bool = Field(
         True,
@@ -327,6 +330,17 @@ class Settings(BaseSettings):
     def _are_addresses(cls, value: str) -> str:
         if not all(word == "*" or re.fullmatch("0x[0-9a-f]{40}", word) for word in listed(value)):
             raise ValueError("must be addresses (0x and 40 hexadecimal digits), or *")
+        return value
+
+    @field_validator("wallet_domains")
+    @classmethod
+    def _are_hosts(cls, value: str) -> str:
+        for word in listed(value):
+            if word != "*" and read_host_port(word) is None:
+                raise ValueError(
+                    f"{word!r}: must be a host with its port where that is not 80 or 443, "
+                    "e.g. studio.example or localhost:3000, or *"
+                )
         return value
 
     @field_validator("mqtt_device_topics")

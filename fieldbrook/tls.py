@@ -15,6 +15,7 @@ import os
 import ssl
 import stat
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -138,6 +139,37 @@ def load(context: ssl.SSLContext, identity: Identity) -> None:
     except _EncryptedKeyError:
         reason = f"key {key} is encrypted: give one that is not, readable by the node's user alone"
         raise SettingsError(reason=reason) from None
+
+
+def names_in(certificate: Path) -> tuple[str, ...]:
+    """The host names (in lower case, `*.` for any one label) and addresses that a certificate
+    is for: what clients compare, its subject alternative names (RFC 9525, 6.3).
+
+    Raises:
+        SettingsError: the file cannot be read or holds no certificate.
+    """
+    from cryptography import x509
+
+    try:
+        names = (
+            _first_certificate(certificate)
+            .extensions.get_extension_for_class(x509.SubjectAlternativeName)
+            .value
+        )
+    except x509.ExtensionNotFound:
+        return ()
+    except ValueError:
+        reason = f"certificate {certificate}: its alternative names cannot be read"
+        raise SettingsError(reason=reason) from None
+    hosts = [name.lower() for name in names.get_values_for_type(x509.DNSName)]
+    return (*hosts, *map(str, names.get_values_for_type(x509.IPAddress)))
+
+
+def covers(names: Sequence[str], host: str) -> bool:
+    """Whether one of a certificate's names is `host`, a name or an address in lower case."""
+    host = host.removesuffix(".")
+    _, _, above = host.partition(".")
+    return host in names or (bool(above) and f"*.{above}" in names)
 
 
 def broker_context(settings: Settings) -> ssl.SSLContext | None:

@@ -5,7 +5,6 @@ Source: Prometheus' exposition formats; the interface document, 1.2 and 6.2, for
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import time
 from collections import defaultdict
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fieldbrook import health, metrics
+from fieldbrook.host_port import is_loopback, read_host_port
 from fieldbrook.metrics import CHAIN, COUNTER, GATEWAY, GAUGE, PART, PROJECT, Family, Row
 
 if TYPE_CHECKING:
@@ -40,15 +40,8 @@ def is_local(peer: str, headers: Mapping[str, str]) -> bool:
     from a page in a browser, which any site could have made ask."""
     if any(name in headers for name in ("Origin", "Forwarded", "X-Forwarded-For", "Via")):
         return False
-    host = headers.get("Host", "").rpartition(":")[0] or headers.get("Host", "")
-    return _is_loopback(peer) and (host == "localhost" or _is_loopback(host.strip("[]")))
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
+    host = read_host_port(headers.get("Host", ""))
+    return is_loopback(peer) and host is not None and host.is_loopback
 
 
 class Node:

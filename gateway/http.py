@@ -195,6 +195,7 @@ class HttpGateway(GatewayActor):
         application = self._application(events, context)
         self._identity = tls.identity_of(settings)
         self._tls = None if self._identity is None else tls.server_context(self._identity)
+        self._names = None if self._identity is None else tls.names_in(self._identity.certificate)
         self._renewal = None if self._identity is None else tls.Renewal(self._identity)
         self._room = room
         shared = settings.http_processes > 1
@@ -208,6 +209,7 @@ class HttpGateway(GatewayActor):
             at = bind(settings.dashboard_bind, settings.dashboard_port, shared=False)
             self._ports.append(await self._serve(at, application, events))
             self._announce_setup()
+            self._warn_of_hosts()
         self._sweeper = self.loop.create_task(self._sweep())
 
     async def refuse_more(self) -> None:
@@ -278,6 +280,7 @@ class HttpGateway(GatewayActor):
             chain_reader=self._chain_reader,
             wallets=wallet_policy(settings),
             contract_wallets=ContractWallets(self.run_dir, settings.contract_wallet_chain),
+            is_own_host=self._is_own_host,
             cron_jobs_limit=settings.cron_jobs_limit,
             applet_versions_kept=settings.applet_versions_kept,
             disk_reserve_bytes=settings.disk_reserve_bytes,
@@ -339,6 +342,10 @@ class HttpGateway(GatewayActor):
         super().gone(project_id)
         self._stores.let_go(project_id)
 
+    def _is_own_host(self, host: str) -> bool:
+        """Whether a host can be this node's; without a certificate nobody knows."""
+        return self._names is None or tls.covers(self._names, host)
+
     def _chain_reader(self, chain_id: int) -> ChainStoreReader | None:
         store = self._chains.get(chain_id)
         if store is None:
@@ -355,6 +362,14 @@ class HttpGateway(GatewayActor):
                 "or POST /srv-applet-mgr/v0/register/admin with the header X-Setup-Code, "
                 "whose value is in %s",
                 self.settings.data / "secrets" / "setup-code",
+            )
+
+    def _warn_of_hosts(self) -> None:
+        settings = self.settings
+        if settings.wallet_whitelist and not settings.wallet_domains and self._names is None:
+            log.warning(
+                "wallets sign in for whatever Host their request names: this node has no "
+                "certificate that says which it is. Name the hosts of your pages in wallet_domains"
             )
 
     async def _sweep(self) -> None:
@@ -375,6 +390,7 @@ class HttpGateway(GatewayActor):
         assert self._identity is not None
         try:
             tls.load(self._tls, self._identity)
+            self._names = tls.names_in(self._identity.certificate)
         except SettingsError as error:
             log.warning("still serving with the certificate of before: %s", error)
         else:

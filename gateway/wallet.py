@@ -15,6 +15,7 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -23,6 +24,7 @@ from fieldbrook.errors import (
     InvalidEthLoginSignatureError,
     WhiteListForbiddenError,
 )
+from fieldbrook.host_port import read_host_port
 from fieldbrook.operator_keys import eip55
 from fieldbrook.wasm.abi import OK
 from fieldbrook.wasm.crypto import keccak256, recover_address
@@ -52,7 +54,8 @@ class WalletPolicy:
     """Who may sign in with a wallet.
 
     Args:
-        domains: hosts whose messages are taken; none for all.
+        domains: the hosts (with their ports) that a message may have been signed for, `*` for
+            any. When it is empty, a message must be for the host that the request is sent to.
         whitelist: addresses in lower case that may sign in, or `*` for anybody. When it is
             empty, accounts that exist may, and no new one is made.
         nonce_required: the nonce must be one this node gave.
@@ -111,7 +114,7 @@ def parse_message(text: str) -> SignInMessage:
     assert issued_at is not None
     return SignInMessage(
         text=text,
-        domain=found["domain"].lower(),
+        domain=found["domain"],
         address=found["address"],
         chain_id=int(found["chain_id"]),
         nonce=found["nonce"],
@@ -133,14 +136,41 @@ def require_timely(message: SignInMessage, now_ms: int) -> None:
         raise InvalidEthLoginMessageError(reason="it is not valid yet")
 
 
-def require_domain(message: SignInMessage, policy: WalletPolicy) -> None:
+def require_domain(
+    message: SignInMessage, policy: WalletPolicy, host: str, is_own: Callable[[str], bool]
+) -> None:
     """Refuse a message that was signed for somebody else's page.
+
+    Args:
+        host: the `Host` of the request; never what a proxy says that it was.
+        is_own: whether a host, without its port, can be this node. Whoever sends a request
+            chooses its `Host`: where the node knows its names, the header must be one of them.
 
     Raises:
         InvalidEthLoginMessageError: its domain is none of ours.
     """
-    if policy.domains and message.domain not in policy.domains:
-        raise InvalidEthLoginMessageError(reason="its domain is none of wallet_domains")
+    if ANYBODY in policy.domains:
+        return
+    domain = read_host_port(message.domain)
+    if domain is None:
+        raise InvalidEthLoginMessageError(reason="its domain is not of the form host or host:port")
+    if policy.domains:
+        if domain not in map(read_host_port, policy.domains):
+            reason = f"its domain {message.domain} is none of wallet_domains"
+            raise InvalidEthLoginMessageError(reason=reason)
+        return
+    if domain != read_host_port(host):
+        reason = (
+            f"its domain {message.domain} is not the host that the request is sent to "
+            f"({host[:255] or 'none'}); other hosts are named in the setting wallet_domains"
+        )
+        raise InvalidEthLoginMessageError(reason=reason)
+    if not domain.is_loopback and not is_own(domain.host):
+        reason = (
+            f"its domain {message.domain} is not in the node's certificate; hosts of a proxy are "
+            "named in the setting wallet_domains"
+        )
+        raise InvalidEthLoginMessageError(reason=reason)
 
 
 def once_of(message: SignInMessage, policy: WalletPolicy, key: bytes, now_ms: int) -> Once:

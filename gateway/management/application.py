@@ -379,6 +379,7 @@ class ManagementHandler(BaseHandler):
             caller=self._caller and self._caller.account,
             key=self._caller and self._caller.key,
             peer=self.request.remote_ip or "",
+            host=self.request.headers.get("Host", ""),
             last_event_id=self.request.headers.get("Last-Event-ID", ""),
         )
         await self._reply(await match.route.handler(call))

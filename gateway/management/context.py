@@ -105,6 +105,7 @@ class ManagementContext:
     `store_reader` gives a project's store by project id, None while it has none. `chains`
     are those monitors may watch, and `chain_reader` gives what is kept of one by its id, None
     while its process has kept nothing; `contract_wallets` asks one for signatures.
+    `is_own_host` says whether a host can be this node: one of its certificate's names.
     `command` has a project obey (`frames.REPLAY`,
     `frames.DISCARD`, `frames.CLEAR_LOG`) and gives its outcome. `clock`
     gives Unix milliseconds, `vault` seals the keys of operators, `room` counts the bytes of
@@ -139,6 +140,7 @@ class ManagementContext:
     cron_zone: tzinfo = UTC
     wallets: WalletPolicy = field(default_factory=WalletPolicy)
     contract_wallets: IsGood = no_contract
+    is_own_host: Callable[[str], bool] = lambda _host: True
     clock: Clock = now_ms
     broker: BrokerState | None = None
     metrics: str = "off"

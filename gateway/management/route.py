@@ -75,9 +75,9 @@ class Call(Generic[B, Q]):
     """One request, authenticated and bound; what a handler gets.
 
     `account` is the caller; routes open to anybody have none. `key` is the access key it
-    came with, if it came with one; `peer` the address it came from; `trail` is what the
-    audit log will say. `form` is there on
-    upload routes, `body` and `query` where the route declares them.
+    came with, if it came with one; `peer` the address it came from, `host` its header `Host`;
+    `trail` is what the audit log will say. `form` is there on upload routes, `body` and
+    `query` where the route declares them.
     """
 
     context: ManagementContext
@@ -91,6 +91,7 @@ class Call(Generic[B, Q]):
     trail: Trail
     key: AccessKey | None = None
     peer: str = ""
+    host: str = ""
     last_event_id: str = ""
 
     @property

@@ -46,7 +46,7 @@ async def login_by_wallet(call: Call[WalletLogin, None]) -> Json:
         call.trail.about(known)
     now_ms = context.clock()
     wallet.require_timely(message, now_ms)
-    wallet.require_domain(message, policy)
+    wallet.require_domain(message, policy, call.host, context.is_own_host)
     once = wallet.once_of(message, policy, context.token_key, now_ms)
     try:
         address = await _require_signature(call, message)

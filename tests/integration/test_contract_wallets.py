@@ -52,8 +52,9 @@ def sign_in(
     """Sign in as a contract, with the signature of an account of the chain."""
     nonce = node.call("GET", "/login/wallet/nonce").json["nonce"]
     stated = eip55(bytes.fromhex(address[2:]))
+    host = f"127.0.0.1:{node.http_port}"
     text = (
-        f"localhost wants you to sign in with your Ethereum account:\n{stated}\n\n\n"
+        f"{host} wants you to sign in with your Ethereum account:\n{stated}\n\n\n"
         f"URI: http://localhost\nVersion: 1\nChain ID: {chain_id}\nNonce: {nonce}\n"
         f"Issued At: {rfc3339(now_ms())}"
     )

@@ -17,12 +17,14 @@ from typing import IO, Any, NamedTuple
 import pytest
 
 from fieldbrook.certificates import Authority
+from fieldbrook.clock import now_ms, rfc3339
 from fieldbrook.errors import SettingsError
 from fieldbrook.settings import Settings
 from fieldbrook.tls import check
 from tests.integration import applets
 from tests.integration.nodes import PREFIX, RunningNode, message, parts, until
 from tests.tools import LIMIT_S, free_port, require_tool
+from tests.unit.gateway.test_wallet import SAMPLE, signed
 
 NAMES = ("localhost", "127.0.0.1")
 
@@ -95,7 +97,7 @@ class World:
     """A node with TLS, a project, its applets and a publisher."""
 
     def __init__(self, folder: Path) -> None:
-        self.node = TlsNode(folder)
+        self.node = TlsNode(folder, "--wallet-whitelist", "*")
         self.files = self.node.files
         self.node.log_in()
         self.node.create_project("room")
@@ -201,6 +203,18 @@ def test_browsers_are_told_to_stay_with_tls_and_to_run_embed_and_keep_nothing(
         assert headers["Referrer-Policy"] == "no-referrer"
         assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
         assert "default-src 'none'" in headers["Content-Security-Policy"]
+
+
+def test_a_wallet_signs_in_over_tls_for_hosts_of_the_certificate_only(world: World) -> None:
+    for host, status in ((f"127.0.0.1:{world.node.http_port}", 200), ("evil.example", 401)):
+        nonce = world.node.call("GET", "/login/wallet/nonce").json["nonce"]
+        text = SAMPLE.partition("\nIssued At")[0].replace("abcdEFGH1234", nonce)
+        text = text.replace("localhost:3000 wants", f"{host} wants")
+        text += f"\nIssued At: {rfc3339(now_ms())}"
+        body = {"message": text, "signature": signed(text)}
+        answer = world.node.call("PUT", "/login/wallet", body, headers={"Host": host})
+        assert answer.status == status, answer
+    assert "not in the node's certificate" in answer.json["desc"]
 
 
 def test_garbage_instead_of_a_handshake_harms_nobody(world: World) -> None:

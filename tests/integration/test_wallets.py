@@ -35,9 +35,12 @@ def policy(**fields: Any) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("node", [WalletPolicy(**fields)], indirect=True)
 
 
-def login(node: Node, message: str, signature: str, path: str = "/login/wallet") -> Reply:
+def login(
+    node: Node, message: str, signature: str, path: str = "/login/wallet", **headers: str
+) -> Reply:
     body = json.dumps({"message": message, "signature": signature})
-    return node.send("PUT", V0 + path, body, {"Content-Type": "text/plain"})
+    sent = {"Content-Type": "text/plain", "Host": "localhost:3000", **headers}
+    return node.send("PUT", V0 + path, body, sent)
 
 
 def with_nonce(node: Node) -> str:
@@ -110,6 +113,31 @@ def test_a_message_for_another_page_is_refused(node: Node) -> None:
     assert login(node, message, signed(message)).key == "InvalidEthLoginMessage"
     ours = message.replace("localhost:3000 wants", "studio.example wants")
     assert login(node, ours, signed(ours)).status == 200
+
+
+def test_a_message_for_another_site_signs_nobody_in_by_default(node: Node) -> None:
+    for host in ("localhost", "localhost:3001", f"127.0.0.1:{node.port}", "localhost:3000.evil"):
+        message = with_nonce(node)
+        refused = login(node, message, signed(message), Host=host)
+        assert (refused.status, refused.key) == (401, "InvalidEthLoginMessage")
+        assert "wallet_domains" in refused.json["desc"]
+        assert "localhost:3000" in refused.json["desc"]
+    phished = with_nonce(node).replace("localhost:3000 wants", "evil.example wants")
+    assert login(node, phished, signed(phished)).status == 401
+    ours = message.replace("localhost:3000 wants", f"127.0.0.1:{node.port} wants")
+    assert login(node, ours, signed(ours), Host=f"127.0.0.1:{node.port}").status == 200
+
+
+def test_what_a_proxy_says_of_the_host_does_not_count(node: Node) -> None:
+    message = with_nonce(node).replace("localhost:3000 wants", "evil.example wants")
+    headers = {"X-Forwarded-Host": "evil.example", "Forwarded": "host=evil.example"}
+    assert login(node, message, signed(message), **headers).status == 401
+
+
+@policy(whitelist=frozenset({"*"}), domains=frozenset({"*"}))
+def test_a_message_for_any_site_signs_in_where_the_settings_say_so(node: Node) -> None:
+    message = with_nonce(node).replace("localhost:3000 wants", "studio.example wants")
+    assert login(node, message, signed(message)).status == 200
 
 
 def test_a_wallets_account_has_no_password(node: Node) -> None:

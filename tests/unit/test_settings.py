@@ -87,3 +87,10 @@ def test_a_dsn_without_its_library_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     with pytest.raises(SettingsError, match=r"pip install 'fieldbrook\[postgres\]'"):
         load(postgres_dsn="postgresql://node:hidden@db/fieldbrook")
+
+
+@pytest.mark.parametrize("value", ["https://studio.example", "a@b", "a.example/x", "a:99999"])
+def test_a_domain_that_no_message_can_have_is_refused(value: str) -> None:
+    with pytest.raises(SettingsError, match="wallet_domains.*studio.example or localhost:3000"):
+        load(wallet_domains=f"a.example,{value}")
+    assert load(wallet_domains="*, a.example:8443,[::1]:3000").wallet_domains

@@ -15,7 +15,7 @@ from fieldbrook.errors import (
     WhiteListForbiddenError,
 )
 from fieldbrook.gateway import wallet
-from fieldbrook.gateway.wallet import WalletPolicy
+from fieldbrook.gateway.wallet import SignInMessage, WalletPolicy
 from fieldbrook.wasm.crypto import keccak256
 
 KEY = b"k" * 32
@@ -145,12 +145,76 @@ def test_an_address_needs_its_capitals() -> None:
         wallet.require_capitals(wallet.parse_message(text))
 
 
+def require_domain(message: SignInMessage, host: str, *domains: str, own: str = "") -> None:
+    policy = WalletPolicy(domains=frozenset(domains))
+    wallet.require_domain(message, policy, host, lambda asked: not own or asked == own)
+
+
+def for_domain(domain: str) -> SignInMessage:
+    return wallet.parse_message(SAMPLE.replace("localhost:3000 wants", f"{domain} wants"))
+
+
 def test_a_message_for_another_page_is_refused_where_domains_are_named() -> None:
     message = wallet.parse_message(SAMPLE)
-    wallet.require_domain(message, WalletPolicy())
-    wallet.require_domain(message, WalletPolicy(domains=frozenset({"localhost:3000"})))
-    with pytest.raises(InvalidEthLoginMessageError):
-        wallet.require_domain(message, WalletPolicy(domains=frozenset({"example.org"})))
+    require_domain(message, "elsewhere.example", "localhost:3000")
+    require_domain(message, "elsewhere.example", "*")
+    require_domain(for_domain("a@b"), "elsewhere.example", "*")
+    for domains in (("example.org",), ("localhost",), ("localhost:3001", "3000.localhost")):
+        with pytest.raises(InvalidEthLoginMessageError, match="none of wallet_domains"):
+            require_domain(message, "localhost:3000", *domains)
+
+
+@pytest.mark.parametrize(
+    ("domain", "host"),
+    [
+        ("studio.example", "studio.example"),
+        ("Studio.Example", "studio.eXample"),
+        ("studio.example:8888", "studio.example:8888"),
+        ("studio.example", "studio.example:443"),
+        ("studio.example:80", "studio.example"),
+        ("[::1]:8888", "[0:0:0:0:0:0:0:1]:8888"),
+        ("[2001:DB8::A]", "[2001:db8:0::a]:443"),
+        ("192.0.2.1:8888", "192.0.2.1:8888"),
+    ],
+)
+def test_a_message_for_the_host_of_the_request_is_taken(domain: str, host: str) -> None:
+    require_domain(for_domain(domain), host)
+
+
+@pytest.mark.parametrize(
+    ("domain", "host"),
+    [
+        ("evil.example", "studio.example"),
+        ("studio.example", ""),
+        ("studio.example", "studio.example:8888"),
+        ("studio.example:8888", "studio.example"),
+        ("studio.example:8888", "studio.example:8889"),
+        ("studio.example:", "studio.example:8888"),
+        ("studio.example.evil.example", "studio.example"),
+        ("evil.studio.example", "studio.example"),
+        ("studio.example@evil.example", "studio.example@evil.example"),
+        ("evil.example:8888@studio.example", "studio.example"),
+        ("[::1]", "[::2]"),
+        ("[::1", "[::1"),
+        ("::1", "::1"),
+        ("stud\u0130o.example", "studio.example"),
+        ("\u212aiosk.example", "kiosk.example"),
+        ("studio.example,evil.example", "studio.example,evil.example"),
+        ("studio.example:99999", "studio.example:99999"),
+    ],
+)
+def test_a_message_for_another_host_than_that_of_the_request_is_refused(
+    domain: str, host: str
+) -> None:
+    with pytest.raises(InvalidEthLoginMessageError, match="its domain"):
+        require_domain(for_domain(domain), host)
+
+
+def test_the_host_of_a_request_counts_only_if_the_certificate_has_it() -> None:
+    require_domain(for_domain("studio.example"), "studio.example", own="studio.example")
+    require_domain(for_domain("localhost:8888"), "localhost:8888", own="studio.example")
+    with pytest.raises(InvalidEthLoginMessageError, match="not in the node's certificate"):
+        require_domain(for_domain("evil.example"), "evil.example", own="studio.example")
 
 
 def test_a_nonce_of_ours_holds_for_five_minutes() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,6 +16,7 @@ from fieldbrook.client import (
     RefusedError,
     Session,
     WrongUsageError,
+    load_session,
     save_session,
     session_path,
 )
@@ -95,16 +97,20 @@ def admin_create(
 @click.option("--password-stdin", is_flag=True, help="Read the old and the new one, a line each.")
 @shared_options
 def admin_password(password_stdin: bool) -> None:
-    """Change your own password."""
+    """Change your own password. Ends all your logins and replaces the one saved here."""
     if password_stdin:
         old, new = line_of_input("old password"), line_of_input("new password")
     else:
         need_terminal("--password-stdin")
         old = click.prompt("Old password", hide_input=True, err=True)
         new = click.prompt("New password", hide_input=True, confirmation_prompt=True, err=True)
-    client = current().client()
-    client.call("PUT", ["account"], body={"oldPassword": old, "password": new})
-    show_done("password changed", changed=True)
+    console = current()
+    session, client = console.session, console.client()
+    answer = client.call("PUT", ["account"], body={"oldPassword": old, "password": new})
+    saved = _renew(session, answer)
+    show_done("password changed; other logins have ended", changed=True)
+    if not saved and not console.json:
+        note("FIELDBROOK_TOKEN is set: if it is a login, it has ended, too; log in again")
 
 
 @click.command()
@@ -137,9 +143,12 @@ def login(username: str | None, password_stdin: bool) -> None:
 
 
 @click.command()
+@click.option("--everywhere", is_flag=True, help="End all your logins at the node first.")
 @shared_options
-def logout() -> None:
+def logout(everywhere: bool) -> None:
     """Forget the saved login."""
+    if everywhere:
+        current().client().call("POST", ["logout"])
     path = session_path()
     try:
         path.unlink()
@@ -205,6 +214,17 @@ def new_password(source: str | None) -> str | None:
     need_terminal("--password -")
     answer: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     return answer
+
+
+def _renew(session: Session | None, answer: Any) -> bool:
+    """Keep the login that came with a new password in place of the one that it ended; False
+    when that one is in the environment, where nothing can be kept."""
+    saved = load_session(session_path())
+    if session is None or saved is None or saved.token != session.token:
+        return False
+    fresh = saved._replace(token=str(answer["token"]), expires_at=str(answer.get("expireAt", "")))
+    save_session(session_path(), fresh)
+    return True
 
 
 def _log_in(server: str, username: str, password: str) -> Session:

@@ -3,7 +3,8 @@
 Claims are upstream's (interface document, 4.2): `Payload` carries the decimal id, `iss`
 the issuer, `exp` Unix seconds where the token expires; a publisher's token also carries
 a random `jti`, so that a rotated token differs from the one before it. An account's token
-carries `gen` once an administrator has reset the password: older ones are worth nothing then.
+carries `gen`, how often its logins were ended (by a new password, for example): tokens of an
+older generation are worth nothing.
 
 The library is imported at the first use: it brings the whole of `cryptography`, 22 MiB,
 and the processes of projects read no token.

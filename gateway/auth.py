@@ -44,14 +44,14 @@ def account_of(reader: RegistryReader, token_key: bytes, token: str) -> Account:
 
     Raises:
         InvalidTokenError: absent, malformed, expired, not an account's token of this node,
-            or from before an administrator reset the password.
+            or ended: by a new password, by disabling the account, or by its owner.
         AccountNotFoundError: the account is gone.
         DisabledAccountError: it is disabled.
     """
     read = read_account_token(token_key, token)
     account = _enabled(reader, read.account_id)
     if read.generation != account.token_generation:
-        raise InvalidTokenError(reason="token was ended by a new password")
+        raise InvalidTokenError(reason="this login has been ended: log in again")
     return account
 
 

@@ -118,8 +118,13 @@ def login_json(call: Call[Any, Any], account: Account) -> Json:
     }
 
 
-async def change_password(call: Call[ChangePassword, None]) -> None:
-    """Replace the caller's password."""
+async def end_logins(call: Call[None, None]) -> None:
+    """End all logins of the caller, this one too; access keys stay."""
+    await call.context.registry.call("end_logins", account_id=call.account.account_id)
+
+
+async def change_password(call: Call[ChangePassword, None]) -> Json:
+    """Replace the caller's password and end all their logins; the answer is a new one."""
     old, new = call.body.old_password, call.body.password
     username = call.account.username
     call.throttle.attempt(username, call.peer)
@@ -129,20 +134,21 @@ async def change_password(call: Call[ChangePassword, None]) -> None:
     if old == new:
         raise InvalidNewPasswordError()
     require_length(new)
-    await call.context.registry.call(
+    changed = await call.context.registry.call(
         "update_password",
         account_id=call.account.account_id,
         old_hash=call.account.password_hash,
         new_hash=await call.workers.hash_password(new),
     )
+    return login_json(call, changed)
 
 
-async def change_password_by_id(call: Call[ChangePassword, None]) -> None:
+async def change_password_by_id(call: Call[ChangePassword, None]) -> Json:
     """As `PUT /account`; the id must be the caller's own."""
     account_id = call.id("accountID")
     if account_id != call.account.account_id:
         raise AccountNotFoundError(account=account_id)
-    await change_password(call)
+    return await change_password(call)
 
 
 def generated_password() -> str:
@@ -200,6 +206,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
         body=Login,
         response=shapes.LoginReply,
     ),
+    Route("POST", "/logout", "EndLogins", Auth.ACCOUNT, end_logins),
     Route(
         "PUT",
         "/account",
@@ -207,6 +214,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
         Auth.ACCOUNT,
         change_password,
         body=ChangePassword,
+        response=shapes.LoginReply,
     ),
     Route(
         "PUT",
@@ -215,5 +223,6 @@ ROUTES: tuple[Route[Any, Any], ...] = (
         Auth.ACCOUNT,
         change_password_by_id,
         body=ChangePassword,
+        response=shapes.LoginReply,
     ),
 )

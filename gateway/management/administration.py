@@ -1,7 +1,7 @@
 """What administrators do with accounts: see, enable, disable and delete them, reset passwords.
 
-A disabled account's tokens and access keys stop working with the answer to the call, and so
-do events of its projects. There is always an enabled administrator left.
+A disabled account's logins are ended, and its access keys and the events of its projects are
+refused, with the answer to the call. There is always an enabled administrator left.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ async def get_account(call: Call[None, None]) -> Json:
 
 
 async def enable_account(call: Call[None, None]) -> Json:
-    """Let an account in again."""
+    """Let an account in again, with its access keys; its owner logs in anew."""
     return await _set_state(call, ENABLED)
 
 
 async def disable_account(call: Call[None, None]) -> Json:
-    """Shut an account out, its access keys and the events of its projects too."""
+    """Shut an account out, its access keys and the events of its projects too; logins end."""
     return await _set_state(call, DISABLED)
 
 

@@ -112,6 +112,8 @@ async def _follow(
     version = reader.version()
     started = heard = time.monotonic()
     while time.monotonic() < started + call.context.token_lifetime_s:
+        if call.key is not None and 0 < call.key.expires_at <= call.context.clock():
+            return
         if reader.version() != version:
             version = reader.version()
             if not _still_may(call, project_id):
@@ -134,7 +136,11 @@ async def _follow(
 def _still_may(call: Call[Any, Any], project_id: int) -> bool:
     account = call.context.reader.account(call.account.account_id)
     key = call.key
-    if key is not None:
+    if key is None:
+        # A login, which may have been ended; an access key outlives a password.
+        if account is not None and account.token_generation != call.account.token_generation:
+            return False
+    else:
         now = call.context.reader.access_key_with_digest(key.digest)
         if now is None or (now.privileges, now.expires_at) != (key.privileges, key.expires_at):
             return False

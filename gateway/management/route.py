@@ -128,6 +128,7 @@ GROUPS: dict[str, Group] = {
     "health": Group.ACCOUNT,
     "kv": Group.WASM_LOG,
     "login": Group.LOGIN,
+    "logout": Group.LOGIN,
     "monitor": Group.MONITOR,
     "mqtt": Group.ACCOUNT,
     "operator": Group.OPERATOR,

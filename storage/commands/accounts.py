@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fieldbrook.errors import (
     AccountIdentityConflictError,
     AccountInUseError,
@@ -58,7 +60,8 @@ class AccountCommands(Commands):
 
     @command
     def update_password(self, account_id: int, old_hash: str, new_hash: str) -> Account:
-        """Replace a password's hash, provided it still is the one the caller verified.
+        """Replace a password's hash, provided it still is the one the caller verified, and end
+        the logins there are.
 
         Raises:
             AccountNotFoundError: no such account.
@@ -68,7 +71,7 @@ class AccountCommands(Commands):
             account = _account(change, account_id)
             if account.password_hash != old_hash:
                 raise InvalidOldPasswordError()
-            return change.update(self.tables.accounts, account, password_hash=new_hash)
+            return self._end_logins(change, account, password_hash=new_hash)
 
     @command
     def set_password(self, account_id: int, new_hash: str) -> Account:
@@ -79,16 +82,22 @@ class AccountCommands(Commands):
         """
         with self.change() as change:
             account = _account(change, account_id)
-            return change.touch(
-                self.tables.accounts,
-                account,
-                password_hash=new_hash,
-                token_generation=account.token_generation + 1,
-            )
+            return self._end_logins(change, account, password_hash=new_hash)
+
+    @command
+    def end_logins(self, account_id: int) -> Account:
+        """End all logins of an account; its access keys stay.
+
+        Raises:
+            AccountNotFoundError: no such account.
+        """
+        with self.change() as change:
+            return self._end_logins(change, _account(change, account_id))
 
     @command
     def set_account_state(self, account_id: int, state: str) -> Account:
-        """Enable or disable an account.
+        """Enable or disable an account. Disabling ends its logins: they do not come back when it
+        is enabled again.
 
         Raises:
             AccountNotFoundError: no such account.
@@ -96,9 +105,12 @@ class AccountCommands(Commands):
         """
         with self.change() as change:
             account = _account(change, account_id)
-            if state != ENABLED:
-                _refuse_last_administrator(change, account)
-            return change.update(self.tables.accounts, account, state=state)
+            if state == account.state:
+                return account
+            if state == ENABLED:
+                return change.update(self.tables.accounts, account, state=state)
+            _refuse_last_administrator(change, account)
+            return self._end_logins(change, account, state=state)
 
     @command
     def remove_account(self, account_id: int) -> Account:
@@ -124,6 +136,11 @@ class AccountCommands(Commands):
                     change.remove(self.tables.resources, resource)
             change.remove(self.tables.accounts, account)
             return account
+
+    def _end_logins(self, change: Change, account: Account, **fields: Any) -> Account:
+        """`account` with other fields, and no login that was issued before."""
+        generation = account.token_generation + 1
+        return change.touch(self.tables.accounts, account, token_generation=generation, **fields)
 
 
 def _account(change: Change, account_id: int) -> Account:

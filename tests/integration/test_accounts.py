@@ -70,8 +70,74 @@ def test_a_password_is_changed_by_the_id_of_the_caller_only(root: User, bob: Use
     assert change("abc", "battery staple").fields
     same = change(made["accountID"], PASSWORD)
     assert (same.status, same.key) == (401, "InvalidNewPassword")
-    assert change(made["accountID"], "battery staple").status == 204
+    assert change(made["accountID"], "battery staple").status == 200
     assert login(root.node, "ada", "battery staple").status == 200
+
+
+def projects(node: Node, token: str) -> Reply:
+    return node.send("GET", f"{V0}/project", None, {"Authorization": token})
+
+
+@pytest.mark.parametrize("path", ["/account", "/account/{accountID}"])
+def test_a_new_password_ends_the_logins_of_before_and_answers_with_one(
+    root: User, path: str
+) -> None:
+    made = register(root, username="ada", password=PASSWORD).json
+    stolen, mine = (login(root.node, "ada").json["token"] for _ in range(2))
+    body = json.dumps({"oldPassword": PASSWORD, "password": "battery staple"})
+    key = key_of(root.node, mine)
+    changed = root.node.send("PUT", V0 + path.format(**made), body, {"Authorization": mine})
+    assert (changed.status, changed.json["accountID"]) == (200, made["accountID"])
+    for token in (stolen, mine):
+        refused = projects(root.node, token)
+        assert (refused.status, refused.key) == (401, "InvalidToken")
+        assert "log in again" in refused.json["desc"]
+    assert projects(root.node, changed.json["token"]).status == 200
+    assert (
+        projects(root.node, login(root.node, "ada", "battery staple").json["token"]).status == 200
+    )
+    assert projects(root.node, key).status == 200
+
+
+def test_a_refused_change_of_a_password_ends_no_login(root: User) -> None:
+    register(root, username="ada", password=PASSWORD)
+    token = login(root.node, "ada").json["token"]
+    for old, new in ((PASSWORD, PASSWORD), ("wrong horse", "battery staple"), (PASSWORD, "short")):
+        body = json.dumps({"oldPassword": old, "password": new})
+        assert root.node.send("PUT", f"{V0}/account", body, {"Authorization": token}).status >= 400
+    assert projects(root.node, token).status == 200
+
+
+def test_a_reset_password_and_a_disabled_account_end_logins_for_good(root: User) -> None:
+    made = register(root, username="ada", password=PASSWORD).json
+    before = login(root.node, "ada").json["token"]
+    assert root("PUT", f"/account/{made['accountID']}/password", {"password": PASSWORD}).json
+    assert projects(root.node, before).key == "InvalidToken"
+    before = login(root.node, "ada").json["token"]
+    root("PUT", f"/account/{made['accountID']}/disable")
+    assert projects(root.node, before).key == "DisabledAccount"
+    root("PUT", f"/account/{made['accountID']}/enable")
+    assert projects(root.node, before).key == "InvalidToken"
+    assert projects(root.node, login(root.node, "ada").json["token"]).status == 200
+
+
+def test_an_owner_ends_all_their_logins_and_nobody_elses(root: User, bob: User) -> None:
+    register(root, username="ada", password=PASSWORD)
+    first, second = (login(root.node, "ada").json["token"] for _ in range(2))
+    ended = root.node.send("POST", f"{V0}/logout", None, {"Authorization": first})
+    assert (ended.status, ended.body) == (204, b"")
+    for token in (first, second):
+        assert projects(root.node, token).key == "InvalidToken"
+    assert bob("GET", "/project").status == 200
+    assert root.node.send("POST", f"{V0}/logout", None, {"Authorization": first}).status == 401
+
+
+def key_of(node: Node, token: str) -> str:
+    """An access key that may see projects."""
+    grants = [{"name": "Project", "perm": "READONLY"}]
+    body = json.dumps({"name": "ci", "privileges": grants})
+    made = node.send("POST", f"{V0}/account_access_key", body, {"Authorization": token})
+    return str(made.json["accessKey"])
 
 
 def test_who_guesses_is_told_to_come_back_later(node: Node) -> None:

@@ -137,9 +137,31 @@ def test_a_token_the_node_does_not_accept_is_answered_with_how_to_get_one(shell:
 
 def test_a_password_can_be_changed_and_the_new_one_holds(node: RunningNode, shell: Shell) -> None:
     old, new = b"correct horse", b"battery staple"
+    elsewhere = {**shell.environment, "XDG_CONFIG_HOME": f"{shell.environment['HOME']}/none"}
+    elsewhere["FIELDBROOK_TOKEN"] = node.token
     shell("admin", "password", "--password-stdin", stdin=old + b"\n" + new + b"\n")
+    assert shell.json("whoami")["role"] == "ADMIN", "the saved login was replaced"
     shell("login", "--password-stdin", stdin=new + b"\n")
     shell("admin", "password", "--password-stdin", stdin=new + b"\n" + old + b"\n")
+    saved, shell.environment = shell.environment, elsewhere
+    assert "log in again" in shell.fails("project", "list", code=4)
+    node.log_in()
+    shell.environment["FIELDBROOK_TOKEN"] = node.token
+    done = shell("admin", "password", "--password-stdin", stdin=old + b"\n" + new + b"\n")
+    assert b"FIELDBROOK_TOKEN is set" in done.stderr
+    shell.environment = saved
+    shell("login", "--password-stdin", stdin=new + b"\n")
+    shell("admin", "password", "--password-stdin", stdin=new + b"\n" + old + b"\n")
+    node.log_in()
+
+
+def test_a_logout_everywhere_ends_the_logins_of_other_machines(
+    node: RunningNode, shell: Shell
+) -> None:
+    shell("logout", "--everywhere")
+    assert "fieldbrook login" in shell.fails("whoami", code=4)
+    assert node.call("GET", "/project").json["key"] == "InvalidToken"
+    node.log_in()
 
 
 def test_a_node_that_is_not_there_is_exit_code_3_and_says_where_it_was_looked_for(

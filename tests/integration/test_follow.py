@@ -128,6 +128,26 @@ def test_a_stream_ends_with_the_access_key_it_was_asked_for_with(node: RunningNo
     follower.close()
 
 
+def test_a_stream_ends_with_the_login_it_was_asked_for_with(node: RunningNode) -> None:
+    _, publisher = project(node, "ended")
+    body = {"name": "kept", "privileges": [{"name": "Wasm Log", "perm": "READONLY"}]}
+    key = node.call("POST", "/account_access_key", body).json["accessKey"]
+    follower = Follower(node, "/applet_log/ended?follow=true")
+    kept = Follower(node, "/applet_log/ended?follow=true", Authorization=f"Bearer {key}")
+    say(node, "ended", publisher, "seen")
+    assert follower.row()[1]["msg"] == kept.row()[1]["msg"] == "seen"
+    passwords = {"oldPassword": "correct horse", "password": "battery staple"}
+    answer = node.call("PUT", "/account", passwords)
+    assert follower.answer.read() == b""
+    node.token = answer.json["token"]
+    say(node, "ended", publisher, "still seen")
+    assert kept.row()[1]["msg"] == "still seen"
+    passwords = {"oldPassword": "battery staple", "password": "correct horse"}
+    node.token = node.call("PUT", "/account", passwords).json["token"]
+    follower.close()
+    kept.close()
+
+
 def test_the_log_of_an_instance_is_deleted_and_goes_on(node: RunningNode) -> None:
     applet, publisher = project(node, "tidy")
     other = node.deploy("tidy", TALLY, "other")

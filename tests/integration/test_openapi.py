@@ -182,7 +182,7 @@ class Prober:
 
     def __init__(self, node: RunningNode, known: dict[str, str]) -> None:
         self.base_url = f"http://127.0.0.1:{node.http_port}{PREFIX}"
-        self.headers = {"Authorization": f"Bearer {node.token}"}
+        self.node = node
         self.known = known
         self.statuses: dict[str, set[int]] = defaultdict(set)
 
@@ -208,11 +208,14 @@ class Prober:
             # asks for goes on until the client leaves.
             for name in ("authorization", "follow"):
                 (case.query or {}).pop(name, None)
-            response = case.call(self.base_url, headers=self.headers, timeout=LIMIT_S)
+            headers = {"Authorization": f"Bearer {self.node.token}"}
+            response = case.call(self.base_url, headers=headers, timeout=LIMIT_S)
             self.statuses[operation.label].add(response.status_code)
             case.validate_response(response, checks=CHECKS)
 
         send()
+        if operation.path == "/logout":
+            self.node.log_in()
 
 
 @pytest.mark.timeout(300)

@@ -118,6 +118,20 @@ class Unreachable:
 
 
 @dataclass(frozen=True, slots=True)
+class Crowded:
+    """A project does not start, because its account has as many (`limit`) running as it may."""
+
+    project_id: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveWay:
+    """Another project of the account waits for a place: a project that has had no event for a
+    moment is to say that it is idle."""
+
+
+@dataclass(frozen=True, slots=True)
 class Gone:
     """A project was removed: nothing that waits for it will ever be handled."""
 
@@ -172,9 +186,12 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Activate:
-    """A gateway has events for a project that it has no route to."""
+    """A gateway has events for a project that it has no route to. `account_id` owns the project
+    and may have `processes` running at once (None: any number)."""
 
     project_id: int
+    account_id: int = 0
+    processes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

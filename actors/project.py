@@ -66,6 +66,9 @@ def database_of(settings: Settings, folder: Path, project_id: int) -> OpenDataba
     )
 
 
+_GIVES_WAY_S = 2.0  # without an event, where another project of the account waits
+
+
 class ProjectActor(NodeActor):
     """Owns one project: its strategies, its instance pool, its store."""
 
@@ -76,6 +79,7 @@ class ProjectActor(NodeActor):
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._pool: InstancePool | None = None
+        self._idle_s = 0.0
 
     def receive(self, message: object, sender: Address) -> None:
         """See `actors.messages`."""
@@ -88,6 +92,8 @@ class ProjectActor(NodeActor):
             case m.Ping(number=number):
                 busy_s, phase, phase_s = self._worker.doing() if self._worker else (0.0, "", 0.0)
                 self.send(sender, m.Ponged(self._part, number, busy_s, phase, phase_s))
+            case m.GiveWay():
+                self._idle_s = min(self._idle_s, _GIVES_WAY_S)
             case m.Retire():
                 if self._server:
                     self._server.retire()
@@ -112,7 +118,7 @@ class ProjectActor(NodeActor):
         self._supervisor = sender
         self._project_id = int(start.part.removeprefix("project:"))
         self._generation = start.generation
-        self._idle_s = start.settings.idle_s
+        self._idle_s = float(start.settings.idle_s)
         try:
             self._open(start.settings, start.run_dir)
         except NodeError as error:

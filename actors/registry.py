@@ -31,11 +31,15 @@ from fieldbrook.storage.registry import (
     encode_result,
     execute,
 )
+from fieldbrook.storage.usage import stored_bytes_in
 
 log = logging.getLogger(__name__)
 
 PART = "registry"
 COLLECTION_S = 30.0  # at most so often are files nobody owns looked for
+STORAGE_S = 5.0  # so often it is looked which accounts have more stored than they may
+_STORAGE_SHARE = 50  # and so many times less of the time than that takes is spent on it
+_FREES_STORAGE = frozenset({"remove_project", "remove_resource", "remove_account"})
 SOCKET_NAME = "registry"
 
 
@@ -92,13 +96,15 @@ class RegistryActor(NodeActor):
             clock.now_ms,
             key,
             settings.audit_rows,
+            settings.quotas,
+            stored_bytes_in(data / "projects"),
         )
         self._reader = self._writer.reader()
         self._watch = StoreWatch(self._health, self._writer)
         self._modules, self._uploads = data / "modules", data / "uploads"
         _remove_stores(data / "projects", self._reader)
         self._garbage = True
-        self._next_collection = 0.0
+        self._next_collection = self._next_storage = 0.0
         self._path = run_dir / SOCKET_NAME
         self._server = FrameServer(self._path, self._on_round, self._on_quiet)
 
@@ -115,6 +121,7 @@ class RegistryActor(NodeActor):
         for peer, data in round_:
             operation, arguments = unpack(data)
             peer.answer(self._execute(operation, arguments))
+        self._look_at_storage()
 
     def _execute(self, operation: str, arguments: dict[str, Any]) -> tuple[Any, ...]:
         try:
@@ -132,12 +139,15 @@ class RegistryActor(NodeActor):
             self.post(m.ProjectRemoved(arguments["project_id"]))
         if operation == "remove_resource":
             self._garbage, self._next_collection = True, 0.0
+        if operation in _FREES_STORAGE:
+            self._next_storage = 0.0
         return True, encode_result(result)
 
     def _on_quiet(self) -> None:
         """Nothing to do for a second: see whether what was wrong still is, and remove files
         nobody owns, if there may be some."""
         self._watch.look_again()
+        self._look_at_storage()
         if not self._garbage or time.monotonic() < self._next_collection:
             return
         self._next_collection = time.monotonic() + COLLECTION_S
@@ -148,6 +158,27 @@ class RegistryActor(NodeActor):
             log.warning("files nobody owns were not removed: %s", error)
             return
         self._garbage = young > 0
+
+    def _look_at_storage(self) -> None:
+        """Notice accounts that have come over their quota of bytes, or below it again: what
+        handlers store comes by here at no other time."""
+        began = time.monotonic()
+        if began < self._next_storage:
+            return
+        try:
+            for account in self._writer.note_storage():
+                if account.over_storage:
+                    log.warning(
+                        "account %s has more bytes stored than its quota: "
+                        "events of its projects are refused",
+                        account.username,
+                    )
+                else:
+                    log.info("account %s is within its quota of bytes again", account.username)
+        except (OSError, StoreError) as error:
+            log.warning("what accounts have stored could not be looked at: %s", error)
+        took_s = time.monotonic() - began
+        self._next_storage = began + max(STORAGE_S, _STORAGE_SHARE * took_s)
 
 
 def _remove_stores(projects: Path, reader: RegistryReader) -> None:

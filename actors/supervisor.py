@@ -74,6 +74,7 @@ class Child:
     sent_to: set[str] = field(default_factory=set)
     removed: bool = False
     slot: int = metrics.NO_ROW  # its row of the metrics, while it has a process
+    account_id: int = 0  # whose project it is, as far as a gateway has said so
     late: bool = False  # it is starting, for longer than the others may
 
     @property
@@ -147,8 +148,8 @@ class Supervisor(NodeActor):
                 self._ready(message)
             case m.Failed():
                 self._failed(message)
-            case m.Activate(project_id=project_id):
-                self._activate(project_id, sender)
+            case m.Activate():
+                self._activate(message, sender)
             case m.Idle(project_id=project_id, generation=generation):
                 self._idle(project_id, generation)
             case m.Sent(project_id=project_id, generation=generation, taker=taker):
@@ -446,21 +447,42 @@ class Supervisor(NodeActor):
 
     # ---------------------------------------------------------------- projects
 
-    def _activate(self, project_id: int, sender: Address) -> None:
+    def _activate(self, asked: m.Activate, sender: Address) -> None:
+        project_id = asked.project_id
         if project_id in self._removed and f"project:{project_id}" not in self._children:
             self.send(sender, m.Gone(project_id))
             return
         part = f"project:{project_id}"
         child = self._children.setdefault(part, Child(part))
+        child.account_id = asked.account_id
         match child.state:
             case "up":
                 self.send(sender, m.RouteTo(project_id, child.path))
+            case "down" if asked.processes is not None and not self._has_place(asked):
+                self.send(sender, m.Crowded(project_id, asked.processes))
             case "down":
                 self._start(child)
             case "retiring":
                 child.wanted = True
             case "backoff" if child.restarts.unreachable:
                 self.send(sender, m.Unreachable(project_id))
+
+    def _has_place(self, asked: m.Activate) -> bool:
+        """Whether one more project of an account may run; if not, those of it that rest are
+        asked to give way."""
+        running = [
+            child
+            for child in self._children.values()
+            if child.account_id == asked.account_id
+            and child.kind == "project"
+            and child.state != DOWN
+        ]
+        if asked.processes is None or len(running) < asked.processes:
+            return True
+        for child in running:
+            if child.state == UP:
+                self._tell(child, m.GiveWay())
+        return False
 
     def _idle(self, project_id: int, generation: int) -> None:
         child = self._children.get(f"project:{project_id}")

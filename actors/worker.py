@@ -54,22 +54,24 @@ from fieldbrook.actors.surroundings import ProjectSurroundings
 from fieldbrook.actors.traffic import TrafficGate
 from fieldbrook.errors import (
     BatchTooLargeError,
+    DisabledAccountError,
     EffectsTooLargeError,
     IdempotencyKeyReusedError,
     ModuleRefusedError,
     NodeError,
+    StorageQuotaError,
     StoreError,
     TrafficLimitExceededError,
     to_wire,
 )
 from fieldbrook.health import HUNG_GUEST, MODULE_UNREADABLE, SHARDS_DIE, Reporter
-from fieldbrook.model import EVENT, PER_BATCH, PER_EVENT, PROJECT_DATABASE, Applet
+from fieldbrook.model import ENABLED, EVENT, PER_BATCH, PER_EVENT, PROJECT_DATABASE, Applet
 from fieldbrook.storage import kv, sql
 from fieldbrook.storage.dead_letters import DeadLetter
 from fieldbrook.storage.history import AGAIN, remembered, replay_of
 from fieldbrook.storage.outbox import API, MQTT, TRANSACTIONS, OutboxEntry
 from fieldbrook.storage.project_store import LogRow, MetricRow, ProjectDatabase, ProjectStore
-from fieldbrook.storage.registry import RegistryReader
+from fieldbrook.storage.registry import RegistryReader, RegistrySnapshot
 from fieldbrook.storage.seen import Outcome, digest_of, digests_of_key, old_digest_of
 from fieldbrook.storage.sql import SqlDatabase
 from fieldbrook.wasm.abi import LOG_ERROR, SOURCE_TASK
@@ -92,7 +94,9 @@ FAILED = -1
 NOT_RUNNING = "instance not running"
 
 
-_OVER_LIMIT = TrafficLimitExceededError.__name__
+_NOT_KEPT = frozenset(
+    error.__name__ for error in (TrafficLimitExceededError, DisabledAccountError, StorageQuotaError)
+)
 DEADLY = "the project's process died on this event twice"
 NO_LETTER = "there is no such dead letter"
 NOT_KEPT = "its payload is not kept"
@@ -139,6 +143,7 @@ class ProjectWorker:
             lambda config: SqlDatabase(store.path / sql.FILE, config)
         )
         self._version = -1
+        self._closed: NodeError | None = None  # why no event is taken, if none is
         self._routes: Routes = {}
         self._applets: dict[int, Applet] = {}
         self._scopes: dict[int, bytes] = {}
@@ -183,6 +188,7 @@ class ProjectWorker:
             database = registry.config(self._project_id, PROJECT_DATABASE)
             self._routes = build_routes(registry.strategies(self._project_id), applets)
             limits = registry.traffic_limits(self._project_id)
+            self._closed = _why_closed(registry, self._project_id)
         self._applets = {applet.applet_id: applet for applet in applets}
         self._per_batch = frozenset(
             applet.applet_id for applet in applets if applet.isolation == PER_BATCH
@@ -222,7 +228,7 @@ class ProjectWorker:
         """Run the events of some frames in order, in batches, and answer each batch."""
         self.refresh()
         frames = [(peer, unpack(data)) for peer, data in round_]
-        if self._shards is not None and self._shards.wanted:
+        if self._shards is not None and self._shards.wanted and self._closed is None:
             self._ahead = self._shards.look_ahead(_events_of(frames), self._shardable)
         batch: Batch = []
         # Of computing, which is what shards can share: a busy machine makes no run heavy.
@@ -311,6 +317,8 @@ class ProjectWorker:
         """Results of the events from `at` on that could share an instance, often none."""
         if not self._per_batch or self._traffic.active:  # a limit looks at each event
             return ()
+        if self._closed is not None:
+            return ()
         event_type = events[at][0]
         targets = match(self._routes, event_type)
         if len(targets) != 1 or targets[0].applet_id not in self._per_batch:
@@ -363,6 +371,8 @@ class ProjectWorker:
             if known is not None:
                 self._again.add(id(event))
                 return known
+        if self._closed is not None:
+            return to_wire(self._closed)
         targets = self._targets(event)
         if event[5] & POISON:
             return self._bury_unrun(targets, event)
@@ -579,6 +589,8 @@ class ProjectWorker:
     def _obey(self, event: WireEvent) -> EventResult:
         """A command of the node: its payload is the numbers of what it is about."""
         numbers: Sequence[int] = unpack(event[3])
+        if self._closed is not None and event[0] in (REPLAY, REPLAY_EVENTS):
+            return to_wire(self._closed)
         try:
             if event[0] == REPLAY:
                 return tuple(self._replay(number) for number in numbers)
@@ -696,7 +708,7 @@ class ProjectWorker:
         for _, part, events, first in batch:
             records, payloads = [], []
             for event, result in zip(events[first:] if first else events, part, strict=False):
-                if event[1] == NODE_COMMAND or (result and result[0] == _OVER_LIMIT):
+                if event[1] == NODE_COMMAND or (result and result[0] in _NOT_KEPT):
                     # Who sends too much is not to push out what was handled: the gateway
                     # keeps some of those, and counts the others.
                     continue
@@ -864,6 +876,20 @@ _BUDGETS = {
     "data": "data",
     "effects": "effects",
 }
+
+
+def _why_closed(registry: RegistrySnapshot, project_id: int) -> NodeError | None:
+    """Why a project takes no events from anywhere: gateways refuse those of devices before, but
+    cron jobs, chains and replays have no token that would be looked at."""
+    project = registry.project(project_id)
+    account = None if project is None else registry.account(project.account_id)
+    if account is None:
+        return None
+    if account.state != ENABLED:
+        return DisabledAccountError(account=account.account_id)
+    if account.over_storage:
+        return StorageQuotaError(account=account.username)
+    return None
 
 
 def failure_class(reason: str) -> str:

@@ -33,6 +33,7 @@ from fieldbrook.commands_mqtt import mqtt
 from fieldbrook.commands_node import cert
 from fieldbrook.commands_objects import project, publisher, resource, strategy
 from fieldbrook.commands_people import account, audit
+from fieldbrook.commands_quota import quota
 from fieldbrook.commands_tx import tx
 from fieldbrook.console import Console, current, note, shared_options, show_json
 
@@ -80,6 +81,19 @@ NODE_OPTIONS = {
     "registry_map_bytes": "Largest registry [default: 4 GiB].",
     "applet_versions_kept": "Modules of an applet kept to go back to [default: 10].",
     "cron_jobs_limit": "Most cron jobs of one project [default: 100].",
+    "quota_projects": "Most projects of one account [default: 100].",
+    "quota_applets": "Most applets of one account [default: 1000].",
+    "quota_modules": "Most modules of one account [default: 1000].",
+    "quota_bytes": "Most bytes stored of one account [default: 4294967296].",
+    "quota_strategies": "Most strategies of one account [default: 10000].",
+    "quota_publishers": "Most publishers of one account [default: 10000].",
+    "quota_databases": "Most projects with SQL tables of one account [default: 50].",
+    "quota_monitors": "Most monitors of one account [default: 1000].",
+    "quota_cron_jobs": "Most cron jobs of one account [default: 1000].",
+    "quota_abis": "Most contract ABIs of one account [default: 200].",
+    "quota_operators": "Most operators of one account [default: 100].",
+    "quota_access_keys": "Most access keys of one account [default: 100].",
+    "quota_processes": "Most projects that run at once of one account [default: 20].",
     "prover": "URL that applets' requests for zero-knowledge proofs are posted to.",
     "cron_timezone": "Time zone of cron expressions [default: UTC].",
     "wallet_whitelist": "Addresses that may sign in with a wallet, or * [default: none].",
@@ -225,6 +239,7 @@ COMMANDS: tuple[click.Command, ...] = (
     logout,
     whoami,
     account,
+    quota,
     audit,
     key,
     operator,

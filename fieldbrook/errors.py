@@ -434,6 +434,30 @@ class ContractAbiLimitError(NodeError):
     template = "project {project} has {limit} ABIs, the most it may have"
 
 
+class QuotaExceededError(NodeError):
+    """An account would have more of something than it may. Nothing was made. Ours."""
+
+    key = "QuotaExceeded"
+    status = 403
+    number = 60
+    msg = "Quota Exceeded"
+    template = (
+        "account {account} may have {limit} {what}, it has {used} and {adding} more are asked for "
+        "(quota {quota}); remove some, or ask an administrator for a higher quota"
+    )
+
+
+class StorageQuotaError(NodeError):
+    """The account of an event's project takes more of the disk than it may. The event did not
+    run. Ours."""
+
+    key = "StorageQuotaExceeded"
+    status = 403
+    number = 61
+    msg = "Storage Quota Exceeded"
+    template = "account {account} has more bytes stored than its quota allows: no event is taken"
+
+
 class EventTypeNotAllowedError(NodeError):
     """A publisher sent an event of a type it may not send; no handler ran."""
 

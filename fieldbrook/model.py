@@ -42,7 +42,9 @@ class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 class Account(Record, frozen=True, kw_only=True):
     """Somebody who manages projects. `password_hash` is argon2's encoded form; logins of
-    another `token_generation` have ended."""
+    another `token_generation` have ended. `quotas` are the limits that an administrator gave
+    it in place of the settings' (None: no limit); `over_storage`: it has more bytes stored than
+    it may."""
 
     account_id: int
     username: str
@@ -51,6 +53,8 @@ class Account(Record, frozen=True, kw_only=True):
     state: str = ENABLED
     avatar: str = ""
     token_generation: int = 0
+    quotas: dict[str, int | None] = msgspec.field(default_factory=dict)
+    over_storage: bool = False
 
 
 class Project(Record, frozen=True, kw_only=True):

@@ -33,10 +33,11 @@ from pydantic_settings import (
 )
 from pydantic_settings import SettingsError as SourceError
 
-from fieldbrook import networks
+from fieldbrook import networks, quotas
 from fieldbrook.clock import zone_of
 from fieldbrook.errors import SettingsError
 from fieldbrook.host_port import read_host_port
+from fieldbrook.quotas import Quotas
 
 ENVIRONMENT_PREFIX = "FIELDBROOK_"
 CONFIG_VARIABLE = "FIELDBROOK_CONFIG"
@@ -57,6 +58,10 @@ def _empty_is_none(value: object) -> object:
     return None if value == "" else value
 
 
+_MOST = 1 << 50
+_QUOTA = "what an account that is no administrator's may have, empty: no limit:"
+
+Quota = Annotated[int | None, BeforeValidator(_empty_is_none)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
 Text = Annotated[str | None, BeforeValidator(_empty_is_none)]
 File = Annotated[Path | None, BeforeValidator(_empty_is_none)]
@@ -252,6 +257,32 @@ class Settings(BaseSettings):
         10, ge=1, le=1_000, description="modules of one applet that one can go back to"
     )
     cron_jobs_limit: int = Field(100, ge=0, le=100_000, description="cron jobs of one project")
+    quota_projects: Quota = Field(100, ge=0, le=_MOST, description=f"{_QUOTA} projects")
+    quota_applets: Quota = Field(1_000, ge=0, le=_MOST, description=f"{_QUOTA} applets")
+    quota_modules: Quota = Field(1_000, ge=0, le=_MOST, description=f"{_QUOTA} modules")
+    quota_bytes: Quota = Field(
+        4 * _GIB,
+        ge=0,
+        le=_MOST,
+        description=f"{_QUOTA} bytes in modules, key-value stores and SQLite files",
+    )
+    quota_strategies: Quota = Field(10_000, ge=0, le=_MOST, description=f"{_QUOTA} strategies")
+    quota_publishers: Quota = Field(10_000, ge=0, le=_MOST, description=f"{_QUOTA} publishers")
+    quota_databases: Quota = Field(
+        50, ge=0, le=_MOST, description=f"{_QUOTA} projects with SQL tables"
+    )
+    quota_monitors: Quota = Field(
+        1_000, ge=0, le=_MOST, description=f"{_QUOTA} monitors, finished ones included"
+    )
+    quota_cron_jobs: Quota = Field(1_000, ge=0, le=_MOST, description=f"{_QUOTA} cron jobs")
+    quota_abis: Quota = Field(200, ge=0, le=_MOST, description=f"{_QUOTA} contract ABIs")
+    quota_operators: Quota = Field(100, ge=0, le=_MOST, description=f"{_QUOTA} operators")
+    quota_access_keys: Quota = Field(
+        100, ge=0, le=_MOST, description=f"{_QUOTA} access keys, those of publishers not counted"
+    )
+    quota_processes: Quota = Field(
+        20, ge=0, le=_MOST, description=f"{_QUOTA} projects that run at once"
+    )
     cron_timezone: str = Field("UTC", description="zone that cron expressions are meant in")
     chains: tuple[Chain, ...] = Field(
         (),
@@ -307,6 +338,11 @@ class Settings(BaseSettings):
         if self.wallet_chain is None:
             return self.chains[0] if len(self.chains) == 1 else None
         return next((chain for chain in self.chains if chain.id == self.wallet_chain), None)
+
+    @property
+    def quotas(self) -> Quotas:
+        """What accounts may have."""
+        return Quotas({name: getattr(self, f"quota_{name}") for name in quotas.NAMES})
 
     @property
     def api_host_list(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from fieldbrook.errors import (
     ProjectNotFoundError,
     PublisherNotFoundError,
     PublisherTokenError,
+    StorageQuotaError,
 )
 from fieldbrook.gateway.auth import account_of_key, key_of
 from fieldbrook.gateway.channel import project_name as name_of_channel
@@ -78,6 +79,7 @@ class Admission:
             PublisherTokenError: the token is not the publisher's current one; the
                 description says why (expired, another key, another publisher's, replaced).
             DisabledAccountError: the project's account is disabled.
+            StorageQuotaError: it has more bytes stored than it may.
         """
         if not self._current:
             self.refresh()
@@ -85,7 +87,7 @@ class Admission:
         ids = self._admitted.get(key)
         if ids is None:
             project = self.project(project_name)
-            self._require_enabled(project)
+            self._require_served(project)
             if project.public and not pub_id and not token:
                 ids = self._anonymous(project)
             else:
@@ -124,6 +126,7 @@ class Admission:
             PublisherTokenError: the token was replaced.
             InvalidEventChannelError: the channel is not that of the publisher's project.
             DisabledAccountError: the project's account is disabled.
+            StorageQuotaError: it has more bytes stored than it may.
         """
         if not self._current:
             self.refresh()
@@ -150,7 +153,7 @@ class Admission:
             raise InvalidEventChannelError(
                 pub_id=publisher.key, publisher_id=publisher.publisher_id, channel=channel
             )
-        self._require_enabled(project)
+        self._require_served(project)
         self._restrict(publisher)
         return Admitted(project.project_id, publisher.publisher_id, publisher.key), ends
 
@@ -184,13 +187,15 @@ class Admission:
         if not self.is_public(channel):
             raise InvalidTokenError(reason="token is empty")
         project = self.project(channel)
-        self._require_enabled(project)
+        self._require_served(project)
         return Admitted(*self._anonymous(project), ANONYMOUS), False
 
-    def _require_enabled(self, project: Project) -> None:
+    def _require_served(self, project: Project) -> None:
         account = self._reader.account(project.account_id)
         if account is not None and account.state != ENABLED:
             raise DisabledAccountError(account=project.account_id)
+        if account is not None and account.over_storage:
+            raise StorageQuotaError(account=account.username)
 
     def is_public(self, channel: str) -> bool:
         """Whether the channel is that of a project that takes events without a token."""
@@ -230,7 +235,7 @@ class Admission:
         project = self.project(channel)
         if project.account_id != account.account_id and account.role != ADMIN:
             raise NoProjectPermissionError(name=channel)
-        self._require_enabled(project)
+        self._require_served(project)
         return project, key
 
     def publisher(self, project_id: int, key: str) -> Publisher | None:

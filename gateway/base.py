@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import contextlib
 import logging
 import os
 import threading
@@ -19,11 +20,19 @@ from pathlib import Path
 from fieldbrook import metrics
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address, NodeActor
-from fieldbrook.errors import NodeError, ProjectNotFoundError, UnavailableError
+from fieldbrook.errors import (
+    NodeError,
+    ProjectNotFoundError,
+    StoreError,
+    TooManyRequestsError,
+    UnavailableError,
+)
 from fieldbrook.gateway.link import LinkTable
 from fieldbrook.health import Reporter
 from fieldbrook.process import name_process
+from fieldbrook.quotas import PROCESSES
 from fieldbrook.settings import Settings
+from fieldbrook.storage.registry import RegistryReader
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +87,10 @@ class GatewayActor(NodeActor, abc.ABC):
     async def close(self) -> None:
         """Everything taken is answered, or its time is over: let go of the outside."""
 
+    @abc.abstractmethod
+    def registry_reader(self) -> RegistryReader:
+        """The reader of this process; it may be used in the loop alone."""
+
     def gone(self, project_id: int) -> None:
         """A project was removed; runs in the loop."""
         self.links[project_id].refuse_all(ProjectNotFoundError(project=project_id))
@@ -94,6 +107,12 @@ class GatewayActor(NodeActor, abc.ABC):
             case m.Unreachable(project_id=project_id):
                 error = UnavailableError(what="the project keeps dying")
                 self._in_loop(lambda: self.links[project_id].refuse_waiting(error))
+            case m.Crowded(project_id=project_id, limit=limit):
+                crowded = TooManyRequestsError(
+                    what="the project's account runs as many projects at once as it may "
+                    f"({limit}, quota {PROCESSES})"
+                )
+                self._in_loop(lambda: self.links[project_id].refuse_waiting(crowded))
             case m.Gone(project_id=project_id):
                 self._in_loop(lambda: self.gone(project_id))
             case m.HealthIs():
@@ -119,7 +138,14 @@ class GatewayActor(NodeActor, abc.ABC):
 
     def activate(self, project_id: int) -> None:
         """A link needs its project; see `link.Switchboard`."""
-        self.post(m.Activate(project_id))
+        account_id, processes = 0, None
+        with contextlib.suppress(StoreError), self.registry_reader().snapshot() as registry:
+            project = registry.project(project_id)
+            account = None if project is None else registry.account(project.account_id)
+            if account is not None:
+                account_id = account.account_id
+                processes = self._quotas.limit(account, PROCESSES)
+        self.post(m.Activate(project_id, account_id, processes))
 
     def _start(self, start: m.Start, sender: Address) -> None:
         name_process(f"fb-{start.part}")
@@ -127,6 +153,7 @@ class GatewayActor(NodeActor, abc.ABC):
         self._supervisor = sender
         self.part, self.settings, self.run_dir = start.part, start.settings, start.run_dir
         self._generation = start.generation
+        self._quotas = start.settings.quotas
         self.health = Reporter(lambda now: self.post(m.Reported(self.part, self._generation, now)))
         self.accept_posts()
         threading.Thread(target=self._run_loop, name="loop", daemon=True).start()

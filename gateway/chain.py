@@ -121,6 +121,10 @@ class ChainGateway(GatewayActor):
             case _:
                 super().receive(message, sender)
 
+    def registry_reader(self) -> RegistryReader:
+        """See `GatewayActor`."""
+        return self.reader
+
     async def refuse_more(self) -> None:
         """Look at the chain no more."""
         for service in self.services:

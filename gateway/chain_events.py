@@ -15,7 +15,9 @@ from fieldbrook import clock, metrics
 from fieldbrook.actors.frames import BY_CHAIN, EXACT, NAMED, WireEvent
 from fieldbrook.chain.logs import Log, encoded
 from fieldbrook.errors import (
+    DisabledAccountError,
     NodeError,
+    StorageQuotaError,
     StoreError,
     TooManyRequestsError,
     UnavailableError,
@@ -29,7 +31,11 @@ log = logging.getLogger(__name__)
 REMOVED_SUFFIX = "_REMOVED"
 _TOGETHER = 256
 _RETRY_S, _RETRY_MOST_S = 0.5, 30.0
-_TEMPORARY = (TooManyRequestsError, UnavailableError, StoreError)
+_TEMPORARY = (
+    *(TooManyRequestsError, UnavailableError, StoreError),
+    # A chain does not say again what it said: its events wait for the account.
+    *(DisabledAccountError, StorageQuotaError),
+)
 
 Submit = Callable[[int, WireEvent, Settle], None]
 Decode = Callable[[Log], Mapping[str, Any]]

@@ -212,6 +212,10 @@ class HttpGateway(GatewayActor):
             self._warn_of_hosts()
         self._sweeper = self.loop.create_task(self._sweep())
 
+    def registry_reader(self) -> RegistryReader:
+        """See `GatewayActor`."""
+        return self._reader
+
     async def refuse_more(self) -> None:
         """Stop listening; requests taken are still answered."""
         self._draining = True
@@ -283,6 +287,8 @@ class HttpGateway(GatewayActor):
             is_own_host=self._is_own_host,
             cron_jobs_limit=settings.cron_jobs_limit,
             applet_versions_kept=settings.applet_versions_kept,
+            quotas=settings.quotas,
+            running=lambda: self.links.routed,
             disk_reserve_bytes=settings.disk_reserve_bytes,
             projects_dir=settings.data / "projects",
             project_map_bytes=settings.project_map_bytes,

@@ -165,6 +165,11 @@ class Link(asyncio.Protocol):
         """There is no route, and none is being sought."""
         return self._transport is None and self._path is None and not self._asked
 
+    @property
+    def routed(self) -> bool:
+        """It is known where the project is."""
+        return self._path is not None
+
     def submit(
         self,
         event: WireEvent,
@@ -441,6 +446,11 @@ class LinkTable:
     def idle(self) -> bool:
         """No link has anything unsettled."""
         return all(link.idle for link in self._links.values())
+
+    @property
+    def routed(self) -> frozenset[int]:
+        """The projects that have a process, as far as the supervisor has said so."""
+        return frozenset(n for n, link in self._links.items() if link.routed)
 
     def expire(self) -> None:
         """See `Link.expire`; forgets links that nothing uses."""

@@ -40,7 +40,7 @@ class Measure:
         """All that can be read now. Call it in the gateway's loop; it takes milliseconds."""
         found: list[Measured] = [self._stores()]
         with contextlib.suppress(StoreError):
-            found += self._registry()
+            found += [*self._registry(), *self._accounts()]
         for chain in self._settings.chains:
             with contextlib.suppress(StoreError):
                 store = self._chain_reader(chain.id)
@@ -73,6 +73,11 @@ class Measure:
         yield Measured(
             "fieldbrook_registry_limit_bytes", "registry_map_bytes.", GAUGE, (), [((), limit)]
         )
+
+    def _accounts(self) -> Iterator[Measured]:
+        over = sum(account.over_storage for account in self._reader.accounts())
+        text = "Accounts with more bytes stored than their quota: events are refused."
+        yield Measured("fieldbrook_accounts_over_storage", text, GAUGE, (), [((), over)])
 
     def _chain(self, chain: Chain, store: ChainStoreReader) -> Iterator[Measured]:
         label = str(chain.id)

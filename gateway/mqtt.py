@@ -165,6 +165,10 @@ class MqttGateway(GatewayActor):
         metrics.add(metrics.EVENTS_RECEIVED)
         self.links[project_id].submit(event, settle, resend=True)
 
+    def registry_reader(self) -> RegistryReader:
+        """See `GatewayActor`."""
+        return self._reader
+
     async def refuse_more(self) -> None:
         """Take no more messages: they stay the broker's and come again."""
         self._closing = self._lanes.closed = True

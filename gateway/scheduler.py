@@ -159,6 +159,10 @@ class Scheduler(GatewayActor):
         )
         self._turns = self.loop.create_task(self._run(ticker))
 
+    def registry_reader(self) -> RegistryReader:
+        """See `GatewayActor`."""
+        return self._reader
+
     async def refuse_more(self) -> None:
         """Send no more ticks."""
         self._turns.cancel()

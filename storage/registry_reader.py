@@ -9,14 +9,16 @@ import abc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lmdb
 import msgspec
 
+from fieldbrook import quotas
 from fieldbrook.model import (
     ADMIN,
     ENABLED,
+    PROJECT_DATABASE,
     PROJECT_ENV,
     PROJECT_SPENDING,
     REMOVED,
@@ -46,7 +48,8 @@ from fieldbrook.storage.environment import (
 )
 from fieldbrook.storage.ids import LIMIT, from_key, to_key
 from fieldbrook.storage.registry_tables import CHANGES_CELL, RegistryTables
-from fieldbrook.storage.table import text_key
+from fieldbrook.storage.table import OpenTable, text_key
+from fieldbrook.storage.usage import StoredBytes, nothing_stored
 
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
@@ -58,6 +61,31 @@ _COUNTED = (
 )
 
 
+# Of each quota that is a number of records: the table, and the index that lists them.
+_PER_ACCOUNT = {
+    quotas.PROJECTS: ("projects", "account_projects"),
+    quotas.MODULES: ("resources", "resource_contents"),
+    quotas.OPERATORS: ("operators", "account_operators"),
+    quotas.ACCESS_KEYS: ("access_keys", "identity_access_keys"),
+}
+_PER_PROJECT = {
+    quotas.APPLETS: ("applets", "project_applets"),
+    quotas.STRATEGIES: ("strategies", "project_strategies"),
+    quotas.PUBLISHERS: ("publishers", "project_publishers"),
+    quotas.MONITORS: ("monitors", "project_monitors"),
+    quotas.CRON_JOBS: ("cron_jobs", "project_cron_jobs"),
+    quotas.ABIS: ("contract_abis", "project_contract_abis"),
+}
+
+
+class _Tables(msgspec.Struct):
+    tables: list[msgspec.Raw] = []
+
+
+class _Database(msgspec.Struct):
+    schemas: list[_Tables] = []
+
+
 class _Environment(msgspec.Struct):
     env: list[tuple[str, str]]
 
@@ -66,6 +94,7 @@ class _Spending(msgspec.Struct):
     per_day: str = msgspec.field(name="weiPerDay")
 
 
+_decode_database = msgspec.json.Decoder(_Database).decode
 _decode_spending = msgspec.json.Decoder(_Spending).decode
 _decode_environment = msgspec.json.Decoder(_Environment).decode
 
@@ -354,10 +383,43 @@ class RegistryReads(abc.ABC):
             return self.operator(bound.operator_id)
         return self.operator_named(project.account_id, DEFAULT_OPERATOR)
 
+    def usage(self, account_id: int, name: str, stored: StoredBytes = nothing_stored) -> int:
+        """How much an account has of what a quota is about (`quotas.NAMES`); 0 for what the
+        registry does not know of, processes.
+
+        Args:
+            stored: what a project takes on the disk; asked for the quota of bytes alone.
+        """
+        with self._reading() as txn:
+            tables, own = self._tables, to_key(account_id)
+            if name in _PER_ACCOUNT:
+                table, index = _PER_ACCOUNT[name]
+                return int(getattr(tables, table).count_of(txn, index, own))
+            projects = tables.projects.ids(txn, "account_projects", own)
+            if name in _PER_PROJECT:
+                table, index = _PER_PROJECT[name]
+                counted: OpenTable[Any] = getattr(tables, table)
+                return sum(counted.count_of(txn, index, to_key(n)) for n in projects)
+            if name == quotas.BYTES:
+                modules = tables.resources.scan(txn, "resource_contents", own)
+                return sum(module.size for module in modules) + sum(map(stored, projects))
+            if name == quotas.DATABASES:
+                kind = text_key(PROJECT_DATABASE)
+                found = (
+                    tables.configs.find(txn, "project_configs", to_key(n) + kind) for n in projects
+                )
+                return sum(config is not None and has_tables(config.value) for config in found)
+            return 0
+
     def audit(self, before: int, limit: int, matches: Callable[[AuditRow], bool]) -> AuditPage:
         """Rows of the audit log, newest first, as `storage.audit.page` finds them."""
         with self._reading() as txn:
             return page(txn, self._tables.audit, before, limit, matches)
+
+
+def has_tables(database: bytes) -> bool:
+    """Whether a project's PROJECT_DATABASE names any table."""
+    return any(schema.tables for schema in _decode_database(database).schemas)
 
 
 class RegistrySnapshot(RegistryReads):

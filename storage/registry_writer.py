@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fieldbrook.clock import Clock
+from fieldbrook.quotas import Quotas
 from fieldbrook.storage.audit import ROWS_LIMIT
 from fieldbrook.storage.commands.access_keys import AccessKeyCommands, IssuedKey
 from fieldbrook.storage.commands.accounts import AccountCommands
@@ -22,6 +23,7 @@ from fieldbrook.storage.commands.wallets import WalletCommands
 from fieldbrook.storage.environment import open_environment, store_errors, try_writing
 from fieldbrook.storage.registry_reader import RegistryReader
 from fieldbrook.storage.registry_tables import RegistryTables
+from fieldbrook.storage.usage import StoredBytes, nothing_stored
 
 __all__ = ["Deployed", "IssuedKey", "Module", "OperatorDraft", "RegistryWriter"]
 
@@ -49,6 +51,8 @@ class RegistryWriter(
         clock: Unix milliseconds now.
         token_key: signs publishers' tokens.
         audit_rows: how many rows of the audit log are kept.
+        quotas: what accounts may have; by default as much as they want.
+        stored: what a project takes on the disk.
     """
 
     def __init__(
@@ -58,6 +62,8 @@ class RegistryWriter(
         clock: Clock,
         token_key: bytes,
         audit_rows: int = ROWS_LIMIT,
+        quotas: Quotas | None = None,
+        stored: StoredBytes = nothing_stored,
     ) -> None:
         environment = open_environment(path, map_size=map_size)
         try:
@@ -65,7 +71,7 @@ class RegistryWriter(
         except BaseException:
             environment.close()
             raise
-        super().__init__(environment, tables, clock, token_key, audit_rows)
+        super().__init__(environment, tables, clock, token_key, audit_rows, quotas, stored)
 
     def reader(self) -> RegistryReader:
         """A reader for this process, over the writer's environment."""

@@ -8,6 +8,7 @@ prefix scan yields the records in creation order.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -75,6 +76,18 @@ class OpenTable(Generic[R]):
     def holds(self, txn: Transaction, index: str, prefix: bytes) -> bool:
         """Whether an index has a key that starts with `prefix`."""
         return any(True for _ in _range(txn, self._indexes[index], prefix))
+
+    def count_of(self, txn: Transaction, index: str, prefix: bytes) -> int:
+        """How many keys of an index start with `prefix`."""
+        with txn.cursor(self._indexes[index]) as cursor:
+            if not cursor.set_range(prefix):
+                return 0
+            keys = cursor.iternext(keys=True, values=False)
+            return sum(1 for _ in itertools.takewhile(lambda key: key.startswith(prefix), keys))
+
+    def ids(self, txn: Transaction, index: str, prefix: bytes) -> list[int]:
+        """The ids of the records whose key in an index starts with `prefix`."""
+        return [from_key(found) for _, found in _range(txn, self._indexes[index], prefix)]
 
     def all(self, txn: Transaction) -> Iterator[R]:
         """Every record, in the order of creation."""

@@ -69,6 +69,7 @@ from fieldbrook.gateway.management import (
     operators,
     projects,
     publishers,
+    quotas,
     resources,
     strategies,
     traffic,
@@ -109,6 +110,7 @@ _DRAIN_FACTOR = 4  # a refused body up to this many limits is read, so the refus
 ROUTES: tuple[Route[Any, Any], ...] = (
     *accounts.ROUTES,
     *administration.ROUTES,
+    *quotas.ROUTES,
     *audit.ROUTES,
     *wallets.ROUTES,
     *operators.ROUTES,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from pathlib import Path
@@ -18,6 +18,7 @@ from fieldbrook.gateway.room import Room, room_for
 from fieldbrook.gateway.wallet import WalletPolicy
 from fieldbrook.health import Condition
 from fieldbrook.operator_keys import Vault
+from fieldbrook.quotas import Quotas
 from fieldbrook.settings import Chain
 from fieldbrook.storage.chain_store import ChainStoreReader
 from fieldbrook.storage.dead_letters import DeadLetter, NumberedLetter
@@ -110,8 +111,9 @@ class ManagementContext:
     `frames.DISCARD`, `frames.CLEAR_LOG`) and gives its outcome. `clock`
     gives Unix milliseconds, `vault` seals the keys of operators, `room` counts the bytes of
     requests that are not whole yet. `chain_command` has a chain's process obey. `broker` is the
-    embedded one, if there is one. `metrics` says who
-    may read them, as the setting does; `measure` gives what no process counts.
+    embedded one, if there is one. `metrics` says who may read them, as the setting does;
+    `measure` gives what no process counts. `quotas` are what accounts may have, `running` gives
+    the ids of the projects that have a process.
     """
 
     reader: RegistryReader
@@ -134,6 +136,8 @@ class ManagementContext:
     chain_reader: Callable[[int], ChainStoreReader | None] = lambda _chain_id: None
     cron_jobs_limit: int = 100
     applet_versions_kept: int = 10
+    quotas: Quotas = field(default_factory=Quotas)
+    running: Callable[[], Set[int]] = frozenset
     disk_reserve_bytes: int = 0
     projects_dir: Path = Path("projects")
     project_map_bytes: int = 1 << 30

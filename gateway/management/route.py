@@ -136,6 +136,7 @@ GROUPS: dict[str, Group] = {
     "project_config": Group.PROJECT_CONFIG,
     "project_operator": Group.PROJECT_OPERATOR,
     "publisher": Group.PUBLISHER,
+    "quota": Group.ACCOUNT,
     "refused_event": Group.EVENT,
     "register": Group.ACCOUNT_REGISTER,
     "resource": Group.RESOURCE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from fieldbrook import access_keys
+from fieldbrook import access_keys, quotas
 from fieldbrook.errors import (
     AccessKeyNameConflictError,
     AccessKeyNotFoundError,
@@ -83,10 +83,12 @@ class AccessKeyCommands(Commands):
         Raises:
             AccountNotFoundError: no such account.
             AccessKeyNameConflictError: it has a key of that name.
+            QuotaExceededError: it has as many as it may.
         """
         with self.change() as change:
             if change.now.account(account_id) is None:
                 raise AccountNotFoundError(account=account_id)
+            self.require_quota(change, account_id, quotas.ACCESS_KEYS)
             return add_access_key(
                 change,
                 self.tables,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import msgspec
 
 from fieldbrook.errors import (
     AccountIdentityConflictError,
@@ -13,6 +16,7 @@ from fieldbrook.errors import (
     NoAdminPermissionError,
 )
 from fieldbrook.model import ENABLED, Account
+from fieldbrook.quotas import BYTES
 from fieldbrook.storage.commands.change import Change, Commands, command
 from fieldbrook.storage.commands.operators import OperatorDraft, add_operator
 from fieldbrook.storage.ids import to_key
@@ -111,6 +115,39 @@ class AccountCommands(Commands):
                 return change.update(self.tables.accounts, account, state=state)
             _refuse_last_administrator(change, account)
             return self._end_logins(change, account, state=state)
+
+    @command
+    def set_account_quotas(
+        self, account_id: int, limits: dict[str, int | None], default: Sequence[str] = ()
+    ) -> Account:
+        """Give an account limits of its own (None: no limit), and let those named by `default`
+        be as the settings have them again. The others stay.
+
+        Raises:
+            AccountNotFoundError: no such account.
+        """
+        with self.change() as change:
+            account = _account(change, account_id)
+            kept = {name: n for name, n in account.quotas.items() if name not in default}
+            changed = change.update(self.tables.accounts, account, quotas={**kept, **limits})
+            return self._look_at_storage(change, changed)
+
+    def note_storage(self) -> list[Account]:
+        """Look which accounts have more bytes stored than they may: events of their projects
+        are refused until they have less. Those that were not so a moment ago, or are not any
+        more."""
+        with self.change() as change:
+            before = change.now.accounts()
+            after = [self._look_at_storage(change, account) for account in before]
+            return [new for old, new in zip(before, after, strict=True) if new is not old]
+
+    def _look_at_storage(self, change: Change, account: Account) -> Account:
+        limit = self.quotas.limit(account, BYTES)
+        used = 0 if limit is None else change.now.usage(account.account_id, BYTES, self.stored)
+        over = limit is not None and used > limit
+        if over == account.over_storage:
+            return account
+        return change.put(self.tables.accounts, msgspec.structs.replace(account, over_storage=over))
 
     @command
     def remove_account(self, account_id: int) -> Account:

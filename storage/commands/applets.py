@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from fieldbrook import quotas
 from fieldbrook.errors import (
     AccountNotFoundError,
     AppletNameConflictError,
@@ -87,14 +88,18 @@ class AppletCommands(Commands):
             AppletNameConflictError: the project has an applet of that name.
             StrategyConflictError: a pair occurs twice.
             HandlerNotExportedError: a handler is not among `handlers`.
+            QuotaExceededError: an account would have more than it may: applets or strategies
+                the project's, modules or bytes the resource's.
         """
         module = Module(filename, sha256, md5, size, handlers)
         cache = cache or Cache()
         with self.change() as change:
-            change.project(project_id)
+            owner_id = change.project(project_id).account_id
             if change.now.account(account_id) is None:
                 raise AccountNotFoundError(account=account_id)
             self._refuse_taken_applet_name(change, project_id, name)
+            self.require_quota(change, owner_id, quotas.APPLETS)
+            self.require_quota(change, owner_id, quotas.STRATEGIES, len(strategies))
             resource = self._resource(change, account_id, module)
             applet = change.put(
                 self.tables.applets,
@@ -147,6 +152,7 @@ class AppletCommands(Commands):
             StrategyConflictError: a pair occurs twice.
             HandlerNotExportedError: a strategy, given or kept, names a handler the module
                 does not export.
+            QuotaExceededError: the project's account would have more than it may.
         """
         with self.change() as change:
             applet = change.applet(applet_id)
@@ -287,9 +293,11 @@ class AppletCommands(Commands):
             AppletNotFoundError: the project has no such applet.
             StrategyConflictError: one exists already, or is given twice.
             HandlerNotExportedError: a module does not export the handler.
+            QuotaExceededError: the project's account would have more than it may.
         """
         with self.change() as change:
-            change.project(project_id)
+            owner_id = change.project(project_id).account_id
+            self.require_quota(change, owner_id, quotas.STRATEGIES, len(strategies))
             created = []
             for n, (applet_id, event_type, handler) in enumerate(strategies):
                 applet = change.applet_in(project_id, applet_id)
@@ -312,13 +320,14 @@ class AppletCommands(Commands):
 
         Raises:
             ProjectNotFoundError, AppletNotFoundError, StrategyConflictError,
-            HandlerNotExportedError: as `create_strategies`.
+            HandlerNotExportedError, QuotaExceededError: as `create_strategies`.
         """
         with self.change() as change:
-            change.project(project_id)
+            owner_id = change.project(project_id).account_id
             applet = change.applet_in(project_id, applet_id)
             resource = change.resource(applet.resource_id)
             rule = event_type, handler
+            self.require_quota(change, owner_id, quotas.STRATEGIES)
             return self._add_strategy(
                 change, applet, resource, rule, "handler", auto_collect_metric
             )
@@ -373,7 +382,11 @@ class AppletCommands(Commands):
     def _resource(self, change: Change, account_id: int, module: Module) -> Resource:
         key = to_key(account_id) + bytes.fromhex(module.sha256)
         found = self.tables.resources.find(change.txn, "resource_contents", key)
-        return found or change.put(
+        if found is not None:
+            return found
+        self.require_quota(change, account_id, quotas.MODULES)
+        self.require_quota(change, account_id, quotas.BYTES, module.size)
+        return change.put(
             self.tables.resources,
             Resource(
                 resource_id=change.new_id(),
@@ -471,6 +484,10 @@ class AppletCommands(Commands):
             return kept
         for strategy in kept:
             change.remove(self.tables.strategies, strategy)
+        owner_id = change.project(applet.project_id).account_id
+        # Those removed are out of the count already: who has too many may still have fewer.
+        if len(strategies) > len(kept):
+            self.require_quota(change, owner_id, quotas.STRATEGIES, len(strategies))
         return [
             self._add_strategy(change, applet, resource, rule, f"strategies[{n}].handler")
             for n, rule in enumerate(strategies)

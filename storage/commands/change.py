@@ -21,12 +21,14 @@ from fieldbrook.errors import (
     ResourceNotFoundError,
 )
 from fieldbrook.model import Applet, Project, Record, Resource, Strategy
+from fieldbrook.quotas import Quotas, exceeded
 from fieldbrook.storage.audit import ROWS_LIMIT, AuditRow, append
 from fieldbrook.storage.environment import store_errors
 from fieldbrook.storage.ids import from_key, next_id, to_key
 from fieldbrook.storage.registry_reader import RegistrySnapshot
 from fieldbrook.storage.registry_tables import CHANGES_CELL, LAST_ID_CELL, RegistryTables
 from fieldbrook.storage.table import OpenTable, text_key
+from fieldbrook.storage.usage import StoredBytes, nothing_stored
 
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
@@ -57,8 +59,12 @@ class Commands:
         clock: Clock,
         token_key: bytes,
         audit_rows: int = ROWS_LIMIT,
+        quotas: Quotas | None = None,
+        stored: StoredBytes = nothing_stored,
     ) -> None:
         self.tables = tables
+        self.quotas = quotas or Quotas()
+        self.stored = stored
         self.audit_rows = audit_rows
         self._audit: AuditRow | None = None
         self.token_key = token_key
@@ -83,6 +89,24 @@ class Commands:
             yield
         finally:
             self._audit = None
+
+    def require_quota(self, change: Change, account_id: int, name: str, adding: int = 1) -> None:
+        """See that an account may have so many more. Call it before they are put.
+
+        What an account has beyond its limit, from before there was one, it keeps. Commands run
+        one after the other, each in a transaction: two that arrive together cannot both take
+        the last place.
+
+        Raises:
+            QuotaExceededError: it may not.
+        """
+        account = change.now.account(account_id)
+        limit = self.quotas.limit(account, name) if account is not None and adding > 0 else None
+        if account is None or limit is None:
+            return
+        used = change.now.usage(account_id, name, self.stored)
+        if used + adding > limit:
+            raise exceeded(account, name, limit, used, adding)
 
 
 class Change:

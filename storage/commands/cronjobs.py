@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fieldbrook import quotas
 from fieldbrook.errors import CronJobConflictError, CronJobLimitError, CronJobNotFoundError
 from fieldbrook.model import CronJob
 from fieldbrook.storage.commands.change import Commands, command
@@ -22,6 +23,7 @@ class CronJobCommands(Commands):
             ProjectNotFoundError: no such project.
             CronJobConflictError: the project has one of that expression and event type.
             CronJobLimitError: the project has as many as it may.
+            QuotaExceededError: its account has.
         """
         with self.change() as change:
             project = change.project(project_id)
@@ -30,6 +32,7 @@ class CronJobCommands(Commands):
                 raise CronJobConflictError(what=f"[{expression}] [type: {event_type}]")
             if len(change.now.cron_jobs(project_id)) >= limit:
                 raise CronJobLimitError(project=project.name, limit=limit)
+            self.require_quota(change, project.account_id, quotas.CRON_JOBS)
             return change.put(
                 self.tables.cron_jobs,
                 CronJob(

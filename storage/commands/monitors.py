@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fieldbrook import quotas
 from fieldbrook.errors import (
     ChainHeightConflictError,
     ChainHeightNotFoundError,
@@ -54,6 +55,7 @@ class MonitorCommands(Commands):
             ProjectNotFoundError: no such project.
             ContractAbiConflictError: the project has one of that name.
             ContractAbiLimitError: it has as many as it may have.
+            QuotaExceededError: its account has.
         """
         with self.change() as change:
             project = change.project(project_id)
@@ -61,6 +63,7 @@ class MonitorCommands(Commands):
                 raise ContractAbiConflictError(what=f"[prj: {project.name}] [abi: {name}]")
             if len(change.now.contract_abis(project_id)) >= limit:
                 raise ContractAbiLimitError(project=project.name, limit=limit)
+            self.require_quota(change, project.account_id, quotas.ABIS)
             return change.put(
                 self.tables.contract_abis,
                 ContractAbi(
@@ -106,9 +109,10 @@ class MonitorCommands(Commands):
             ProjectNotFoundError: no such project.
             ConflictError: of the kind's own class: the project has one like it that is
                 not finished.
+            QuotaExceededError: its account has as many as it may.
         """
         with self.change() as change:
-            change.project(project_id)
+            project = change.project(project_id)
             monitor = Monitor(
                 monitor_id=change.new_id(),
                 project_id=project_id,
@@ -133,6 +137,7 @@ class MonitorCommands(Commands):
             same = self.tables.monitors.find(change.txn, "monitor_rules", monitor_rule(monitor))
             if same is not None:
                 raise _CONFLICTS[kind](what=f"monitor {same.monitor_id} is the same")
+            self.require_quota(change, project.account_id, quotas.MONITORS)
             return change.put(self.tables.monitors, monitor)
 
     @command

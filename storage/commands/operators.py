@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fieldbrook import quotas
 from fieldbrook.errors import (
     AccountNotFoundError,
     NoOperatorPermissionError,
@@ -67,6 +68,7 @@ class OperatorCommands(Commands):
         Raises:
             AccountNotFoundError: no such account.
             OperatorConflictError: the account has an operator of that name.
+            QuotaExceededError: it has as many as it may.
         """
         with self.change() as change:
             if change.now.account(account_id) is None:
@@ -74,6 +76,8 @@ class OperatorCommands(Commands):
             found = change.now.operator_named(account_id, draft.name)
             if found is not None and unless_there:
                 return found
+            if draft.name != DEFAULT_OPERATOR:  # which the node makes, one for each account
+                self.require_quota(change, account_id, quotas.OPERATORS)
             return add_operator(change, self.tables, account_id, draft)
 
     @command

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from fieldbrook import quotas
 from fieldbrook.errors import AccountNotFoundError, ProjectNameConflictError
 from fieldbrook.model import PROJECT_DATABASE, PROJECT_ENV, Config, Project
 from fieldbrook.storage.commands.access_keys import remove_access_keys_of
 from fieldbrook.storage.commands.change import Change, Commands, command
+from fieldbrook.storage.registry_reader import has_tables
 
 _DEFAULTS = {
     PROJECT_DATABASE: b'{"dialect":"POSTGRES","schemas":[{"schema":"public","tables":[]}]}',
@@ -34,12 +36,17 @@ class ProjectCommands(Commands):
         Raises:
             AccountNotFoundError: no such account.
             ProjectNameConflictError: the name is taken, by whomever.
+            QuotaExceededError: the account has as many as it may, or of bytes, or of databases.
         """
         with self.change() as change:
             if change.now.account(account_id) is None:
                 raise AccountNotFoundError(account=account_id)
             if change.now.project_named(name):
                 raise ProjectNameConflictError(what=f"project {name}")
+            given = {**_DEFAULTS, **(configs or {})}
+            self.require_quota(change, account_id, quotas.PROJECTS)
+            self.require_quota(change, account_id, quotas.BYTES)
+            self._require_database(change, account_id, given[PROJECT_DATABASE])
             project = change.put(
                 self.tables.projects,
                 Project(
@@ -53,7 +60,7 @@ class ProjectCommands(Commands):
                     updated_at=change.time_ms,
                 ),
             )
-            for kind, value in {**_DEFAULTS, **(configs or {})}.items():
+            for kind, value in given.items():
                 self._put_config(change, project.project_id, kind, value)
             return project
 
@@ -63,9 +70,13 @@ class ProjectCommands(Commands):
 
         Raises:
             ProjectNotFoundError: no such project.
+            QuotaExceededError: its account has SQL tables in as many projects as it may.
         """
         with self.change() as change:
-            change.project(project_id)
+            project = change.project(project_id)
+            found = change.now.config(project_id, kind)
+            if kind == PROJECT_DATABASE and not (found and has_tables(found.value)):
+                self._require_database(change, project.account_id, value)
             return self._put_config(change, project_id, kind, value)
 
     @command
@@ -100,6 +111,10 @@ class ProjectCommands(Commands):
                 change.remove(self.tables.project_operators, bound)
             change.remove(self.tables.projects, project)
             return project
+
+    def _require_database(self, change: Change, account_id: int, database: bytes) -> None:
+        if has_tables(database):
+            self.require_quota(change, account_id, quotas.DATABASES)
 
     def _put_config(self, change: Change, project_id: int, kind: str, value: bytes) -> Config:
         found = change.now.config(project_id, kind)

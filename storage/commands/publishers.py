@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fieldbrook import quotas
 from fieldbrook.access_keys import PUBLISHER_PRIVILEGES, publisher_key_name
 from fieldbrook.errors import PublisherConflictError, PublisherNotFoundError
 from fieldbrook.model import ANONYMOUS, IDENTITY_PUBLISHER, Publisher
@@ -21,6 +22,8 @@ class PublisherCommands(Commands):
     `access_key` asks for a token in the form of an access key (`w3b_...`) instead of a JSON
     Web Token; its record is then among those of the project's account. `expires_at` is Unix
     milliseconds, 0 for never. `event_types` are those the publisher may send, none for all.
+    What creates publishers raises `QuotaExceededError` when the project's account would have
+    more than it may.
     """
 
     @command
@@ -42,6 +45,7 @@ class PublisherCommands(Commands):
         with self.change() as change:
             change.project(project_id)
             self._refuse_taken_publisher_key(change, project_id, key)
+            self._require_room(change, project_id)
             return self._create(change, project_id, name, key, access_key, event_types, expires_at)
 
     @command
@@ -61,9 +65,11 @@ class PublisherCommands(Commands):
         """
         with self.change() as change:
             change.project(project_id)
-            return self._with_key(change, project_id, key) or self._create(
-                change, project_id, name, key, access_key, event_types, expires_at
-            )
+            found = self._with_key(change, project_id, key)
+            if found is not None:
+                return found
+            self._require_room(change, project_id)
+            return self._create(change, project_id, name, key, access_key, event_types, expires_at)
 
     @command
     def register_publishers(self, project_id: int, keys: Sequence[str]) -> list[Publisher]:
@@ -75,6 +81,8 @@ class PublisherCommands(Commands):
         """
         with self.change() as change:
             change.project(project_id)
+            new = {key for key in keys if self._with_key(change, project_id, key) is None}
+            self._require_room(change, project_id, len(new))
             return [
                 self._with_key(change, project_id, key)
                 or self._create(change, project_id, key, key)
@@ -91,9 +99,11 @@ class PublisherCommands(Commands):
         with self.change() as change:
             project = change.project(project_id)
             change.update(self.tables.projects, project, public=True)
-            return self._with_key(change, project_id, ANONYMOUS) or self._create(
-                change, project_id, ANONYMOUS, ANONYMOUS, access_key=True
-            )
+            found = self._with_key(change, project_id, ANONYMOUS)
+            if found is not None:
+                return found
+            self._require_room(change, project_id)
+            return self._create(change, project_id, ANONYMOUS, ANONYMOUS, access_key=True)
 
     @command
     def update_publisher(
@@ -155,6 +165,10 @@ class PublisherCommands(Commands):
                     project = change.project(project_id)
                     change.update(self.tables.projects, project, public=False)
             return len(own)
+
+    def _require_room(self, change: Change, project_id: int, adding: int = 1) -> None:
+        owner_id = change.project(project_id).account_id
+        self.require_quota(change, owner_id, quotas.PUBLISHERS, adding)
 
     def _create(
         self,

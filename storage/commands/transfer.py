@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from fieldbrook import quotas
 from fieldbrook.access_keys import PUBLISHER_PRIVILEGES, publisher_key_name
 from fieldbrook.errors import (
     AccountNotFoundError,
@@ -14,11 +15,20 @@ from fieldbrook.errors import (
     PublisherConflictError,
     StoreError,
 )
-from fieldbrook.model import IDENTITY_PUBLISHER, AccessKey, Applet, Project, Publisher, Record
+from fieldbrook.model import (
+    IDENTITY_PUBLISHER,
+    PROJECT_DATABASE,
+    AccessKey,
+    Applet,
+    Project,
+    Publisher,
+    Record,
+)
 from fieldbrook.storage.codec import decode_record
 from fieldbrook.storage.commands.applets import AppletCommands, Module
 from fieldbrook.storage.commands.change import Change, command
 from fieldbrook.storage.commands.publishers import PublisherCommands
+from fieldbrook.storage.registry_reader import has_tables
 from fieldbrook.storage.table import text_key
 from fieldbrook.storage.transfer import Exported, ExportedToken
 
@@ -61,6 +71,7 @@ class TransferCommands(AppletCommands, PublisherCommands):
             ProjectNameConflictError: the name is taken, by whomever.
             PublisherConflictError: a token that is to be kept is another publisher's here.
             HandlerNotExportedError: a strategy names a handler its module does not export.
+            QuotaExceededError: the account would have more than it may of something in it.
             StoreError: the records do not belong together.
         """
         given = decode_record(exported, Exported)
@@ -71,6 +82,7 @@ class TransferCommands(AppletCommands, PublisherCommands):
                 raise ProjectNameConflictError(what=f"project {name}")
             if len(applet_ids) != len(given.applets) or change.now.project(project_id):
                 raise StoreError(reason="the ids are not those that were reserved")
+            self._require_quotas(change, account_id, given, project_id)
             project = change.put(
                 self.tables.projects,
                 _anew(
@@ -81,6 +93,28 @@ class TransferCommands(AppletCommands, PublisherCommands):
             self._import_publishers(change, project, given, new_tokens)
             self._import_rest(change, project, given)
             return project
+
+    def _require_quotas(
+        self, change: Change, account_id: int, given: Exported, project_id: int
+    ) -> None:
+        """See that an account may have all of an import; of its modules see `_resource`. What
+        is stored for the project lies in its folder already, and is counted by nobody yet."""
+        adding = {
+            quotas.PROJECTS: 1,
+            quotas.APPLETS: len(given.applets),
+            quotas.STRATEGIES: len(given.strategies),
+            quotas.PUBLISHERS: len(given.publishers),
+            quotas.MONITORS: len(given.monitors),
+            quotas.CRON_JOBS: len(given.cron_jobs),
+            quotas.ABIS: len(given.contract_abis),
+            quotas.DATABASES: sum(
+                config.kind == PROJECT_DATABASE and has_tables(config.value)
+                for config in given.configs
+            ),
+            quotas.BYTES: max(1, self.stored(project_id)),
+        }
+        for name, number in adding.items():
+            self.require_quota(change, account_id, name, number)
 
     def _import_applets(
         self,

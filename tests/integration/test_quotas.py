@@ -1,0 +1,246 @@
+"""Quotas of accounts in a running node: over HTTP, on the way of an event, by the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.applets import TALLY
+from tests.integration.nodes import Answer, RunningNode, message, until
+from tests.integration.test_cli_node import Shell
+
+PASSWORD = "correct horse"
+QUOTAS = ("--quota-projects", "4", "--quota-publishers", "3", "--quota-processes", "1")
+
+
+class World:
+    """A node, its administrator, and accounts of developers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.node = RunningNode(folder / "data", *QUOTAS)
+        self.node.log_in()
+        self.root = self.node.token
+        self.applet_id = ""
+
+    def developer(self, name: str) -> str:
+        """A new account, in whose name the node is called from now on; its id."""
+        self.node.token = self.root
+        body = {"username": name, "password": PASSWORD, "role": "DEVELOPER"}
+        made = self.node.call("POST", "/register/admin", body)
+        assert made.status == 201, made
+        login = self.node.call("PUT", "/login", {"username": name, "password": PASSWORD})
+        self.node.token = login.json["token"]
+        return str(made.json["accountID"])
+
+    def change(self, account_id: str, *quotas: dict[str, Any]) -> Answer:
+        """Change an account's quotas as the administrator."""
+        body = {"quotas": list(quotas)}
+        return self.node.call("PUT", f"/account/{account_id}/quota", body, token=self.root)
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """The caller's own quotas by name."""
+        return {row["name"]: row for row in self.node.call("GET", "/quota").json["data"]}
+
+    def room(self, name: str) -> Any:
+        """A project with the tally applet; its publisher."""
+        self.node.create_project(name)
+        strategies = [{"eventType": "DEFAULT", "handler": "start"}]
+        self.applet_id = self.node.deploy(name, TALLY, strategies=strategies)["appletID"]
+        return self.node.add_publisher(name, "d")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    made = World(tmp_path_factory.mktemp("quotas"))
+    yield made
+    made.node.stop()
+
+
+def test_a_developer_is_told_the_limit_and_an_administrator_raises_it(world: World) -> None:
+    account_id = world.developer("ada")
+    node = world.node
+    for n in range(4):
+        node.create_project(f"ada{n}")
+    refused = node.call("POST", "/project", {"name": "ada4"})
+    assert (refused.status, refused.json["key"]) == (403, "QuotaExceeded")
+    assert "account ada may have 4 projects, it has 4" in refused.json["desc"]
+    row = world.rows()["projects"]
+    assert (row["limit"], row["used"], row["from"]) == (4, 4, "SETTINGS")
+    body = {"quotas": [{"name": "projects", "limit": 9}]}
+    own = node.call("PUT", f"/account/{account_id}/quota", body)
+    assert (own.status, own.json["key"]) == (401, "NoAdminPermission")
+    assert world.change(account_id, {"name": "projects", "limit": 5}).status == 200
+    assert node.create_project("ada4")
+    assert node.call("POST", "/project", {"name": "ada5"}).status == 403
+    changed = world.change(account_id, {"name": "projects", "unlimited": True}).json["data"][0]
+    assert (changed["unlimited"], changed["from"], changed["used"]) == (True, "ACCOUNT", 5)
+    assert node.create_project("ada5")
+    assert world.change(account_id, {"name": "projects"}).json["data"][0]["limit"] == 4
+    assert node.call("POST", "/project", {"name": "ada6"}).status == 403, "it keeps what it has"
+    assert node.call("GET", "/project/ada5").status == 200
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"name": "cakes", "limit": 1}, "quotas"),
+        ({"name": "projects", "limit": -1}, "quotas"),
+        ({"name": "projects", "limit": "many"}, "quotas"),
+        ({"name": "projects", "limit": 1, "unlimited": True}, "quotas[0].limit"),
+    ],
+)
+def test_a_quota_that_cannot_be_is_refused(
+    world: World, change: dict[str, Any], field: str
+) -> None:
+    refused = world.change("1", change)
+    assert refused.status in (400, 404), refused
+    own = world.node.call("GET", "/account", token=world.root).json["data"][0]["accountID"]
+    refused = world.change(own, change)
+    assert refused.status == 400
+    assert refused.json["fields"][0]["field"] == field
+    twice = world.change(own, {"name": "projects"}, {"name": "projects", "limit": 1})
+    assert [each["field"] for each in twice.json["fields"]] == ["quotas[1].name"]
+
+
+def test_an_administrator_has_no_limits_and_sees_those_of_others(world: World) -> None:
+    account_id = world.developer("bob")
+    mine = world.node.token
+    world.node.token = world.root
+    assert {row["from"] for row in world.rows().values()} == {"ROLE"}
+    assert all(row["unlimited"] for row in world.rows().values())
+    shown = world.node.call("GET", f"/account/{account_id}/quota").json
+    assert (shown["username"], shown["data"][0]["limit"]) == ("bob", 4)
+    assert world.node.call("GET", f"/account/{account_id}/quota", token=mine).status == 200
+    other = world.developer("carol")
+    hidden = world.node.call("GET", f"/account/{other}/quota", token=mine)
+    assert (hidden.status, hidden.json["key"]) == (404, "AccountNotFound")
+
+
+def test_requests_that_arrive_together_do_not_exceed_a_quota(world: World) -> None:
+    world.developer("dora")
+    node = world.node
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(
+            pool.map(lambda n: node.call("POST", "/project", {"name": f"dora{n}"}), range(24))
+        )
+    assert sorted(answer.status for answer in answers) == [201] * 4 + [403] * 20
+    assert world.rows()["projects"]["used"] == 4
+
+
+def test_devices_that_a_data_push_would_make_count_and_known_ones_go_on(world: World) -> None:
+    world.developer("eve")
+    node = world.node
+    world.room("eve")
+    body = {"name": "gw", "privileges": [{"name": "Event", "perm": "READ_WRITE"}]}
+    key = node.call("POST", "/account_access_key", body).json["accessKey"]
+
+    def push(*devices: str) -> Answer:
+        items = [{"device_id": d, "event_type": "DEFAULT", "payload": "x"} for d in devices]
+        path = "/event/eve?eventType=DA-TA_PU-SH&timestamp=1795233228152"
+        return node.call("POST", path, json.dumps(items).encode(), token=key)
+
+    assert push("d", "new-1", "new-2").status == 201
+    refused = push("new-3", "d")
+    assert (refused.status, refused.json["key"]) == (403, "QuotaExceeded")
+    assert "3 publishers" in refused.json["desc"]
+    assert push("d", "new-1").status == 201
+    assert world.rows()["publishers"]["used"] == 3
+
+
+def test_events_are_refused_while_an_account_has_too_much_stored(world: World) -> None:
+    account_id = world.developer("fay")
+    node = world.node
+    publisher = world.room("fay")
+    assert node.send("fay", message(publisher)).status == 201
+    used = world.rows()["bytes"]["used"]
+    assert used > len(TALLY)
+    world.change(account_id, {"name": "bytes", "limit": used - 1})
+    refused = node.send("fay", message(publisher))
+    assert (refused.status, refused.json["key"]) == (403, "StorageQuotaExceeded")
+    assert "account fay has more bytes stored than its quota allows" in refused.json["desc"]
+    more = node.upload("fay", TALLY + b";; another", "second")
+    assert (more.status, more.json["key"]) == (403, "QuotaExceeded")
+    world.change(account_id, {"name": "bytes", "limit": used + (64 << 20)})
+    assert node.send("fay", message(publisher)).status == 201
+
+
+def test_what_handlers_store_is_noticed_and_making_room_lets_events_in(world: World) -> None:
+    account_id = world.developer("gil")
+    node = world.node
+    publisher = world.room("gil")
+    other = node.create_project("gil_other")
+    assert other
+    assert node.send("gil", message(publisher)).status == 201
+    limit = world.rows()["bytes"]["used"] + (256 << 10)
+    world.change(account_id, {"name": "bytes", "limit": limit})
+
+    def over() -> bool:
+        return node.send("gil", message(publisher, b"x" * 20_000)).status == 403
+
+    until(over, "what the handlers log and keep is more than the quota")
+    assert node.call("DELETE", "/project/gil").status == 204
+    until(
+        lambda: node.call("POST", "/project", {"name": "gil"}).status == 201,
+        "the project's bytes are free",
+    )
+
+
+def test_cron_jobs_of_a_disabled_account_run_nothing(world: World) -> None:
+    account_id = world.developer("hal")
+    node = world.node
+    world.room("hal")
+    project_id = node.call("GET", "/project/hal").json["projectID"]
+    applet_id = world.applet_id
+    body = {"cronExpressions": "@every 1s", "eventType": "DEFAULT"}
+    made = node.call("POST", f"/cronjob/{project_id}", body)
+    assert made.status == 201, made
+    node.token = world.root
+    until(lambda: node.count("hal", applet_id) > 0, "the cron job runs")
+    assert node.call("PUT", f"/account/{account_id}/disable").status == 200
+    before = node.count("hal", applet_id)
+    refused = f"account {account_id}"
+    until(lambda: node.log.count(f"its tick was not handled: {refused}") > 1, "ticks are refused")
+    assert node.count("hal", applet_id) <= before + 1, "the one that ran already"
+    assert node.call("PUT", f"/account/{account_id}/enable").status == 200
+    until(lambda: node.count("hal", applet_id) > before + 1, "it runs again")
+    assert node.call("DELETE", "/project/hal").status == 204
+
+
+def test_projects_of_an_account_take_turns_where_few_may_run_at_once(world: World) -> None:
+    world.developer("ida")
+    node = world.node
+    first, second = world.room("ida1"), world.room("ida2")
+    assert node.send("ida1", message(first)).status == 201
+    assert world.rows()["processes"]["used"] == 1
+    refused = node.send("ida2", message(second))
+    assert (refused.status, refused.json["key"]) == (429, "TooManyRequests")
+    assert "runs as many projects at once as it may (1, quota processes)" in refused.json["desc"]
+    assert refused.headers["Retry-After"] == "1"
+    until(lambda: node.send("ida2", message(second)).status == 201, "the first gives way")
+    assert world.rows()["processes"]["used"] == 1
+
+
+def test_the_command_line_shows_quotas_and_changes_them(world: World, tmp_path: Path) -> None:
+    world.developer("jon")
+    shell = Shell(tmp_path / "config", f"http://127.0.0.1:{world.node.http_port}")
+    shell("login", "--username", "jon", "--password-stdin", stdin=PASSWORD.encode() + b"\n")
+    shown = {row["name"]: row for row in shell.json("quota")}
+    assert (shown["projects"]["limit"], shown["bytes"]["limit"]) == (4, 4 << 30)
+    assert "projects with SQL tables" in shell.text("quota")
+    shell("login", "--password-stdin", stdin=PASSWORD.encode() + b"\n")
+    arguments = ("--set", "bytes=10GiB", "--set", "cron-jobs=unlimited", "--set", "projects=7")
+    rows = {row["name"]: row for row in shell.json("account", "quota", "jon", *arguments)}
+    assert rows["bytes"]["limit"] == 10 << 30
+    assert rows["cron_jobs"]["unlimited"]
+    shell("account", "quota", "jon", "--set", "bytes=default")
+    rows = {row["name"]: row for row in shell.json("account", "quota", "jon")}
+    assert (rows["bytes"]["from"], rows["projects"]["from"]) == ("SETTINGS", "ACCOUNT")
+    assert "no limit" in shell.text("account", "quota", "jon")
+    for wrong in ("projects", "projects=", "projects=-1", "projects=1e9", "bytes=1GB"):
+        shell.fails("account", "quota", "jon", "--set", wrong, code=2)
+    assert "cakes" in shell.fails("account", "quota", "jon", "--set", "cakes=1")

@@ -97,7 +97,7 @@ NODE_OPTIONS = {
     "prover": "URL that applets' requests for zero-knowledge proofs are posted to.",
     "cron_timezone": "Time zone of cron expressions [default: UTC].",
     "wallet_whitelist": "Addresses that may sign in with a wallet, or * [default: none].",
-    "wallet_domains": "Hosts that wallets sign in for, or * [default: the request's Host].",
+    "wallet_domains": "Hosts that wallets sign in for, or *; none: the request's [default: none].",
     "wallet_nonce_required": "Wallets sign a nonce of this node [default: True].",
     "wallet_chain": "Chain whose contracts may sign in; else the only one of the chains.",
     "sql_statement_ms": "Longest SQL statement [default: 1000].",

@@ -325,6 +325,12 @@ class RegistryReads(abc.ABC):
             own = self._tables.resources.scan(txn, "resource_contents", to_key(account_id))
             return sorted(own, key=lambda resource: resource.resource_id)
 
+    def resource_with_content(self, account_id: int, sha256: bytes) -> Resource | None:
+        """The resource of an account whose content has this SHA-256."""
+        with self._reading() as txn:
+            key = to_key(account_id) + sha256
+            return self._tables.resources.find(txn, "resource_contents", key)
+
     def access_key_with_digest(self, digest: bytes) -> AccessKey | None:
         """The access key whose random part has this SHA-256."""
         with self._reading() as txn:

@@ -106,7 +106,7 @@ async def create_applet(call: Call[AppletInfo, None]) -> Json:
     project, info = own_project(call), call.body
     if call.form.file is None:
         raise BadRequestError(FieldError("file", MISSING, "body"))
-    module = await compiled(call, info.wasm_md5)
+    module = await compiled(call, info.wasm_md5, project.account_id)
     deployed = await call.context.registry.call(
         "create_applet",
         project_id=project.project_id,
@@ -215,7 +215,11 @@ async def _update(call: Call[AppletChange, None], applet: Applet, cache: Cache |
     change = call.body
     if call.form.file is None and call.form.info is None:
         raise BadRequestError(FieldError("info", MISSING, "body"))
-    module = None if call.form.file is None else await compiled(call, change.wasm_md5)
+    module = None
+    if call.form.file is not None:
+        project = call.context.reader.project(applet.project_id)
+        owner_id = call.account.account_id if project is None else project.account_id
+        module = await compiled(call, change.wasm_md5, owner_id)
     deployed: Deployed = await call.context.registry.call(
         "update_applet",
         applet_id=applet.applet_id,

@@ -28,7 +28,7 @@ from fieldbrook.gateway.management.context import ManagementContext
 from fieldbrook.gateway.management.ownership import own_project
 from fieldbrook.gateway.management.projects import name_errors, shown
 from fieldbrook.gateway.management.route import Auth, Call, Download, Form, Route
-from fieldbrook.gateway.management.uploads import compile_upload
+from fieldbrook.gateway.management.uploads import compile_upload, require_quota
 from fieldbrook.gateway.management.views import Json
 from fieldbrook.model import Project
 from fieldbrook.storage.codec import encode_record
@@ -74,6 +74,7 @@ async def import_project(call: Call[ImportProject, None]) -> Json:
     try:
         unpacked = await call.workers.uploads.run(partial(_unpack, call.form, folder, context))
         name = _name(call, unpacked.exported)
+        _require_quota(call, unpacked)
         modules = [
             await call.workers.uploads.run(partial(_compile, unpacked, sha256, context))
             for sha256 in sorted({resource.sha256 for resource in unpacked.exported.resources})
@@ -149,6 +150,15 @@ def _name(call: Call[ImportProject, None], exported: Exported) -> str:
     if call.context.reader.project_named(name):
         raise ProjectNameConflictError(what=f"project {name}")
     return name
+
+
+def _require_quota(call: Call[ImportProject, None], unpacked: Unpacked) -> None:
+    """Refuse what the registry would refuse before anything of it is compiled."""
+    contents = [
+        (bytes.fromhex(resource.sha256), unpacked.module(resource).stat().st_size)
+        for resource in unpacked.exported.resources
+    ]
+    require_quota(call.context, call.account.account_id, contents)
 
 
 def _compile(unpacked: Unpacked, sha256: str, context: ManagementContext) -> Module:

@@ -11,6 +11,7 @@ import hmac
 import os
 import secrets
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,25 @@ from fieldbrook.errors import (
 )
 from fieldbrook.gateway.management.context import ManagementContext
 from fieldbrook.gateway.management.route import Call, Form
+from fieldbrook.quotas import BYTES, MODULES, exceeded
 from fieldbrook.storage.registry import Module
+from fieldbrook.storage.usage import stored_bytes_in
 from fieldbrook.wasm.compile import compile_in_child
 
 _COMPILE_LIMIT_S = 60.0
 
 
-async def compiled(call: Call[Any, Any], stated_md5: str) -> Module:
-    """The uploaded file of a call, compiled; see `compile_upload`."""
+async def compiled(call: Call[Any, Any], stated_md5: str, owner_id: int) -> Module:
+    """The uploaded file of a call, compiled for an account; see `compile_upload`.
+
+    Raises:
+        QuotaExceededError: the account has no room for it. The registry says so when it hears
+            of the module, but then its files lie on the disk, where they stay for a while.
+    """
     form, context = call.form, call.context
+    content = form.file or b""
+    digest = await call.workers.uploads.run(lambda: hashlib.sha256(content).digest())
+    require_quota(context, owner_id, [(digest, len(content))])
     return await call.workers.uploads.run(lambda: compile_upload(form, stated_md5, context))
 
 
@@ -61,6 +72,27 @@ def compile_upload(form: Form, stated_md5: str, context: ManagementContext) -> M
     finally:
         upload.unlink(missing_ok=True)
     return Module(form.filename, report.sha256, report.md5, report.size, list(report.handlers))
+
+
+def require_quota(
+    context: ManagementContext, owner_id: int, contents: Sequence[tuple[bytes, int]]
+) -> None:
+    """See that an account has room for modules: the SHA-256 and the size of each.
+
+    Raises:
+        QuotaExceededError: it has not.
+    """
+    reader, account = context.reader, context.reader.account(owner_id)
+    if account is None:
+        return
+    known = reader.resource_with_content
+    new = {digest: size for digest, size in contents if known(owner_id, digest) is None}
+    stored = stored_bytes_in(context.projects_dir)
+    for name, adding in ((MODULES, len(new)), (BYTES, sum(new.values()))):
+        limit = context.quotas.limit(account, name)
+        used = 0 if limit is None else reader.usage(owner_id, name, stored)
+        if limit is not None and adding and used + adding > limit:
+            raise exceeded(account, name, limit, used, adding)
 
 
 def _require_room(size: int, context: ManagementContext) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -165,6 +166,10 @@ def test_events_are_refused_while_an_account_has_too_much_stored(world: World) -
     assert "account fay has more bytes stored than its quota allows" in refused.json["desc"]
     more = node.upload("fay", TALLY + b";; another", "second")
     assert (more.status, more.json["key"]) == (403, "QuotaExceeded")
+    known = node.upload("fay", TALLY, "second")
+    assert known.status == 201, "what it has already takes no more room"
+    digest = hashlib.sha256(TALLY + b";; another").hexdigest()
+    assert not list((node.data / "modules").glob(f"{digest}.*")), "it is not kept for nothing"
     world.change(account_id, {"name": "bytes", "limit": used + (64 << 20)})
     assert node.send("fay", message(publisher)).status == 201
 

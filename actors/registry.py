@@ -101,7 +101,7 @@ class RegistryActor(NodeActor):
         )
         self._reader = self._writer.reader()
         self._watch = StoreWatch(self._health, self._writer)
-        self._modules, self._uploads = data / "modules", data / "uploads"
+        self._modules = data / "modules"
         _remove_stores(data / "projects", self._reader)
         self._garbage = True
         self._next_collection = self._next_storage = 0.0
@@ -153,7 +153,7 @@ class RegistryActor(NodeActor):
         self._next_collection = time.monotonic() + COLLECTION_S
         try:
             owned = {resource.sha256 for resource in self._reader.resources()}
-            young = collect(self._modules, owned) + collect(self._uploads, set())
+            young = collect(self._modules, owned)
         except (OSError, StoreError) as error:
             log.warning("files nobody owns were not removed: %s", error)
             return

@@ -28,6 +28,7 @@ from fieldbrook.gateway.management.application import (
     log_request,
     make_application_routes,
 )
+from fieldbrook.gateway.management.passing import remove_left
 from fieldbrook.gateway.measured import Measure
 from fieldbrook.gateway.open_stores import OpenStores
 from fieldbrook.gateway.refusals import Refusals
@@ -190,6 +191,9 @@ class HttpGateway(GatewayActor):
             settings.body_limit_bytes,
             self._refusals,
         )
+        every = [f"http:{number}" for number in range(settings.http_processes)]
+        if removed := remove_left(settings.data / "uploads", self.part, every):
+            log.info("%d uploads of requests that a kill ended are removed", removed)
         room = room_for(settings.upload_limit_bytes + _MULTIPART_SLACK)
         context = self._context(registry, token_key, room)
         application = self._application(events, context)
@@ -270,6 +274,7 @@ class HttpGateway(GatewayActor):
             token_lifetime_s=settings.token_lifetime_s,
             modules_dir=settings.data / "modules",
             uploads_dir=settings.data / "uploads",
+            part=self.part,
             setup_code=lambda: keys.setup_code(settings.data / "secrets"),
             version=__version__,
             condition=self._condition,

@@ -35,7 +35,7 @@ def collect(folder: Path, owned: Set[str], grace_s: float = GRACE_S) -> int:
             if path.stat().st_mtime > oldest:
                 young += 1
             elif path.is_dir():
-                shutil.rmtree(path)  # an import that a crash ended
+                shutil.rmtree(path)
             else:
                 path.unlink()
         except FileNotFoundError:

@@ -8,7 +8,7 @@ was sent and not delivered; and so do earlier versions of modules, operators and
 
 from __future__ import annotations
 
-import hashlib
+import os
 import shutil
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -38,9 +38,12 @@ from fieldbrook.storage.project_store import ProjectStore
 from fieldbrook.storage.registry_reader import RegistrySnapshot
 
 KIND = "project"
-_RECORDS, _PAIRS, _ROWS, _MODULES = "project.bin", "pairs.bin", "rows.bin", "modules"
+RECORDS, _PAIRS, _ROWS, MODULES = "project.bin", "pairs.bin", "rows.bin", "modules"
 _LENGTH = struct.Struct("<I")
 _BATCH_BYTES = 8 << 20
+MANIFEST_LIMIT_BYTES = 1 << 20  # thousands of modules
+RECORDS_LIMIT_BYTES = 16 << 20
+RECORDS_LIMIT = 100_000
 _ROOM = 1 << 30  # of address space, for a copy's settling
 
 
@@ -133,16 +136,20 @@ def export(
     """
     folder = target.with_name(target.name + ".parts")
     try:
-        (folder / _MODULES).mkdir(mode=0o700, parents=True)
-        (folder / _RECORDS).write_bytes(encode_record(exported))
+        folder.mkdir(mode=0o700)
+        (folder / MODULES).mkdir(mode=0o700)
+        (folder / RECORDS).write_bytes(encode_record(exported))
         for resource in exported.resources:
             name = f"{resource.sha256}.wasm"
-            shutil.copyfile(modules / name, folder / _MODULES / name)
+            shutil.copyfile(modules / name, folder / MODULES / name)
         if copy_store is not None:
             copy_store(folder / "store")
             _export_data(folder)
         shutil.rmtree(folder / "store", ignore_errors=True)
-        about = {"project": exported.project.name, "tokens": exported.with_tokens}
+        about: dict[str, str | int | bool] = {
+            "project": exported.project.name,
+            "tokens": exported.with_tokens,
+        }
         return pack(folder, target, KIND, about)
     except OSError as error:
         raise StoreError(reason=f"{error.filename or target}: {error.strerror}") from error
@@ -167,50 +174,97 @@ def _export_data(folder: Path) -> None:
                 file.write(_framed(_Row(table, columns, values)))
 
 
-class Unpacked(NamedTuple):
-    """A project's file, unpacked and looked over."""
+class ReadLimits(NamedTuple):
+    """Of a project's file that comes from anybody: bytes of all that is in it and of each module,
+    and how many bytes the disk keeps free."""
 
-    exported: Exported
-    folder: Path
-
-    def module(self, resource: Resource) -> Path:
-        """The file of a module."""
-        return self.folder / _MODULES / f"{resource.sha256}.wasm"
+    unpacked_bytes: int
+    module_bytes: int
+    reserve_bytes: int = 0
 
 
-def read(archive: Path, folder: Path, limit_bytes: int) -> Unpacked:
-    """Unpack a project's file.
+def read(archive: Path, folder: Path, limits: ReadLimits) -> Exported:
+    """Unpack a project's file below a folder; its records.
 
     Raises:
-        StoreError: no such file, cut short or damaged, larger than the limit when unpacked,
+        StoreError: no such file, cut short or damaged, larger than a limit when unpacked,
             or its records do not belong together.
+        UploadFileDiskLimitError: the disk has no room for what is in it.
     """
-    unpack(archive, folder, KIND, limit_bytes)
+    manifest = unpack(
+        archive,
+        folder,
+        KIND,
+        limits.unpacked_bytes,
+        manifest_limit_bytes=MANIFEST_LIMIT_BYTES,
+        reserve_bytes=limits.reserve_bytes,
+    )
     try:
-        exported = decode_record((folder / _RECORDS).read_bytes(), Exported)
-        unpacked = Unpacked(exported, folder)
-        for resource in exported.resources:
-            content = unpacked.module(resource).read_bytes()
-            if hashlib.sha256(content).hexdigest() != resource.sha256:
-                raise StoreError(reason=f"{archive}: module {resource.sha256} is another")
+        exported = read_records(folder)
     except OSError as error:
         raise StoreError(reason=f"{archive}: {error.filename}: {error.strerror}") from error
+    if reason := _too_much(exported) or _mismatch(exported, manifest, limits.module_bytes):
+        raise StoreError(reason=f"{archive}: {reason}")
+    return exported
+
+
+def read_records(folder: Path) -> Exported:
+    """The records of a project's file that was unpacked.
+
+    Raises:
+        StoreError: they are larger than they may be, or none.
+        OSError: they cannot be read.
+    """
+    path = folder / RECORDS
+    size = path.stat().st_size
+    if size > RECORDS_LIMIT_BYTES:
+        raise StoreError(reason=f"{RECORDS} has {size} bytes, the limit is {RECORDS_LIMIT_BYTES}")
+    return decode_record(path.read_bytes(), Exported)
+
+
+def _too_much(exported: Exported) -> str:
+    """Why the registry cannot take so many records; empty when it can. What lists within the
+    records have counts, too: each is as large in memory."""
+    lists = [value for value in msgspec.structs.astuple(exported) if isinstance(value, list)]
+    count = 0
+    for records in lists:
+        count += len(records)
+        for record in records:
+            values = msgspec.structs.astuple(record)
+            count += sum(len(value) for value in values if isinstance(value, list))
+    return f"{count} records, the limit is {RECORDS_LIMIT}" if count > RECORDS_LIMIT else ""
+
+
+def _mismatch(exported: Exported, manifest: Manifest, module_bytes: int) -> str:
+    """What of a file does not belong together; empty when it all does."""
+    files = {f"{MODULES}/{r.sha256}.wasm": r.sha256 for r in exported.resources}
+    for name, sha256 in files.items():
+        if name not in manifest.files:
+            return f"module {sha256} is missing"
+        if manifest.files[name].sha256 != sha256:
+            return f"module {sha256} is another"
+        if manifest.files[name].size > module_bytes:
+            return f"module {sha256} has more than {module_bytes} bytes"
+    if more := set(manifest.files) - set(files) - {RECORDS, _PAIRS, _ROWS}:
+        return f"{min(more)[:100]!r} does not belong into it"
     known = {resource.resource_id for resource in exported.resources}
     applets = {applet.applet_id for applet in exported.applets}
-    whole = all(applet.resource_id in known for applet in exported.applets) and all(
-        strategy.applet_id in applets for strategy in exported.strategies
+    whole = (
+        len(known) == len(exported.resources)
+        and len(applets) == len(exported.applets)
+        and {applet.resource_id for applet in exported.applets} == known
+        and all(strategy.applet_id in applets for strategy in exported.strategies)
     )
-    if not whole:
-        raise StoreError(reason=f"{archive}: its records do not belong together")
-    return unpacked
+    return "" if whole else "its records do not belong together"
 
 
 def build_store(
-    unpacked: Unpacked, target: Path, applet_ids: Mapping[int, int], map_size: int
+    exported: Exported, folder: Path, target: Path, applet_ids: Mapping[int, int], map_size: int
 ) -> bool:
     """Make the store of an imported project, before the registry hears of it.
 
     Args:
+        folder: where the project's file was unpacked.
         target: the folder to make; a failure leaves none.
         applet_ids: the new id of each applet.
 
@@ -220,7 +274,7 @@ def build_store(
     Raises:
         StoreError: it does not fit into the store, or cannot be read or written.
     """
-    pairs, rows = unpacked.folder / _PAIRS, unpacked.folder / _ROWS
+    pairs, rows = folder / _PAIRS, folder / _ROWS
     if not pairs.exists():
         return False
     try:
@@ -229,9 +283,7 @@ def build_store(
             _import_pairs(store, pairs, applet_ids)
         finally:
             store.close()
-        config = next(
-            (c.value for c in unpacked.exported.configs if c.kind == PROJECT_DATABASE), None
-        )
+        config = next((c.value for c in exported.configs if c.kind == PROJECT_DATABASE), None)
         if rows.exists() and config is not None:
             decoded = msgspec.json.decode(config)
             read_rows = ((row.table, row.columns, row.values) for row in _read(rows, _Row))
@@ -267,7 +319,11 @@ def _framed(record: msgspec.Struct) -> bytes:
 def _read(path: Path, kind: type[Any]) -> Iterator[Any]:
     decode = msgspec.msgpack.Decoder(kind).decode
     with path.open("rb") as file:
+        left = os.fstat(file.fileno()).st_size
         while head := file.read(_LENGTH.size):
-            if len(head) < _LENGTH.size:
+            left -= len(head)
+            size = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else left + 1
+            if size > left:
                 raise StoreError(reason=f"{path.name} ends too early")
-            yield decode(file.read(_LENGTH.unpack(head)[0]))
+            left -= size
+            yield decode(file.read(size))

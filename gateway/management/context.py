@@ -14,6 +14,7 @@ from fieldbrook.gateway.broker_bounds import BrokerState
 from fieldbrook.gateway.contract_wallet import IsGood, no_contract
 from fieldbrook.gateway.exposition import Measured
 from fieldbrook.gateway.link import Outcome
+from fieldbrook.gateway.management.passing import FIRST_PART
 from fieldbrook.gateway.room import Room, room_for
 from fieldbrook.gateway.wallet import WalletPolicy
 from fieldbrook.health import Condition
@@ -113,7 +114,7 @@ class ManagementContext:
     requests that are not whole yet. `chain_command` has a chain's process obey. `broker` is the
     embedded one, if there is one. `metrics` says who may read them, as the setting does;
     `measure` gives what no process counts. `quotas` are what accounts may have, `running` gives
-    the ids of the projects that have a process.
+    the ids of the projects that have a process. `part` is the gateway's name.
     """
 
     reader: RegistryReader
@@ -138,6 +139,7 @@ class ManagementContext:
     applet_versions_kept: int = 10
     quotas: Quotas = field(default_factory=Quotas)
     running: Callable[[], Set[int]] = frozenset
+    part: str = FIRST_PART
     disk_reserve_bytes: int = 0
     projects_dir: Path = Path("projects")
     project_map_bytes: int = 1 << 30

@@ -5,10 +5,8 @@ Source: ours; the interface has no such routes.
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,25 +14,23 @@ import msgspec
 from fieldbrook.access_keys import Group
 from fieldbrook.errors import (
     BadRequestError,
-    FieldError,
     NodeError,
     OutcomeUnknownError,
     ProjectNameConflictError,
-    StoreError,
     UploadFileFailedError,
 )
-from fieldbrook.gateway.management import contract_abis
 from fieldbrook.gateway.management.context import ManagementContext
 from fieldbrook.gateway.management.ownership import own_project
+from fieldbrook.gateway.management.passing import new_path, write_private
+from fieldbrook.gateway.management.project_files import Contents, ProjectFile
 from fieldbrook.gateway.management.projects import name_errors, shown
 from fieldbrook.gateway.management.route import Auth, Call, Download, Form, Route
-from fieldbrook.gateway.management.uploads import compile_upload, require_quota
+from fieldbrook.gateway.management.uploads import compile_file, require_quota, require_room
 from fieldbrook.gateway.management.views import Json
 from fieldbrook.model import Project
-from fieldbrook.storage.codec import encode_record
 from fieldbrook.storage.project_store import store_path
 from fieldbrook.storage.registry import Module
-from fieldbrook.storage.transfer import Exported, Unpacked, build_store, collect, export, read
+from fieldbrook.storage.transfer import ReadLimits, collect, export
 
 _UNPACKED_SHARE = 20  # an archive may unpack to so many times what an upload may have
 
@@ -62,7 +58,7 @@ async def export_project(call: Call[ExportProject, None]) -> Download:
         exported = collect(registry, project, with_tokens=call.body.tokens)
     store = context.store_reader(project.project_id) if call.body.data else None
     copy = None if store is None else store.copy
-    target = _passing(context, ".project")
+    target = new_path(context.uploads_dir, context.part, ".project")
     await call.workers.uploads.run(partial(export, exported, context.modules_dir, copy, target))
     return Download(target, f"{project.name}.fieldbrook", passing=True)
 
@@ -70,37 +66,41 @@ async def export_project(call: Call[ExportProject, None]) -> Download:
 async def import_project(call: Call[ImportProject, None]) -> Json:
     """Make a project from a file of `ExportProject`: all of it, under ids of this node, or
     nothing."""
-    context, folder = call.context, _passing(call.context, ".parts")
+    context, run = call.context, call.workers.uploads.run
+    file = ProjectFile(new_path(context.uploads_dir, context.part, ".parts"))
     try:
-        unpacked = await call.workers.uploads.run(partial(_unpack, call.form, folder, context))
-        name = _name(call, unpacked.exported)
-        _require_quota(call, unpacked)
+        contents = await run(partial(_read, file, call.form, context))
+        name = _name(call, contents)
+        _require_quota(call, file, contents)
         modules = [
-            await call.workers.uploads.run(partial(_compile, unpacked, sha256, context))
-            for sha256 in sorted({resource.sha256 for resource in unpacked.exported.resources})
+            await run(partial(compile_file, file.module(sha256), filename, context))
+            for sha256, filename in sorted(contents.modules.items())
         ]
-        project = await _import(call, unpacked, name, modules)
+        project = await _import(call, file, contents, name, modules)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(file.folder, ignore_errors=True)
     return shown(call, project)
 
 
 async def _import(
-    call: Call[ImportProject, None], unpacked: Unpacked, name: str, modules: list[Module]
+    call: Call[ImportProject, None],
+    file: ProjectFile,
+    contents: Contents,
+    name: str,
+    modules: list[Module],
 ) -> Project:
-    exported, context = unpacked.exported, call.context
-    count = 1 + len(exported.applets)
+    context, run = call.context, call.workers.uploads.run
+    count = 1 + len(contents.applets)
     project_id, *applet_ids = await context.registry.call("reserve_ids", count=count)
     store = store_path(context.projects_dir, project_id)
-    ids = dict(zip((a.applet_id for a in exported.applets), applet_ids, strict=True))
-    build = partial(build_store, unpacked, store, ids, context.project_map_bytes)
-    built = await call.workers.uploads.run(build)
+    ids = dict(zip(contents.applets, applet_ids, strict=True))
+    built = await run(partial(file.build, store, ids, context.project_map_bytes))
     try:
         project: Project = await context.registry.call(
             "import_project",
             account_id=call.account.account_id,
             name=name,
-            exported=encode_record(exported),
+            exported=await run(file.records),
             modules=[msgspec.to_builtins(module) for module in modules],
             project_id=project_id,
             applet_ids=applet_ids,
@@ -118,32 +118,22 @@ async def _import(
     return project
 
 
-def _passing(context: ManagementContext, suffix: str) -> Path:
-    context.uploads_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return context.uploads_dir / f"{secrets.token_hex(16)}{suffix}"
-
-
-def _unpack(form: Form, folder: Path, context: ManagementContext) -> Unpacked:
-    archive = folder / "archive"
+def _read(file: ProjectFile, form: Form, context: ManagementContext) -> Contents:
+    content = form.file or b""
     try:
-        folder.mkdir(mode=0o700)
-        archive.write_bytes(form.file or b"")
+        require_room(len(content), context)
+        file.folder.mkdir(mode=0o700)
+        write_private(file.archive, content)
     except OSError as error:
         raise UploadFileFailedError(reason=str(error.strerror)) from error
-    limit = _UNPACKED_SHARE * context.upload_limit_bytes
-    try:
-        unpacked = read(archive, folder / "unpacked", limit)
-    except StoreError as error:
-        reason = str(error).removeprefix(f"{archive}: ")
-        raise BadRequestError(FieldError("file", reason, "body")) from None
-    if reason := contract_abis.problem_of(unpacked.exported.contract_abis):
-        raise BadRequestError(FieldError("file", reason, "body"))
-    return unpacked
+    limit = context.upload_limit_bytes
+    limits = ReadLimits(_UNPACKED_SHARE * limit, limit, context.disk_reserve_bytes)
+    return file.read(limits)
 
 
-def _name(call: Call[ImportProject, None], exported: Exported) -> str:
+def _name(call: Call[ImportProject, None], contents: Contents) -> str:
     """What the project is to be called; said before anything is compiled."""
-    name = call.body.name or exported.project.name
+    name = call.body.name or contents.name
     errors = name_errors(name)
     if errors:
         raise BadRequestError(*errors)
@@ -152,19 +142,12 @@ def _name(call: Call[ImportProject, None], exported: Exported) -> str:
     return name
 
 
-def _require_quota(call: Call[ImportProject, None], unpacked: Unpacked) -> None:
+def _require_quota(call: Call[ImportProject, None], file: ProjectFile, contents: Contents) -> None:
     """Refuse what the registry would refuse before anything of it is compiled."""
-    contents = [
-        (bytes.fromhex(resource.sha256), unpacked.module(resource).stat().st_size)
-        for resource in unpacked.exported.resources
+    sizes = [
+        (bytes.fromhex(sha256), file.module(sha256).stat().st_size) for sha256 in contents.modules
     ]
-    require_quota(call.context, call.account.account_id, contents)
-
-
-def _compile(unpacked: Unpacked, sha256: str, context: ManagementContext) -> Module:
-    resource = next(r for r in unpacked.exported.resources if r.sha256 == sha256)
-    content = unpacked.module(resource).read_bytes()
-    return compile_upload(Form(content, resource.filename, None), "", context)
+    require_quota(call.context, call.account.account_id, sizes)
 
 
 ROUTES: tuple[Route[Any, Any], ...] = (

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
-import secrets
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +20,7 @@ from fieldbrook.errors import (
     UploadFileSizeLimitError,
 )
 from fieldbrook.gateway.management.context import ManagementContext
+from fieldbrook.gateway.management.passing import new_path, write_private
 from fieldbrook.gateway.management.route import Call, Form
 from fieldbrook.quotas import BYTES, MODULES, exceeded
 from fieldbrook.storage.registry import Module
@@ -61,17 +60,16 @@ def compile_upload(form: Form, stated_md5: str, context: ManagementContext) -> M
     md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if stated_md5 and not hmac.compare_digest(stated_md5.lower().encode(), md5.encode()):
         raise UploadFileMd5UnmatchedError(actual=md5, stated=stated_md5)
-    upload = context.uploads_dir / f"{secrets.token_hex(16)}.wasm"
     try:
-        context.modules_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _require_room(len(content), context)
-        _write(upload, content)
-        report = compile_in_child(upload, context.modules_dir, context.limits, _COMPILE_LIMIT_S)
+        upload = new_path(context.uploads_dir, context.part, ".wasm")
+        try:
+            require_room(len(content), context)
+            write_private(upload, content)
+            return compile_file(upload, form.filename, context)
+        finally:
+            upload.unlink(missing_ok=True)
     except OSError as error:
         raise UploadFileFailedError(reason=str(error.strerror)) from error
-    finally:
-        upload.unlink(missing_ok=True)
-    return Module(form.filename, report.sha256, report.md5, report.size, list(report.handlers))
 
 
 def require_quota(
@@ -95,14 +93,29 @@ def require_quota(
             raise exceeded(account, name, limit, used, adding)
 
 
-def _require_room(size: int, context: ManagementContext) -> None:
+def compile_file(source: Path, filename: str, context: ManagementContext) -> Module:
+    """Check and compile a file, which is not read into this process; runs in a thread.
+
+    Raises:
+        ModuleRefusedError: it is no module, or one that cannot run here.
+        UploadFileFailedError: the disk did not take what is compiled.
+    """
+    try:
+        context.modules_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        report = compile_in_child(source, context.modules_dir, context.limits, _COMPILE_LIMIT_S)
+    except OSError as error:
+        raise UploadFileFailedError(reason=str(error.strerror)) from error
+    return Module(filename, report.sha256, report.md5, report.size, list(report.handlers))
+
+
+def require_room(size: int, context: ManagementContext) -> None:
+    """Refuse what the disk has no room to spare for.
+
+    Raises:
+        UploadFileDiskLimitError: fewer bytes would stay free than the settings want.
+        OSError: the disk cannot be asked.
+    """
+    context.modules_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     free, reserve = shutil.disk_usage(context.modules_dir).free, context.disk_reserve_bytes
     if free < size + reserve:
         raise UploadFileDiskLimitError(size=size, free=free, reserve=reserve)
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)

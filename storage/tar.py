@@ -1,0 +1,150 @@
+"""Tar streams as fieldbrook writes them: regular files, read within bounds.
+
+`tarfile` reads pax records, GNU long names and sparse maps into memory before its caller sees
+them, as long as the archive says they are. So an archive from outside is read here: each header
+is 512 bytes, the one extended header that there may be has a limit, and every other type of
+member is refused unread.
+
+Source: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Extended Header".
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+_BLOCK = tarfile.BLOCKSIZE
+_REGULAR, _EXTENDED = tarfile.REGTYPE, tarfile.XHDTYPE
+# What the extended header of one file may have: a path of the longest length that Linux takes.
+_EXTENDED_LIMIT_BYTES = 8_192
+_DIGITS_LIMIT = 19
+# After the two empty blocks a writer fills its last record up.
+_END_LIMIT_BYTES = 2 * tarfile.RECORDSIZE
+_PIECE = 1 << 16
+_TYPES = {
+    tarfile.LNKTYPE: "a hard link",
+    tarfile.SYMTYPE: "a symbolic link",
+    tarfile.CHRTYPE: "a device",
+    tarfile.BLKTYPE: "a device",
+    tarfile.DIRTYPE: "a folder",
+    tarfile.FIFOTYPE: "a pipe",
+    tarfile.GNUTYPE_LONGNAME: "a GNU long name",
+    tarfile.GNUTYPE_LONGLINK: "a GNU long link",
+    tarfile.GNUTYPE_SPARSE: "a sparse file",
+    tarfile.XGLTYPE: "a global pax header",
+}
+
+
+class TarError(Exception):
+    """The stream is not a tar of regular files; the text says what is wrong with it."""
+
+
+class Member(NamedTuple):
+    """A regular file; `size` in bytes."""
+
+    name: str
+    size: int
+
+
+class Readable(Protocol):
+    """What a tar is read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """So many bytes; fewer only at the end."""
+
+
+class TarReader:
+    """Reads a tar from its beginning to its end, once, a piece at a time."""
+
+    def __init__(self, stream: Readable) -> None:
+        self._stream = stream
+        self._left = 0  # of the member's content
+        self._padding = 0  # after it
+
+    def next(self) -> Member | None:
+        """The next member; what was not read of the one before is skipped. None at the end.
+
+        Raises:
+            TarError: it is no regular file, the header is damaged, or the stream goes on
+                behind its end.
+        """
+        for _ in self.content():
+            pass
+        self._exactly(self._padding)
+        self._padding = 0
+        header = self._header()
+        if header is None:
+            return None
+        path, size = "", None
+        if header.type == _EXTENDED:
+            path, size = self._extended(header.size)
+            header = self._header()
+        if header is None or header.type != _REGULAR:
+            what = "the end" if header is None else _TYPES.get(header.type, "a member")
+            raise TarError(f"it has {what} where only regular files may be")
+        self._left = header.size if size is None else size
+        if self._left < 0:
+            raise TarError("a member has a negative size")
+        self._padding = -self._left % _BLOCK
+        return Member(path or header.name, self._left)
+
+    def content(self) -> Iterator[bytes]:
+        """The rest of the member that `next` gave, in pieces.
+
+        Raises:
+            TarError: the stream ends before it.
+        """
+        while self._left:
+            piece = self._exactly(min(self._left, _PIECE))
+            self._left -= len(piece)
+            yield piece
+
+    def _header(self) -> tarfile.TarInfo | None:
+        block = self._exactly(_BLOCK)
+        if block == bytes(_BLOCK):
+            self._end()
+            return None
+        try:
+            return tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+        except tarfile.HeaderError as error:
+            raise TarError(str(error)) from error
+
+    def _end(self) -> None:
+        rest = self._stream.read(_END_LIMIT_BYTES + 1)
+        if len(rest) > _END_LIMIT_BYTES or rest.strip(b"\0"):
+            raise TarError("something comes after its end")
+
+    def _extended(self, size: int) -> tuple[str, int | None]:
+        """The path and size, if they are in it, of an extended header: the writer puts there
+        what the fixed one has no room for."""
+        if not 0 < size <= _EXTENDED_LIMIT_BYTES:
+            raise TarError(f"an extended header of {size} bytes; {_EXTENDED_LIMIT_BYTES} may be")
+        data = self._exactly(size + -size % _BLOCK)[:size]
+        path, length = "", None
+        while data:
+            digits, _, _ = data.partition(b" ")
+            whole = _number(digits)
+            keyword, equals, value = data[len(digits) + 1 : whole - 1].partition(b"=")
+            if whole > len(data) or data[whole - 1 : whole] != b"\n" or not equals:
+                raise TarError("an extended header is damaged")
+            if keyword == b"path":
+                path = value.decode("utf-8", "surrogateescape")
+            elif keyword == b"size":
+                length = _number(value)
+            else:
+                raise TarError("an extended header says more than a path and a size")
+            data = data[whole:]
+        return path, length
+
+    def _exactly(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        if len(data) < size:
+            raise TarError("it ends too early")
+        return data
+
+
+def _number(digits: bytes) -> int:
+    if not digits.isdigit() or len(digits) > _DIGITS_LIMIT:
+        raise TarError("a number in an extended header is none")
+    return int(digits)

@@ -462,7 +462,7 @@ class ManagementHandler(BaseHandler):
         return Caller(account, key)
 
     def _query(self) -> dict[str, list[str]]:
-        return urllib.parse.parse_qs(self.request.query, errors="replace")
+        return urllib.parse.parse_qs(self.request.query, keep_blank_values=True, errors="replace")
 
     def _bound_body(self, match: Match, form: Form, body: bytes) -> Any:
         kind = match.route.body
@@ -470,15 +470,19 @@ class ManagementHandler(BaseHandler):
             return None
         if not match.route.upload:
             return bind_body(body, kind)
+        empty = [FieldError("file.Size", MISSING, "body")] if form.file == b"" else []
         try:
-            return bind_body(body, kind)
+            bound = bind_body(body, kind)
         except BadRequestError as error:
             fields = error.fields() or []
             if form.info is None and fields:
                 fields = [FieldError("info", MISSING, "body")]
             if form.file is None and match.route.method == "POST":
                 fields = [FieldError("file", MISSING, "body"), *fields]
-            raise BadRequestError(*fields) from None
+            raise BadRequestError(*empty, *fields) from None
+        if empty:
+            raise BadRequestError(*empty)
+        return bound
 
     async def _form(self, body: bytes) -> Form:
         content_type = self.request.headers.get("Content-Type", "")

@@ -72,6 +72,22 @@ def test_an_upload_may_have_words_around_its_parts_and_name_them_in_any_case(
         assert reply.json["resource"]["md5"] == md5(parts["file"])
 
 
+def test_an_upload_of_an_empty_file_is_a_bad_request_and_names_its_size(ada: User) -> None:
+    ada.project(P)
+    applet = ada.applet(P)
+    for method, path, info in (
+        ("POST", f"/applet/x/{P}", {"appletName": "log"}),
+        ("POST", f"/applet/{P}", {"appletName": "log"}),
+        ("PUT", f"/applet/{applet['appletID']}", {}),
+        ("POST", "/project/import", {}),
+    ):
+        refused = ada.upload(method, path, b"", info)
+        assert (refused.status, refused.json["key"]) == (400, "badRequest"), path
+        (field,) = refused.json["fields"]
+        assert (field["field"], field["msg"]) == ("file.Size", "missing required field"), path
+    assert ada("GET", f"/applet/x/{P}/datalist").json["total"] == 1
+
+
 def test_an_upload_whose_file_name_is_not_utf_8_is_a_bad_request(ada: User) -> None:
     ada.project(P)
     body, headers = form(file=module(1), info=b'{"appletName":"a"}')

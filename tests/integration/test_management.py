@@ -927,7 +927,7 @@ def test_an_upload_without_its_parts_says_which_are_missing(ada: User, node: Nod
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b"\0asm\1\0\0\0rest", ""), (b"text", ""), (b"", ""), (UNLINKABLE_WAT, "no_such_function")],
+    [(b"\0asm\1\0\0\0rest", ""), (b"text", ""), (UNLINKABLE_WAT, "no_such_function")],
 )
 def test_a_module_that_cannot_run_is_refused_and_leaves_nothing(
     ada: User, node: Node, content: bytes | str, reason: str

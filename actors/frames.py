@@ -50,6 +50,10 @@ that have been delivered, who asks (`storage.outbox.taker_of`), and the numbers 
 nobody takes, with the reason.
 The answer is a list of `(number, kind, target, body, event id)`, oldest first."""
 
+WRITE_LOG = "write_log"
+"""The key of a request to write the log rows and event records that wait for the next commit,
+so that a reader who has seen an answer sees them, too. The answer is None, when it is done."""
+
 NODE_COMMAND = -1
 """The publisher of what is not an event but a command to the project: its event type is the
 command, its payload packed numbers: of dead letters, of instances, of places."""
@@ -120,6 +124,16 @@ def unpack(data: bytes) -> Any:
 def frame(data: bytes) -> bytes:
     """Put the length in front."""
     return _LENGTH.pack(len(data)) + data
+
+
+def project_socket(run_dir: Path, project_id: int, generation: int) -> Path:
+    """Where a project's process serves. A Unix socket's path ends at 108 bytes: short names."""
+    return run_dir / f"p{project_id:x}.{generation}"
+
+
+def project_sockets(run_dir: Path, project_id: int) -> list[Path]:
+    """Where a project's process may serve now: one that was killed leaves its socket."""
+    return sorted(run_dir.glob(f"p{project_id:x}.*"))
 
 
 class FrameReader:

@@ -18,7 +18,7 @@ from fieldbrook import metrics
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address, NodeActor
 from fieldbrook.actors.chains import ChainName, ProjectChains
-from fieldbrook.actors.frames import FrameServer
+from fieldbrook.actors.frames import FrameServer, project_socket
 from fieldbrook.actors.pool import InstancePool
 from fieldbrook.actors.shard import Setup
 from fieldbrook.actors.shards import Shards
@@ -159,8 +159,7 @@ class ProjectActor(NodeActor):
             shards=self._shards,
         )
         self._worker.refresh()
-        # A Unix socket's path ends at 108 bytes: short names.
-        self._path = run_dir / f"p{self._project_id:x}.{self._generation}"
+        self._path = project_socket(run_dir, self._project_id, self._generation)
         self._server = FrameServer(self._path, self._worker.on_round, self._on_quiet, _TICK_S)
 
     def _serve(self) -> None:

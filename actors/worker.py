@@ -37,6 +37,7 @@ from fieldbrook.actors.frames import (
     SOURCE_BITS,
     TAKE,
     TAKER,
+    WRITE_LOG,
     EventResult,
     HandlerResult,
     Peer,
@@ -235,9 +236,13 @@ class ProjectWorker:
         computed_s = time.thread_time() if self._shards is not None else 0.0
         now = time.monotonic()
         size, limit = 0, now + BATCH_S
+        readers: list[Peer] = []
         for peer, events in frames:
             if isinstance(events, dict):
-                self._give_outbox(peer, events)
+                if WRITE_LOG in events:
+                    readers.append(peer)
+                else:
+                    self._give_outbox(peer, events)
                 continue
             part: list[EventResult] = []
             batch.append((peer, part, events, 0))
@@ -261,6 +266,8 @@ class ProjectWorker:
         if self._shards is not None:
             computed_s = time.thread_time() - computed_s
         self._finish(batch)
+        if readers:
+            self._write_log(readers)
         self.measure(now)
         if self._overrun:
             self.health.begin(HUNG_GUEST, self._overrun)
@@ -271,7 +278,19 @@ class ProjectWorker:
             self._ahead = None
             self._shards.round_over(computed_s, _count(frames))
             self._look_at_shards(self._shards)
-        self.last_event = now
+        if len(readers) < len(frames):  # who only reads keeps no project awake
+            self.last_event = now
+
+    def _write_log(self, readers: Sequence[Peer]) -> None:
+        """Have the log and the history on disk for those who are about to read them."""
+        self._enter("log")
+        try:
+            self._store.write_logs()
+        except StoreError as error:
+            self._watch.failed(error)
+        for peer in readers:
+            peer.answer(None)
+        self._enter("")
 
     def on_quiet(self) -> None:
         """Nothing arrived for a moment: write waiting log rows, and look whether what was

@@ -230,8 +230,6 @@ def kv_get(project_: str, key: str, applet_name: str | None, raw: bool) -> None:
 
     On a terminal and with --json a value that is not UTF-8 is printed as base64.
     """
-    if not key:
-        raise WrongUsageError("the key is empty")
     client = current().client()
     real = project_name(client, project_)
     query = {
@@ -245,7 +243,7 @@ def kv_get(project_: str, key: str, applet_name: str | None, raw: bool) -> None:
         if error.key == "NotFound":
             place = real if applet_name is None else f"{real} --applet {applet_name}"
             hint = f"list what there is with `fieldbrook kv list {place}`"
-            raise ClientError(f"there is no key {key}", hint) from None
+            raise ClientError(f"there is no key {key or '(empty)'}", hint) from None
         raise
     encoded = base64.b64encode(value).decode()
     try:
@@ -284,6 +282,8 @@ def kv_list(project_: str, applet_name: str | None, prefix: str) -> None:
     answer = client.call("GET", ["kv", real], query=query)
     keys = [base64.b64decode(key).decode("utf-8", "backslashreplace") for key in answer["data"]]
     show_rows([{"key": key} for key in keys], {"key": "KEY"}, "no keys yet")
+    if "" in keys:
+        note(f'the first key is empty: `fieldbrook kv get {real} ""` prints its value')
     if len(keys) == _KEYS_LIMIT:
         note("there may be more: narrow it down with --prefix")
 

@@ -37,6 +37,7 @@ from fieldbrook.gateway.replies import EventReply
 from fieldbrook.gateway.request import KEY_HEADER, read_meta
 from fieldbrook.gateway.room import NO_ROOM, Room, connections_limit, room_for
 from fieldbrook.gateway.tls_port import BridgedStream, TlsListener
+from fieldbrook.gateway.waiting_rows import have_written
 from fieldbrook.gateway.wallet import WalletPolicy
 from fieldbrook.health import Condition
 from fieldbrook.operator_keys import Vault
@@ -275,6 +276,7 @@ class HttpGateway(GatewayActor):
             modules_dir=settings.data / "modules",
             uploads_dir=settings.data / "uploads",
             part=self.part,
+            write_waiting=partial(have_written, self.run_dir),
             setup_code=lambda: keys.setup_code(settings.data / "secrets"),
             version=__version__,
             condition=self._condition,

@@ -37,6 +37,11 @@ def stored_key(scope_: bytes, key: bytes) -> bytes:
     return scope_ + _HASHED + hashlib.sha256(key).digest()
 
 
+def empty_key(scope_: bytes) -> bytes:
+    """Where the store keeps the empty key: the one hashed key whose own key is known."""
+    return stored_key(scope_, b"")
+
+
 def plain_prefix(scope_: bytes, prefix: bytes) -> bytes:
     """The start of every stored key whose own key starts with `prefix`; hashed ones have none."""
     return scope_ + _PLAIN + prefix

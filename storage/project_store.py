@@ -449,9 +449,22 @@ class ProjectStore:
         """Write waiting log rows and event records if their time has come; a full store only
         costs them."""
         if self._rows_due():
-            if self._staged:
-                self._settle()
-            self._write()
+            self._write_rows()
+
+    def write_logs(self) -> None:
+        """Write waiting log rows and event records now, for somebody who is about to read them.
+        To be called between two batches: what else waits would be written, too.
+
+        Raises:
+            StoreError: the store could not be written; the rows are lost.
+        """
+        if self._rows or self._handled:
+            self._write_rows()
+
+    def _write_rows(self) -> None:
+        if self._staged:
+            self._settle()
+        self._write()
 
     def probe(self, size: int) -> None:
         """Write so many bytes and remove them, to see whether it can be written.
@@ -674,10 +687,14 @@ class ProjectStoreReader:
             return txn.get(kv.stored_key(kv.scope(applet_id), key))
 
     def kv_keys(self, applet_id: int, prefix: bytes, limit: int) -> list[bytes]:
-        """Keys of an applet that start with `prefix`, in byte order; hashed ones have no text."""
-        start = kv.plain_prefix(kv.scope(applet_id), prefix)
+        """Keys of an applet that start with `prefix`, in byte order, the empty one first; of those
+        that are too long for the store (`kv.stored_key`) only the hash is known."""
+        scope = kv.scope(applet_id)
+        start = kv.plain_prefix(scope, prefix)
         keys: list[bytes] = []
         with store_errors(), self._environment.begin(db=self._kv) as txn:
+            if not prefix and txn.get(kv.empty_key(scope)) is not None:
+                keys.append(b"")
             cursor = txn.cursor()
             more = cursor.set_range(start)
             while more and len(keys) < limit and cursor.key().startswith(start):

@@ -62,7 +62,8 @@ def bind_body(body: bytes, kind: type[_T]) -> _T:
 
 
 def bind_query(arguments: Mapping[str, Sequence[str]], kind: type[_T]) -> _T:
-    """The struct a query string stands for; a list repeats its key.
+    """The struct a query string stands for; a list repeats its key. An empty value is as none,
+    except for a text that tells the two apart by the default None.
 
     Raises:
         BadRequestError: parameters that are missing or wrong.
@@ -71,7 +72,8 @@ def bind_query(arguments: Mapping[str, Sequence[str]], kind: type[_T]) -> _T:
     values: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
         name = field.encode_name
-        given = [text for text in arguments.get(name, ()) if text]
+        blank = field.type == (str | None)
+        given = [text for text in arguments.get(name, ()) if text or blank]
         if not given:
             if field.required:
                 errors.append(FieldError(name, MISSING, "query"))

@@ -98,6 +98,10 @@ async def no_chain(chain_id: int, command: str, target: int) -> None:
     raise ChainUnavailableError(chain=chain_id, reason=f"nobody is there to {command} {target}")
 
 
+async def _nothing_waits(_project_id: int) -> None:
+    """For who runs no projects."""
+
+
 @dataclass(frozen=True)
 class ManagementContext:
     """The node's parts and limits, as the gateway that mounts the routes has them.
@@ -114,7 +118,8 @@ class ManagementContext:
     requests that are not whole yet. `chain_command` has a chain's process obey. `broker` is the
     embedded one, if there is one. `metrics` says who may read them, as the setting does;
     `measure` gives what no process counts. `quotas` are what accounts may have, `running` gives
-    the ids of the projects that have a process. `part` is the gateway's name.
+    the ids of the projects that have a process. `part` is the gateway's name. `write_waiting`
+    has a project write the log rows and event records that wait.
     """
 
     reader: RegistryReader
@@ -140,6 +145,7 @@ class ManagementContext:
     quotas: Quotas = field(default_factory=Quotas)
     running: Callable[[], Set[int]] = frozenset
     part: str = FIRST_PART
+    write_waiting: Callable[[int], Awaitable[None]] = _nothing_waits
     disk_reserve_bytes: int = 0
     projects_dir: Path = Path("projects")
     project_map_bytes: int = 1 << 30
@@ -152,3 +158,9 @@ class ManagementContext:
     metrics: str = "off"
     measure: Callable[[], Sequence[Measured]] = tuple
     room: Room = field(default_factory=lambda: room_for(0))
+
+    async def settled_store(self, project_id: int) -> ProjectStoreReader | None:
+        """A project's store with all that was logged and recorded of events that have been
+        answered; None while it has none."""
+        await self.write_waiting(project_id)
+        return self.store_reader(project_id)

@@ -45,13 +45,13 @@ class FollowLog(ReadLog, frozen=True, kw_only=True):
 
 
 class ReadPairs(msgspec.Struct, frozen=True, kw_only=True):
-    """A key of an applet, or without one its keys that start with `prefix`.
+    """A key of an applet, which may be empty, or without one its keys that start with `prefix`.
 
     `encoding` is that of keys and values, in the request and in the answer.
     """
 
     applet_id: Sfid = msgspec.field(name="appletID")
-    key: str = ""
+    key: str | None = None
     prefix: str = ""
     encoding: Encoding = "text"
     limit: Limit = 100
@@ -63,7 +63,7 @@ async def read_log(call: Call[None, FollowLog]) -> Json | Stream:
     project = own_project(call)
     if call.query.follow:
         return Stream(_follow(call, project.project_id, _first(call)))
-    store = call.context.store_reader(project.project_id)
+    store = await call.context.settled_store(project.project_id)
     rows = store.logs(call.query.after, call.query.limit) if store else ()
     following = rows[-1].sequence if rows else max(call.query.after, 0)
     return {"data": [_row_json(row) for row in rows], "next": str(following)}
@@ -84,14 +84,14 @@ async def read_pairs(call: Call[None, ReadPairs]) -> Json:
     applet = own_applet_in(call, project, query.applet_id)
     store = call.context.store_reader(project.project_id)
     head: Json = {"appletID": str(applet.applet_id), "encoding": query.encoding}
-    if not query.key:
+    if query.key is None:
         prefix = _decode(query.prefix, query.encoding, "prefix")
         keys = store.kv_keys(kv.owner(applet), prefix, query.limit) if store else []
         return {**head, "data": [_encode(key, query.encoding) for key in keys]}
     key = _decode(query.key, query.encoding, "key")
     value = store.kv_get(kv.owner(applet), key) if store else None
     if value is None:
-        raise NotFoundError(what=f"applet {applet.applet_id} has no key {query.key}")
+        raise NotFoundError(what=f"applet {applet.applet_id} has no key {query.key or '(empty)'}")
     return {**head, "key": query.key, "value": _encode(value, query.encoding)}
 
 

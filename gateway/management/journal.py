@@ -100,7 +100,7 @@ async def read_events(call: Call[None, ReadEvents]) -> Json:
     """What became of events, the newest first. Of one event all that is known: its log lines,
     what it has sent, and why it was refused, if it was."""
     project = own_project(call)
-    store = call.context.store_reader(project.project_id)
+    store = await call.context.settled_store(project.project_id)
     wanted, limit = call.query.event_id, call.query.limit
     run = call.workers.searches.run
     records = await run(lambda: store.events(wanted or None, limit)) if store else ()
@@ -137,7 +137,7 @@ async def replay_events(call: Call[ReplayEvents, None]) -> Json:
     leaves a dead letter.
     """
     project, body = own_project(call), call.body
-    store = call.context.store_reader(project.project_id)
+    store = await call.context.settled_store(project.project_id)
     wanted = _wanted(call, project)
     if store is None:
         return _replayed(0, 0, 0, 0, "")

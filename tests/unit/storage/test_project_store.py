@@ -139,9 +139,9 @@ def test_applets_do_not_see_each_others_keys(store: ProjectStore) -> None:
     store.commit()
     reader = reader_of(store)
     assert reader.kv_get(OTHER, b"a") == b"8"
-    assert reader.kv_keys(APPLET, b"", 10) == [b"a", b"ab", b"b"]
+    assert reader.kv_keys(APPLET, b"", 10) == [b"", b"a", b"ab", b"b"]
     assert reader.kv_keys(APPLET, b"a", 10) == [b"a", b"ab"]
-    assert reader.kv_keys(APPLET, b"", 1) == [b"a"]
+    assert reader.kv_keys(APPLET, b"", 2) == [b"", b"a"]
     assert reader.kv_get(APPLET, b"") == b"7"
 
 

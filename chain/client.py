@@ -24,7 +24,7 @@ from fieldbrook.chain.errors import (
     RpcError,
     TooManyResultsError,
 )
-from fieldbrook.chain.logs import read_header
+from fieldbrook.chain.logs import quantity, read_header
 from fieldbrook.chain.transport import BusyError, Transport, TransportError, make_transport
 from fieldbrook.errors import ChainUnavailableError
 
@@ -365,8 +365,8 @@ class ChainClient:
     async def _check(self, endpoint: Endpoint, limit_s: float) -> None:
         said = await self._request(endpoint, "eth_chainId", [], limit_s)
         try:
-            chain_id = int(said, 16)
-        except (TypeError, ValueError):
+            chain_id = quantity(said)
+        except MalformedAnswerError:
             raise TransportError("its chain id is no number") from None
         if chain_id != self.chain_id:
             raise _ForeignError(f"it is of the chain {chain_id}, not of {self.chain_id}")

@@ -23,6 +23,7 @@ from fieldbrook import clock
 from fieldbrook.actors.frames import BY_API, NAMED, WireEntry, WireEvent
 from fieldbrook.actors.surroundings import PROOF_ROUTE, READ_ROUTE, is_system
 from fieldbrook.api_hosts import is_allowed, is_named, is_public
+from fieldbrook.chain.logs import normal
 from fieldbrook.chain.transactions import TransactionRefusedError
 from fieldbrook.errors import NodeError, TooManyRequestsError
 from fieldbrook.foreign_json import from_json
@@ -137,7 +138,7 @@ class ApiCaller:
         chain = next((c for c in self._chains if name in (c.name, str(c.id))), None)
         if chain is None:
             raise TransactionRefusedError(f"chain {name[:64]!r}: unknown")
-        hash_ = str(fields.get("hash", ""))
+        hash_ = normal(str(fields.get("hash", "")))  # SDKs send it without 0x
         result: bytes = await ask_chain(self._run_dir, chain.id, {READ: hash_})
         return result
 

@@ -17,7 +17,8 @@ import msgspec
 
 from fieldbrook import crash
 from fieldbrook.actors.traffic import window_of
-from fieldbrook.chain.errors import RpcError
+from fieldbrook.chain.errors import MalformedAnswerError, RpcError
+from fieldbrook.chain.logs import quantity
 from fieldbrook.chain.transactions import (
     ContractCall,
     Fees,
@@ -183,7 +184,11 @@ class Leases:
             raise ChainUnavailableError(chain=self._chain.id, reason=reason) from None
         except RpcError as error:
             raise TransactionRefusedError(reason_of(error)) from error
-        return bytes.fromhex(str(result).removeprefix("0x"))
+        try:
+            return bytes.fromhex(str(result).removeprefix("0x"))
+        except ValueError:
+            reason = f"an endpoint answered {str(result)[:40]!r}"
+            raise ChainUnavailableError(chain=self._chain.id, reason=reason) from None
 
     async def settle(self, project_id: int, committed: Collection[bytes]) -> None:
         """A batch is over: these of its leases are transactions now, the others never were."""
@@ -528,8 +533,8 @@ def number(value: Any) -> int:
         ChainUnavailableError: it is none; whoever answers so is no use.
     """
     try:
-        return int(value, 16)
-    except (TypeError, ValueError):
+        return quantity(value)
+    except MalformedAnswerError:
         reason = f"an endpoint answered {str(value)[:40]!r}"
         raise ChainUnavailableError(chain="", reason=reason) from None
 

@@ -60,7 +60,7 @@ from fieldbrook.wasm.host.api import decode, response
 
 log = logging.getLogger(__name__)
 
-_HASH = re.compile("0x[0-9a-fA-F]{64}", re.ASCII)
+_HASH = re.compile("0x[0-9a-f]{64}", re.ASCII)
 _ASK_S = 0.2
 _RETRY_S = 1.0
 _ACTIVATE_S = 2.0
@@ -236,7 +236,8 @@ class Transactions:
     async def _read_tx(self, hash_: str) -> bytes:
         """A transaction and its receipt as the chain has them, as JSON."""
         if not _HASH.fullmatch(hash_):
-            raise TransactionRefusedError(f"hash: {hash_[:80]!r} is not 0x and 64 digits")
+            reason = f"hash: {hash_[:80]!r} is not 64 hexadecimal digits, with or without 0x"
+            raise TransactionRefusedError(reason)
         transaction, receipt = await asyncio.gather(
             self._rpc.call("eth_getTransactionByHash", [hash_]),
             self._rpc.call("eth_getTransactionReceipt", [hash_]),

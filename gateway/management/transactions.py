@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from fieldbrook.chain.logs import normal
 from fieldbrook.chain.transactions import TransactionRefusedError
 from fieldbrook.clock import now_ms, rfc3339
 from fieldbrook.errors import (
@@ -45,8 +46,8 @@ State = Literal["INIT", "PENDING", "IN_BLOCK", "CONFIRMED", "FAILED"]
 
 class ListTransactions(msgspec.Struct, frozen=True, kw_only=True):
     """The newest transactions with numbers below `before`, and filters; `hash` is one of any
-    signature, `from` the address that signed, `stuck` those that are refused and hold up
-    their account."""
+    signature, `from` the address that signed, with or without `0x`; `stuck` those that are
+    refused and hold up their account."""
 
     before: Sfid | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
@@ -154,7 +155,7 @@ def _chains(call: Call[Any, Any]) -> dict[int, TransactionReads]:
 
 def _list(call: Call[None, ListTransactions], project: Project | None) -> Json:
     query = call.query
-    hash_, sender = query.hash.lower(), query.sender.lower()
+    hash_, sender = normal(query.hash), normal(query.sender)
 
     def fits(row: Transaction) -> bool:
         return (

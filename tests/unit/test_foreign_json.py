@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -76,3 +77,33 @@ def test_a_collector_that_was_off_stays_off() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("NaN", "[Infinity]", '{"a": -Infinity}', "1e400", "[-1e400]", "1" * 400 + ".0"),
+        *("1" * 1_000_000, "-" + "1" * 5_000, '{"a": ' + "1" * 1_000_000 + "}"),
+        *('"\\ud800"', '{"\\udfff": 1}', '["\\ud83d", "\\ude00"]'),
+        *(b'"\xed\xa0\x80"', '"a"'.encode("utf-16"), '"a"'.encode("utf-32-be"), b"\xff"),
+    ],
+)
+def test_what_python_alone_takes_for_json_is_refused_at_once(text: str | bytes) -> None:
+    began = time.process_time()
+    with pytest.raises(ValueError, match="."):
+        from_json(text)
+    assert time.process_time() - began < 1  # quadratic: minutes
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('"\\ud83d\\ude00"', "\U0001f600"),
+        ("1e-400", 0.0),
+        ("[1.5, 18446744073709551616, -0]", [1.5, 1 << 64, 0]),
+        ('{"a": 1, "a": 2}', {"a": 2}),
+        (b'\xef\xbb\xbf{"a": "\\u0000"}', {"a": "\0"}),
+    ],
+)
+def test_what_is_json_is_read_as_before(text: str | bytes, value: object) -> None:
+    assert from_json(text) == value

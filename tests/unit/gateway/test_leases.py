@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 )
 
 from fieldbrook.chain.transactions import TransactionRefusedError
+from fieldbrook.errors import ChainUnavailableError
 from fieldbrook.gateway.leases import Leases, Wanted
 from fieldbrook.model import Operator, Project
 from fieldbrook.operator_keys import ECDSA, Vault, address_of
@@ -290,3 +291,34 @@ TestBatches.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+
+
+@pytest.mark.parametrize("said", ["0xabc", "0xzz", "zz", None, ["0x"], "\u0660"])
+def test_an_endpoint_that_answers_a_call_with_no_bytes_is_an_endpoint_that_does_not_answer(
+    environment: lmdb.Environment, monkeypatch: pytest.MonkeyPatch, said: object
+) -> None:
+    async def call(method: str, params: list[Any], *, limit_s: float | None = None) -> Any:
+        return said
+
+    rpc = Rpc()
+    monkeypatch.setattr(rpc, "call", call)
+    _, leases = leases_over(environment, rpc)
+    request = json.dumps({"to": ADDRESS, "data": ""}).encode()
+    with pytest.raises(ChainUnavailableError, match="an endpoint answered"):
+        run(leases.call(request))
+
+
+@pytest.mark.parametrize("said", ["0x" + "f" * 10_000, "-0x5", "0x1_0", " 0x1", 5, None])
+def test_a_number_that_is_none_prepares_no_transaction(
+    environment: lmdb.Environment, monkeypatch: pytest.MonkeyPatch, said: object
+) -> None:
+    rpc = Rpc()
+    answers = rpc.call
+
+    async def call(method: str, params: list[Any], *, limit_s: float | None = None) -> Any:
+        return said if method == "eth_getTransactionCount" else await answers(method, params)
+
+    monkeypatch.setattr(rpc, "call", call)
+    _, leases = leases_over(environment, rpc)
+    with pytest.raises(TransactionRefusedError, match="an endpoint answered"):
+        run(leases.prepare(7, wanted(b"k" * 32), [], lambda: True))

@@ -106,6 +106,9 @@ async def read(tmp_path: Path, url: str, body: object) -> tuple[int, Any]:
     ("url", "body"),
     [
         ("/system/read_tx", {"chainName": "dev", "hash": HASH}),
+        # As the SDKs for AssemblyScript and Go send it.
+        ("/system/read_tx", {"chainName": "dev", "hash": HASH.removeprefix("0x")}),
+        (f"/system/read_tx?chainName=dev&hash={HASH[2:].upper()}", {}),
         (f"w3bstream://w3bstream.com/system/read_tx?chainName=5&hash={HASH}", {}),
     ],
 )

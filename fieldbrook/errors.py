@@ -89,15 +89,16 @@ class NodeError(Exception):
 
 
 class BadRequestError(NodeError):
-    """Parameters are missing or of the wrong form; `fields` says which."""
+    """Parameters are missing or of the wrong form; `fields` says which, of the first of many."""
 
     key = "badRequest"
     status = 400
     msg = "invalid parameters"
+    fields_limit: ClassVar[int] = 100
 
     def __init__(self, *fields: FieldError, desc: str = "") -> None:
         super().__init__()
-        self._fields = list(fields)
+        self._fields = list(fields[: self.fields_limit])
         self._desc = desc
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -135,9 +135,11 @@ def _bind_value(value: object, kind: Any, name: str, errors: list[FieldError]) -
             return None
         (item_kind,) = get_args(kind)
         before = len(errors)
-        items = [
-            _bind_value(item, item_kind, f"{name}[{n}]", errors) for n, item in enumerate(value)
-        ]
+        items = []
+        for n, item in enumerate(value):
+            items.append(_bind_value(item, item_kind, f"{name}[{n}]", errors))
+            if len(errors) - before >= BadRequestError.fields_limit:
+                break  # no more of them are told, and each takes more memory than its item
         return items if len(errors) == before else None
     try:
         return _leaf(value, kind)

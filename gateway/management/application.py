@@ -12,6 +12,7 @@ import asyncio
 import dataclasses
 import functools
 import logging
+import os
 import re
 import urllib.parse
 from collections.abc import Callable
@@ -105,6 +106,7 @@ log = logging.getLogger(__name__)
 PREFIXES = ("/srv-applet-mgr/v0", "/api/w3bapp")
 JSON_LIMIT_BYTES = 1 << 20
 _MULTIPART_SLACK = 64 << 10  # boundaries, part headers and `info` around an upload
+_DOWNLOAD_PIECE = 1 << 20
 _DRAIN_FACTOR = 4  # a refused body up to this many limits is read, so the refusal arrives
 
 ROUTES: tuple[Route[Any, Any], ...] = (
@@ -503,9 +505,10 @@ class ManagementHandler(BaseHandler):
             self.answer(status, replies.JSON_TYPE, replies.to_json(result))
 
     async def _send(self, download: Download) -> None:
-        read = asyncio.get_running_loop().run_in_executor(None, download.path.read_bytes)
+        """Send a file, a piece at a time: an exported project may have gigabytes."""
+        run = partial(asyncio.get_running_loop().run_in_executor, None)
         try:
-            content = await read
+            file = await run(download.path.open, "rb")
         except FileNotFoundError:
             raise ResourceNotFoundError(resource=download.path.stem) from None
         finally:
@@ -513,7 +516,17 @@ class ManagementHandler(BaseHandler):
                 download.path.unlink(missing_ok=True)
         filename = _UNSAFE_IN_FILENAMES.sub("_", download.filename) or "module.wasm"
         self.set_header("Content-Disposition", f"attachment; filename={filename}")
-        self.answer(200, "text/plain", content)
+        self.set_header("Content-Type", "text/plain")
+        try:
+            self.set_header("Content-Length", str(os.fstat(file.fileno()).st_size))
+            while piece := await run(file.read, _DOWNLOAD_PIECE):
+                self.write(piece)
+                await self.flush()
+            self.finish()
+        except iostream.StreamClosedError:
+            return  # the client has gone away
+        finally:
+            file.close()
 
     async def _stream(self, stream: Stream) -> None:
         with self._services.workers.followers.taken():

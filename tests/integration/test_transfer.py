@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fieldbrook.storage.archive import read_manifest
 from fieldbrook.storage.verify import verify
-from tests.integration.nodes import RunningNode, message
+from tests.integration.nodes import PREFIX, RunningNode, message, parts
 from tests.integration.test_cli_node import Shell
 from tests.stores.make import PROJECT, fill
 
 # Many processes are started: a minute, with a fifth of a core.
 pytestmark = pytest.mark.timeout(240)
 
+# Stores its payload under the payload's first four bytes.
+STORING = b"""
+(module
+  (import "env" "ws_get_data" (func $get_data (param i32 i32 i32) (result i32)))
+  (import "env" "ws_set_db" (func $set_db (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 32)
+  (func (export "alloc") (param $size i32) (result i32) (i32.const 1024))
+  (func (export "start") (param $rid i32) (result i32)
+    (drop (call $get_data (local.get $rid) (i32.const 0) (i32.const 4)))
+    (call $set_db
+      (i32.load (i32.const 0)) (i32.const 4) (i32.load (i32.const 0)) (i32.load (i32.const 4)))))
+"""
 ROWS = {"statement": "SELECT f_text FROM t_kept", "params": []}
 
 
@@ -159,6 +173,43 @@ def test_a_file_is_not_written_over_and_a_project_of_others_is_not_exported(
     assert "File exists" in pair.here.fails("project", "export", PROJECT, str(file))
     assert "ProjectNotFound" in pair.here.fails("project", "export", "absent", str(tmp_path / "g"))
     assert not (tmp_path / "g").exists()
+
+
+def test_a_large_export_is_sent_whole_and_the_gateway_does_not_grow_by_it(
+    pair: Pair, tmp_path: Path
+) -> None:
+    node = pair.first
+    node.create_project("large")
+    node.deploy("large", STORING, strategies=[{"eventType": "DEFAULT", "handler": "start"}])
+    sender = node.add_publisher("large", "p")
+    for number in range(60):
+        payload = number.to_bytes(4) + os.urandom(700_000)
+        sent = node.send("large", message(sender, payload))
+        assert sent.json["results"][0]["code"] == 0, sent
+    gateway = parts(node)["fb-http:0"]
+    before = _own_memory(gateway)
+    connection = node.connection(node.http_port)
+    head = {"Authorization": f"Bearer {node.token}"}
+    connection.request("POST", f"{PREFIX}/project/x/large/export", b"{}", head)
+    answer = connection.getresponse()
+    body, most = bytearray(), before
+    while piece := answer.read(1 << 20):
+        body += piece
+        most = max(most, _own_memory(gateway))
+    connection.close()
+    assert (answer.status, answer.headers["Content-Length"]) == (200, str(len(body)))
+    assert len(body) > 60 * 700_000
+    assert most - before < 16 << 20
+    (tmp_path / "large").write_bytes(body)
+    assert read_manifest(tmp_path / "large").about == {"project": "large", "tokens": False}
+    assert list((node.data / "uploads").iterdir()) == []
+    node.call("DELETE", "/project/large")
+
+
+def _own_memory(pid: int) -> int:
+    """Bytes of a process's memory without the files it has mapped."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("RssAnon:")[2].split()[0]) << 10
 
 
 def test_only_a_projects_owner_exports_it_and_an_import_needs_a_file(pair: Pair) -> None:

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from fieldbrook.gateway.replies import EVENT_META, REPLAYED_HEADER, Answer, EventReply
 from fieldbrook.gateway.request import Meta, read_meta
+from fieldbrook.gateway.request_stream import HEAD_LIMIT, has_bare_line_feed
 from fieldbrook.gateway.room import CONNECTIONS_LIMIT, Room, room_for
 from fieldbrook.gateway.tls_port import bridge
 
-HEAD_LIMIT = 16_384
 PIPELINED_LIMIT = 16
 IDLE_LIMIT_S = 120.0
 REQUEST_LIMIT_S = 30.0
@@ -35,10 +35,13 @@ _HEAD_REMEMBERED_LIMIT = 1_024
 
 _START = b"POST /"
 _LINE = re.compile(
-    rb"POST (?:/srv-applet-mgr/v0|/api/w3bapp)/event/([A-Za-z0-9_]{1,96})(?:\?([!\x22$-~]*))?"
+    rb"POST (?:/srv-applet-mgr/v0|/api/w3bapp)/event/([A-Za-z0-9_]{1,96}+)(?:\?([!\x22$-~]*+))?+"
     rb" HTTP/1\.1"
 )
-_FIELDS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[ \t]*[\t\x20-\x7e\x80-\xff]*\r\n)+\r\n")
+# Every pattern here sees bytes of anybody: each repeat is possessive, so that a match takes time in
+# proportion to the head. `tests/unit/patterns.py` holds each pattern's worst input.
+_FIELDS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+\r\n)++\r\n")
+_PARAMETERS_LIMIT = 1_000  # Tornado refuses a query with more
 _CHANGING = (b"timestamp", b"eventID")  # parameters that make each request's line another
 _NO_ROOM = (
     b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\n"
@@ -48,10 +51,12 @@ _EVICTED_SHARE = 20  # of the connections one in so many goes when there are too
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _DECISIVE = re.compile(
     rb"^(host|content-length|transfer-encoding|expect|upgrade|content-encoding|connection|origin"
-    rb"|trailer|te|authorization|idempotency-key):[ \t]*(.*?)[ \t]*\r$",
+    rb"|trailer|te|authorization|idempotency-key):([^\r\n]*+)\r$",
     re.IGNORECASE | re.MULTILINE,
 )
-_LENGTH = re.compile(rb"[0-9]{1,9}")
+# The hosts that devices name. Tornado decides about all others (RFC 3986 allows `a=b` and `%41`).
+_HOST = re.compile(rb"[A-Za-z0-9.:_\[\]\-]++")
+_LENGTH = re.compile(rb"[0-9]{1,9}+")
 _META = EVENT_META.encode()
 
 
@@ -89,9 +94,9 @@ def read_fields(fields: bytes) -> Fields | None:
         return None
     length = hosts = -1
     authorization = idempotency_key = None
-    for name, value in _DECISIVE.findall(fields):
-        lowered = name.lower()
-        if lowered == b"host" and hosts < 0 and value:
+    for name, padded in _DECISIVE.findall(fields):
+        lowered, value = name.lower(), padded.strip(b" \t")
+        if lowered == b"host" and hosts < 0 and _HOST.fullmatch(value):
             hosts = 1
         elif lowered == b"content-length" and length < 0 and _LENGTH.fullmatch(value):
             length = int(value)
@@ -124,6 +129,8 @@ def read_head(
     if fields is None:
         return None
     query = match[2] or b""
+    if query.count(b"&") >= _PARAMETERS_LIMIT:
+        return None
     meta = read_meta(query.decode("ascii"), fields.authorization, fields.idempotency_key)
     changing = meta.key is not None or any(name in query for name in _CHANGING)
     return Head(match[1].decode("ascii"), meta, fields.body_length, changing)
@@ -383,9 +390,10 @@ class EventFront(asyncio.Protocol):
                 self._buffer = buffer[start:]
                 self._leave()
                 return
-            head_end = buffer.find(b"\r\n\r\n", start)
+            # A head above the limit is not looked at, even when all of it is here already.
+            head_end = buffer.find(b"\r\n\r\n", start, start + HEAD_LIMIT)
             if head_end < 0:
-                if end - start > HEAD_LIMIT:
+                if end - start >= HEAD_LIMIT or has_bare_line_feed(buffer[start:]):
                     self._buffer = buffer[start:]
                     self._leave()
                     return

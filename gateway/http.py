@@ -9,7 +9,7 @@ import time
 from functools import partial
 from typing import Any, NamedTuple
 
-from tornado import httpserver, iostream, web
+from tornado import httpserver, web
 
 from fieldbrook import __version__, clock, keys, metrics, tls
 from fieldbrook.actors.frames import NODE_COMMAND, pack
@@ -34,7 +34,9 @@ from fieldbrook.gateway.open_stores import OpenStores
 from fieldbrook.gateway.refusals import Refusals
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.replies import EventReply
-from fieldbrook.gateway.request import KEY_HEADER, read_meta
+from fieldbrook.gateway.request import KEY_HEADER, read_meta, stated_length
+from fieldbrook.gateway.request_stream import HEAD_LIMIT, RequestStream
+from fieldbrook.gateway.request_target import TargetApplication
 from fieldbrook.gateway.room import NO_ROOM, Room, connections_limit, room_for
 from fieldbrook.gateway.tls_port import BridgedStream, TlsListener
 from fieldbrook.gateway.waiting_rows import have_written
@@ -71,8 +73,7 @@ class EventHandler(web.RequestHandler):
 
     def prepare(self) -> None:
         """Refuse a body far over the limit before it is read."""
-        stated = self.request.headers.get("Content-Length", "0")
-        self._make_room(int(stated) if stated.isdecimal() else 0)
+        self._make_room(stated_length(self.request.headers.get("Content-Length", "")))
 
     def data_received(self, chunk: bytes) -> None:
         """Collect the body within the limit, whatever its length was said to be."""
@@ -252,7 +253,7 @@ class HttpGateway(GatewayActor):
         front = FrontTable(
             events,
             self.settings.body_limit_bytes,
-            partial(_hand_over, server),
+            partial(hand_over, server),
             room=self._room,
             connections_limit=connections_limit(),
             elsewhere=lambda: len(server._connections),
@@ -311,7 +312,7 @@ class HttpGateway(GatewayActor):
     ) -> web.Application:
         limit = self.settings.body_limit_bytes
         arguments = {"events": events, "body_limit_bytes": limit, "room": context.room}
-        return web.Application(
+        return TargetApplication(
             [
                 (EVENT_PATH, EventHandler, arguments),
                 *make_application_routes(context, management=management),
@@ -322,7 +323,7 @@ class HttpGateway(GatewayActor):
     def _tornado(self, application: web.Application) -> httpserver.HTTPServer:
         return httpserver.HTTPServer(
             application,
-            max_header_size=16_384,
+            max_header_size=HEAD_LIMIT,
             max_body_size=self.settings.upload_limit_bytes + _MULTIPART_SLACK,
             idle_connection_timeout=120,
             body_timeout=60,
@@ -410,13 +411,14 @@ class HttpGateway(GatewayActor):
             log.info("serving with the renewed certificate %s", self._identity.certificate)
 
 
-def _hand_over(
+def hand_over(
     server: httpserver.HTTPServer,
     connection: socket.socket,
     address: tuple[Any, ...],
     read: bytes,
 ) -> None:
-    kind = BridgedStream if server.protocol == "https" else iostream.IOStream
+    """Give a connection to Tornado, with what has been read of it."""
+    kind = BridgedStream if server.protocol == "https" else RequestStream
     stream = kind(connection, max_buffer_size=64 << 20)
     # What the front has read is as if Tornado had: its buffer is filled beforehand.
     stream._read_buffer += read

@@ -181,6 +181,14 @@ def identify(
     return event_id, name, kind
 
 
+def stated_length(text: str) -> int:
+    """The bytes that a `Content-Length` states; 0 for what is no number. One of more digits than
+    any body has is the largest there is: Python refuses to read thousands of them."""
+    if not (text.isascii() and text.isdecimal()):
+        return 0
+    return int(text) if len(text) < len(str(_INT64)) else _INT64
+
+
 def _is_int64(text: str) -> bool:
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= 19):

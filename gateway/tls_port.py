@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
-from tornado import iostream
+from fieldbrook.gateway.request_stream import RequestStream
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +25,7 @@ _SHUTDOWN_LIMIT_S = 5.0
 _ACCEPTS_PER_TURN = 64
 _PAUSE_S = 0.5
 _LINGER_S = 1.0
+_QUIET_S = 0.1
 _CLIENT_HELLO = 0x16
 _READ_BYTES = 64 << 10
 _PLAIN_BODY = b"this port speaks TLS: ask https://\n"
@@ -140,7 +141,7 @@ def _set(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-class BridgedStream(iostream.IOStream):
+class BridgedStream(RequestStream):
     """Tornado's stream on the local end of a bridge."""
 
     def set_nodelay(self, value: bool) -> None:
@@ -156,7 +157,7 @@ def bridge(outer: asyncio.Transport) -> socket.socket:
     near, far = socket.socketpair()
     near.setblocking(False)
     far.setblocking(False)
-    outside, inside = _Half(), _Half()
+    outside, inside = _Outside(), _Inside()
     outside.other = inside
     inside.other = outside
     outside.transport = outer
@@ -175,7 +176,7 @@ def _is_ipv6(outer: asyncio.Transport) -> bool:
     return ":" in str(outer.get_extra_info("peername", ("",))[0])
 
 
-async def _attach(loop: asyncio.AbstractEventLoop, inside: _Half, near: socket.socket) -> None:
+async def _attach(loop: asyncio.AbstractEventLoop, inside: _Inside, near: socket.socket) -> None:
     await loop.connect_accepted_socket(lambda: inside, near)
 
 
@@ -191,18 +192,9 @@ class _Half(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self._lost = False
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The local end is there: the client may go on."""
-        self.transport = cast(asyncio.Transport, transport)
-        outer = self.other.transport
-        if self.other._lost or outer is None:
-            self.transport.close()
-        else:
-            outer.resume_reading()
-
     def data_received(self, data: bytes) -> None:
         """From here to the other end."""
-        if self.other.transport is not None:
+        if self.other.transport is not None and not self.other._lost:
             self.other.transport.write(data)
 
     def pause_writing(self) -> None:
@@ -218,5 +210,55 @@ class _Half(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """This end is closed, so the other is."""
         self._lost = True
-        if self.other.transport is not None:
-            self.other.transport.close()
+        if self.other.transport is not None and not self.other._lost:
+            self.other.close()
+
+    def close(self) -> None:
+        """The other end is closed, so this is to be."""
+        if self.transport is not None:
+            self.transport.close()
+
+
+class _Inside(_Half):
+    """The end on the local socket."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The local end is there: the client may go on."""
+        self.transport = cast(asyncio.Transport, transport)
+        outer = self.other.transport
+        if self.other._lost or outer is None:
+            self.transport.close()
+        else:
+            outer.resume_reading()
+
+
+class _Outside(_Half):
+    """The client's end."""
+
+    _heard_at = 0.0
+    _closes_at = 0.0
+
+    def data_received(self, data: bytes) -> None:
+        """From the client; dropped when nobody reads it any more."""
+        if self.other._lost:
+            self._heard_at = asyncio.get_running_loop().time()
+        else:
+            super().data_received(data)
+
+    def close(self) -> None:
+        """Close when the client has been quiet for a moment: asyncio's TLS ends a connection with
+        a reset when data arrives after its end, which takes the last answer from the client."""
+        loop = asyncio.get_running_loop()
+        self._heard_at, self._closes_at = loop.time(), loop.time() + _LINGER_S
+        if self.transport is not None:
+            self.transport.resume_reading()
+        loop.call_later(_QUIET_S, self._close_when_quiet)
+
+    def _close_when_quiet(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._lost or self.transport is None:
+            return
+        if loop.time() >= min(self._heard_at + _QUIET_S, self._closes_at):
+            self.transport.close()
+        else:
+            loop.call_later(_QUIET_S, self._close_when_quiet)

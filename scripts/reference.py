@@ -194,6 +194,11 @@ def http_page() -> str:
         '`"replayed": true` of one. More: [clients](../clients.md#sending-an-event-again).',
         "A public project takes messages and raw events without a token, from its publisher "
         "`anonymous`. Which client sends which form: [clients](../clients.md).",
+        "A request head of more than 16,384 bytes is answered 431, a head with a line that ends with a "
+        "bare line feed 400; both end the connection. A request line may hold a whole address "
+        "(`POST http://HOST/...`, RFC 9112, 3.2.2), whose host then counts instead of the header's. A "
+        "path with doubled slashes is answered 307 with the clean path in `Location`, one with a "
+        "slash too many at its end or in another case 301 (GET) or 307.",
         "429 and 503 carry `Retry-After`: nothing was taken. 503 `OutcomeUnknown`: the project died "
         "on the event, which may or may not have been committed.",
     )

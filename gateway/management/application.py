@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any
 
 from tornado import httputil, iostream, web
+from tornado.routing import PathMatches
 
 from fieldbrook import health, metrics
 from fieldbrook.access_keys import Permission, is_access_key
@@ -96,6 +97,8 @@ from fieldbrook.gateway.management.route import (
 )
 from fieldbrook.gateway.management.trail import AuditedRegistry, AuditNotes, Trail
 from fieldbrook.gateway.management.workers import Workers
+from fieldbrook.gateway.request import stated_length
+from fieldbrook.gateway.request_target import clean_path
 from fieldbrook.gateway.room import NO_ROOM
 from fieldbrook.gateway.throttle import SignInThrottle
 
@@ -168,15 +171,16 @@ def make_application_routes(context: ManagementContext, *, management: bool = Tr
         (r"/srv-applet-mgr", DescriptionHandler, services),
         (r"/srv-applet-mgr/docs", DescriptionPageHandler, services),
     ]
-    return [
+    served = [
         *(managing if management else misspelt_events),
         (r"/", RootHandler, services),
         (r"/liveness", LivenessHandler, services),
         (r"/readiness", ReadinessHandler, services),
         (r"/version", VersionHandler, services),
         *([(r"/metrics", MetricsHandler, services)] if management else ()),
-        (r".*", UnknownPathHandler, services),
     ]
+    paths = tuple(PathMatches(pattern).regex for pattern, *_ in served)
+    return [*served, (r".*", UnknownPathHandler, {**services, "paths": paths})]
 
 
 def log_request(handler: web.RequestHandler) -> None:
@@ -254,6 +258,13 @@ class BaseHandler(web.RequestHandler):
     def unknown_path(self) -> None:
         """Answer that there is nothing here."""
         self.answer(404, replies.TEXT_TYPE, b"404 page not found\n")
+
+    def redirect_to(self, path: str, status: int) -> None:
+        """Answer that the client means another path, of this node and with the same query."""
+        query = f"?{self.request.query}" if self.request.query else ""
+        self.set_header("Location", path + query)
+        self.set_status(status)
+        self.finish()
 
     def answer(self, status: int, content_type: str, body: bytes) -> None:
         """Send a whole answer."""
@@ -338,8 +349,7 @@ class ManagementHandler(BaseHandler):
         return None
 
     def _stated_length(self) -> int:
-        stated = self.request.headers.get("Content-Length", "")
-        return int(stated) if stated.isdecimal() else 0
+        return stated_length(self.request.headers.get("Content-Length", ""))
 
     def data_received(self, chunk: bytes) -> None:
         """Collect the body; beyond the limit only count it."""
@@ -427,11 +437,7 @@ class ManagementHandler(BaseHandler):
             self.unknown_path()
             return
         target = self.request.path.removesuffix(path) + fixed
-        if self.request.query:
-            target += f"?{self.request.query}"
-        self.set_header("Location", target)
-        self.set_status(301 if method == "GET" else 307)
-        self.finish()
+        self.redirect_to(target, 301 if method == "GET" and "//" not in path else 307)
 
     def _authenticate(self, route: Route[Any, Any]) -> Caller | None:
         if route.auth is Auth.ANYBODY:
@@ -604,7 +610,15 @@ def _without_preamble(body: bytes, delimiter: bytes) -> bytes:
     return body[at + 2 :] if at >= 0 else body
 
 
-class RootHandler(BaseHandler):
+@web.stream_request_body
+class BodilessHandler(BaseHandler):
+    """Answers without looking at a body: what a client sends is dropped while it arrives."""
+
+    def data_received(self, chunk: bytes) -> None:
+        """Called by Tornado for each part of a body."""
+
+
+class RootHandler(BodilessHandler):
     """`/`: the simplest sign of life."""
 
     def get(self) -> None:
@@ -621,7 +635,7 @@ class RootHandler(BaseHandler):
             super().write_error(status_code, **kwargs)
 
 
-class PageHandler(BaseHandler):
+class PageHandler(BodilessHandler):
     """A page of the node's own, to be got and nothing else."""
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
@@ -723,10 +737,31 @@ def _description_page(version: str) -> bytes:
     return openapi_page.render(openapi.describe(ROUTES, PREFIXES, version)).encode()
 
 
-class UnknownPathHandler(BaseHandler):
+class UnknownPathHandler(BodilessHandler):
     """Every path nobody else has."""
 
-    def prepare(self) -> None:
-        """Answer before any method is looked at."""
-        if self.request.method != "OPTIONS":
+    def initialize(self, services: _Services, paths: tuple[re.Pattern[str], ...] = ()) -> None:
+        """Tornado's constructor hook; `paths` are those that others serve."""
+        super().initialize(services)
+        self._paths = paths
+
+    def _unknown(self) -> None:
+        """404, or the way to the same path with single slashes (interface document, 13).
+
+        Only to a path that is served: a slash and a backslash begin another site's address for
+        a browser.
+        """
+        clean = clean_path(self.request.path)
+        if clean != self.request.path and any(path.match(clean) for path in self._paths):
+            self.redirect_to(clean, 307)
+        else:
             self.unknown_path()
+
+    get = post = put = delete = patch = head = _unknown
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """A method HTTP does not have finds nothing here either."""
+        if status_code == 405:
+            self.unknown_path()
+        else:
+            super().write_error(status_code, **kwargs)

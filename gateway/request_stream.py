@@ -1,0 +1,145 @@
+"""Tornado's stream of a client connection: each request head is checked before it is parsed.
+
+Tornado 6.6 closes a connection without an answer when a head is too long, and takes a bare line
+feed for the end of a line. Here the first is answered 431 and the second 400: a server and a proxy
+that disagree on where a line ends can be made to disagree on where a request ends.
+
+Source: RFC 9112, 2.2 and 11.2; RFC 6585, 5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import time
+from contextlib import suppress
+
+from tornado import iostream
+
+HEAD_LIMIT = 16_384
+"""The largest request head in bytes, its empty line included."""
+
+_LINGER_S = 1.0
+_LINGERING_LIMIT = 64
+_READ_BYTES = 64 << 10
+# A whole head, or as many bytes as no head may have. What lies beyond the limit is not looked at.
+_HEAD = re.compile(
+    rb"\A[\x00-\xff]{0,%d}?\r?\n\r?\n|\A[\x00-\xff]{%d}" % (HEAD_LIMIT - 4, HEAD_LIMIT)
+)
+
+
+def has_bare_line_feed(head: bytes) -> bool:
+    """Whether a line of a request head, whole or not, ends without a carriage return."""
+    return head.count(b"\n") != head.count(b"\r\n")
+
+
+def _refusal(status: str, reason: str) -> bytes:
+    body = f"{reason}\n".encode()
+    return (
+        f"HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+        f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode() + body
+
+
+_TOO_LARGE = _refusal(
+    "431 Request Header Fields Too Large",
+    f"the request line and the header fields have more than {HEAD_LIMIT} bytes",
+)
+_BARE_LINE_FEED = _refusal(
+    "400 Bad Request", "a line of the request head ends with a bare line feed instead of CR LF"
+)
+
+
+class RequestStream(iostream.IOStream):
+    """The stream that Tornado reads a client's requests from."""
+
+    waiting_since: float | None = None
+    """Since when (monotonic seconds) the client owes the next request head; None within a
+    request."""
+    _abrupt = False
+
+    async def read_until_regex(self, regex: bytes, max_bytes: int | None = None) -> bytes:
+        """The next request head; Tornado reads nothing else in this way.
+
+        Raises:
+            StreamClosedError: the client is gone, or was refused and is.
+        """
+        self.waiting_since = time.monotonic()
+        head = await super().read_until_regex(_HEAD.pattern, HEAD_LIMIT)
+        if not head.endswith((b"\n\r\n", b"\n\n")):
+            await self._refuse(_TOO_LARGE)
+        if has_bare_line_feed(head):
+            await self._refuse(_BARE_LINE_FEED)
+        self.waiting_since = None
+        return head
+
+    def evict(self) -> None:
+        """Close the connection at once, for the sake of others."""
+        self._abrupt = True
+        self.close()
+
+    def close_fd(self) -> None:
+        """Called by Tornado when it closes the connection."""
+        if self._abrupt or not linger(self.socket):
+            super().close_fd()
+        else:
+            self.socket = None  # type: ignore[assignment]  # as Tornado's own does
+
+    async def _refuse(self, answer: bytes) -> None:
+        await self.write(answer)
+        self.close()
+        raise iostream.StreamClosedError
+
+
+# ---------------------------------------------------------------- the end of a connection
+
+
+def linger(connection: socket.socket) -> bool:
+    """Close a connection once its client has, or after a second: until then what it still sends is
+    read and dropped, because the system answers data after a close with a reset, which takes the
+    answers before it from the client (RFC 9112, 9.6).
+
+    Returns:
+        False when there is nothing to wait for: the caller closes it.
+    """
+    if len(_lingering) >= _LINGERING_LIMIT:
+        return False
+    try:
+        connection.shutdown(socket.SHUT_WR)
+        ended = _drain(connection)
+    except OSError:
+        return False
+    if ended:
+        return False
+    loop = asyncio.get_running_loop()
+    _lingering.add(connection)
+    loop.add_reader(connection.fileno(), _read_on, loop, connection)
+    loop.call_later(_LINGER_S, _end, loop, connection)
+    return True
+
+
+_lingering: set[socket.socket] = set()
+
+
+def _drain(connection: socket.socket) -> bool:
+    """Drop what has arrived; True when the client has ended the connection."""
+    with suppress(BlockingIOError):
+        return not connection.recv(_READ_BYTES)
+    return False
+
+
+def _read_on(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
+    try:
+        ended = _drain(connection)
+    except OSError:
+        ended = True
+    if ended:
+        _end(loop, connection)
+
+
+def _end(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
+    if connection in _lingering:
+        _lingering.discard(connection)
+        loop.remove_reader(connection.fileno())
+        connection.close()

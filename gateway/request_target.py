@@ -1,0 +1,95 @@
+"""What a request line asks for: the four forms of a request target, and clean paths.
+
+Source: RFC 9112, 3.2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable
+
+from tornado import httputil, web
+
+# A name or an address, with or without a port. User names (`a@b`) are not for requests.
+_AUTHORITY = re.compile(r"[A-Za-z0-9._~!$&'()*+;=%:\[\]\-]++")
+_SLASHES = re.compile(r"//++")
+
+
+def split_absolute(target: str) -> tuple[str, str] | None:
+    """The authority and the path with the query of an absolute-form target, e.g. `x:8888` and
+    `/a?b` of `http://x:8888/a?b`; None when it is of another form or names no host."""
+    scheme, separator, rest = target.partition("://")
+    if not separator or scheme.lower() not in ("http", "https"):
+        return None
+    ends = [at for at in (rest.find("/"), rest.find("?")) if at >= 0]
+    end = min(ends, default=len(rest))
+    authority, path = rest[:end], rest[end:]
+    if not _AUTHORITY.fullmatch(authority):
+        return None
+    return authority, path if path.startswith("/") else f"/{path}"
+
+
+def clean_path(path: str) -> str:
+    """The path with each run of slashes as one."""
+    return _SLASHES.sub("/", path)
+
+
+class TargetApplication(web.Application):
+    """An application that takes absolute-form targets, as every origin server must."""
+
+    def start_request(
+        self, server_conn: object, request_conn: httputil.HTTPConnection
+    ) -> httputil.HTTPMessageDelegate:
+        """Called by Tornado before each request."""
+        return _TargetReader(super().start_request(server_conn, request_conn))
+
+
+class _TargetReader(httputil.HTTPMessageDelegate):
+    """Brings a request's target to origin form before its route is looked for."""
+
+    def __init__(self, inner: httputil.HTTPMessageDelegate) -> None:
+        self._inner = inner
+
+    def headers_received(
+        self,
+        start_line: httputil.RequestStartLine | httputil.ResponseStartLine,
+        headers: httputil.HTTPHeaders,
+    ) -> Awaitable[None] | None:
+        """A request's head, read.
+
+        Raises:
+            HTTPInputError: the target has none of the four forms; answered 400.
+        """
+        assert isinstance(start_line, httputil.RequestStartLine)
+        return self._inner.headers_received(_in_origin_form(start_line, headers), headers)
+
+    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
+        """Part of a request's body."""
+        return self._inner.data_received(chunk)
+
+    def finish(self) -> None:
+        """The request's end."""
+        self._inner.finish()
+
+    def on_connection_close(self) -> None:
+        """The client is gone."""
+        self._inner.on_connection_close()
+
+
+def _in_origin_form(
+    start_line: httputil.RequestStartLine, headers: httputil.HTTPHeaders
+) -> httputil.RequestStartLine:
+    target = start_line.path
+    if target.startswith("/") or target == "*" or start_line.method == "CONNECT":
+        return start_line
+    found = split_absolute(target)
+    if found is None:
+        raise httputil.HTTPInputError(f"Invalid request target: {target[:100]!r}")
+    authority, path = found
+    # The target's authority counts, whatever `Host` says, but `Host` must be there, once.
+    hosts = headers.get_list("Host")
+    if len(hosts) > 1 or (hosts and not _AUTHORITY.fullmatch(hosts[0])):
+        raise httputil.HTTPInputError("Invalid Host header")
+    if hosts or start_line.version == "HTTP/1.0":
+        headers["Host"] = authority
+    return start_line._replace(path=path)

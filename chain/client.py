@@ -38,6 +38,7 @@ _CONCURRENT = 8
 _REST_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _FOREIGN_REST_S = 30.0
 _SHOWN_CHARACTERS = 300
+_TEXT_CHARACTERS = 4_096
 
 _METHOD_NOT_FOUND, _INTERNAL, _UNSUPPORTED, _LIMIT = -32601, -32603, -32004, -32005
 _TOO_MANY = re.compile(
@@ -415,6 +416,7 @@ class ChainClient:
         """What an `error` of JSON-RPC means."""
         error = error if isinstance(error, dict) else {"message": str(error)}
         code, text = error.get("code"), self.redacted(str(error.get("message", "")))
+        text = text[:_TEXT_CHARACTERS]  # an answer may have 128 MiB
         code = code if isinstance(code, int) else 0
         if code == 429 or _TOO_FAST.search(text):
             return BusyError(text or "too many requests")

@@ -17,7 +17,7 @@ from fieldbrook.chain.bloom import read_bloom
 from fieldbrook.chain.errors import MalformedAnswerError
 
 BLOCK_LIMIT, INDEX_LIMIT = 1 << 63, 1 << 32  # what a number may be; stores have no room for more
-_HEX = re.compile(r"0x[0-9a-fA-F]*\Z", re.ASCII)
+_HEX = re.compile(r"0x[0-9a-fA-F]*+\Z", re.ASCII)
 _TRANSACTION_KEYS = (
     *("type", "chainId", "nonce", "to", "from", "gas", "gasPrice"),
     *("maxPriorityFeePerGas", "maxFeePerGas", "maxFeePerBlobGas", "value", "input"),

@@ -30,7 +30,7 @@ _DIGITS = 78  # of the largest 256-bit number
 
 _ADDRESS = re.compile(r"(?:0x)?([0-9a-fA-F]{40})\Z", re.ASCII)
 _DECIMAL = re.compile(rf"[0-9]{{1,{_DIGITS}}}\Z", re.ASCII)
-_HEX = re.compile(r"(?:0x)?((?:[0-9a-fA-F]{2})*)\Z", re.ASCII)
+_HEX = re.compile(r"(?:0x)?((?:[0-9a-fA-F]{2})*+)\Z", re.ASCII)
 _ERROR_STRING = bytes.fromhex("08c379a0")  # Error(string)
 _PANIC = bytes.fromhex("4e487b71")  # Panic(uint256)
 _REASON_LIMIT = 256

@@ -22,6 +22,7 @@ from pathlib import Path
 TEMPLATES = ("assemblyscript", "c", "rust", "wat")
 MANIFEST = "applet.toml"
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_NOT_A_LETTER = re.compile(r"\W")
 _PLACEHOLDER = "{{name}}"
 _IGNORED = "build/\nnode_modules/\n"
 
@@ -126,7 +127,7 @@ def missing_tools(recipe: Recipe, environment: Mapping[str, str]) -> dict[str, s
 
 def _program(tool: str, environment: Mapping[str, str]) -> str:
     """The program that stands for a tool."""
-    return environment.get(re.sub(r"\W", "_", tool).upper()) or tool
+    return environment.get(_NOT_A_LETTER.sub("_", tool).upper()) or tool
 
 
 def build(folder: Path, environment: Mapping[str, str] = os.environ) -> Path:

@@ -44,6 +44,7 @@ CONFIG_VARIABLE = "FIELDBROOK_CONFIG"
 # The number of an open descriptor from which this process reads its secrets, once.
 SECRETS_VARIABLE = "FIELDBROOK_SECRETS_FD"
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
+_ADDRESS = re.compile("0x[0-9a-f]{40}")
 _SECRETS = frozenset({"mqtt_password", "chains", "postgres_dsn"})
 _CHAINS_FORM = (
     'must be a list like [{"id": 4690, "name": "iotex-testnet", "endpoint": "https://..."}]'
@@ -364,7 +365,7 @@ class Settings(BaseSettings):
     @field_validator("wallet_whitelist")
     @classmethod
     def _are_addresses(cls, value: str) -> str:
-        if not all(word == "*" or re.fullmatch("0x[0-9a-f]{40}", word) for word in listed(value)):
+        if not all(word == "*" or _ADDRESS.fullmatch(word) for word in listed(value)):
             raise ValueError("must be addresses (0x and 40 hexadecimal digits), or *")
         return value
 
@@ -399,7 +400,7 @@ class Settings(BaseSettings):
     def _is_postgres(cls, value: str | None) -> str | None:
         if value is None:
             return None
-        if not re.match("postgres(ql)?://", value):
+        if not value.startswith(("postgres://", "postgresql://")):
             raise ValueError("must be like postgresql://USER:PASSWORD@HOST/DATABASE")
         if importlib.util.find_spec("psycopg") is None:
             raise ValueError("needs a library: pip install 'fieldbrook[postgres]'")

@@ -37,15 +37,16 @@ _DATE = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)"
 _MESSAGE = re.compile(
     rf"(?:[a-z][a-z0-9+.-]*://)?(?P<domain>[^\s/?#]{{1,255}})"
     rf" wants you to sign in with your Ethereum account:\n"
-    rf"(?P<address>0x[0-9A-Fa-f]{{40}})\n\n(?:(?P<statement>[^\n]+)\n\n|\n|)"
-    rf"URI: (?P<uri>[^\s]{{1,1024}})\nVersion: (?P<version>\d+)\n"
+    rf"(?P<address>0x[0-9A-Fa-f]{{40}})\n\n(?:(?P<statement>[^\n]++)\n\n|\n|)"
+    rf"URI: (?P<uri>[^\s]{{1,1024}})\nVersion: (?P<version>\d{{1,20}})\n"
     rf"Chain ID: (?P<chain_id>\d{{1,20}})\n"
     rf"Nonce: (?P<nonce>[A-Za-z0-9]{{8,128}})\nIssued At: (?P<issued_at>{_DATE})"
     rf"(?:\nExpiration Time: (?P<expires_at>{_DATE}))?(?:\nNot Before: (?P<not_before>{_DATE}))?"
-    rf"(?:\nRequest ID: (?P<request_id>[^\n]*))?(?:\nResources:(?P<resources>(?:\n- [^\n]+)*))?\n?",
+    rf"(?:\nRequest ID: (?P<request_id>[^\n]*+))?"
+    rf"(?:\nResources:(?P<resources>(?:\n- [^\n]++)*+))?\n?",
     re.ASCII,
 )
-_SIGNATURE = re.compile(r"(?:0x)?((?:[0-9A-Fa-f]{2})+)", re.ASCII)
+_SIGNATURE = re.compile(r"(?:0x)?((?:[0-9A-Fa-f]{2})++)", re.ASCII)
 _NONCE = re.compile(r"([0-9a-f]{12})([0-9a-f]{16})([0-9a-f]{32})", re.ASCII)
 
 

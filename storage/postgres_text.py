@@ -39,6 +39,7 @@ _TOKEN = re.compile(
     | (?P<literal>[bBxXnN]?'(?:[^']|'')*+')
     | (?P<quoted>"(?:[^"]|"")*+")
     | (?P<dollar>\$((?:[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_\x80-\U0010ffff]*+)?)\$.*?\$\6\$)
+    | (?P<endless>\$(?:[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_\x80-\U0010ffff]*+)?\$.*+)
     | (?P<space>[ \t\n\r\f\v]+|--[^\n\r]*+|/\*.*?(?:\*/|\Z))
     | (?P<number>\$\d+)
     | (?P<mark>\?\d*)
@@ -49,6 +50,8 @@ _TOKEN = re.compile(
 )
 _UNCERTAIN = {
     "unicode": "names and texts with U& are",
+    # Read to the end at once: each of many tags would be looked for in all that follows.
+    "endless": "a text that does not end is",
     "'": "a text that does not end is",
     '"': "a name that does not end is",
 }

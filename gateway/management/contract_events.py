@@ -121,6 +121,8 @@ def parse(text: str) -> tuple[EventAbi, bool]:
     Raises:
         EventError: it is not of the form.
     """
+    if len(text) > FRAGMENT_LIMIT_BYTES:
+        raise EventError(f"its signature has more than {FRAGMENT_LIMIT_BYTES} bytes")
     words = _tokens(text.strip().removeprefix("event ").rstrip(";"))
     if len(words) < 3 or words[1] != "(" or not _NAME.match(words[0]):
         raise EventError("not a signature: NAME(TYPE,...)")
@@ -175,8 +177,8 @@ def _check_parameter(part: Parameter, depth: int) -> None:
 
 
 def _tokens(text: str) -> list[str]:
-    words, at = [], 0
-    while at < len(text.rstrip()):
+    words, at, text = [], 0, text.rstrip()
+    while at < len(text):
         found = _TOKEN.match(text, at)
         if found is None:
             raise EventError(f"what is {text[at : at + 20]!r} in a signature?")

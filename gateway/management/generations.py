@@ -148,7 +148,7 @@ LATER = frozenset(
 )
 """The later clients', until November 2023."""
 
-_PARAMETER = re.compile(r"\{[^}]*\}")
+_PARAMETER = re.compile(r"\{[^{}]*+\}")
 
 
 def shape(route: Route[Any, Any]) -> str:

@@ -27,7 +27,7 @@ from fieldbrook.gateway.management.route import Auth, Download, PlainText, Route
 Json = dict[str, Any]
 
 _COMPONENT = "#/components/schemas/{name}"
-_PARAMETER = re.compile(r"\{([^}]+)\}")
+_PARAMETER = re.compile(r"\{([^{}]++)\}")
 _SFID: Json = {
     "type": "string",
     "pattern": "^[0-9]{1,19}$",

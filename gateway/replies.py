@@ -118,10 +118,36 @@ _SAFE = {
 _SAFE_OVER_TLS = {**_SAFE, "Strict-Transport-Security": "max-age=31536000"}
 
 
-def safe_headers(*, tls: bool) -> dict[str, str]:
+# Names that mean another machine, or none, elsewhere (RFC 6761, 6762, 8375, 9476 and ICANN's
+# reservation of `internal`).
+_LOCAL_NAMES = frozenset(
+    {"alt", "arpa", "example", "internal", "invalid", "local", "localhost", "onion", "test"}
+)
+
+
+def safe_headers(*, tls: bool, host: str) -> dict[str, str]:
     """What browsers are told with every answer but an event's: run, embed, guess and keep
-    nothing. Source: OWASP's HTTP headers and REST security pages."""
-    return _SAFE_OVER_TLS if tls else _SAFE
+    nothing.
+
+    Args:
+        tls: whether the request came over TLS.
+        host: the host that the client asked, without a port.
+
+    Source: OWASP's HTTP headers and REST security pages; RFC 6797 for HSTS.
+    """
+    return _SAFE_OVER_TLS if tls and is_real_name(host) else _SAFE
+
+
+def is_real_name(host: str) -> bool:
+    """Whether a host is a name of the public DNS. A browser keeps HSTS for every port of a host:
+    for an address, `localhost` or a name of one network that would be many a stranger's."""
+    labels = host.lower().removesuffix(".").split(".")
+    return (
+        len(labels) > 1
+        and labels[-1] not in _LOCAL_NAMES
+        and not labels[-1].isdecimal()
+        and all(label.replace("-", "a").isalnum() and label.isascii() for label in labels)
+    )
 
 
 def cors_headers(*, preflight: bool) -> dict[str, str]:

@@ -208,7 +208,8 @@ class BaseHandler(web.RequestHandler):
         """Called by Tornado for every answer, errors included."""
         self.clear_header("Server")
         self.clear_header("Content-Type")
-        for name, value in replies.safe_headers(tls=self.request.protocol == "https").items():
+        tls, host = self.request.protocol == "https", self.request.host_name
+        for name, value in replies.safe_headers(tls=tls, host=host).items():
             self.set_header(name, value)
         if "Origin" in self.request.headers:
             for name, value in replies.cors_headers(preflight=False).items():

@@ -196,7 +196,7 @@ def test_browsers_are_told_to_stay_with_tls_and_to_run_embed_and_keep_nothing(
     world: World,
 ) -> None:
     for path in ("/project", "/srv-applet-mgr", "/srv-applet-mgr/docs", "/version", "/nowhere"):
-        headers = world.node.call("GET", path).headers
+        headers = world.node.call("GET", path, headers={"Host": "node.example.com:8888"}).headers
         assert headers["Strict-Transport-Security"] == "max-age=31536000", path
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["Cache-Control"] == "no-store"
@@ -215,6 +215,15 @@ def test_a_wallet_signs_in_over_tls_for_hosts_of_the_certificate_only(world: Wor
         answer = world.node.call("PUT", "/login/wallet", body, headers={"Host": host})
         assert answer.status == status, answer
     assert "not in the node's certificate" in answer.json["desc"]
+
+
+@pytest.mark.parametrize("host", ["localhost:8888", "127.0.0.1:8888", "[::1]:8888", "node.local"])
+def test_a_browser_is_not_told_to_use_tls_for_every_port_of_the_own_machine(
+    world: World, host: str
+) -> None:
+    for path in ("/project", "/version"):
+        answer = world.node.call("GET", path, headers={"Host": host})
+        assert "Strict-Transport-Security" not in answer.headers
 
 
 def test_garbage_instead_of_a_handshake_harms_nobody(world: World) -> None:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldbrook.errors import ProjectNotFoundError
-from fieldbrook.gateway.replies import error_json, to_json, unknown_error_json
+from fieldbrook.gateway.replies import (
+    error_json,
+    is_real_name,
+    safe_headers,
+    to_json,
+    unknown_error_json,
+)
 
 scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text()
 values = st.recursive(
@@ -36,3 +43,30 @@ def test_an_unforeseen_error_says_nothing_of_its_cause() -> None:
     body = json.loads(unknown_error_json("1.2"))
     assert (body["key"], body["code"], body["desc"]) == ("UnknownError", 500_000_000, "")
     assert len(body) == 8
+
+
+@pytest.mark.parametrize(
+    ("host", "real"),
+    [
+        ("node.example.com", True),
+        ("NODE.Example.Com.", True),
+        ("a-1.xn--bcher-kva.ch", True),
+        ("localhost", False),
+        ("a.localhost", False),
+        ("node", False),
+        ("node.local", False),
+        ("node.internal", False),
+        ("127.0.0.1", False),
+        ("10.1", False),
+        ("[::1]", False),
+        ("::ffff:127.0.0.1", False),
+        ("", False),
+        (".", False),
+        ("a..com", False),
+        ("a_b.com:8", False),
+    ],
+)
+def test_only_a_name_of_the_public_dns_is_pinned_to_tls(host: str, real: bool) -> None:
+    assert is_real_name(host) is real
+    assert ("Strict-Transport-Security" in safe_headers(tls=True, host=host)) is real
+    assert "Strict-Transport-Security" not in safe_headers(tls=False, host=host)

@@ -15,11 +15,14 @@ import os
 import select
 import socket
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgpack
+
+from fieldbrook.logs import Sparse
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +36,8 @@ _LENGTH = struct.Struct("<I")
 _READ_BYTES = 1 << 16
 _FRAME_LIMIT = 64 << 20  # no frame of ours is near this; a larger length is not a frame
 _SEND_TIMEOUT_S = 5.0
+_PAUSE_S = 0.2
+_LOG_INTERVAL_S = 60.0
 
 HandlerResult = tuple[int, int, str]
 """Instance id, the handler's code or -1, and the reason when it failed."""
@@ -237,6 +242,8 @@ class FrameServer:
         self._poll = select.poll()
         self._stopping = False
         self._retiring = False
+        self._flood = Sparse(log, _LOG_INTERVAL_S)
+        self._listens_at: float | None = None  # while it does not listen: when it does again
         self._wake_read, self._wake_write = socket.socketpair()
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
@@ -274,6 +281,7 @@ class FrameServer:
         listener, wake = self._listener.fileno(), self._wake_read.fileno()
         while not (self._stopping or (self._retiring and not self._peers)):
             ready = self._poll.poll(self._tick_ms)
+            self._listen_again()
             round_: Round = []
             for fd, _ in ready:
                 if fd == listener:
@@ -289,10 +297,23 @@ class FrameServer:
         self._close()
 
     def _accept(self) -> None:
-        connection, _ = self._listener.accept()
+        try:
+            connection, _ = self._listener.accept()
+        except OSError as error:
+            # No descriptor is free. Who connects waits in the system's queue; the connections
+            # there are go on.
+            self._flood.warning("data plane: cannot accept a connection: %s", error.strerror)
+            self._poll.unregister(self._listener)
+            self._listens_at = time.monotonic() + _PAUSE_S
+            return
         peer = Peer(connection)
         self._peers[peer.fileno()] = peer
         self._poll.register(peer.fileno(), select.POLLIN)
+
+    def _listen_again(self) -> None:
+        if self._listens_at is not None and time.monotonic() >= self._listens_at:
+            self._listens_at = None
+            self._poll.register(self._listener, select.POLLIN)
 
     def _read(self, peer: Peer, round_: Round) -> None:
         frames = peer.receive()

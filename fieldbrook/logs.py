@@ -6,6 +6,8 @@ import json
 import logging
 import re
 import sys
+import time
+from collections.abc import Callable
 
 from fieldbrook.clock import rfc3339
 
@@ -45,6 +47,34 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             entry["error"] = self.formatException(record.exc_info)
         return json.dumps(entry, ensure_ascii=False)
+
+
+class Sparse:
+    """Warnings of something that may happen thousands of times a second: one line per interval,
+    which says how many it stands for."""
+
+    def __init__(
+        self,
+        log: logging.Logger,
+        interval_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._interval_s = interval_s
+        self._clock = clock
+        self._next = float("-inf")
+        self._left_out = 0
+
+    def warning(self, text: str, *args: object) -> None:
+        """Log it, unless it was within the interval."""
+        now = self._clock()
+        if now < self._next:
+            self._left_out += 1
+            return
+        if self._left_out:
+            text, args = text + " (%d more times since the last such line)", (*args, self._left_out)
+        self._log.warning(text, *args)
+        self._next, self._left_out = now + self._interval_s, 0
 
 
 def configure(level: str, form: str = "text") -> None:

@@ -180,6 +180,18 @@ LOOP_LATE = _add(
     GATEWAY,
 )
 HTTP_CONNECTIONS = _add("fieldbrook_http_connections", "Open connections.", GAUGE, WHOLE)
+HTTP_CONNECTIONS_LIMIT = _add(
+    "fieldbrook_http_connections_limit",
+    "Connections that the HTTP gateways may have open; file descriptors limit them.",
+    GAUGE,
+    WHOLE,
+)
+HTTP_CONNECTIONS_EVICTED = _add(
+    "fieldbrook_http_connections_evicted",
+    "Quiet connections that were closed because there were too many.",
+    COUNTER,
+    WHOLE,
+)
 HTTP_ANSWERS = _add_labelled(
     "fieldbrook_http_answers",
     "Answers to requests of management and others that are no plain event, by status class.",

@@ -11,18 +11,18 @@ of, Tornado decides.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol, cast
 
+from fieldbrook.gateway.connections import Quiet
 from fieldbrook.gateway.replies import EVENT_META, REPLAYED_HEADER, Answer, EventReply
 from fieldbrook.gateway.request import Meta, read_meta
 from fieldbrook.gateway.request_stream import HEAD_LIMIT, has_bare_line_feed
-from fieldbrook.gateway.room import CONNECTIONS_LIMIT, Room, room_for
+from fieldbrook.gateway.room import Room, room_for
 from fieldbrook.gateway.tls_port import bridge
 
 PIPELINED_LIMIT = 16
@@ -47,7 +47,6 @@ _NO_ROOM = (
     b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\n"
     b"Connection: close\r\n\r\n"
 )
-_EVICTED_SHARE = 20  # of the connections one in so many goes when there are too many
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _DECISIVE = re.compile(
     rb"^(host|content-length|transfer-encoding|expect|upgrade|content-encoding|connection|origin"
@@ -187,8 +186,6 @@ class FrontTable:
         hand_over: Callable[[socket.socket, tuple[Any, ...], bytes], None],
         *,
         room: Room | None = None,
-        connections_limit: int = CONNECTIONS_LIMIT,
-        elsewhere: Callable[[], int] = lambda: 0,
     ) -> None:
         """`hand_over(socket, peer address, bytes read)` gives a connection to Tornado.
 
@@ -196,12 +193,8 @@ class FrontTable:
             events: takes the events.
             body_limit_bytes: of one event.
             room: for what has not arrived whole.
-            connections_limit: of this table's and Tornado's connections together.
-            elsewhere: how many connections Tornado has.
         """
         self.room = room or room_for(body_limit_bytes)
-        self.connections_limit = connections_limit
-        self._elsewhere = elsewhere
         self.events = events
         self.body_limit_bytes = body_limit_bytes
         self.hand_over = hand_over
@@ -213,16 +206,9 @@ class FrontTable:
         """A protocol for a new connection."""
         return EventFront(self)
 
-    def add(self, connection: EventFront) -> None:
-        """A new connection; when there are too many, those end that have said nothing for
-        the longest time and are owed nothing."""
-        self.connections.add(connection)
-        if len(self.connections) + self._elsewhere() <= self.connections_limit:
-            return
-        count = max(1, self.connections_limit // _EVICTED_SHARE)
-        quiet = (each for each in self.connections if not each.is_owed)
-        for each in heapq.nsmallest(count, quiet, key=EventFront.heard_at):
-            each.evict()
+    def quiet(self) -> Iterator[Quiet]:
+        """The connections that are owed no answer."""
+        return (Quiet(each.heard_at(), each.evict) for each in self.connections if not each.is_owed)
 
     def head(self, head: bytes) -> Head | None:
         """`read_head`, remembered."""
@@ -292,7 +278,7 @@ class EventFront(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._is_tls = transport.get_extra_info("ssl_object") is not None
         self._heard = asyncio.get_running_loop().time()
-        self._table.add(self)
+        self._table.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone; events it sent are still handled."""
@@ -479,9 +465,10 @@ class EventFront(asyncio.Protocol):
             transport.set_write_buffer_limits()
             self._table.hand_over(bridge(transport), address, buffer)
             return
-        # A duplicate keeps the TCP connection open while asyncio forgets its own.
-        descriptor = transport.get_extra_info("socket").fileno()
-        duplicate = socket.socket(fileno=socket.dup(descriptor))
-        duplicate.setblocking(False)
+        # asyncio is left with a socket without a descriptor. A duplicate instead would take twice
+        # as many while many connections are handed over at once.
+        own: socket.socket = transport.get_extra_info("socket")._sock
         transport.abort()
-        self._table.hand_over(duplicate, address, buffer)
+        taken = socket.socket(fileno=own.detach())
+        taken.setblocking(False)
+        self._table.hand_over(taken, address, buffer)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,10 +20,12 @@ from fieldbrook.gateway import replies
 from fieldbrook.gateway.base import GatewayActor
 from fieldbrook.gateway.broker_bounds import Bounds, BrokerState
 from fieldbrook.gateway.chain_questions import COMMAND, TARGET, ask_chain
+from fieldbrook.gateway.connections import Connections, Quiet, connections_limit
 from fieldbrook.gateway.contract_wallet import ContractWallets
 from fieldbrook.gateway.events import EventService
 from fieldbrook.gateway.front import FrontTable, header_value
 from fieldbrook.gateway.link import Outcome
+from fieldbrook.gateway.listener import Listener
 from fieldbrook.gateway.management.application import (
     ManagementContext,
     log_request,
@@ -30,15 +33,15 @@ from fieldbrook.gateway.management.application import (
 )
 from fieldbrook.gateway.management.passing import remove_left
 from fieldbrook.gateway.measured import Measure
-from fieldbrook.gateway.open_stores import OpenStores
+from fieldbrook.gateway.open_stores import OpenStores, open_limit
 from fieldbrook.gateway.refusals import Refusals
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.replies import EventReply
 from fieldbrook.gateway.request import KEY_HEADER, read_meta, stated_length
 from fieldbrook.gateway.request_stream import HEAD_LIMIT, RequestStream
 from fieldbrook.gateway.request_target import TargetApplication
-from fieldbrook.gateway.room import NO_ROOM, Room, connections_limit, room_for
-from fieldbrook.gateway.tls_port import BridgedStream, TlsListener
+from fieldbrook.gateway.room import NO_ROOM, Room, room_for
+from fieldbrook.gateway.tls_port import BridgedStream, EndingConnections, TlsListener
 from fieldbrook.gateway.waiting_rows import have_written
 from fieldbrook.gateway.wallet import WalletPolicy
 from fieldbrook.health import Condition
@@ -161,14 +164,22 @@ class EventHandler(web.RequestHandler):
 class _Port(NamedTuple):
     """A port that events come in on."""
 
-    listener: asyncio.Server | TlsListener
+    listener: Listener
     front: FrontTable
     server: httpserver.HTTPServer
 
     @property
     def connections(self) -> int:
-        """How many are open."""
-        return len(self.front.connections) + len(self.server._connections)
+        """How many are open or being opened."""
+        return self.listener.opening + len(self.front.connections) + len(self.server._connections)
+
+    def quiet(self) -> Iterator[Quiet]:
+        """Those that are owed no answer."""
+        yield from self.front.quiet()
+        for served in self.server._connections:
+            stream = served.stream
+            if isinstance(stream, RequestStream) and stream.waiting_since is not None:
+                yield Quiet(stream.waiting_since, stream.evict)
 
 
 class HttpGateway(GatewayActor):
@@ -181,7 +192,7 @@ class HttpGateway(GatewayActor):
         token_key = keys.load_or_create_key(settings.data / "secrets", "token.key")
         self._reader = RegistryReader(settings.data / "registry")
         self._chains: dict[int, ChainStoreReader] = {}
-        self._stores = OpenStores(settings.data / "projects")
+        self._stores = OpenStores(settings.data / "projects", open_limit())
         registry = SocketRegistryClient(self.run_dir / "registry")
         self._refusals = Refusals(settings.data, self.part, "http")
         events = EventService(
@@ -206,16 +217,20 @@ class HttpGateway(GatewayActor):
         self._room = room
         shared = settings.http_processes > 1
         at = bind(settings.bind, settings.http_port, shared=shared)
-        self._ports = [await self._serve(at, application, events)]
+        self._connections = Connections(connections_limit(tls=self._tls is not None))
+        if self._tls is not None:
+            self._connections.ports.append(EndingConnections())
+        self._ports = [self._serve(at, application, events)]
         if settings.event_port is not None:
             alone = self._application(events, context, management=False)
             at = bind(settings.bind, settings.event_port, shared=shared)
-            self._ports.append(await self._serve(at, alone, events))
+            self._ports.append(self._serve(at, alone, events))
         if self.part == "http:0":
             at = bind(settings.dashboard_bind, settings.dashboard_port, shared=False)
-            self._ports.append(await self._serve(at, application, events))
+            self._ports.append(self._serve(at, application, events))
             self._announce_setup()
             self._warn_of_hosts()
+            self._connections.announce()
         self._sweeper = self.loop.create_task(self._sweep())
 
     def registry_reader(self) -> RegistryReader:
@@ -245,7 +260,7 @@ class HttpGateway(GatewayActor):
         """Have a chain's process obey."""
         await ask_chain(self.run_dir, chain_id, {COMMAND: command, TARGET: target})
 
-    async def _serve(
+    def _serve(
         self, at: socket.socket, application: web.Application, events: EventService
     ) -> _Port:
         """Listen: the fast front first, this application for what it leaves."""
@@ -255,13 +270,15 @@ class HttpGateway(GatewayActor):
             self.settings.body_limit_bytes,
             partial(hand_over, server),
             room=self._room,
-            connections_limit=connections_limit(),
-            elsewhere=lambda: len(server._connections),
         )
-        if self._tls is not None:
-            return _Port(TlsListener(at, self._tls, front.connection), front, server)
-        listener = await self.loop.create_server(front.connection, sock=at, backlog=_BACKLOG)
-        return _Port(listener, front, server)
+        listener: Listener
+        if self._tls is None:
+            listener = Listener(at, front.connection, self._connections)
+        else:
+            listener = TlsListener(at, self._tls, front.connection, self._connections)
+        port = _Port(listener, front, server)
+        self._connections.ports.append(port)
+        return port
 
     def _context(
         self, registry: SocketRegistryClient, token_key: bytes, room: Room
@@ -394,6 +411,7 @@ class HttpGateway(GatewayActor):
             self._refusals.flush()
             open_now = sum(port.connections for port in self._ports)
             metrics.put(metrics.HTTP_CONNECTIONS, open_now)
+            metrics.put(metrics.HTTP_CONNECTIONS_LIMIT, self._connections.limit)
             self._renew()
 
     def _renew(self) -> None:

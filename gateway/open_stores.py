@@ -5,9 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+from fieldbrook.gateway.connections import descriptors
 from fieldbrook.storage.project_store import ProjectStoreReader, store_path
 
 OPEN_LIMIT = 64
+_LEAST = 4
+_SHARE = 16  # of the process's descriptors: a store takes two
+
+
+def open_limit() -> int:
+    """How many stores a gateway keeps open: fewer where a process may open few files."""
+    most = descriptors()
+    return OPEN_LIMIT if most is None else max(_LEAST, min(OPEN_LIMIT, most // _SHARE))
 
 
 class OpenStores:

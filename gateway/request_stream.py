@@ -55,8 +55,9 @@ class RequestStream(iostream.IOStream):
     """The stream that Tornado reads a client's requests from."""
 
     waiting_since: float | None = None
-    """Since when (monotonic seconds) the client owes the next request head; None within a
-    request."""
+    """When (monotonic seconds) the request began that the client owes the rest of, which for an
+    idle connection is the end of the last one; None while the node owes an answer."""
+    _began = 0.0
     _abrupt = False
 
     async def read_until_regex(self, regex: bytes, max_bytes: int | None = None) -> bytes:
@@ -65,7 +66,7 @@ class RequestStream(iostream.IOStream):
         Raises:
             StreamClosedError: the client is gone, or was refused and is.
         """
-        self.waiting_since = time.monotonic()
+        self.waiting_since = self._began = time.monotonic()
         head = await super().read_until_regex(_HEAD.pattern, HEAD_LIMIT)
         if not head.endswith((b"\n\r\n", b"\n\n")):
             await self._refuse(_TOO_LARGE)
@@ -73,6 +74,20 @@ class RequestStream(iostream.IOStream):
             await self._refuse(_BARE_LINE_FEED)
         self.waiting_since = None
         return head
+
+    async def read_bytes(self, num_bytes: int, partial: bool = False) -> bytes:
+        """The next bytes of a body."""
+        self.waiting_since = self._began
+        data = await super().read_bytes(num_bytes, partial)
+        self.waiting_since = None
+        return data
+
+    async def read_until(self, delimiter: bytes, max_bytes: int | None = None) -> bytes:
+        """The next line of a chunked body."""
+        self.waiting_since = self._began
+        data = await super().read_until(delimiter, max_bytes)
+        self.waiting_since = None
+        return data
 
     def evict(self) -> None:
         """Close the connection at once, for the sake of others."""
@@ -120,6 +135,11 @@ def linger(connection: socket.socket) -> bool:
 
 
 _lingering: set[socket.socket] = set()
+
+
+def lingering() -> int:
+    """How many connections wait for their clients to end them."""
+    return len(_lingering)
 
 
 def _drain(connection: socket.socket) -> bool:

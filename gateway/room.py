@@ -6,15 +6,11 @@ bounded here, so that clients that begin and never end cannot take the machine's
 
 from __future__ import annotations
 
-import resource
-
 from fieldbrook.errors import TooManyRequestsError
 
 NO_ROOM = TooManyRequestsError(what="too many requests are on their way at once")
-CONNECTIONS_LIMIT = 4_096
 _LEAST_BYTES = 64 << 20
 _LARGEST_REQUESTS = 4
-_CONNECTIONS_SHARE = 2  # of the process's descriptors, one in so many
 
 
 class Room:
@@ -40,12 +36,3 @@ class Room:
 def room_for(largest_request: int) -> Room:
     """Room in a process whose largest request has so many bytes."""
     return Room(max(_LEAST_BYTES, _LARGEST_REQUESTS * largest_request))
-
-
-def connections_limit() -> int:
-    """How many connections a process may have: as many as its descriptors allow, with the
-    rest left for stores and projects."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return CONNECTIONS_LIMIT
-    return max(16, min(CONNECTIONS_LIMIT, soft // _CONNECTIONS_SHARE))

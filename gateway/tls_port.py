@@ -8,22 +8,19 @@ the bytes between TLS and the pair.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import cast
 
+from fieldbrook.gateway.connections import Connections, Quiet
+from fieldbrook.gateway.listener import Listener
 from fieldbrook.gateway.request_stream import RequestStream
-
-log = logging.getLogger(__name__)
 
 HANDSHAKE_LIMIT_S = 10.0
 HANDSHAKES_LIMIT = 512
 _SHUTDOWN_LIMIT_S = 5.0
-_ACCEPTS_PER_TURN = 64
-_PAUSE_S = 0.5
 _LINGER_S = 1.0
 _QUIET_S = 0.1
 _CLIENT_HELLO = 0x16
@@ -35,7 +32,7 @@ _PLAIN = (
 )
 
 
-class TlsListener:
+class TlsListener(Listener):
     """Accepts connections, and gives those that speak TLS to a protocol.
 
     A client that speaks plain HTTP is told so. One that says nothing, or is not done with
@@ -47,71 +44,29 @@ class TlsListener:
         listening: socket.socket,
         context: ssl.SSLContext,
         protocol: Callable[[], asyncio.Protocol],
+        connections: Connections,
     ) -> None:
-        """`listening` is bound and does not block. Call it in the loop."""
-        self._loop = asyncio.get_running_loop()
-        self._listening = listening
+        """As `Listener`."""
+        handshakes = min(HANDSHAKES_LIMIT, max(1, connections.limit // 2))
+        super().__init__(listening, protocol, connections, handshakes)
         self._context = context
-        self._protocol = protocol
-        self._opening: set[asyncio.Task[None]] = set()
-        self._closed = self._paused = False
-        self._loop.add_reader(listening.fileno(), self._accept)
 
-    def close(self) -> None:
-        """Accept no more."""
-        if not self._closed:
-            self._closed = True
-            self._loop.remove_reader(self._listening.fileno())
-            self._listening.close()
-
-    def _accept(self) -> None:
-        for _ in range(_ACCEPTS_PER_TURN):
-            if len(self._opening) >= HANDSHAKES_LIMIT:
-                self._pause()
-                return
-            try:
-                connection, _ = self._listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                # No descriptor is free: one may be in a moment.
-                log.warning("cannot accept a connection: %s", error.strerror)
-                self._pause()
-                return
-            connection.setblocking(False)
-            task = self._loop.create_task(self._open(connection))
-            self._opening.add(task)
-            task.add_done_callback(self._opening.discard)
-
-    def _pause(self) -> None:
-        if not self._paused:
-            self._paused = True
-            self._loop.remove_reader(self._listening.fileno())
-            self._loop.call_later(_PAUSE_S, self._resume)
-
-    def _resume(self) -> None:
-        self._paused = False
-        if not self._closed:
-            self._loop.add_reader(self._listening.fileno(), self._accept)
-
-    async def _open(self, connection: socket.socket) -> None:
-        try:
-            async with asyncio.timeout(HANDSHAKE_LIMIT_S):
-                first = await self._first_byte(connection)
-                if first == _CLIENT_HELLO:
-                    await self._loop.connect_accepted_socket(
-                        self._protocol,
-                        connection,
-                        ssl=self._context,
-                        ssl_handshake_timeout=HANDSHAKE_LIMIT_S,
-                        ssl_shutdown_timeout=_SHUTDOWN_LIMIT_S,
-                    )
-                    return
-                if first is not None:
-                    await self._refuse(connection)
-        except (OSError, TimeoutError) as error:
-            log.debug("no TLS with a client: %r", error)
-        connection.close()
+    async def open(self, connection: socket.socket) -> bool:
+        """See `Listener`."""
+        async with asyncio.timeout(HANDSHAKE_LIMIT_S):
+            first = await self._first_byte(connection)
+            if first == _CLIENT_HELLO:
+                await self.loop.connect_accepted_socket(
+                    self.protocol,
+                    connection,
+                    ssl=self._context,
+                    ssl_handshake_timeout=HANDSHAKE_LIMIT_S,
+                    ssl_shutdown_timeout=_SHUTDOWN_LIMIT_S,
+                )
+                return True
+            if first is not None:
+                await self._refuse(connection)
+        return False
 
     async def _first_byte(self, connection: socket.socket) -> int | None:
         """The first byte, left where it is; None when the client ended before one."""
@@ -119,20 +74,20 @@ class TlsListener:
             with suppress(BlockingIOError):
                 peeked = connection.recv(1, socket.MSG_PEEK)
                 return peeked[0] if peeked else None
-            readable: asyncio.Future[None] = self._loop.create_future()
-            self._loop.add_reader(connection.fileno(), _set, readable)
+            readable: asyncio.Future[None] = self.loop.create_future()
+            self.loop.add_reader(connection.fileno(), _set, readable)
             try:
                 await readable
             finally:
-                self._loop.remove_reader(connection.fileno())
+                self.loop.remove_reader(connection.fileno())
 
     async def _refuse(self, connection: socket.socket) -> None:
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(_LINGER_S):
-                await self._loop.sock_sendall(connection, _PLAIN)
+                await self.loop.sock_sendall(connection, _PLAIN)
                 connection.shutdown(socket.SHUT_WR)
                 # What the client still sends is read: else it may lose the answer.
-                while await self._loop.sock_recv(connection, _READ_BYTES):
+                while await self.loop.sock_recv(connection, _READ_BYTES):
                     pass
 
 
@@ -141,8 +96,21 @@ def _set(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
+class _LocalEnd(socket.socket):
+    """The end of a bridge that Tornado has."""
+
+    outside: _Outside
+
+
 class BridgedStream(RequestStream):
     """Tornado's stream on the local end of a bridge."""
+
+    def evict(self) -> None:
+        """See `RequestStream`."""
+        end = self.socket
+        if isinstance(end, _LocalEnd):
+            end.outside.abort()
+        super().evict()
 
     def set_nodelay(self, value: bool) -> None:
         """Nothing: a local socket does not wait."""
@@ -169,7 +137,9 @@ def bridge(outer: asyncio.Transport) -> socket.socket:
     task.add_done_callback(_attaching.discard)
     # Tornado takes a client's address for what it is only on a socket of this family.
     family = socket.AF_INET6 if _is_ipv6(outer) else socket.AF_INET
-    return socket.socket(family, socket.SOCK_STREAM, 0, fileno=far.detach())
+    end = _LocalEnd(family, socket.SOCK_STREAM, 0, fileno=far.detach())
+    end.outside = outside
+    return end
 
 
 def _is_ipv6(outer: asyncio.Transport) -> bool:
@@ -249,10 +219,21 @@ class _Outside(_Half):
         """Close when the client has been quiet for a moment: asyncio's TLS ends a connection with
         a reset when data arrives after its end, which takes the last answer from the client."""
         loop = asyncio.get_running_loop()
+        _ending.add(self)
         self._heard_at, self._closes_at = loop.time(), loop.time() + _LINGER_S
         if self.transport is not None:
             self.transport.resume_reading()
         loop.call_later(_QUIET_S, self._close_when_quiet)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        _ending.discard(self)
+        super().connection_lost(exc)
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        if self.transport is not None:
+            self.transport.abort()
 
     def _close_when_quiet(self) -> None:
         loop = asyncio.get_running_loop()
@@ -262,3 +243,20 @@ class _Outside(_Half):
             self.transport.close()
         else:
             loop.call_later(_QUIET_S, self._close_when_quiet)
+
+
+_ending: set[_Outside] = set()
+
+
+class EndingConnections:
+    """The connections over TLS that Tornado has closed and whose clients have not yet, as a port
+    of `Connections`."""
+
+    @property
+    def connections(self) -> int:
+        """How many there are."""
+        return len(_ending)
+
+    def quiet(self) -> Iterator[Quiet]:
+        """All of them, before any other: they have had their answers."""
+        return (Quiet(0.0, each.abort) for each in _ending)

@@ -4,10 +4,11 @@ import json
 import logging
 import sys
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldbrook.logs import JsonFormatter, TextFormatter
+from fieldbrook.logs import JsonFormatter, Sparse, TextFormatter
 
 
 def record(text: str, *, failed: bool = False) -> logging.LogRecord:
@@ -40,3 +41,21 @@ def test_a_failure_keeps_its_traceback() -> None:
     assert (
         "ValueError: cause" in json.loads(JsonFormatter().format(record("x", failed=True)))["error"]
     )
+
+
+def test_a_flood_of_warnings_is_one_line_per_interval_with_their_number(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = 0.0
+    flood = Sparse(logging.getLogger("a.b"), 60.0, lambda: now)
+    for _ in range(1_000):
+        flood.warning("said %s", "no")
+    now = 60.0
+    flood.warning("said %s", "no")
+    now = 120.0
+    flood.warning("said %s", "yes")
+    assert [record.getMessage() for record in caplog.records] == [
+        "said no",
+        "said no (999 more times since the last such line)",
+        "said yes",
+    ]

@@ -1,5 +1,6 @@
 """Frames of the data plane, over real sockets."""
 
+import resource
 import socket
 import threading
 from pathlib import Path
@@ -110,3 +111,30 @@ def test_the_socket_is_for_the_nodes_user_alone(tmp_path: Path) -> None:
     assert (tmp_path / "s").stat().st_mode & 0o777 == 0o600
     served.server.stop()
     served.thread.join(LIMIT_S)
+
+
+def test_without_a_free_descriptor_connections_go_on_and_new_ones_wait(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = Served(tmp_path / "s")
+    known, late = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    late.settimeout(LIMIT_S)
+    known.connect(str(tmp_path / "s"))
+    assert ask(known, [1]) == (1,)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with Path("/dev/null").open() as lowest:
+        free = lowest.fileno()
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+        late.connect(str(tmp_path / "s"))
+        while "cannot accept" not in caplog.text:
+            assert ask(known, [2]) == (2,)
+        assert ask(known, [3]) == (3,)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert ask(late, [4]) == (4,)
+    served.server.stop()
+    served.thread.join(LIMIT_S)
+    for connection in (known, late):
+        connection.close()
+    assert len(caplog.records) == 1

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import IO, Any, NamedTuple
 
 import pytest
 
+from fieldbrook.gateway.connections import (
+    CONNECTIONS_LIMIT,
+    Connections,
+    Quiet,
+    connections_limit,
+)
 from fieldbrook.gateway.front import FrontTable
+from fieldbrook.gateway.http import bind
+from fieldbrook.gateway.listener import Listener
+from fieldbrook.gateway.open_stores import OPEN_LIMIT, open_limit
 from fieldbrook.gateway.replies import EventReply
 from fieldbrook.gateway.request import Meta
-from fieldbrook.gateway.room import CONNECTIONS_LIMIT, Room, connections_limit, room_for
+from fieldbrook.gateway.room import Room, room_for
 from tests.tools import LIMIT_S
 
 Scenario = Callable[[FrontTable, int], Awaitable[None]]
@@ -33,21 +43,35 @@ class Taker:
         answer(EventReply(201, b"{}", "id"))
 
 
+class OnePort(NamedTuple):
+    """A port without Tornado."""
+
+    listener: Listener
+    table: FrontTable
+
+    @property
+    def connections(self) -> int:
+        return self.listener.opening + len(self.table.connections)
+
+    def quiet(self) -> Iterator[Quiet]:
+        return self.table.quiet()
+
+
 def play(scenario: Scenario, *, room: int = 1 << 20, connections: int = 100) -> Taker:
     taker = Taker()
 
     async def main() -> None:
-        table = FrontTable(
-            taker, 1 << 20, lambda *_: None, room=Room(room), connections_limit=connections
-        )
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(table.connection, "127.0.0.1", 0)
+        table = FrontTable(taker, 1 << 20, lambda *_: None, room=Room(room))
+        allowed = Connections(connections)
+        at = bind("127.0.0.1", 0, shared=False)
+        listener = Listener(at, table.connection, allowed)
+        allowed.ports.append(OnePort(listener, table))
         async with asyncio.timeout(LIMIT_S):
-            await scenario(table, server.sockets[0].getsockname()[1])
+            await scenario(table, at.getsockname()[1])
             while table.connections:
                 await asyncio.sleep(0)
         assert table.room.held == 0
-        server.close()
+        listener.close()
 
     asyncio.run(main())
     return taker
@@ -102,7 +126,9 @@ def test_without_room_the_client_that_sends_more_is_sent_away_and_others_go_on()
     assert play(scenario, room=10_000).bodies == [b"ok"]
 
 
-def test_the_connection_that_is_quiet_the_longest_makes_room_for_a_new_one() -> None:
+def test_the_connection_that_is_quiet_the_longest_makes_room_for_a_new_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def scenario(table: FrontTable, port: int) -> None:
         opened = []
         for number in range(10):
@@ -118,6 +144,88 @@ def test_the_connection_that_is_quiet_the_longest_makes_room_for_a_new_one() -> 
             each[1].close()
 
     assert play(scenario, connections=10).bodies == [b"ok", b"me"]
+    (record,) = caplog.records
+    assert "10 connections are open, 10 is the limit" in record.getMessage()
+
+
+def test_a_flood_of_connections_never_has_more_than_the_limit_and_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    most = 0
+
+    async def scenario(table: FrontTable, port: int) -> None:
+        nonlocal most
+        opened = []
+        for _ in range(300):
+            opened.append(asyncio.create_task(asyncio.open_connection("127.0.0.1", port)))
+            await asyncio.sleep(0)
+            most = max(most, len(table.connections))
+        await asyncio.wait(opened)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head(2) + b"ok")
+        assert (await reader.readuntil(b"{}")).startswith(b"HTTP/1.1 201 ")
+        most = max(most, len(table.connections))
+        for _, each in (*(task.result() for task in opened), (reader, writer)):
+            each.close()
+
+    assert play(scenario, connections=20).bodies == [b"ok"]
+    assert 0 < most <= 20
+    assert len(caplog.records) == 1
+
+
+def test_when_every_connection_waits_for_an_answer_others_wait_for_room(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(table: FrontTable, port: int) -> None:
+        answers: list[Callable[[EventReply], None]] = []
+        taken = table.events.take
+        table.events.take = (  # type: ignore[method-assign]
+            lambda project_name, body, answer, meta: answers.append(answer)
+        )
+        busy = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+        for _, writer in busy:
+            writer.write(head(2) + b"ok")
+        await settled(lambda: len(answers) == 5)
+        late_reader, late = await asyncio.open_connection("127.0.0.1", port)
+        late.write(head(2) + b"me")
+        await settled(lambda: caplog.records)
+        assert len(table.connections) == 5
+        table.events.take = taken  # type: ignore[method-assign]
+        for answer in answers:
+            answer(EventReply(201, b"{}", "id"))
+        for reader, _ in busy:
+            assert (await reader.readuntil(b"{}")).startswith(b"HTTP/1.1 201 ")
+        assert (await late_reader.readuntil(b"{}")).startswith(b"HTTP/1.1 201 ")
+        for _, writer in (*busy, (late_reader, late)):
+            writer.close()
+
+    assert play(scenario, connections=5).bodies == [b"me"]
+    assert "others wait" in caplog.records[0].getMessage()
+
+
+def test_connections_leave_the_last_descriptors_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    files: list[IO[str]] = []
+
+    async def scenario(table: FrontTable, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.read() == b""
+        assert not table.connections
+        writer.close()
+        for each in files:
+            each.close()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head(2) + b"ok")
+        assert (await reader.readuntil(b"{}")).startswith(b"HTTP/1.1 201 ")
+        writer.close()
+
+    soft = 400
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
+    while not files or files[-1].fileno() < soft:
+        files.append(Path("/dev/null").open())  # noqa: SIM115 - closed by the scenario
+    assert play(scenario).bodies == [b"ok"]
+    assert "the reserve of file descriptors is used up" in caplog.records[0].getMessage()
 
 
 def test_room_follows_the_largest_request_and_connections_the_descriptors(
@@ -125,6 +233,30 @@ def test_room_follows_the_largest_request_and_connections_the_descriptors(
 ) -> None:
     assert room_for(1).limit == 64 << 20
     assert room_for(256 << 20).limit == 1 << 30
-    for soft, limit in ((1_024, 512), (1 << 20, CONNECTIONS_LIMIT), (4, 16)):
+    for soft, limit, over_tls, stores in (
+        (1_024, 512, 170, OPEN_LIMIT),
+        (200, 100, 33, 12),
+        (1 << 20, CONNECTIONS_LIMIT, CONNECTIONS_LIMIT, OPEN_LIMIT),
+        (4, 16, 16, 4),
+        (resource.RLIM_INFINITY, CONNECTIONS_LIMIT, CONNECTIONS_LIMIT, OPEN_LIMIT),
+    ):
         monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
-        assert connections_limit() == limit
+        assert connections_limit(tls=False) == limit
+        assert connections_limit(tls=True) == over_tls
+        assert open_limit() == stores
+
+
+def test_the_start_says_how_many_connections_there_may_be_and_why(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1_024, 1_024))
+    Connections(connections_limit(tls=False)).announce()
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 20, 1 << 20))
+    Connections(connections_limit(tls=False)).announce()
+    few, many = caplog.records
+    assert few.levelname == "WARNING"
+    assert "up to 512 connections" in few.getMessage()
+    assert "1024 files" in few.getMessage()
+    assert many.levelname == "INFO"
+    assert "up to 4096 connections" in many.getMessage()

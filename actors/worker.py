@@ -48,7 +48,14 @@ from fieldbrook.actors.frames import (
     unpack,
 )
 from fieldbrook.actors.pool import InstancePool
-from fieldbrook.actors.routing import Routes, Target, build_routes, find_target, match
+from fieldbrook.actors.routing import (
+    Routes,
+    Target,
+    build_routes,
+    count_dead,
+    find_target,
+    match,
+)
 from fieldbrook.actors.shards import Ahead, Shards
 from fieldbrook.actors.store_watch import StoreWatch
 from fieldbrook.actors.surroundings import ProjectSurroundings
@@ -75,7 +82,7 @@ from fieldbrook.storage.project_store import LogRow, MetricRow, ProjectDatabase,
 from fieldbrook.storage.registry import RegistryReader, RegistrySnapshot
 from fieldbrook.storage.seen import Outcome, digest_of, digests_of_key, old_digest_of
 from fieldbrook.storage.sql import SqlDatabase
-from fieldbrook.wasm.abi import LOG_ERROR, SOURCE_TASK
+from fieldbrook.wasm.abi import LOG_ERROR, NOT_EXPORTED, SOURCE_TASK
 from fieldbrook.wasm.limits import DEADLINE
 from fieldbrook.wasm.run import ApiCall, Effect, Host, Message, Metric, Run, Transaction
 
@@ -187,7 +194,13 @@ class ProjectWorker:
             applets = registry.applets(self._project_id)
             self._env = registry.environment(self._project_id)
             database = registry.config(self._project_id, PROJECT_DATABASE)
-            self._routes = build_routes(registry.strategies(self._project_id), applets)
+            exported = {
+                applet.applet_id: resource.handlers
+                for applet in applets
+                if (resource := registry.resource(applet.resource_id)) is not None
+            }
+            strategies = registry.strategies(self._project_id)
+            self._routes = build_routes(strategies, applets, exported)
             limits = registry.traffic_limits(self._project_id)
             self._closed = _why_closed(registry, self._project_id)
         self._applets = {applet.applet_id: applet for applet in applets}
@@ -343,6 +356,8 @@ class ProjectWorker:
         if len(targets) != 1 or targets[0].applet_id not in self._per_batch:
             return ()
         target = targets[0]
+        if target.dead:
+            return ()
         end = at + 1
         limit = min(len(events), at + room)
         while end < limit and events[end][0] == event_type and self._is_new(events[end]):
@@ -472,6 +487,8 @@ class ProjectWorker:
             metrics.add(metrics.RUN_FAILURES["not_running"])
             self._bury(target, event, NOT_RUNNING)
             return target.instance_id, FAILED, NOT_RUNNING
+        if target.dead:
+            return self._bury_dead(target, event)
         read = self._reads[target.applet_id]
         origin = _origin(event, target)
         run = Run(event[3], event[0], self._env, read, self._surroundings, origin=origin)
@@ -480,6 +497,14 @@ class ProjectWorker:
         else:
             code, error = self._run_ahead(self._ahead, target, event, run)
         return self._settle(target, event, run, code, error)
+
+    def _bury_dead(self, target: Target, event: WireEvent) -> HandlerResult:
+        """Keep an event of a dead strategy. The sender's answer has the original's words."""
+        metrics.add(metrics.RUN_FAILURES["not_exported"])
+        reason = f"the module exports no handler {target.handler} ({NOT_EXPORTED})"
+        self._log(target, event[2], [(LOG_ERROR, SOURCE_TASK, reason)])
+        self._bury(target, event, reason)
+        return target.instance_id, FAILED, NOT_EXPORTED
 
     def _run_ahead(
         self, ahead: Ahead, target: Target, event: WireEvent, run: Run
@@ -506,7 +531,10 @@ class ProjectWorker:
             return ()
         targets = self._targets(event)
         applets = self._applets
-        if all(t.started and applets[t.applet_id].isolation == PER_EVENT for t in targets):
+        if all(
+            t.started and not t.dead and applets[t.applet_id].isolation == PER_EVENT
+            for t in targets
+        ):
             return targets
         return ()
 
@@ -821,6 +849,7 @@ class ProjectWorker:
             return
         self._measured = now
         store = self._store
+        metrics.put(metrics.DEAD_STRATEGIES, count_dead(self._routes))
         metrics.put(metrics.LETTERS, store.letters)
         metrics.put(metrics.OUTBOX_ENTRIES, len(store.outbox))
         metrics.put(metrics.OUTBOX_BYTES, store.outbox.bytes)

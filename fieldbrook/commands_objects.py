@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ _STRATEGY = {
     "eventType": "EVENT TYPE",
     "appletName": "APPLET",
     "handler": "HANDLER",
+    "dead": "DEAD",
     "strategyID": "ID",
 }
 _RESOURCE = {"filename": "FILE", "resourceID": "ID", "size": "BYTES", "path": "SHA-256"}
@@ -144,6 +146,7 @@ def project_import(file: Path, name: str, new_tokens: bool) -> None:
         current().client().upload("POST", ["project", "import"], info, Upload(file.name, content))
     )
     show_fields(made, {"name": "project", "projectID": "id"})
+    _show_warnings(made)
 
 
 @project.command("delete")
@@ -178,7 +181,7 @@ def applet() -> None:
     multiple=True,
     metavar="TYPE=HANDLER",
     help="Run HANDLER for events of TYPE; may be repeated. A new applet without any gets "
-    "DEFAULT=start.",
+    "DEFAULT=start if its module exports that handler.",
 )
 @click.option(
     "--isolation",
@@ -450,6 +453,7 @@ def strategy_add(project_: str, applet_name: str, event_type: str, handler: str)
         if row["eventType"] == event_type and row["handler"] == handler
     ]
     show_rows(made, _STRATEGY, "the strategy was deleted meanwhile")
+    _show_warnings(*made)
 
 
 @strategy.command("list")
@@ -460,6 +464,7 @@ def strategy_list(project_: str) -> None:
     client = current().client()
     rows = strategies(client, project_name(client, project_))
     show_rows(rows, _STRATEGY, "no strategies yet")
+    _show_warnings(*rows)
 
 
 @strategy.command("update")
@@ -494,7 +499,10 @@ def strategy_update(
         "handler": handler or known["handler"],
     }
     client.call("PUT", ["strategy", real, strategy_id], body=body)
-    show_done(f"strategy {strategy_id} updated", strategyID=strategy_id, **body)
+    found = client.call("GET", ["strategy", real, strategy_id])
+    warnings = {key: found[key] for key in ("warnings",) if key in found}
+    show_done(f"strategy {strategy_id} updated", strategyID=strategy_id, **body, **warnings)
+    _show_warnings(found)
 
 
 @strategy.command("delete")
@@ -642,6 +650,14 @@ def _show_applet(value: dict[str, Any]) -> None:
     labels |= {"version": "version", "wasmName": "module", "resourceID": "resource"}
     labels |= {"rules": "strategies"}
     show_fields(value, labels)
+    _show_warnings(value, *value["strategies"])
+
+
+def _show_warnings(*values: Mapping[str, Any]) -> None:
+    """Print what the node's answers warn of, each warning once; in JSON they stand already."""
+    if not current().json:
+        for text in dict.fromkeys(text for value in values for text in value.get("warnings", ())):
+            note(f"warning: {text}")
 
 
 def _strategy(text: str) -> dict[str, str]:

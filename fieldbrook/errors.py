@@ -123,24 +123,6 @@ class BadRequestError(NodeError):
         return "; ".join([*([self._desc] if self._desc else []), *parts]) or self.msg
 
 
-class HandlerNotExportedError(NodeError):
-    """A strategy names a handler its module does not have. `field` says where it stood."""
-
-    key = "badRequest"
-    status = 400
-    msg = "invalid parameters"
-    template = "handler {handler} is not exported by the module; its handlers: {available}"
-
-    @property
-    def code(self) -> int:
-        """As every validation failure."""
-        return 400_000_000
-
-    def fields(self) -> list[FieldError]:
-        """The one offending parameter."""
-        return [FieldError(str(self.details["field"]), self.desc, "body")]
-
-
 class MalformedMessageError(BadRequestError):
     """The body of an event is not a data message."""
 

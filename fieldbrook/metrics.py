@@ -298,8 +298,15 @@ RUN_FAILURES = _add_labelled(
     "reason",
     (
         *("deadline", "trap", "host_calls", "log", "key_value", "data", "effects"),
-        *("not_running", "module", "process_died", "other"),
+        *("not_running", "not_exported", "module", "process_died", "other"),
     ),
+)
+DEAD_STRATEGIES = _add(
+    "fieldbrook_dead_strategies",
+    "Strategies of running projects whose handler the module does not export: their events "
+    "become dead letters.",
+    GAUGE,
+    PROJECT,
 )
 LETTERS_WRITTEN = _add(
     "fieldbrook_dead_letters_written", "Dead letters that were written.", COUNTER, PROJECT

@@ -11,6 +11,7 @@ import msgspec
 
 DEFAULT_EVENT_TYPE = "DEFAULT"
 EVENT_TYPE_LIMIT = 256  # characters; the longest that a strategy can name
+NAME_LIMIT = 256  # characters of an applet's name
 DEFAULT_HANDLER = "start"
 
 ADMIN, DEVELOPER = "ADMIN", "DEVELOPER"
@@ -79,6 +80,11 @@ class Resource(Record, frozen=True, kw_only=True):
     size: int
     filename: str
     handlers: list[str]
+
+    def exports(self, handler: str) -> bool:
+        """Whether a strategy that names this handler can run it. One that cannot is dead: it
+        stays, and its events become dead letters."""
+        return handler in self.handlers
 
 
 class Applet(Record, frozen=True, kw_only=True):

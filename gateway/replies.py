@@ -25,8 +25,8 @@ _CORS_HEADERS = (
     "Idempotency-Key"
 )
 _CORS_EXPOSED = (
-    "X-Meta, X-Event-Id, Idempotency-Replayed, X-RateLimit-Limit, X-RateLimit-Remaining, "
-    "X-RateLimit-Reset"
+    "X-Meta, X-Event-Id, Idempotency-Replayed, Warning, X-RateLimit-Limit, "
+    "X-RateLimit-Remaining, X-RateLimit-Reset"
 )
 REPLAYED_HEADER = "Idempotency-Replayed"
 """`true` on an answer whose results are stored ones."""

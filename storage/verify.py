@@ -358,9 +358,6 @@ def _references(rows: dict[str, dict[int, Any]]) -> Iterable[str]:
             continue
         if applet.project_id != strategy.project_id:
             yield f"strategies {number}: its applet belongs to project {applet.project_id}"
-        resource = resources.get(applet.resource_id)
-        if resource is not None and strategy.handler not in resource.handlers:
-            yield f"strategies {number}: the module exports no {strategy.handler!r}"
     for number, key in rows["access_keys"].items():
         named = "publishers" if key.identity_type == IDENTITY_PUBLISHER else "accounts"
         if key.identity_id not in rows[named]:

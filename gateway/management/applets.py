@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -10,13 +10,12 @@ import msgspec
 from fieldbrook.errors import (
     BadRequestError,
     FieldError,
-    HandlerNotExportedError,
     InstanceNotFoundError,
 )
-from fieldbrook.gateway.management import shapes
+from fieldbrook.gateway.management import shapes, warnings
 from fieldbrook.gateway.management.binding import MISSING, Paging, Sfid, Text, bind_body
 from fieldbrook.gateway.management.ownership import own_applet, own_applet_in, own_project
-from fieldbrook.gateway.management.route import Auth, Call, Route
+from fieldbrook.gateway.management.route import Auth, Call, Done, Route
 from fieldbrook.gateway.management.uploads import compiled
 from fieldbrook.gateway.management.views import (
     Json,
@@ -29,9 +28,6 @@ from fieldbrook.gateway.management.views import (
 )
 from fieldbrook.model import DEFAULT_EVENT_TYPE, DEFAULT_HANDLER, REMOVED, REUSE_EVENTS, Applet
 from fieldbrook.storage.registry import Deployed
-
-_NAMES_LIMIT = 20  # handlers named in a refusal
-
 
 Isolation = Literal["EVENT", "BATCH", "INSTANCE"]
 ReuseEvents = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
@@ -57,7 +53,8 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AppletInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """`info` of a new applet. Without strategies it gets `DEFAULT` -> `start`."""
+    """`info` of a new applet. Without strategies it gets `DEFAULT` -> `start`, or none if its
+    module has no such handler."""
 
     applet_name: Text = msgspec.field(name="appletName")
     wasm_name: Text = msgspec.field(name="wasmName", default="")
@@ -102,7 +99,8 @@ class ListApplets(Paging, frozen=True, kw_only=True):
 
 
 async def create_applet(call: Call[AppletInfo, None]) -> Json:
-    """Upload a module as a new applet of a project and start it."""
+    """Upload a module as a new applet of a project and start it. A name that another applet of
+    the project has gets a suffix."""
     project, info = own_project(call), call.body
     if call.form.file is None:
         raise BadRequestError(FieldError("file", MISSING, "body"))
@@ -118,12 +116,13 @@ async def create_applet(call: Call[AppletInfo, None]) -> Json:
         md5=module.md5,
         size=module.size,
         handlers=module.handlers,
-        strategies=_pairs(info.strategies) or [_default_rule(module.handlers)],
+        strategies=_pairs(info.strategies) or _default_rules(module.handlers),
         isolation=info.isolation,
         reuse_events=info.reuse_events,
         cache=info.wasm_cache and info.wasm_cache.wire(),
     )
-    return _json(deployed)
+    none = [] if deployed.strategies else warnings.of_no_strategy(deployed.resource)
+    return _json(deployed, [*warnings.of_name(info.applet_name, deployed.applet.name), *none])
 
 
 async def update_applet(call: Call[AppletChange, None]) -> Json:
@@ -133,15 +132,17 @@ async def update_applet(call: Call[AppletChange, None]) -> Json:
     return _json(await _update(call, applet, call.body.wasm_cache))
 
 
-async def update_and_deploy(call: Call[AppletChange, None]) -> None:
+async def update_and_deploy(call: Call[AppletChange, None]) -> Done:
     """As `UpdateApplet`, and start the instance; the seed era's answer."""
     applet = own_applet(call, call.id("appletID"))
     if call.id("instanceID") != applet.instance_id or applet.state == REMOVED:
         raise InstanceNotFoundError(instance=call.id("instanceID"))
     given = call.form.cache
     cache = call.body.wasm_cache if given is None else bind_body(given, Cache)
-    await _update(call, applet, cache)
+    deployed = await _update(call, applet, cache)
     await call.context.registry.call("create_instance", applet_id=applet.applet_id)
+    modules = {applet.applet_id: deployed.resource}
+    return Done(list(warnings.of_strategies(deployed.strategies, modules)))
 
 
 async def list_applets(call: Call[None, ListApplets]) -> Json:
@@ -241,26 +242,22 @@ def _found(call: Call[None, ListApplets]) -> list[Applet]:
 
 
 def _one(call: Call[Any, Any], applet: Applet) -> Json:
-    strategies = call.context.reader.strategies_of_applet(applet.applet_id)
+    with call.context.reader.snapshot() as registry:
+        resource = registry.resource(applet.resource_id)
+        strategies = registry.strategies_of_applet(applet.applet_id)
     return {
         **applet_json(applet),
         "instances": instances_json(applet),
-        "strategies": [strategy_json(strategy) for strategy in strategies],
+        "strategies": [strategy_json(strategy, resource) for strategy in strategies],
     }
 
 
-def _json(deployed: Deployed) -> Json:
-    return deployed_json(deployed.applet, deployed.resource, deployed.strategies)
+def _json(deployed: Deployed, other_warnings: Iterable[str] = ()) -> Json:
+    return deployed_json(deployed.applet, deployed.resource, deployed.strategies, other_warnings)
 
 
-def _default_rule(handlers: Sequence[str]) -> tuple[str, str]:
-    if DEFAULT_HANDLER not in handlers:
-        raise HandlerNotExportedError(
-            field="strategies",
-            handler=DEFAULT_HANDLER,
-            available=", ".join(handlers[:_NAMES_LIMIT]) or "none",
-        )
-    return DEFAULT_EVENT_TYPE, DEFAULT_HANDLER
+def _default_rules(handlers: Sequence[str]) -> list[tuple[str, str]]:
+    return [(DEFAULT_EVENT_TYPE, DEFAULT_HANDLER)] if DEFAULT_HANDLER in handlers else []
 
 
 def _pairs(drafts: Sequence[RuleDraft]) -> list[tuple[str, str]]:

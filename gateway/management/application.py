@@ -78,6 +78,7 @@ from fieldbrook.gateway.management import (
     transactions,
     transfer,
     wallets,
+    warnings,
 )
 from fieldbrook.gateway.management.binding import MISSING, bind_body, bind_query
 from fieldbrook.gateway.management.context import ManagementContext
@@ -85,6 +86,7 @@ from fieldbrook.gateway.management.route import (
     GROUPS,
     Auth,
     Call,
+    Done,
     Download,
     Form,
     Match,
@@ -499,6 +501,11 @@ class ManagementHandler(BaseHandler):
 
     async def _reply(self, result: object) -> None:
         if result is None:
+            self.set_status(204)
+            self.finish()
+        elif isinstance(result, Done):
+            for value in warnings.header_values(result.warnings):
+                self.add_header("Warning", value)
             self.set_status(204)
             self.finish()
         elif isinstance(result, Download):

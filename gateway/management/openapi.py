@@ -22,7 +22,7 @@ from fieldbrook.errors import BadRequestError, NodeError
 from fieldbrook.gateway.management import openapi_events
 from fieldbrook.gateway.management.binding import Sfid
 from fieldbrook.gateway.management.generations import generations
-from fieldbrook.gateway.management.route import Auth, Download, PlainText, Route, Stream
+from fieldbrook.gateway.management.route import Auth, Done, Download, PlainText, Route, Stream
 
 Json = dict[str, Any]
 
@@ -97,7 +97,13 @@ def describe(routes: Sequence[Route[Any, Any]], prefixes: Sequence[str], version
                 "X-Meta": {
                     "description": "The node and the operation: srv-applet-mgr@VERSION/OPERATION.",
                     "schema": {"type": "string"},
-                }
+                },
+                "Warning": {
+                    "description": "What was carried out and may not do what is expected, "
+                    "such as a strategy whose handler the module does not export; may be "
+                    "there more than once.",
+                    "schema": {"type": "string"},
+                },
             },
             "securitySchemes": _SCHEMES,
         },
@@ -280,8 +286,10 @@ def _success(route: Route[Any, Any]) -> Json:
     created = "201" if route.method == "POST" else "200"
     answers: Json = {}
     for kind in _members(get_type_hints(route.handler).get("return", object)):
-        if kind is type(None):
+        if kind in (type(None), Done):
             answers["204"] = {"description": HTTPStatus.NO_CONTENT.phrase}
+            if kind is Done:
+                answers["204"]["headers"] = {"Warning": {"$ref": "#/components/headers/Warning"}}
             continue
         status, content = created, _json_content(kind, route)
         if kind is Download:
@@ -295,7 +303,8 @@ def _success(route: Route[Any, Any]) -> Json:
         )
         answer["content"].update(content)
     for answer in answers.values():
-        answer["headers"] = {"X-Meta": {"$ref": "#/components/headers/X-Meta"}}
+        headers = answer.setdefault("headers", {})
+        headers["X-Meta"] = {"$ref": "#/components/headers/X-Meta"}
     return answers
 
 

@@ -71,6 +71,13 @@ class PlainText:
 
 
 @dataclass(frozen=True)
+class Done:
+    """An answer without a body that has warnings."""
+
+    warnings: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Call(Generic[B, Q]):
     """One request, authenticated and bound; what a handler gets.
 
@@ -155,8 +162,8 @@ class Route(Generic[B, Q]):
 
     Args:
             operation: its name in the interface, as `X-Meta` says it.
-            handler: returns None for 204, a `Download`, a `Stream`, a `PlainText`, or what to
-                send as JSON: with 201 for a POST, else 200.
+            handler: returns None or a `Done` for 204, a `Download`, a `Stream`, a `PlainText`,
+                or what to send as JSON: with 201 for a POST, else 200.
             body: the struct its JSON body (for uploads: its `info`) is bound to.
             query: the struct its query is bound to.
             upload: the body is a multipart form with `file` and `info`.

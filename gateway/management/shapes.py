@@ -105,7 +105,7 @@ class ResourcePage(TypedDict):
 
 
 class StrategyReply(Times):
-    """A strategy."""
+    """A strategy; a dead one names a handler that the module of its applet does not export."""
 
     strategyID: Sfid
     projectID: Sfid
@@ -113,6 +113,8 @@ class StrategyReply(Times):
     eventType: str
     handler: str
     autoCollectMetric: NotRequired[bool]
+    dead: bool
+    warnings: NotRequired[list[str]]
 
 
 class StrategyPage(TypedDict):
@@ -137,6 +139,7 @@ class AppletReply(Times):
     instance: InstanceReply | None
     resource: ResourceReply
     strategies: list[StrategyReply]
+    warnings: NotRequired[list[str]]
 
 
 class AppletPage(TypedDict):

@@ -1,24 +1,34 @@
 """Strategies of a project: which event type runs which handler.
 
 The seed-era routes take and give several strategies at once, the later ones one at a time.
+A handler that the module does not export makes a dead strategy: it is accepted, as by the
+original, marked in every answer, and its events become dead letters.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from fieldbrook.gateway.management import shapes
+from fieldbrook.gateway.management import shapes, warnings
 from fieldbrook.gateway.management.binding import Paging, Sfid, Text
 from fieldbrook.gateway.management.ownership import (
     own_project,
     own_strategy,
     own_strategy_with_id,
 )
-from fieldbrook.gateway.management.route import Auth, Call, Route
-from fieldbrook.gateway.management.views import Json, page, strategy_json, times_json
-from fieldbrook.model import Project, Strategy
+from fieldbrook.gateway.management.route import Auth, Call, Done, Route
+from fieldbrook.gateway.management.views import (
+    Json,
+    dead_json,
+    page,
+    strategy_json,
+    times_json,
+)
+from fieldbrook.model import Project, Resource, Strategy
+from fieldbrook.storage.registry_reader import RegistrySnapshot
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,14 +88,15 @@ class FilterStrategies(Paging, frozen=True, kw_only=True):
 # ---------------------------------------------------------------- seed-era routes
 
 
-async def create_strategies(call: Call[CreateStrategies, None]) -> None:
+async def create_strategies(call: Call[CreateStrategies, None]) -> Done:
     """Create strategies."""
     project = own_project(call)
-    await call.context.registry.call(
+    created: list[Strategy] = await call.context.registry.call(
         "create_strategies",
         project_id=project.project_id,
         strategies=[(r.applet_id, r.event_type, r.handler) for r in call.body.strategies],
     )
+    return _done(call, created)
 
 
 async def list_strategies(call: Call[None, ListStrategies]) -> Json:
@@ -100,14 +111,18 @@ async def list_strategies(call: Call[None, ListStrategies]) -> Json:
     with call.context.reader.snapshot() as registry:
         names = {a.applet_id: a.name for a in registry.applets(project.project_id)}
         found = [s for s in registry.strategies(project.project_id) if wanted.fits(s)]
+        rows = page(found, query, by_creation=True)
+        modules = modules_of(registry, rows)
     groups: dict[int, list[Strategy]] = {}
-    for strategy in page(found, query, by_creation=True):
+    for strategy in rows:
         groups.setdefault(strategy.applet_id, []).append(strategy)
     return {
         "data": [
             {
                 "projectID": str(project.project_id),
-                "strategies": [_row(s, names[applet_id]) for s in strategies],
+                "strategies": [
+                    _row(s, names[applet_id], modules.get(applet_id)) for s in strategies
+                ],
                 **times_json(strategies),
             }
             for applet_id, strategies in groups.items()
@@ -118,12 +133,12 @@ async def list_strategies(call: Call[None, ListStrategies]) -> Json:
 
 async def get_strategy(call: Call[None, None]) -> Json:
     """One strategy."""
-    return strategy_json(own_strategy(call))
+    return _one(call, own_strategy(call))
 
 
-async def update_strategy(call: Call[StateStrategy, None]) -> None:
+async def update_strategy(call: Call[StateStrategy, None]) -> Done:
     """Change a strategy, also to another applet of its project."""
-    await _update(call, own_strategy(call))
+    return await _update(call, own_strategy(call))
 
 
 async def remove_strategies(call: Call[None, RemoveStrategies]) -> None:
@@ -137,7 +152,7 @@ async def remove_strategies(call: Call[None, RemoveStrategies]) -> None:
 async def create_strategy(call: Call[StateStrategy, None]) -> Json:
     """Create one strategy."""
     rule = call.body
-    strategy = await call.context.registry.call(
+    strategy: Strategy = await call.context.registry.call(
         "create_strategy",
         project_id=own_project(call).project_id,
         applet_id=rule.applet_id,
@@ -145,23 +160,27 @@ async def create_strategy(call: Call[StateStrategy, None]) -> Json:
         handler=rule.handler,
         auto_collect_metric=rule.auto_collect_metric,
     )
-    return strategy_json(strategy)
+    return _one(call, strategy)
 
 
 async def page_strategies(call: Call[None, FilterStrategies]) -> Json:
     """The strategies of a project, one row each."""
     found = _found(call, own_project(call), call.query)
-    return {"data": [strategy_json(s) for s in page(found, call.query)], "total": len(found)}
+    rows = page(found, call.query)
+    with call.context.reader.snapshot() as registry:
+        modules = modules_of(registry, rows)
+    data = [strategy_json(strategy, modules.get(strategy.applet_id)) for strategy in rows]
+    return {"data": data, "total": len(found)}
 
 
 async def get_strategy_with_id(call: Call[None, None]) -> Json:
     """One strategy, by its id alone."""
-    return strategy_json(own_strategy_with_id(call))
+    return _one(call, own_strategy_with_id(call))
 
 
-async def update_strategy_with_id(call: Call[StateStrategy, None]) -> None:
+async def update_strategy_with_id(call: Call[StateStrategy, None]) -> Done:
     """Change a strategy, by its id alone."""
-    await _update(call, own_strategy_with_id(call))
+    return await _update(call, own_strategy_with_id(call))
 
 
 async def remove_strategy_with_id(call: Call[None, None]) -> None:
@@ -184,9 +203,9 @@ async def remove_fitting_strategies(call: Call[None, FilterStrategies]) -> None:
 # ---------------------------------------------------------------- what both share
 
 
-async def _update(call: Call[StateStrategy, None], strategy: Strategy) -> None:
+async def _update(call: Call[StateStrategy, None], strategy: Strategy) -> Done:
     rule = call.body
-    await call.context.registry.call(
+    changed: Strategy = await call.context.registry.call(
         "update_strategy",
         strategy_id=strategy.strategy_id,
         applet_id=rule.applet_id,
@@ -194,6 +213,30 @@ async def _update(call: Call[StateStrategy, None], strategy: Strategy) -> None:
         handler=rule.handler,
         auto_collect_metric=rule.auto_collect_metric,
     )
+    return _done(call, [changed])
+
+
+def _done(call: Call[Any, Any], strategies: Sequence[Strategy]) -> Done:
+    with call.context.reader.snapshot() as registry:
+        modules = modules_of(registry, strategies)
+    return Done(list(warnings.of_strategies(strategies, modules)))
+
+
+def _one(call: Call[Any, Any], strategy: Strategy) -> Json:
+    with call.context.reader.snapshot() as registry:
+        modules = modules_of(registry, [strategy])
+    return strategy_json(strategy, modules.get(strategy.applet_id))
+
+
+def modules_of(registry: RegistrySnapshot, strategies: Iterable[Strategy]) -> dict[int, Resource]:
+    """The modules that the strategies' applets run, by applet id."""
+    found = {}
+    for applet_id in {strategy.applet_id for strategy in strategies}:
+        applet = registry.applet(applet_id)
+        resource = registry.resource(applet.resource_id) if applet is not None else None
+        if resource is not None:
+            found[applet_id] = resource
+    return found
 
 
 async def _remove(call: Call[Any, Any], project: Project, strategy_ids: list[Any]) -> None:
@@ -206,13 +249,14 @@ def _found(call: Call[Any, Any], project: Project, wanted: FilterStrategies) -> 
     return [s for s in call.context.reader.strategies(project.project_id) if wanted.fits(s)]
 
 
-def _row(strategy: Strategy, applet_name: str) -> Json:
+def _row(strategy: Strategy, applet_name: str, resource: Resource | None) -> Json:
     return {
         "strategyID": str(strategy.strategy_id),
         "appletID": str(strategy.applet_id),
         "appletName": applet_name,
         "eventType": strategy.event_type,
         "handler": strategy.handler,
+        **dead_json(strategy, resource),
     }
 
 

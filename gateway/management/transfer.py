@@ -19,12 +19,14 @@ from fieldbrook.errors import (
     ProjectNameConflictError,
     UploadFileFailedError,
 )
+from fieldbrook.gateway.management import warnings
 from fieldbrook.gateway.management.context import ManagementContext
 from fieldbrook.gateway.management.ownership import own_project
 from fieldbrook.gateway.management.passing import new_path, write_private
 from fieldbrook.gateway.management.project_files import Contents, ProjectFile
 from fieldbrook.gateway.management.projects import name_errors, shown
 from fieldbrook.gateway.management.route import Auth, Call, Download, Form, Route
+from fieldbrook.gateway.management.strategies import modules_of
 from fieldbrook.gateway.management.uploads import compile_file, require_quota, require_room
 from fieldbrook.gateway.management.views import Json
 from fieldbrook.model import Project
@@ -79,7 +81,10 @@ async def import_project(call: Call[ImportProject, None]) -> Json:
         project = await _import(call, file, contents, name, modules)
     finally:
         shutil.rmtree(file.folder, ignore_errors=True)
-    return shown(call, project)
+    with context.reader.snapshot() as registry:
+        strategies = registry.strategies(project.project_id)
+        dead = list(warnings.of_strategies(strategies, modules_of(registry, strategies)))
+    return {**shown(call, project), **warnings.shown(dead)}
 
 
 async def _import(

@@ -18,6 +18,7 @@ from fieldbrook.access_keys import (
 )
 from fieldbrook.clock import rfc3339
 from fieldbrook.durations import format_duration
+from fieldbrook.gateway.management import warnings
 from fieldbrook.gateway.management.binding import Paging
 from fieldbrook.model import (
     CHAIN_TX,
@@ -184,13 +185,21 @@ def version_json(version: AppletVersion, resource: Resource, applet: Applet) -> 
     }
 
 
-def deployed_json(applet: Applet, resource: Resource, strategies: Iterable[Strategy]) -> Json:
-    """An applet with its instance, resource and strategies."""
+def deployed_json(
+    applet: Applet,
+    resource: Resource,
+    strategies: Sequence[Strategy],
+    other_warnings: Iterable[str] = (),
+) -> Json:
+    """An applet with its instance, resource and strategies; those that are dead come first
+    among the warnings."""
+    dead = warnings.of_strategies(strategies, {applet.applet_id: resource})
     return {
         **applet_json(applet),
         "instance": instance_json(applet) if applet.state != REMOVED else None,
         "resource": resource_json(resource),
-        "strategies": [strategy_json(strategy) for strategy in strategies],
+        "strategies": [strategy_json(strategy, resource) for strategy in strategies],
+        **warnings.shown([*dead, *other_warnings]),
     }
 
 
@@ -209,8 +218,9 @@ def resource_json(resource: Resource) -> Json:
     }
 
 
-def strategy_json(strategy: Strategy) -> Json:
-    """A strategy alone."""
+def strategy_json(strategy: Strategy, resource: Resource | None) -> Json:
+    """A strategy alone. `resource` is the module of its applet: it decides whether the
+    strategy is dead."""
     return {
         "strategyID": str(strategy.strategy_id),
         "projectID": str(strategy.project_id),
@@ -218,8 +228,15 @@ def strategy_json(strategy: Strategy) -> Json:
         "eventType": strategy.event_type,
         "handler": strategy.handler,
         **_set({"autoCollectMetric": strategy.auto_collect_metric}),
+        **dead_json(strategy, resource),
         **_times(strategy),
     }
+
+
+def dead_json(strategy: Strategy, resource: Resource | None) -> Json:
+    """Whether a strategy is dead, and why."""
+    why = warnings.of_strategy(strategy, resource)
+    return {"dead": bool(why), **warnings.shown(why)}
 
 
 def publisher_json(publisher: Publisher) -> Json:

@@ -12,12 +12,12 @@ from fieldbrook.errors import (
     AccountNotFoundError,
     AppletNameConflictError,
     AppletVersionNotFoundError,
-    HandlerNotExportedError,
     StrategyConflictError,
     StrategyNotFoundError,
 )
 from fieldbrook.model import (
     MEMORY,
+    NAME_LIMIT,
     PER_EVENT,
     REMOVED,
     REUSE_EVENTS,
@@ -81,13 +81,13 @@ class AppletCommands(Commands):
 
         Args:
             account_id: who owns the resource; the same content is stored once per account.
-            strategies: pairs of event type and handler.
+            name: what to call it; a suffix is added when the project has an applet of that name.
+            strategies: pairs of event type and handler. A handler that is not among `handlers`
+                makes a dead strategy (`model.Resource.exports`).
 
         Raises:
             ProjectNotFoundError, AccountNotFoundError: no such project or account.
-            AppletNameConflictError: the project has an applet of that name.
             StrategyConflictError: a pair occurs twice.
-            HandlerNotExportedError: a handler is not among `handlers`.
             QuotaExceededError: an account would have more than it may: applets or strategies
                 the project's, modules or bytes the resource's.
         """
@@ -97,7 +97,6 @@ class AppletCommands(Commands):
             owner_id = change.project(project_id).account_id
             if change.now.account(account_id) is None:
                 raise AccountNotFoundError(account=account_id)
-            self._refuse_taken_applet_name(change, project_id, name)
             self.require_quota(change, owner_id, quotas.APPLETS)
             self.require_quota(change, owner_id, quotas.STRATEGIES, len(strategies))
             resource = self._resource(change, account_id, module)
@@ -107,7 +106,7 @@ class AppletCommands(Commands):
                     applet_id=change.new_id(),
                     project_id=project_id,
                     resource_id=resource.resource_id,
-                    name=name,
+                    name=self._free_applet_name(change, project_id, name),
                     wasm_name=wasm_name,
                     instance_id=change.new_id(),
                     sha256=resource.sha256,
@@ -121,10 +120,7 @@ class AppletCommands(Commands):
                 ),
             )
             self._add_version(change, applet)
-            rules = [
-                self._add_strategy(change, applet, resource, rule, f"strategies[{n}].handler")
-                for n, rule in enumerate(strategies)
-            ]
+            rules = [self._add_strategy(change, applet, rule) for rule in strategies]
             return Deployed(applet, resource, rules)
 
     @command
@@ -144,14 +140,12 @@ class AppletCommands(Commands):
 
         A new module is owned by the project's account, becomes the latest version and
         starts the instance. Of all versions the `versions_kept` latest stay, and the one
-        that runs.
+        that runs. Strategies, given or kept, whose handler the module does not export are dead.
 
         Raises:
             AppletNotFoundError: no such applet.
             AppletNameConflictError: another applet of the project has the name.
             StrategyConflictError: a pair occurs twice.
-            HandlerNotExportedError: a strategy, given or kept, names a handler the module
-                does not export.
             QuotaExceededError: the project's account would have more than it may.
         """
         with self.change() as change:
@@ -182,7 +176,7 @@ class AppletCommands(Commands):
             if another:
                 self._add_version(change, applet)
                 self._drop_versions(change, applet, versions_kept)
-            rules = self._keep_or_replace(change, applet, resource, strategies, "file")
+            rules = self._keep_or_replace(change, applet, strategies)
             return Deployed(applet, resource, rules)
 
     @command
@@ -192,7 +186,6 @@ class AppletCommands(Commands):
         Raises:
             AppletNotFoundError: no such applet.
             AppletVersionNotFoundError: it has no such version, or no longer.
-            HandlerNotExportedError: a strategy names a handler that version does not export.
         """
         with self.change() as change:
             applet = change.applet(applet_id)
@@ -207,8 +200,7 @@ class AppletCommands(Commands):
                 version=number,
                 **self._running(change, applet, resource),
             )
-            rules = self._keep_or_replace(change, applet, resource, None, "version")
-            return Deployed(applet, resource, rules)
+            return Deployed(applet, resource, change.now.strategies_of_applet(applet_id))
 
     @command
     def remove_applets(self, project_id: int, applet_ids: Sequence[int]) -> int:
@@ -292,20 +284,17 @@ class AppletCommands(Commands):
             ProjectNotFoundError: no such project.
             AppletNotFoundError: the project has no such applet.
             StrategyConflictError: one exists already, or is given twice.
-            HandlerNotExportedError: a module does not export the handler.
             QuotaExceededError: the project's account would have more than it may.
         """
         with self.change() as change:
             owner_id = change.project(project_id).account_id
             self.require_quota(change, owner_id, quotas.STRATEGIES, len(strategies))
-            created = []
-            for n, (applet_id, event_type, handler) in enumerate(strategies):
-                applet = change.applet_in(project_id, applet_id)
-                resource = change.resource(applet.resource_id)
-                field = f"strategies[{n}].handler"
-                rule = event_type, handler
-                created.append(self._add_strategy(change, applet, resource, rule, field))
-            return created
+            return [
+                self._add_strategy(
+                    change, change.applet_in(project_id, applet_id), (event_type, handler)
+                )
+                for applet_id, event_type, handler in strategies
+            ]
 
     @command
     def create_strategy(
@@ -320,17 +309,13 @@ class AppletCommands(Commands):
 
         Raises:
             ProjectNotFoundError, AppletNotFoundError, StrategyConflictError,
-            HandlerNotExportedError, QuotaExceededError: as `create_strategies`.
+            QuotaExceededError: as `create_strategies`.
         """
         with self.change() as change:
             owner_id = change.project(project_id).account_id
             applet = change.applet_in(project_id, applet_id)
-            resource = change.resource(applet.resource_id)
-            rule = event_type, handler
             self.require_quota(change, owner_id, quotas.STRATEGIES)
-            return self._add_strategy(
-                change, applet, resource, rule, "handler", auto_collect_metric
-            )
+            return self._add_strategy(change, applet, (event_type, handler), auto_collect_metric)
 
     @command
     def update_strategy(
@@ -346,15 +331,13 @@ class AppletCommands(Commands):
 
         Raises:
             StrategyNotFoundError: no such strategy.
-            AppletNotFoundError, StrategyConflictError, HandlerNotExportedError: as when
-                it is created.
+            AppletNotFoundError, StrategyConflictError: as when it is created.
         """
         with self.change() as change:
             strategy = change.now.strategy(strategy_id)
             if strategy is None:
                 raise StrategyNotFoundError(what=f"strategy {strategy_id}")
             applet = change.applet_in(strategy.project_id, applet_id)
-            _refuse_unexported(change.resource(applet.resource_id), handler, "handler")
             same = change.rule(applet_id, event_type, handler)
             if same is not None and same.strategy_id != strategy_id:
                 raise _conflict(change, applet, event_type, handler)
@@ -405,13 +388,10 @@ class AppletCommands(Commands):
         self,
         change: Change,
         applet: Applet,
-        resource: Resource,
         rule: tuple[str, str],
-        field: str,
         auto_collect_metric: bool | None = None,
     ) -> Strategy:
         event_type, handler = rule
-        _refuse_unexported(resource, handler, field)
         if change.rule(applet.applet_id, event_type, handler) is not None:
             raise _conflict(change, applet, event_type, handler)
         return change.put(
@@ -473,14 +453,10 @@ class AppletCommands(Commands):
         self,
         change: Change,
         applet: Applet,
-        resource: Resource,
         strategies: Sequence[tuple[str, str]] | None,
-        field: str,
     ) -> list[Strategy]:
         kept = change.now.strategies_of_applet(applet.applet_id)
         if strategies is None:
-            for strategy in kept:
-                _refuse_unexported(resource, strategy.handler, field)
             return kept
         for strategy in kept:
             change.remove(self.tables.strategies, strategy)
@@ -488,22 +464,24 @@ class AppletCommands(Commands):
         # Those removed are out of the count already: who has too many may still have fewer.
         if len(strategies) > len(kept):
             self.require_quota(change, owner_id, quotas.STRATEGIES, len(strategies))
-        return [
-            self._add_strategy(change, applet, resource, rule, f"strategies[{n}].handler")
-            for n, rule in enumerate(strategies)
-        ]
+        return [self._add_strategy(change, applet, rule) for rule in strategies]
 
     def _refuse_taken_applet_name(self, change: Change, project_id: int, name: str) -> None:
-        key = to_key(project_id) + text_key(name)
-        if self.tables.applets.find(change.txn, "applet_names", key):
+        if self._is_taken(change, project_id, name):
             raise AppletNameConflictError(what=f"applet {name}")
 
+    def _free_applet_name(self, change: Change, project_id: int, name: str) -> str:
+        """`name`, or with the first of the suffixes `_2`, `_3`, ... that makes it unique."""
+        free, number = name, 1
+        while self._is_taken(change, project_id, free):
+            number += 1
+            suffix = f"_{number}"
+            free = name[: NAME_LIMIT - len(suffix)] + suffix
+        return free
 
-def _refuse_unexported(resource: Resource, handler: str, field: str) -> None:
-    if handler not in resource.handlers:
-        raise HandlerNotExportedError(
-            field=field, handler=handler, available=", ".join(resource.handlers) or "none"
-        )
+    def _is_taken(self, change: Change, project_id: int, name: str) -> bool:
+        key = to_key(project_id) + text_key(name)
+        return self.tables.applets.find(change.txn, "applet_names", key) is not None
 
 
 def _conflict(

@@ -70,7 +70,6 @@ class TransferCommands(AppletCommands, PublisherCommands):
             AccountNotFoundError: no such account.
             ProjectNameConflictError: the name is taken, by whomever.
             PublisherConflictError: a token that is to be kept is another publisher's here.
-            HandlerNotExportedError: a strategy names a handler its module does not export.
             QuotaExceededError: the account would have more than it may of something in it.
             StoreError: the records do not belong together.
         """
@@ -148,9 +147,7 @@ class TransferCommands(AppletCommands, PublisherCommands):
             self._add_strategy(
                 change,
                 applet,
-                change.resource(applet.resource_id),
                 (strategy.event_type, strategy.handler),
-                "strategies",
                 strategy.auto_collect_metric,
             )
 

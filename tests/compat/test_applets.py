@@ -11,7 +11,6 @@ import pytest
 from fieldbrook.storage.registry import RegistryReader
 from tests.integration.test_management import (
     LOG_WAT,
-    NO_START_WAT,
     PLAIN_WAT,
     V0,
     Node,
@@ -306,18 +305,6 @@ def test_an_instance_that_was_removed_or_stopped_starts_with_an_earlier_version(
     again = ada("PUT", f"/applet/data/{applet_id}/versions/2").json
     assert again["instance"]["state"] == "STARTED"
     assert again["instance"]["instanceID"] != instance_id
-
-
-def test_a_version_that_lacks_a_handler_in_use_is_not_gone_back_to(ada: User) -> None:
-    ada.project(P)
-    info = {"appletName": "a", "strategies": [{"eventType": "DEFAULT", "handler": "mint"}]}
-    applet_id = ada.upload("POST", f"/applet/{P}", wasm(NO_START_WAT), info).json["appletID"]
-    rules = {"strategies": [{"eventType": "DEFAULT", "handler": "start"}]}
-    assert ada.upload("PUT", f"/applet/{applet_id}", wasm(LOG_WAT), rules).status == 200
-    refused = ada("PUT", f"/applet/data/{applet_id}/versions/1")
-    assert list(refused.fields) == ["version"]
-    assert "handler start is not exported" in refused.fields["version"]
-    assert versions(ada, applet_id) == [(2, True), (1, False)]
 
 
 def test_versions_that_are_none_are_refused(ada: User, bob: User, applet: dict[str, Any]) -> None:

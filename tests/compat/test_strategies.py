@@ -102,7 +102,6 @@ def test_strategies_are_removed_one_by_one_by_filter_and_all(
         ({"eventType": "x" * 257}, ["eventType"]),
         ({"eventType": ["MINT"]}, ["eventType"]),
         ({"handler": "x" * 257}, ["handler"]),
-        ({"handler": "absent"}, ["handler"]),
         ({"autoCollectMetric": "yes"}, ["autoCollectMetric"]),
     ],
 )

@@ -162,7 +162,9 @@ class Walk:
         if known is None:
             self.expect(answer, 404, "ProjectNotFound")
         elif name in known.applets.values():
-            self.expect(answer, 409, "AppletNameConflict")
+            made = self.expect(answer, 201).json
+            assert made["name"] != name
+            self.expect(self.call(who, "DELETE", f"/applet/data/{made['appletID']}"), 204)
         else:
             made = self.expect(answer, 201).json
             applet = made["appletID"]

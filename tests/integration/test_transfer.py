@@ -12,6 +12,7 @@ import pytest
 
 from fieldbrook.storage.archive import read_manifest
 from fieldbrook.storage.verify import verify
+from tests.integration.applets import TALLY
 from tests.integration.nodes import PREFIX, RunningNode, message, parts
 from tests.integration.test_cli_node import Shell
 from tests.stores.make import PROJECT, fill
@@ -138,6 +139,21 @@ def test_a_copy_without_data_begins_anew(pair: Pair, tmp_path: Path) -> None:
     assert send(pair.second, "empty", fresh, b"x", "START")["code"] >= 0
     assert pair.second.count("empty", applet_id(pair.second, "empty", "tally")) == 1
     pair.there("project", "delete", "empty", "--yes")
+
+
+def test_a_project_with_a_dead_strategy_is_moved_and_the_import_warns(
+    pair: Pair, tmp_path: Path
+) -> None:
+    file = tmp_path / "dead.fieldbrook"
+    pair.here("project", "create", "dead")
+    pair.first.deploy("dead", TALLY, "tally", strategies=[{"eventType": "A", "handler": "none"}])
+    pair.here("project", "export", "dead", str(file))
+    made = pair.there("project", "import", str(file))
+    assert "warning: strategy A is dead: the module exports no handler none" in made.stderr.decode()
+    (group,) = pair.second.call("GET", "/strategy/dead").json["data"]
+    assert [row["dead"] for row in group["strategies"]] == [True]
+    pair.here("project", "delete", "dead", "--yes")
+    pair.there("project", "delete", "dead", "--yes")
 
 
 def test_what_cannot_be_imported_leaves_nothing(pair: Pair, tmp_path: Path) -> None:

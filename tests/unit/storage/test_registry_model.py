@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from fieldbrook.errors import NodeError
-from fieldbrook.model import ADMIN, REMOVED, STARTED, STOPPED, Applet, Record, Resource
+from fieldbrook.model import ADMIN, NAME_LIMIT, REMOVED, STARTED, STOPPED, Applet, Record
 from fieldbrook.storage.registry import (
     Deployed,
     Module,
@@ -180,12 +180,7 @@ class RegistryMachine(RuleBasedStateMachine):
         self, project_id: int, name: str, module: Module, strategies: list[tuple[str, str]]
     ) -> Any:
         project = self.rows["projects"].get(project_id)
-        fits = (
-            project is not None
-            and not self.having("applets", project_id=project_id, name=name)
-            and all(handler in module.handlers for _, handler in strategies)
-            and len(set(strategies)) == len(strategies)
-        )
+        fits = project is not None and len(set(strategies)) == len(strategies)
         owner = project.account_id if project else min(self.rows["accounts"])
         args = {
             "project_id": project_id,
@@ -203,6 +198,7 @@ class RegistryMachine(RuleBasedStateMachine):
             self.refused("create_applet", **args)
             return multiple()
         made: Deployed = self.call("create_applet", **args)
+        assert made.applet.name == self.free_name(project_id, name)
         shared = self.having("resources", account_id=owner, sha256=module.sha256)
         if shared:
             assert made.resource == shared[0]
@@ -236,13 +232,9 @@ class RegistryMachine(RuleBasedStateMachine):
             "module": msgspec.to_builtins(module),
             "versions_kept": kept,
         }
-        if (
-            applet is None
-            or not self.exports(module, applet_id)
-            or any(
-                other.applet_id != applet_id
-                for other in self.having("applets", project_id=applet.project_id, name=name)
-            )
+        if applet is None or any(
+            other.applet_id != applet_id
+            for other in self.having("applets", project_id=applet.project_id, name=name)
         ):
             self.refused("update_applet", **args)
             return
@@ -289,21 +281,19 @@ class RegistryMachine(RuleBasedStateMachine):
         kept = {n: v for n, v in rows.items() if v.applet_id in self.rows["applets"]}
         self.rows["applet_versions"] = kept
 
-    def exports(self, module: Module | Resource, applet_id: int) -> bool:
-        """Whether a module has the handlers of an applet's strategies."""
-        rules = self.having("strategies", applet_id=applet_id)
-        return all(rule.handler in module.handlers for rule in rules)
+    def free_name(self, project_id: int, name: str) -> str:
+        """The name, or with the first suffix that no applet of the project has."""
+        suffixes = [f"_{number}" for number in range(2, 100)]
+        candidates = [name, *(name[: NAME_LIMIT - len(s)] + s for s in suffixes)]
+        taken = {applet.name for applet in self.having("applets", project_id=project_id)}
+        return next(found for found in candidates if found not in taken)
 
     @rule(applet_id=applets, number=st.integers(0, 4))
     def roll_back(self, applet_id: int, number: int) -> None:
         applet = self.rows["applets"].get(applet_id)
         found = self.having("applet_versions", applet_id=applet_id, number=number)
         args = {"applet_id": applet_id, "number": number}
-        if (
-            applet is None
-            or not found
-            or not self.exports(self.rows["resources"][found[0].resource_id], applet_id)
-        ):
+        if applet is None or not found:
             self.refused("roll_back_applet", **args)
             return
         made = self.call("roll_back_applet", **args)
@@ -363,13 +353,7 @@ class RegistryMachine(RuleBasedStateMachine):
         drafts = [(applet_id, event_type, handler) for event_type, handler in strategies]
         args = {"project_id": project_id, "strategies": drafts}
         taken = {(s.event_type, s.handler) for s in self.having("strategies", applet_id=applet_id)}
-        exported = applet and self.rows["resources"][applet.resource_id].handlers
-        if (
-            not exported
-            or any(handler not in exported for _, handler in strategies)
-            or taken & set(strategies)
-            or len(set(strategies)) < len(strategies)
-        ):
+        if applet is None or taken & set(strategies) or len(set(strategies)) < len(strategies):
             self.refused("create_strategies", **args)
             return
         made = self.call("create_strategies", **args)
@@ -388,13 +372,10 @@ class RegistryMachine(RuleBasedStateMachine):
             "event_type": event_type,
             "handler": handler,
         }
-        resource_id = self.rows["applets"][strategy.applet_id].resource_id
         same = self.having(
             "strategies", applet_id=strategy.applet_id, event_type=event_type, handler=handler
         )
-        if handler not in self.rows["resources"][resource_id].handlers or any(
-            other != strategy for other in same
-        ):
+        if any(other != strategy for other in same):
             self.refused("update_strategy", **args)
             return
         changed = self.call("update_strategy", **args)

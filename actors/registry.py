@@ -137,7 +137,8 @@ class RegistryActor(NodeActor):
         metrics.add(metrics.COMMANDS)
         if operation == "remove_project":
             self.post(m.ProjectRemoved(arguments["project_id"]))
-        if operation == "remove_resource":
+        if self._writer.resources_removed:
+            self._writer.resources_removed = False
             self._garbage, self._next_collection = True, 0.0
         if operation in _FREES_STORAGE:
             self._next_storage = 0.0

@@ -541,7 +541,7 @@ def resource_list() -> None:
 @click.argument("resource_id", metavar="ID")
 @shared_options
 def resource_delete(resource_id: str) -> None:
-    """Delete an uploaded module that no applet runs."""
+    """Delete an uploaded module. Applets that run it go on, and keep its file until they end."""
     current().client().call("DELETE", ["resource", resource_id])
     show_done(f"resource {resource_id} deleted", deleted=resource_id)
 

@@ -756,15 +756,6 @@ class AccessKeyNameConflictError(ConflictError):
     msg = "Access Key Name Conflict"
 
 
-class ResourceInUseError(ConflictError):
-    """A resource that an applet still runs, or keeps to go back to, is not removed."""
-
-    key = "ResourceConflict"
-    number = 3
-    msg = "Resource Conflict"
-    template = "resource {resource} is used by applet {applet}"
-
-
 class CronJobConflictError(ConflictError):
     key = "CronJobConflict"
     number = 10

@@ -71,7 +71,11 @@ class Project(Record, frozen=True, kw_only=True):
 
 
 class Resource(Record, frozen=True, kw_only=True):
-    """An uploaded module, stored once per content. `handlers` are its exports `(i32) -> i32`."""
+    """An uploaded module, stored once per content. `handlers` are its exports `(i32) -> i32`.
+
+    A `deleted` one is in no list any more and goes when no applet runs it and no kept version
+    needs it.
+    """
 
     resource_id: int
     account_id: int
@@ -80,6 +84,7 @@ class Resource(Record, frozen=True, kw_only=True):
     size: int
     filename: str
     handlers: list[str]
+    deleted: bool = False
 
     def exports(self, handler: str) -> bool:
         """Whether a strategy that names this handler can run it. One that cannot is dead: it

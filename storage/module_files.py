@@ -2,7 +2,8 @@
 
 A module lies in the folder `modules` under its SHA-256, as it was uploaded and compiled,
 once for all accounts. It is there before the registry hears of it, so a file nobody owns
-is only garbage when it is older than any upload takes.
+is only garbage when it is older than any upload takes. A resource that its account has
+deleted owns its file for as long as an applet needs it.
 """
 
 from __future__ import annotations

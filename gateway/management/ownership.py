@@ -92,11 +92,12 @@ def own_resource(call: Call[Any, Any]) -> Resource:
     """The resource the path names.
 
     Raises:
-        ResourcePermNotFoundError: there is none, or it is somebody else's.
+        ResourcePermNotFoundError: there is none, its owner has deleted it, or it is somebody
+            else's.
     """
     resource_id = call.id("resourceID")
     resource = call.context.reader.resource(resource_id)
-    if resource is None or not _may(call.account, resource.account_id):
+    if resource is None or resource.deleted or not _may(call.account, resource.account_id):
         raise ResourcePermNotFoundError(resource=resource_id)
     return resource
 

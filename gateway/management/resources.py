@@ -1,8 +1,10 @@
 """Resources: the uploaded modules of an account.
 
 Each account has its own row for a content; the file is there once, for as long as anybody
-has a row. Source: interface document, 2b; where both generations have a route, the later
-one's answers win.
+has a row. The row of a deleted resource stays, in no list, while an applet needs it.
+
+Source: interface document, 2b; where both generations have a route, the later one's answers
+win.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ class ListResources(Paging, frozen=True, kw_only=True):
         """Whether a resource passes every filter."""
         uploaded = resource.created_at / 1_000
         return (
-            (not self.resource_ids or resource.resource_id in self.resource_ids)
+            not resource.deleted
+            and (not self.resource_ids or resource.resource_id in self.resource_ids)
             and (self.uploaded_before is None or uploaded < self.uploaded_before.timestamp())
             and (self.uploaded_after is None or uploaded > self.uploaded_after.timestamp())
             and self.expire_before is None
@@ -59,8 +62,8 @@ async def list_resources(call: Call[None, ListResources]) -> Json:
 
 
 async def remove_resource(call: Call[None, None]) -> None:
-    """Give up a resource no applet runs or keeps a version of; the file goes with its last
-    owner."""
+    """Delete a resource. Applets that run it, or keep a version of it, are not touched: the
+    file goes with the last of them and its last owner."""
     resource = own_resource(call)
     await call.context.registry.call("remove_resource", resource_id=resource.resource_id)
 

@@ -19,7 +19,6 @@ from fieldbrook.model import ENABLED, Account
 from fieldbrook.quotas import BYTES
 from fieldbrook.storage.commands.change import Change, Commands, command
 from fieldbrook.storage.commands.operators import OperatorDraft, add_operator
-from fieldbrook.storage.ids import to_key
 
 
 class AccountCommands(Commands):
@@ -168,9 +167,8 @@ class AccountCommands(Commands):
             for operator in change.now.operators(account_id):
                 change.remove(self.tables.operators, operator)
             for resource in change.now.resources(account_id):
-                used = to_key(resource.resource_id)
-                if not self.tables.applets.holds(change.txn, "resource_applets", used):
-                    change.remove(self.tables.resources, resource)
+                if not change.uses(resource.resource_id):
+                    change.remove_resource(resource)
             change.remove(self.tables.accounts, account)
             return account
 

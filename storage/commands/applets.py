@@ -29,6 +29,7 @@ from fieldbrook.model import (
 )
 from fieldbrook.storage.commands.change import Change, Commands, command
 from fieldbrook.storage.ids import to_key
+from fieldbrook.storage.registry_tables import RegistryTables
 from fieldbrook.storage.table import text_key
 
 
@@ -150,6 +151,7 @@ class AppletCommands(Commands):
         """
         with self.change() as change:
             applet = change.applet(applet_id)
+            before = applet.resource_id
             changed: dict[str, Any] = {}
             if name is not None and name != applet.name:
                 self._refuse_taken_applet_name(change, applet.project_id, name)
@@ -176,6 +178,7 @@ class AppletCommands(Commands):
             if another:
                 self._add_version(change, applet)
                 self._drop_versions(change, applet, versions_kept)
+                change.let_go(before)
             rules = self._keep_or_replace(change, applet, strategies)
             return Deployed(applet, resource, rules)
 
@@ -192,6 +195,7 @@ class AppletCommands(Commands):
             version = change.now.applet_version(applet_id, number)
             if version is None:
                 raise AppletVersionNotFoundError(applet=applet_id, version=number)
+            before = applet.resource_id
             resource = change.resource(version.resource_id)
             applet = change.update(
                 self.tables.applets,
@@ -200,6 +204,7 @@ class AppletCommands(Commands):
                 version=number,
                 **self._running(change, applet, resource),
             )
+            change.let_go(before)
             return Deployed(applet, resource, change.now.strategies_of_applet(applet_id))
 
     @command
@@ -209,7 +214,7 @@ class AppletCommands(Commands):
             wanted = set(applet_ids)
             own = [a for a in change.now.applets(project_id) if a.applet_id in wanted]
             for applet in own:
-                self.drop_applet(change, applet)
+                drop_applet(change, self.tables, applet)
             return len(own)
 
     @command
@@ -221,7 +226,7 @@ class AppletCommands(Commands):
         """
         with self.change() as change:
             applet = change.applet(applet_id)
-            self.drop_applet(change, applet)
+            drop_applet(change, self.tables, applet)
             return applet
 
     @command
@@ -365,6 +370,14 @@ class AppletCommands(Commands):
     def _resource(self, change: Change, account_id: int, module: Module) -> Resource:
         key = to_key(account_id) + bytes.fromhex(module.sha256)
         found = self.tables.resources.find(change.txn, "resource_contents", key)
+        if found is not None and found.deleted:  # uploaded again: its owner has it again
+            return change.touch(
+                self.tables.resources,
+                found,
+                deleted=False,
+                filename=module.filename,
+                created_at=change.time_ms,
+            )
         if found is not None:
             return found
         self.require_quota(change, account_id, quotas.MODULES)
@@ -408,14 +421,6 @@ class AppletCommands(Commands):
             ),
         )
 
-    def drop_applet(self, change: Change, applet: Applet) -> None:
-        """Remove an applet and what is its own; its resources remain."""
-        for strategy in change.now.strategies_of_applet(applet.applet_id):
-            change.remove(self.tables.strategies, strategy)
-        for version in change.now.applet_versions(applet.applet_id):
-            change.remove(self.tables.applet_versions, version)
-        change.remove(self.tables.applets, applet)
-
     def _running(self, change: Change, applet: Applet, resource: Resource) -> dict[str, Any]:
         """The fields of an applet that runs this module; one whose instance was removed
         gets another."""
@@ -448,6 +453,7 @@ class AppletCommands(Commands):
         for version in versions[: max(0, len(versions) - kept)]:
             if version.number != applet.version:
                 change.remove(self.tables.applet_versions, version)
+                change.let_go(version.resource_id)
 
     def _keep_or_replace(
         self,
@@ -482,6 +488,17 @@ class AppletCommands(Commands):
     def _is_taken(self, change: Change, project_id: int, name: str) -> bool:
         key = to_key(project_id) + text_key(name)
         return self.tables.applets.find(change.txn, "applet_names", key) is not None
+
+
+def drop_applet(change: Change, tables: RegistryTables, applet: Applet) -> None:
+    """Remove an applet and what is its own; its resources remain, unless they are deleted."""
+    for strategy in change.now.strategies_of_applet(applet.applet_id):
+        change.remove(tables.strategies, strategy)
+    versions = change.now.applet_versions(applet.applet_id)
+    for version in versions:
+        change.remove(tables.applet_versions, version)
+    change.remove(tables.applets, applet)
+    change.let_go(applet.resource_id, *(version.resource_id for version in versions))
 
 
 def _conflict(

@@ -68,6 +68,9 @@ class Commands:
         self.audit_rows = audit_rows
         self._audit: AuditRow | None = None
         self.token_key = token_key
+        self.resources_removed = False
+        """Whether the file of a module may have lost its last owner; who looks for such files
+        resets it."""
         self._environment = environment
         self._clock = clock
 
@@ -80,6 +83,7 @@ class Commands:
             change.seal()
             if self._audit is not None:
                 append(txn, self.tables.audit, self._audit, self.audit_rows)
+        self.resources_removed |= change.resources_removed
 
     @contextmanager
     def audited(self, row: AuditRow | None) -> Iterator[None]:
@@ -117,6 +121,7 @@ class Change:
         self.now = RegistrySnapshot(tables, txn)
         self._tables = tables
         self.time_ms = time_ms
+        self.resources_removed = False
         self._changed = False
 
     def new_id(self) -> int:
@@ -179,6 +184,25 @@ class Change:
         if resource is None:
             raise ResourceNotFoundError(resource=resource_id)
         return resource
+
+    def uses(self, resource_id: int) -> bool:
+        """Whether an applet runs a resource, or keeps a version of it to go back to."""
+        key = to_key(resource_id)
+        return self._tables.applets.holds(
+            self.txn, "resource_applets", key
+        ) or self._tables.applet_versions.holds(self.txn, "resource_versions", key)
+
+    def remove_resource(self, resource: Resource) -> None:
+        """Remove a resource; its module's file goes when no other account has one."""
+        self.remove(self._tables.resources, resource)
+        self.resources_removed = True
+
+    def let_go(self, *resource_ids: int) -> None:
+        """Remove those of the resources that their owner has deleted and nothing uses now."""
+        for resource_id in set(resource_ids):
+            resource = self.now.resource(resource_id)
+            if resource is not None and resource.deleted and not self.uses(resource_id):
+                self.remove_resource(resource)
 
     def rule(self, applet_id: int, event_type: str, handler: str) -> Strategy | None:
         key = to_key(applet_id) + text_key(event_type, handler)

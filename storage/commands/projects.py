@@ -6,6 +6,7 @@ from fieldbrook import quotas
 from fieldbrook.errors import AccountNotFoundError, ProjectNameConflictError
 from fieldbrook.model import PROJECT_DATABASE, PROJECT_ENV, Config, Project
 from fieldbrook.storage.commands.access_keys import remove_access_keys_of
+from fieldbrook.storage.commands.applets import drop_applet
 from fieldbrook.storage.commands.change import Change, Commands, command
 from fieldbrook.storage.registry_reader import has_tables
 
@@ -88,15 +89,11 @@ class ProjectCommands(Commands):
         """
         with self.change() as change:
             project = change.project(project_id)
-            for strategy in change.now.strategies(project_id):
-                change.remove(self.tables.strategies, strategy)
             for publisher in change.now.publishers(project_id):
                 change.remove(self.tables.publishers, publisher)
                 remove_access_keys_of(change, self.tables, publisher.publisher_id)
             for applet in change.now.applets(project_id):
-                for version in change.now.applet_versions(applet.applet_id):
-                    change.remove(self.tables.applet_versions, version)
-                change.remove(self.tables.applets, applet)
+                drop_applet(change, self.tables, applet)
             for config in change.now.configs(project_id):
                 change.remove(self.tables.configs, config)
             for job in change.now.cron_jobs(project_id):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from fieldbrook.errors import ResourceInUseError
+from fieldbrook.errors import ResourceNotFoundError
 from fieldbrook.model import Resource
 from fieldbrook.storage.commands.change import Commands, command
-from fieldbrook.storage.ids import to_key
 
 
 class ResourceCommands(Commands):
@@ -13,22 +12,17 @@ class ResourceCommands(Commands):
 
     @command
     def remove_resource(self, resource_id: int) -> Resource:
-        """Remove a resource no applet runs or keeps a version of.
+        """Delete a resource. While an applet runs it, or keeps it to go back to, its row stays
+        as a deleted one and its module's file stays, too; both go with the last of them.
 
         Raises:
-            ResourceNotFoundError: no such resource.
-            ResourceInUseError: one does; the description names it.
+            ResourceNotFoundError: no such resource, or deleted already.
         """
         with self.change() as change:
             resource = change.resource(resource_id)
-            users = self.tables.applets.scan(change.txn, "resource_applets", to_key(resource_id))
-            for applet in users:
-                raise ResourceInUseError(resource=resource_id, applet=applet.applet_id)
-            kept = self.tables.applet_versions.scan(
-                change.txn, "resource_versions", to_key(resource_id)
-            )
-            for version in kept:
-                user = f"{version.applet_id}, version {version.number}"
-                raise ResourceInUseError(resource=resource_id, applet=user)
-            change.remove(self.tables.resources, resource)
+            if resource.deleted:
+                raise ResourceNotFoundError(resource=resource_id)
+            if change.uses(resource_id):
+                return change.touch(self.tables.resources, resource, deleted=True)
+            change.remove_resource(resource)
             return resource

@@ -337,18 +337,26 @@ def test_what_is_removed_leaves_no_versions_behind(
     assert reader.applet_versions(int(other)) == []
 
 
-def test_a_resource_a_kept_version_needs_is_not_removed(ada: User, applet: dict[str, Any]) -> None:
+def test_a_deleted_resource_is_in_no_list_and_its_applet_goes_on(
+    ada: User, node: Node, applet: dict[str, Any]
+) -> None:
     applet_id, first = applet["appletID"], applet["resourceID"]
     second = deploy(ada, applet_id, module(2)).json["resourceID"]
-    used = ada("DELETE", f"/resource/{first}")
-    assert (used.status, used.key) == (409, "ResourceConflict")
-    assert f"applet {applet_id}, version 1" in used.json["desc"]
-    assert ada("DELETE", f"/resource/{second}").key == "ResourceConflict"
-    for number in (3, 4):
-        deploy(ada, applet_id, module(number))
-    assert ada("DELETE", f"/resource/{first}").status == 204, "version 1 is no longer kept"
+    for resource_id in (first, second):
+        assert ada("DELETE", f"/resource/{resource_id}").status == 204
+        for method, path in (("DELETE", "/resource/"), ("GET", "/resource/data/")):
+            assert ada(method, f"{path}{resource_id}").key == "ResourcePermNotFound"
+    assert ada("GET", "/resource").json == {"data": [], "total": 0}
+    shown = ada("GET", f"/applet/x/{P}/datalist").json["data"][0]
+    assert shown["resource"]["resourceID"] == second
+    assert versions(ada, applet_id) == [(2, True), (1, False)]
+    assert ada("PUT", f"/applet/data/{applet_id}/versions/1").json["resourceID"] == first
+    again = ada.upload("POST", f"/applet/{P}", wasm(LOG_WAT), {"appletName": "again"}).json
+    assert again["resourceID"] == first
+    assert [row["resourceID"] for row in ada("GET", "/resource").json["data"]] == [first]
     ada("DELETE", f"/applet/{applet_id}")
-    assert ada("DELETE", f"/resource/{second}").status == 204
+    reader: RegistryReader = node.writer.reader()
+    assert [str(row.resource_id) for row in reader.resources()] == [first]
 
 
 # ---------------------------------------------------------------- instances

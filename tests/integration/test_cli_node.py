@@ -369,10 +369,18 @@ def test_a_limit_of_events_is_set_changed_and_lifted(shell: Shell, project: str)
     send(shell, project, "x")
 
 
-def test_a_resource_that_an_applet_runs_is_not_deleted(shell: Shell, project: str) -> None:
+def test_a_resource_that_is_deleted_is_listed_no_more_and_its_applet_goes_on(
+    node: RunningNode, shell: Shell, project: str
+) -> None:
     resource = shell.json("applet", "show", project, "counter")["resourceID"]
-    assert resource in [row["resourceID"] for row in shell.json("resource", "list")]
-    assert "ResourceConflict" in shell.fails("resource", "delete", resource)
+    listed = {row["resourceID"]: row["path"] for row in shell.json("resource", "list")}
+    shell("resource", "delete", resource)
+    assert resource not in [row["resourceID"] for row in shell.json("resource", "list")]
+    assert "ResourcePermNotFound" in shell.fails("resource", "delete", resource)
+    node.stop()
+    node.start()
+    assert send(shell, project, "x")
+    assert (node.data / "modules" / f"{listed[resource]}.wasm").exists()
 
 
 # ---------------------------------------------------------------- events

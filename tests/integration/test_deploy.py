@@ -151,16 +151,39 @@ def test_applets_with_the_same_cache_prefix_share_their_pairs(node: RunningNode)
     assert [node.count("shared", applet_id) for applet_id in ids] == [6, 6, 3]
 
 
-def test_the_file_of_a_module_goes_with_its_last_owner(node: RunningNode) -> None:
-    node.create_project("files")
-    made = node.deploy("files", counting(b"files"))
-    files = list((node.data / "modules").glob(f"{made['resource']['path']}.*"))
+def old_files(node: RunningNode, applet: Any) -> list[Path]:
+    """The files of an applet's module, made older than those that are left alone."""
+    files = list((node.data / "modules").glob(f"{applet['resource']['path']}.*"))
     assert files
     for file in files:
         os.utime(file, (1, 1))
-    path = f"/resource/{made['resourceID']}"
-    assert node.call("DELETE", path).status == 409
+    return files
+
+
+def test_the_file_of_a_module_goes_with_its_last_owner(node: RunningNode) -> None:
+    node.create_project("files")
+    made = node.deploy("files", counting(b"files"))
+    files = old_files(node, made)
     assert node.call("DELETE", "/project/files").status == 204
     assert all(file.exists() for file in files)
-    assert node.call("DELETE", path).status == 204
+    assert node.call("DELETE", f"/resource/{made['resourceID']}").status == 204
+    until(lambda: not any(file.exists() for file in files), "the files are removed")
+
+
+def test_the_file_of_a_deleted_resource_stays_while_an_applet_runs_it(node: RunningNode) -> None:
+    node.create_project("running")
+    made = node.deploy("running", counting(b"doomed"), "doomed")
+    spare = node.deploy("running", counting(b"spare"), "spare")
+    files, spares = old_files(node, made), old_files(node, spare)
+    publisher = node.add_publisher("running", "p")
+    assert node.call("DELETE", f"/resource/{made['resourceID']}").status == 204
+    # Removing another makes the registry look for files that nobody owns.
+    assert node.call("DELETE", f"/applet/{spare['appletID']}").status == 204
+    assert node.call("DELETE", f"/resource/{spare['resourceID']}").status == 204
+    until(lambda: not any(file.exists() for file in spares), "other files are removed")
+    assert all(file.exists() for file in files)
+    node.stop()
+    node.start()
+    assert node.send("running", message(publisher)).json["results"][0]["code"] == 0
+    assert node.call("DELETE", f"/applet/{made['appletID']}").status == 204
     until(lambda: not any(file.exists() for file in files), "the files are removed")

@@ -200,7 +200,11 @@ class RegistryMachine(RuleBasedStateMachine):
         made: Deployed = self.call("create_applet", **args)
         assert made.applet.name == self.free_name(project_id, name)
         shared = self.having("resources", account_id=owner, sha256=module.sha256)
-        if shared:
+        if shared and shared[0].deleted:
+            assert made.resource.resource_id == shared[0].resource_id
+            assert not made.resource.deleted
+            self.rows["resources"][made.resource.resource_id] = made.resource
+        elif shared:
             assert made.resource == shared[0]
         else:
             self.rows["resources"][made.resource.resource_id] = made.resource
@@ -238,8 +242,10 @@ class RegistryMachine(RuleBasedStateMachine):
         ):
             self.refused("update_applet", **args)
             return
+        before = dict(self.rows["resources"])
         made: Deployed = self.call("update_applet", **args)
-        self.version -= made.applet == applet
+        known = before.get(made.resource.resource_id)
+        self.version -= made.applet == applet and known == made.resource
         assert (made.applet.name, made.applet.sha256) == (name, module.sha256)
         assert made.applet.state == STARTED
         if made.resource.resource_id not in self.rows["resources"]:
@@ -249,6 +255,7 @@ class RegistryMachine(RuleBasedStateMachine):
             self.remember(made.applet.instance_id)
         self.rows["applets"][applet_id] = made.applet
         self.expect_version(applet, made.applet, kept)
+        self.forget_resources()
 
     def expect_version(self, before: Applet, after: Applet, kept: int) -> None:
         """A module that is another one is the latest version; the oldest beyond `kept` go."""
@@ -280,6 +287,7 @@ class RegistryMachine(RuleBasedStateMachine):
         rows = self.rows["applet_versions"]
         kept = {n: v for n, v in rows.items() if v.applet_id in self.rows["applets"]}
         self.rows["applet_versions"] = kept
+        self.forget_resources()
 
     def free_name(self, project_id: int, name: str) -> str:
         """The name, or with the first suffix that no applet of the project has."""
@@ -423,15 +431,29 @@ class RegistryMachine(RuleBasedStateMachine):
     def remove_resource(self, pick: int) -> None:
         all_ = sorted(self.rows["resources"]) or [7]
         resource_id = all_[pick % len(all_)]
-        used = [
-            *self.having("applets", resource_id=resource_id),
-            *self.having("applet_versions", resource_id=resource_id),
-        ]
-        if used or resource_id not in self.rows["resources"]:
+        resource = self.rows["resources"].get(resource_id)
+        if resource is None or resource.deleted:
             self.refused("remove_resource", resource_id=resource_id)
             return
         self.call("remove_resource", resource_id=resource_id)
-        del self.rows["resources"][resource_id]
+        if self.is_used(resource_id):
+            later = max(self.now_ms, resource.updated_at + 1)
+            resource = msgspec.structs.replace(resource, deleted=True, updated_at=later)
+            self.rows["resources"][resource_id] = resource
+        else:
+            del self.rows["resources"][resource_id]
+
+    def is_used(self, resource_id: int) -> bool:
+        return bool(
+            self.having("applets", resource_id=resource_id)
+            or self.having("applet_versions", resource_id=resource_id)
+        )
+
+    def forget_resources(self) -> None:
+        """Deleted resources go with the last applet or version that needs them."""
+        rows = self.rows["resources"]
+        kept = {n: r for n, r in rows.items() if not r.deleted or self.is_used(n)}
+        self.rows["resources"] = kept
 
     # ------------------------------------------------------------ what must hold
 

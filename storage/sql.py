@@ -37,8 +37,10 @@ from fieldbrook.storage.sql_schema import (
     DECIMAL_COLLATION,
     PRIVATE_PREFIX,
     RESERVED,
+    TIMES,
     Found,
     Schema,
+    add_time,
     parse_schema,
     plan,
     quoted,
@@ -185,7 +187,8 @@ def rows(path: Path) -> Iterator[tuple[str, list[str], list[Any]]]:
 def load(
     path: Path, config: Mapping[str, Any], given: Iterable[tuple[str, list[str], list[Any]]]
 ) -> None:
-    """Make a database of this configuration and put rows into it, as `rows` gives them.
+    """Make a database of this configuration and put rows into it, as `rows` gives them. A
+    table of an earlier version has times that its configuration does not name: it keeps them.
 
     Raises:
         DatabaseConfigError: the configuration is no good.
@@ -197,11 +200,15 @@ def load(
     try:
         with _copying(path) as connection:
             connection.create_collation(DECIMAL_COLLATION, _compare_decimals)
-            known = set(_tables_in(connection))
+            known = {table: _columns_in(connection, table) for table in _tables_in(connection)}
             connection.execute("BEGIN")
             for table, columns, values in given:
                 if table not in known or len(columns) != len(values):
                     raise StoreError(reason=f"a row of {table!r}, which is not configured")
+                for name in TIMES:
+                    if name in columns and name not in known[table]:
+                        connection.execute(add_time(table, name))
+                        known[table].add(name)
                 names, marks = ", ".join(map(quoted, columns)), ", ".join("?" * len(columns))
                 statement = f"INSERT INTO {quoted(table)} ({names}) VALUES ({marks})"  # noqa: S608
                 connection.execute(statement, values)
@@ -214,6 +221,11 @@ def _tables_in(connection: sqlite3.Connection) -> list[str]:
     tables = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
     names = [str(row[0]) for row in connection.execute(tables)]
     return [name for name in names if not name.startswith(RESERVED)]
+
+
+def _columns_in(connection: sqlite3.Connection, table: str) -> set[str]:
+    found = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
+    return {str(name).lower() for (name,) in found}
 
 
 @contextmanager

@@ -4,9 +4,11 @@ Tables, columns and indexes are added; nothing is ever dropped or changed, so wh
 would need that is refused by name. Everything here is a decision over values: the
 statements are carried out in `storage.sql`.
 
-Source: interface document, 5.6 (PROJECT_DATABASE, PROJECT_SCHEMA). As there, every table
-has `f_created_at` and `f_updated_at`, `f_id` with `withPrimaryKey`, and `f_deleted_at`
-(part of every unique key) with `withSoftDeletion`.
+Source: interface document, 5.6 (PROJECT_DATABASE, PROJECT_SCHEMA). A table has the columns
+that it is given, `f_id` with `withPrimaryKey`, and `f_deleted_at` (part of every unique key)
+with `withSoftDeletion`. Tables in the form of PROJECT_SCHEMA have `f_created_at` and
+`f_updated_at` as well, as those of the early generation had; others have them with
+`withTimes`, which is ours.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from fieldbrook.errors import DatabaseConfigError
 PRIVATE_PREFIX = "fieldbrook_"  # tables of the node's own, invisible to applets
 DECIMAL_COLLATION = "fieldbrook_decimal"
 PUBLIC = "public"
+TIMES = ("f_created_at", "f_updated_at")
+"""When a row was made and changed. Every table of an earlier version of the node has both."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 RESERVED = ("sqlite_", "pragma_", PRIVATE_PREFIX)
@@ -88,13 +92,18 @@ class _Key(msgspec.Struct, rename={"unique": "isUnique", "columns": "columnNames
 
 class _Table(
     msgspec.Struct,
-    rename={"soft_deletion": "withSoftDeletion", "primary_key": "withPrimaryKey"},
+    rename={
+        "soft_deletion": "withSoftDeletion",
+        "primary_key": "withPrimaryKey",
+        "times": "withTimes",
+    },
 ):
     name: str
     cols: list[_Column] = msgspec.field(default_factory=list)
     keys: list[_Key] | None = None
     soft_deletion: bool = False
     primary_key: bool = False
+    times: bool = False
 
 
 class _Schema(msgspec.Struct):
@@ -175,11 +184,11 @@ def parse_schema(config: Mapping[str, Any]) -> Schema:
     """Read a database configuration.
 
     Shape: `{"schemas": [{"schema"?, "tables": [...]}]}`, or `{"tables": [...]}` as the
-    earlier generation had it. A table: `{"name", "cols": [{"name", "constrains":
-    {"datatype", "length"?, "decimal"?, "default"?, "null"?, "autoincrement"?}}], "keys"?:
-    [{"name"?, "method"?, "isUnique"?, "columnNames"}], "withSoftDeletion"?,
-    "withPrimaryKey"?}`. `length` and `decimal` are not enforced. `default` is the value
-    itself, without quotes.
+    earlier generation had it, which means `withTimes` for all of them. A table: `{"name",
+    "cols": [{"name", "constrains": {"datatype", "length"?, "decimal"?, "default"?, "null"?,
+    "autoincrement"?}}], "keys"?: [{"name"?, "method"?, "isUnique"?, "columnNames"}],
+    "withSoftDeletion"?, "withPrimaryKey"?, "withTimes"?}`. `length` and `decimal` are not
+    enforced. `default` is the value itself, without quotes.
 
     Raises:
         DatabaseConfigError: another shape, an unknown type, a name that cannot be used,
@@ -189,7 +198,8 @@ def parse_schema(config: Mapping[str, Any]) -> Schema:
         sent = msgspec.convert(config, _Config)
     except msgspec.ValidationError as error:
         raise DatabaseConfigError(reason=str(error)) from error
-    schemas = [*(sent.schemas or ()), *([_Schema(tables=sent.tables)] if sent.tables else ())]
+    early = [msgspec.structs.replace(table, times=True) for table in sent.tables or ()]
+    schemas = [*(sent.schemas or ()), *([_Schema(tables=early)] if early else ())]
     tables: list[Table] = []
     for schema in schemas:
         _check_name(schema.schema, "schema")
@@ -261,9 +271,18 @@ def _columns(sent: _Table, where: str) -> Iterator[Column]:
         yield Column("f_id", INTEGER, False, "", True)
     for column in sent.cols:
         yield _column(column, where)
-    for name in ("f_created_at", "f_updated_at", *(["f_deleted_at"] * sent.soft_deletion)):
+    # Earlier versions gave every table the times, so stored configurations may have keys of
+    # them, and tables without any other column.
+    keyed = {name for key in sent.keys or () for name in key.columns}
+    timed = sent.times or not (sent.cols or sent.primary_key or sent.soft_deletion)
+    added = [name for name in TIMES if timed or name in keyed]
+    for name in (*added, *(["f_deleted_at"] * sent.soft_deletion)):
         if name not in {column.name for column in sent.cols}:
-            yield Column(name, TIMESTAMP, False, "0", False)
+            yield _time(name)
+
+
+def _time(name: str) -> Column:
+    return Column(name, TIMESTAMP, False, "0", False)
 
 
 def _column(sent: _Column, where: str) -> Column:
@@ -329,6 +348,12 @@ def plan(
         steps += [_create(table)] if columns is None else _extend(table, columns)
         steps += [_create_index(table, i) for i in table.indexes if i.name.lower() not in have]
     return steps
+
+
+def add_time(table: str, name: str) -> str:
+    """The statement that gives a table one of `TIMES`."""
+    definition = _definition(Table(table, (), (), ()), _time(name))
+    return f"ALTER TABLE {quoted(table)} ADD COLUMN {definition}"
 
 
 def quoted(name: str) -> str:

@@ -4,7 +4,7 @@ Each is stored as JSON in the interface's own form, checked here, and read by wh
 is for: a running project takes new variables with the next batch of events.
 
 Source: interface document, 5.6. The seed era's PROJECT_SCHEMA is the schema `public` of
-PROJECT_DATABASE.
+PROJECT_DATABASE; its tables have the times of a row, the others what they are given.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from fieldbrook.model import (
     PROJECT_SPENDING,
     Config,
 )
-from fieldbrook.storage.sql_schema import parse_schema
+from fieldbrook.storage.sql_schema import TIMES, parse_schema
 
 ENV_LIMIT = 1_000
 _KEY_LIMIT, _VALUE_LIMIT = 256, 64 << 10
 _TABLES_LIMIT, _COLUMNS_LIMIT, _KEYS_LIMIT = 200, 200, 64
 _PUBLIC = "public"
+_TIMES = "withTimes"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
 _INTEGERS = frozenset({"INT", "INT8", "INT16", "INT32", "INT64"}) | frozenset(
     {"UINT", "UINT8", "UINT16", "UINT32", "UINT64"}
@@ -127,7 +128,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A table; besides its columns it has the times of a row's changes."""
+    """A table. With `withTimes` it has `f_created_at` and `f_updated_at` besides its columns."""
 
     name: str
     desc: str = ""
@@ -135,6 +136,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     keys: list[Key] = msgspec.field(default_factory=list)
     soft_deletion: bool = msgspec.field(default=False, name="withSoftDeletion")
     primary_key: bool = msgspec.field(default=False, name="withPrimaryKey")
+    times: bool = msgspec.field(default=False, name=_TIMES)
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +147,8 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Database(msgspec.Struct, frozen=True, kw_only=True):
-    """A project's tables. `tables` alone are those of the schema `public`."""
+    """A project's tables. `tables` alone are those of the schema `public` in the early form:
+    each of them has the times of a row."""
 
     dialect: Literal["POSTGRES"] = "POSTGRES"
     schemas: list[Schema] = msgspec.field(default_factory=list)
@@ -154,7 +157,8 @@ class Database(msgspec.Struct, frozen=True, kw_only=True):
 
 def database_value(database: Database) -> bytes:
     """The stored form: every table in a schema."""
-    more = [Schema(tables=database.tables)] if database.tables else []
+    early = [msgspec.structs.replace(table, times=True) for table in database.tables]
+    more = [Schema(tables=early)] if early else []
     schemas = [*database.schemas, *more]
     stored = {"dialect": database.dialect, "schemas": schemas or [Schema()]}
     return msgspec.json.encode(stored)
@@ -216,7 +220,7 @@ def _check_columns(table: Table, at: str) -> Iterator[FieldError]:
 def _check_keys(table: Table, at: str) -> Iterator[FieldError]:
     if len(table.keys) > _KEYS_LIMIT:
         yield FieldError(at, f"more than {_KEYS_LIMIT} keys", "body")
-    known = {column.name for column in table.cols} | {"f_created_at", "f_updated_at"}
+    known = {column.name for column in table.cols} | set(TIMES)
     known |= {"f_id"} if table.primary_key else set()
     known |= {"f_deleted_at"} if table.soft_deletion else set()
     for n, key in enumerate(table.keys):
@@ -357,10 +361,11 @@ async def get_database(call: Call[None, None]) -> msgspec.Raw:
 
 
 async def get_schema(call: Call[None, None]) -> Json:
-    """The tables of a project's schema `public`."""
+    """The tables of a project's schema `public`, in the early form."""
     stored = msgspec.json.decode(_value(call, PROJECT_DATABASE))
     schemas = [schema for schema in stored["schemas"] if schema["schema"] == _PUBLIC]
-    return {"tables": [table for schema in schemas for table in schema["tables"]]}
+    tables = [table for schema in schemas for table in schema["tables"]]
+    return {"tables": [{k: v for k, v in t.items() if k != _TIMES} for t in tables]}
 
 
 async def get_flow(call: Call[None, None]) -> msgspec.Raw:

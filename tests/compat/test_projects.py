@@ -257,7 +257,10 @@ def test_tables_are_stored_in_the_interfaces_own_form(ada: User, node: Node) -> 
     seed = ada("POST", "/project_config/p/PROJECT_SCHEMA", {"tables": [TABLE]})
     assert (seed.status, seed.body) == (204, b"")
     assert ada("GET", "/project_config/p/PROJECT_SCHEMA").json == {"tables": [table]}
-    assert ada("GET", path).json["schemas"] == [{"schema": "public", "tables": [table]}]
+    timed = {**table, "withTimes": True}
+    assert ada("GET", path).json["schemas"] == [{"schema": "public", "tables": [timed]}]
+    assert ada("POST", path, ada("GET", path).json).status == 201
+    assert ada("GET", path).json["schemas"] == [{"schema": "public", "tables": [timed]}]
 
 
 def _with(**changes: Any) -> dict[str, Any]:

@@ -88,12 +88,12 @@ def test_each_column_shows_its_own_type_with_keys_in_order(db: Database) -> None
     insert(db, "b")
     first, second = db.query(request("SELECT * FROM t_reading ORDER BY f_id")).split(b",{")
     assert first == (
-        b'[{"f_amount":"1.10","f_at":99,"f_count":7,"f_created_at":0,"f_device":"a","f_id":1,'
-        b'"f_on":true,"f_updated_at":0,"f_value":20}'
+        b'[{"f_amount":"1.10","f_at":99,"f_count":7,"f_device":"a","f_id":1,'
+        b'"f_on":true,"f_value":20}'
     )
     assert second == (
-        b'"f_amount":null,"f_at":null,"f_count":7,"f_created_at":0,"f_device":"b",'
-        b'"f_id":2,"f_on":null,"f_updated_at":0,"f_value":null}]'
+        b'"f_amount":null,"f_at":null,"f_count":7,"f_device":"b","f_id":2,"f_on":null,'
+        b'"f_value":null}]'
     )
 
 

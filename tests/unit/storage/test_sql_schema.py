@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.errors import DatabaseConfigError
-from fieldbrook.storage.sql import SqlDatabase
+from fieldbrook.errors import DatabaseConfigError, StoreError
+from fieldbrook.storage.sql import SqlDatabase, load
 from fieldbrook.storage.sql_schema import parse_schema
 
 INT = {"datatype": "INT"}
@@ -62,6 +62,22 @@ def test_the_earlier_generations_shape_and_the_columns_of_every_table(tmp_path: 
     row = apply(tmp_path, config, "INSERT INTO t (a) VALUES (1)", "SELECT * FROM t")
     expected = {"f_id": 1, "a": 1, "f_created_at": 0, "f_updated_at": 0, "f_deleted_at": 0}
     assert row == expected
+
+
+def test_rows_of_an_earlier_version_are_loaded_with_their_times(tmp_path: Path) -> None:
+    config, columns = tables(table("t", {"a": INT})), ["a", "f_created_at", "f_updated_at"]
+    load(tmp_path / "sql.db", config, [("t", columns, [1, 7, 8]), ("t", columns, [2, 9, 0])])
+    found = apply(tmp_path, config, "SELECT * FROM t")
+    assert found == [
+        {"a": 1, "f_created_at": 7, "f_updated_at": 8},
+        {"a": 2, "f_created_at": 9, "f_updated_at": 0},
+    ]
+
+
+def test_other_columns_that_are_not_configured_are_not_loaded(tmp_path: Path) -> None:
+    given = [("t", ["a", "f_other"], [1, 7])]
+    with pytest.raises(StoreError, match="f_other"):
+        load(tmp_path / "sql.db", tables(table("t", {"a": INT})), given)
 
 
 def test_soft_deletion_makes_room_for_the_same_key_again(tmp_path: Path) -> None:

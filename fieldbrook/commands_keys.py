@@ -283,7 +283,9 @@ def _groups(client: Client) -> list[dict[str, Any]]:
 
 
 def _grants(row: dict[str, Any]) -> list[str]:
-    return [f"{item['name']}={item['perm']}" for item in row.get("privileges") or []]
+    """What a key may do; the groups that it has no access to are left out."""
+    granted = (item for item in row.get("privileges") or [] if item["perm"] != "NO_ACCESS")
+    return [f"{item['name']}={item['perm']}" for item in granted]
 
 
 def _show_key(value: dict[str, Any]) -> None:

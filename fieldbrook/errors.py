@@ -38,9 +38,13 @@ class NodeError(Exception):
     status: ClassVar[int] = 500
     number: ClassVar[int] = 1
     msg: ClassVar[str] = "internal error"
-    can_be_talk: ClassVar[bool] = True
+    can_be_talk: ClassVar[bool] = False  # other classes: True unless they say otherwise
     retry_after_s: int | None = None
     template: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        if NodeError in cls.__bases__ and "can_be_talk" not in vars(cls):
+            cls.can_be_talk = True
 
     def __init__(self, **details: str | int) -> None:
         super().__init__(self.template.format(**details) or self.msg)
@@ -155,14 +159,6 @@ class InvalidCronExpressionsError(NodeError):
     template = "{expression}: {reason}"
 
 
-class UnknownMonitorCommandError(NodeError):
-    key = "UnknownMonitorCommand"
-    status = 400
-    number = 8
-    msg = "Unknown Deploy Command"  # the original's own words
-    template = "{command}"
-
-
 class InvalidMonitorIDsError(NodeError):
     """Some of the ids are no monitors of that kind in the project; nothing was changed."""
 
@@ -198,14 +194,6 @@ class InvalidPrivateKeyError(NodeError):
     template = "{reason}"
 
 
-class UnknownDeployCommandError(NodeError):
-    key = "UnknownDeployCommand"
-    status = 400
-    number = 4
-    msg = "Unknown Deploy Command"
-    template = "{command}"
-
-
 # ---------------------------------------------------------------- who the client is
 
 
@@ -214,7 +202,7 @@ class AuthorizationError(NodeError):
 
     key = "Unauthorized"
     status = 401
-    msg = "Unauthorized"
+    msg = "unauthorized"
     can_be_talk = False
     template = "{reason}"
 
@@ -277,7 +265,7 @@ class AccessKeyPermissionDeniedError(NodeError):
     key = "AccessKeyPermissionDenied"
     status = 403
     number = 11
-    msg = "Account Access Key Permission Denied"
+    msg = "Access Key Permission Denied"
     template = "{operation} needs {needed} on {group}; the key is granted {granted}"
 
 
@@ -886,7 +874,6 @@ class StoreError(NodeError):
     key = "DatabaseError"
     number = 2
     msg = "Database Error"
-    can_be_talk = False
     template = "{reason}"
 
 

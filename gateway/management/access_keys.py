@@ -21,7 +21,7 @@ from fieldbrook.clock import now_ms, rfc3339
 from fieldbrook.errors import AccessKeyNotFoundError, AccessKeyPermissionDeniedError
 from fieldbrook.gateway.management.binding import Paging, Sfid, Text
 from fieldbrook.gateway.management.route import Auth, Call, Route
-from fieldbrook.gateway.management.views import Json, page, times_json
+from fieldbrook.gateway.management.views import Json, page, privileges_json, times_json
 from fieldbrook.model import AccessKey
 
 _DAY_MS = 86_400_000
@@ -138,10 +138,7 @@ def key_json(key: AccessKey) -> Json:
         "name": key.name,
         "identityType": key.identity_type,
         "identityID": str(key.identity_id),
-        "privileges": [
-            {"name": name, "desc": DESCRIPTIONS.get(name, ""), "perm": permission}
-            for name, permission in sorted(key.privileges.items())
-        ],
+        "privileges": privileges_json(key.privileges),
         **({"expiredAt": rfc3339(key.expires_at)} if key.expires_at else {}),
         **({"lastUsed": rfc3339(key.last_used)} if key.last_used else {}),
         **({"desc": key.description} if key.description else {}),

@@ -138,7 +138,7 @@ async def update_and_deploy(call: Call[AppletChange, None]) -> Done:
     if call.id("instanceID") != applet.instance_id or applet.state == REMOVED:
         raise InstanceNotFoundError(instance=call.id("instanceID"))
     given = call.form.cache
-    cache = call.body.wasm_cache if given is None else bind_body(given, Cache)
+    cache = call.body.wasm_cache if given is None else bind_body(given, Cache, "cache")
     deployed = await _update(call, applet, cache)
     await call.context.registry.call("create_instance", applet_id=applet.applet_id)
     modules = {applet.applet_id: deployed.resource}

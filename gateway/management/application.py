@@ -483,7 +483,7 @@ class ManagementHandler(BaseHandler):
             return bind_body(body, kind)
         empty = [FieldError("file.Size", MISSING, "body")] if form.file == b"" else []
         try:
-            bound = bind_body(body, kind)
+            bound = bind_body(body, kind, "info")
         except BadRequestError as error:
             fields = error.fields() or []
             if form.info is None and fields:

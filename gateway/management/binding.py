@@ -42,8 +42,12 @@ class _InvalidError(Exception):
     """A value does not fit; its text is for the client."""
 
 
-def bind_body(body: bytes, kind: type[_T]) -> _T:
+def bind_body(body: bytes, kind: type[_T], at: str = "") -> _T:
     """The struct a JSON body stands for; an empty body is an empty object.
+
+    Args:
+        at: the part of the request that the JSON is, if it is not the whole body: errors name
+            fields below it, such as `info.appletName`.
 
     Raises:
         BadRequestError: not JSON, not an object, or fields that are missing or wrong.
@@ -51,11 +55,11 @@ def bind_body(body: bytes, kind: type[_T]) -> _T:
     try:
         value = from_json(body, msgspec.json.decode) if body.strip() else {}
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadRequestError(FieldError("body", f"not JSON: {error}", "body")) from None
+        raise BadRequestError(FieldError(at or "body", f"not JSON: {error}", "body")) from None
     except TooDeepError as error:
-        raise BadRequestError(FieldError("body", str(error), "body")) from None
+        raise BadRequestError(FieldError(at or "body", str(error), "body")) from None
     errors: list[FieldError] = []
-    bound = _bind_struct(value, kind, "", errors)
+    bound = _bind_struct(value, kind, at, errors)
     if bound is None:
         raise BadRequestError(*errors)
     return bound
@@ -77,18 +81,24 @@ def bind_query(arguments: Mapping[str, Sequence[str]], kind: type[_T]) -> _T:
         if not given:
             if field.required:
                 errors.append(FieldError(name, MISSING, "query"))
-            continue
-        try:
-            if _is_list(field.type):
-                (item,) = get_args(field.type)
-                values[field.name] = [_from_text(text, item) for text in given]
-            else:
-                values[field.name] = _from_text(given[0], field.type)
-        except _InvalidError as error:
-            errors.append(FieldError(name, str(error), "query"))
+        elif _is_list(field.type):
+            (item,) = get_args(field.type)
+            named = [(f"{name}[{n}]", text) for n, text in enumerate(given)]
+            values[field.name] = [_bind_text(text, item, at, errors) for at, text in named]
+        else:
+            values[field.name] = _bind_text(given[0], field.type, name, errors)
     if errors:
         raise BadRequestError(*errors)
     return kind(**values)
+
+
+def _bind_text(text: str, kind: Any, at: str, errors: list[FieldError]) -> Any:
+    """The value of a query parameter; None after adding to `errors`."""
+    try:
+        return _from_text(text, kind)
+    except _InvalidError as error:
+        errors.append(FieldError(at, str(error), "query"))
+        return None
 
 
 def path_id(name: str, text: str) -> int:
@@ -126,9 +136,11 @@ def _bind_struct(value: object, kind: type[_T], at: str, errors: list[FieldError
 
 def _bind_value(value: object, kind: Any, name: str, errors: list[FieldError]) -> Any:
     """The value as `kind`; None after adding to `errors`."""
-    kind = _without_none(kind)
+    kind = _member(_without_none(kind), value)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _bind_struct(value, kind, name, errors)
+    if get_origin(kind) is tuple:
+        return _bind_tuple(value, get_args(kind), name, errors)
     if _is_list(kind):
         if not isinstance(value, list):
             errors.append(FieldError(name, f"expected an array, got {_kind(value)}", "body"))
@@ -146,6 +158,22 @@ def _bind_value(value: object, kind: Any, name: str, errors: list[FieldError]) -
     except _InvalidError as error:
         errors.append(FieldError(name, str(error), "body"))
         return None
+
+
+def _bind_tuple(
+    value: object, kinds: tuple[Any, ...], name: str, errors: list[FieldError]
+) -> tuple[Any, ...] | None:
+    if not isinstance(value, list) or len(value) != len(kinds):
+        given = f"one of {len(value)}" if isinstance(value, list) else _kind(value)
+        reason = f"expected an array of {len(kinds)}, got {given}"
+        errors.append(FieldError(name, reason, "body"))
+        return None
+    before = len(errors)
+    items = [
+        _bind_value(item, kind, f"{name}[{n}]", errors)
+        for n, (item, kind) in enumerate(zip(value, kinds, strict=True))
+    ]
+    return tuple(items) if len(errors) == before else None
 
 
 def _leaf(value: object, kind: Any) -> Any:
@@ -200,6 +228,21 @@ def _without_none(kind: Any) -> Any:
         return kind
     others = [member for member in get_args(kind) if member is not type(None)]
     return others[0] if len(others) == 1 else kind
+
+
+def _member(kind: Any, value: object) -> Any:
+    """Of a list or a struct, the one that the value means to be."""
+    if get_origin(kind) not in (Union, UnionType):
+        return kind
+    lists = [member for member in get_args(kind) if _is_list(member)]
+    structs = [
+        member
+        for member in get_args(kind)
+        if isinstance(member, type) and issubclass(member, msgspec.Struct)
+    ]
+    if not lists or not structs:
+        return kind
+    return structs[0] if isinstance(value, dict) else lists[0]
 
 
 def _kind(value: object) -> str:

@@ -15,7 +15,6 @@ from fieldbrook.errors import (
     FieldError,
     InstanceNotFoundError,
     NodeError,
-    UnknownDeployCommandError,
 )
 from fieldbrook.gateway.management import shapes
 from fieldbrook.gateway.management.applets import Cache
@@ -98,9 +97,7 @@ async def control_instance(call: Call[None, None]) -> None:
             await registry.call("restart_instance", instance_id=instance_id)
         case "REMOVE":
             await _remove(call, applet.project_id, [applet])
-        case "CREATE" as known:  # a word of the interface that no generation carries out
-            raise UnknownDeployCommandError(command=known)
-        case _:
+        case _:  # CREATE too: a word of the early interface that no generation carries out
             reason = "expected one of START, STOP, HUNGUP, RESTART, REMOVE"
             raise BadRequestError(FieldError("cmd", reason, "path"))
 

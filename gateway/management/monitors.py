@@ -20,7 +20,6 @@ from fieldbrook.errors import (
     BadRequestError,
     BlockchainNotFoundError,
     FieldError,
-    UnknownMonitorCommandError,
 )
 from fieldbrook.gateway.management import contract_events
 from fieldbrook.gateway.management.binding import Paging, Sfid, Text
@@ -38,7 +37,7 @@ from fieldbrook.model import (
     Monitor,
     Project,
 )
-from fieldbrook.storage.commands.monitors import NOT_FOUND
+from fieldbrook.storage.commands.monitors import INVALID_IDS, NOT_FOUND
 
 SEED_EVENT_TYPE = "MONITOR_DEFAULT"
 IDS_LIMIT = 100
@@ -196,9 +195,9 @@ class _Kind:
         """Pause or start monitors, all of them or none; `cmd` is START or PAUSE."""
         command = call.path["cmd"].upper()
         if command not in ("START", "PAUSE"):
-            raise UnknownMonitorCommandError(command=call.path["cmd"][:64])
+            raise BadRequestError(FieldError("cmd", "expected one of START, PAUSE", "path"))
         if len(call.body.ids) > IDS_LIMIT:
-            raise BadRequestError(FieldError("ids", f"more than {IDS_LIMIT}", "body"))
+            raise INVALID_IDS[self.kind](ids=f"{len(call.body.ids)} ids, more than {IDS_LIMIT}")
         await call.context.registry.call(
             "pause_monitors",
             project_id=own_project(call).project_id,

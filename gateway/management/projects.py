@@ -36,6 +36,12 @@ _RESERVED_PREFIXES = ("aid_", "eth_")  # say whose project a channel means
 Protocol = Literal["", "TCP", "UDP", "WEBSOCET", "HTTP", "HTTPS", "MQTT"]  # as clients spell it
 
 
+class Variables(msgspec.Struct, frozen=True, kw_only=True):
+    """Variables as later clients send them."""
+
+    env: Pairs | None = None
+
+
 class CreateProject(msgspec.Struct, frozen=True, kw_only=True):
     """A new project; `envs` is a list of pairs, or `{"env": [...]}` as later clients send.
     `schema` is the seed era's name of `database`."""
@@ -45,7 +51,7 @@ class CreateProject(msgspec.Struct, frozen=True, kw_only=True):
     version: Text = ""
     protocol: Protocol = ""
     description: Annotated[str, msgspec.Meta(max_length=4096)] = ""
-    envs: Pairs | dict[str, Pairs | None] = msgspec.field(default_factory=list)
+    envs: Pairs | Variables = msgspec.field(default_factory=list)
     database: Database | None = None
     schema: Database | None = None
     flow: Flow | None = None
@@ -145,8 +151,9 @@ def _configs(body: CreateProject, errors: list[FieldError]) -> dict[str, bytes]:
     Raises:
         BadRequestError: `errors`, or something in them that cannot be.
     """
-    pairs = body.envs.get("env") or [] if isinstance(body.envs, dict) else body.envs
-    errors += check_environment(pairs, "envs")
+    later = isinstance(body.envs, Variables)
+    pairs = body.envs.env or [] if isinstance(body.envs, Variables) else body.envs
+    errors += check_environment(pairs, "envs.env" if later else "envs")
     configs = {PROJECT_ENV: msgspec.json.encode(Environment(env=pairs))}
     name = "schema" if body.database is None else "database"
     database = body.schema if body.database is None else body.database
@@ -160,8 +167,8 @@ def _configs(body: CreateProject, errors: list[FieldError]) -> dict[str, bytes]:
     return configs
 
 
-def name_errors(name: str) -> list[FieldError]:
-    """Why a project cannot be called so, if it cannot."""
+def name_errors(name: str, at: str = "name") -> list[FieldError]:
+    """Why a project cannot be called so, if it cannot; `at` says where the name stood."""
     if not _NAME.match(name):
         reason = "must be 1 to 32 letters, digits or underscores"
     elif name in _RESERVED or name.startswith(_RESERVED_PREFIXES):
@@ -171,7 +178,7 @@ def name_errors(name: str) -> list[FieldError]:
         )
     else:
         return []
-    return [FieldError("name", reason, "body")]
+    return [FieldError(at, reason, "body")]
 
 
 def _own(call: Call[Any, Any]) -> list[Project]:
@@ -181,7 +188,13 @@ def _own(call: Call[Any, Any]) -> list[Project]:
 def _rows(call: Call[Any, Any], found: list[Project], paging: Paging) -> Json:
     with call.context.reader.snapshot() as registry:
         rows = [
-            project_row_json(project, registry.applets(project.project_id))
+            project_row_json(
+                project,
+                [
+                    (applet, registry.resource(applet.resource_id))
+                    for applet in registry.applets(project.project_id)
+                ],
+            )
             for project in page(found, paging)
         ]
     return {"data": rows, "total": len(found)}

@@ -61,7 +61,7 @@ class ProjectReply(Times):
     version: NotRequired[str]
     protocol: NotRequired[str]
     description: NotRequired[str]
-    public: NotRequired[bool]
+    public: bool
     envs: dict[str, Any]
     database: dict[str, Any]
     flow: NotRequired[dict[str, Any]]
@@ -112,7 +112,7 @@ class StrategyReply(Times):
     appletID: Sfid
     eventType: str
     handler: str
-    autoCollectMetric: NotRequired[bool]
+    autoCollectMetric: bool
     dead: bool
     warnings: NotRequired[list[str]]
 

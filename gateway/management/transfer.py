@@ -139,7 +139,7 @@ def _read(file: ProjectFile, form: Form, context: ManagementContext) -> Contents
 def _name(call: Call[ImportProject, None], contents: Contents) -> str:
     """What the project is to be called; said before anything is compiled."""
     name = call.body.name or contents.name
-    errors = name_errors(name)
+    errors = name_errors(name, "info.name")
     if errors:
         raise BadRequestError(*errors)
     if call.context.reader.project_named(name):

@@ -5,7 +5,7 @@ Source: interface document, sections 2 and 5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,6 +13,8 @@ import msgspec
 from fieldbrook.access_keys import (
     DESCRIPTIONS,
     PUBLISHER_PRIVILEGES,
+    Group,
+    Permission,
     is_access_key,
     publisher_key_name,
 )
@@ -81,7 +83,6 @@ def project_json(
         "version": project.version,
         "protocol": project.protocol,
         "description": project.description,
-        "public": project.public,
     }
     values = {config.kind: msgspec.Raw(config.value) for config in configs}
     return {
@@ -89,6 +90,7 @@ def project_json(
         "accountID": str(project.account_id),
         "name": project.name,
         **{key: value for key, value in optional.items() if value},
+        "public": project.public,
         "envs": values.get(PROJECT_ENV, {"env": []}),
         "database": values.get(PROJECT_DATABASE, {"schemas": []}),
         **({"flow": values[PROJECT_FLOW]} if PROJECT_FLOW in values else {}),
@@ -107,28 +109,30 @@ def config_json(config: Config) -> Json:
     }
 
 
-def project_row_json(project: Project, applets: Sequence[Applet]) -> Json:
-    """A project in a list, with its applets and their instances."""
+def project_row_json(project: Project, applets: Iterable[tuple[Applet, Resource | None]]) -> Json:
+    """A project in a list, with its applets, their modules and their instances."""
     return {
         "projectID": str(project.project_id),
         "projectName": project.name,
-        "applets": [
-            {
-                "appletID": str(applet.applet_id),
-                "appletName": applet.name,
-                **(
-                    {}
-                    if applet.state == REMOVED
-                    else {
-                        "instanceID": str(applet.instance_id),
-                        "instanceState": applet.state,
-                        "instanceStateVM": applet.state,
-                    }
-                ),
-            }
-            for applet in applets
-        ],
+        "applets": [_applet_row_json(applet, resource) for applet, resource in applets],
         **_times(project),
+    }
+
+
+def _applet_row_json(applet: Applet, resource: Resource | None) -> Json:
+    """An applet in the row of its project, under the names of both generations: the early
+    `appletName` and `instanceState`, the later `name`, `state`, `path` and `md5`."""
+    instance = {
+        "instanceID": str(applet.instance_id),
+        "instanceState": applet.state,
+        "instanceStateVM": applet.state,
+        "state": applet.state,
+    }
+    return {
+        **applet_json(applet),
+        "appletName": applet.name,
+        **({} if resource is None else {"path": resource.sha256, "md5": resource.md5}),
+        **({} if applet.state == REMOVED else instance),
     }
 
 
@@ -227,7 +231,7 @@ def strategy_json(strategy: Strategy, resource: Resource | None) -> Json:
         "appletID": str(strategy.applet_id),
         "eventType": strategy.event_type,
         "handler": strategy.handler,
-        **_set({"autoCollectMetric": strategy.auto_collect_metric}),
+        "autoCollectMetric": bool(strategy.auto_collect_metric),
         **dead_json(strategy, resource),
         **_times(strategy),
     }
@@ -261,14 +265,23 @@ def publisher_token_json(publisher: Publisher) -> Json:
         "identityType": "PUBLISHER",
         "identityID": str(publisher.publisher_id),
         "form": "w3b" if is_access_key(publisher.token) else "jwt",
-        "privileges": [
-            {"name": name, "desc": DESCRIPTIONS[name], "perm": permission}
-            for name, permission in PUBLISHER_PRIVILEGES.items()
-        ],
+        "privileges": privileges_json(PUBLISHER_PRIVILEGES),
         **_restrictions(publisher),
         "createdAt": rfc3339(issued_at),
         "updatedAt": rfc3339(issued_at),
     }
+
+
+def privileges_json(granted: Mapping[str, str]) -> list[Json]:
+    """The permission on every group of operations, by name; NO_ACCESS where none is granted."""
+    return [
+        {
+            "name": str(group),
+            "desc": DESCRIPTIONS[group],
+            "perm": granted.get(group, Permission.NO_ACCESS.name),
+        }
+        for group in sorted(Group)
+    ]
 
 
 def _restrictions(publisher: Publisher) -> Json:
@@ -429,11 +442,6 @@ def times_json(rows: Sequence[Record]) -> Json:
         "createdAt": rfc3339(min(row.created_at for row in rows)),
         "updatedAt": rfc3339(max(row.updated_at for row in rows)),
     }
-
-
-def _set(flags: dict[str, bool | None]) -> Json:
-    """Flags as the interface has them: left out while nobody has said either."""
-    return {name: flag for name, flag in flags.items() if flag is not None}
 
 
 def _times(record: Record) -> Json:

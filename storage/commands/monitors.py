@@ -35,7 +35,7 @@ NOT_FOUND: dict[str, type[NotFoundError]] = {
     CHAIN_TX: ChainTxNotFoundError,
     CHAIN_HEIGHT: ChainHeightNotFoundError,
 }
-_INVALID_IDS: dict[str, type[InvalidMonitorIDsError]] = {
+INVALID_IDS: dict[str, type[InvalidMonitorIDsError]] = {
     CONTRACT_LOG: InvalidContractLogIDsError,
     CHAIN_TX: InvalidChainTxIDsError,
     CHAIN_HEIGHT: InvalidChainHeightIDsError,
@@ -155,7 +155,7 @@ class MonitorCommands(Commands):
             own = [m for m in found.values() if m and (m.project_id, m.kind) == (project_id, kind)]
             if len(own) < len(found):
                 strange = found.keys() - {monitor.monitor_id for monitor in own}
-                raise _INVALID_IDS[kind](ids=", ".join(str(n) for n in sorted(strange)))
+                raise INVALID_IDS[kind](ids=", ".join(str(n) for n in sorted(strange)))
             for monitor in own:
                 change.update(self.tables.monitors, monitor, paused=paused)
             return len(own)

@@ -159,9 +159,13 @@ def test_monitors_are_paused_and_started_all_or_none(ada: User, kind: str) -> No
     assert paused() == {"B"}
     other = next(k for k in KINDS if k != kind)
     assert ada("PUT", f"{later(other)}/PAUSE", {"ids": ids[:1]}).key == f"Invalid{NAMES[other]}IDs"
-    unknown = ada("PUT", f"{later(kind)}/EXPLODE", {"ids": ids})
-    assert (unknown.status, unknown.key) == (400, "UnknownMonitorCommand")
-    bodies: list[dict[str, list[str]]] = [{}, {"ids": []}, {"ids": ["1"] * 101}]
+    for word in ("EXPLODE", "STOP", "-"):
+        unknown = ada("PUT", f"{later(kind)}/{word}", {"ids": ids})
+        assert unknown.fields == {"cmd": "expected one of START, PAUSE"}
+    many = ada("PUT", f"{later(kind)}/PAUSE", {"ids": [ids[0]] * 101})
+    assert (many.status, many.key) == (400, f"Invalid{NAMES[kind]}IDs")
+    assert many.json["desc"] == "101 ids, more than 100"
+    bodies: list[dict[str, list[str]]] = [{}, {"ids": []}]
     for body in bodies:
         assert list(ada("PUT", f"{later(kind)}/PAUSE", body).fields) == ["ids"]
     assert list(ada("PUT", f"{later(kind)}/PAUSE", {"ids": [5]}).fields) == ["ids[0]"]

@@ -95,8 +95,11 @@ def test_a_topic_nobody_listens_to_shows_in_the_channels_state(ada: User, node: 
         ({"name": "p", "version": "v" * 257}, ["version"]),
         ({"name": "p", "description": "d" * 4097}, ["description"]),
         ({"name": "p", "envs": [["", "v"]]}, ["envs[0][0]"]),
-        ({"name": "p", "envs": {"env": [["A", "1"], ["A", "2"]]}}, ["envs[1][0]"]),
-        ({"name": "p", "envs": {"env": 5}}, ["envs"]),
+        ({"name": "p", "envs": {"env": [["A", "1"], ["A", "2"]]}}, ["envs.env[1][0]"]),
+        ({"name": "p", "envs": {"env": [["A", 1]]}}, ["envs.env[0][1]"]),
+        ({"name": "p", "envs": {"env": 5}}, ["envs.env"]),
+        ({"name": "p", "envs": 5}, ["envs"]),
+        ({"name": "p", "envs": [["A", 1]]}, ["envs[0][1]"]),
         ({"name": "p", "database": 5}, ["database"]),
         ({"name": "p", "database": {"schemas": [{"schema": "1"}]}}, ["database.schemas[0].schema"]),
         ({"name": "p", "schema": {"tables": [{}]}}, ["schema.tables[0].name"]),
@@ -174,9 +177,54 @@ def test_the_later_lists_are_filtered(ada: User) -> None:
     assert names("name=a") == {"a"}
     assert names("version=2") == {"b", "ab"}
     assert names(f"version=2&projectID={ids[0]}") == set()
-    assert list(ada("GET", "/project/datalist?projectID=x").fields) == ["projectID"]
+    assert list(ada("GET", "/project/datalist?projectID=x").fields) == ["projectID[0]"]
+    several = f"projectID={ids[0]}&projectID=x&projectID=y"
+    refused = ada("GET", f"/project/datalist?{several}").fields
+    assert list(refused) == ["projectID[1]", "projectID[2]"]
     details = ada("GET", "/project/detail_list?name=b").json
     assert details["data"][0]["applets"] == []
+
+
+@pytest.mark.parametrize("path", ["/project/detail_list", "/project"])
+def test_the_applets_of_a_listed_project_have_the_names_of_both_generations(
+    ada: User, path: str
+) -> None:
+    ada.project("p")
+    made = ada.applet("p")
+    instance = made["instance"]
+    (project,) = ada("GET", path).json["data"]
+    (row,) = project["applets"]
+    early = {
+        "appletID": made["appletID"],
+        "appletName": made["name"],
+        "instanceID": instance["instanceID"],
+        "instanceState": "STARTED",
+        "instanceStateVM": "STARTED",
+    }
+    later = {
+        **{key: made[key] for key in ("projectID", "appletID", "resourceID", "name", "wasmName")},
+        **{key: made[key] for key in ("createdAt", "updatedAt")},
+        "path": made["resource"]["path"],
+        "md5": made["resource"]["md5"],
+        "instanceID": instance["instanceID"],
+        "state": "STARTED",
+    }
+    assert {key: row.get(key) for key in early} == early
+    assert {key: row.get(key) for key in later} == later
+    ada("DELETE", f"/deploy/data/{instance['instanceID']}")
+    (project,) = ada("GET", path).json["data"]
+    (row,) = project["applets"]
+    assert not {"instanceID", "instanceState", "state"} & set(row)
+    assert row["name"] == made["name"]
+
+
+def test_a_project_that_is_not_public_says_so(ada: User) -> None:
+    made = ada("POST", "/project", {"name": "p"}).json
+    assert made["public"] is False
+    assert ada("GET", "/project/p").json["public"] is False
+    assert ada("GET", "/project/datalist").json["data"][0]["public"] is False
+    ada("POST", "/publisher/x/p/anonymous")
+    assert ada("GET", "/project/x/p/data").json["public"] is True
 
 
 def test_lists_are_the_callers_own_and_an_administrators_has_everybodys(
@@ -224,7 +272,8 @@ def test_a_projects_variables_are_replaced_as_a_whole(ada: User) -> None:
         ({"env": None}, ["env"]),
         ({"env": {"A": "1"}}, ["env"]),
         ({"env": [["A"]]}, ["env[0]"]),
-        ({"env": [["A", 1]]}, ["env[0]"]),
+        ({"env": [["A", 1]]}, ["env[0][1]"]),
+        ({"env": [["A", None], [2, "x"]]}, ["env[0][1]", "env[1][0]"]),
         ({"env": [["A", "1"], ["", "2"], ["A", "3"]]}, ["env[1][0]", "env[2][0]"]),
         ({"env": [["A" * 257, "1"], ["B", "x" * 65_537]]}, ["env[0][0]", "env[1][1]"]),
         ({"env": [[f"k{n}", ""] for n in range(ENV_LIMIT + 1)]}, ["env"]),

@@ -63,10 +63,10 @@ def test_resources_are_filtered_and_paged_when_asked(
     for query in (
         "uploadedBefore=yesterday",
         "expireAfter=2020-01-01T00:00:00",
-        "resourceID=x",
         "size=-2",
     ):
         assert list(ada("GET", f"/resource?{query}").fields) == [query.partition("=")[0]]
+    assert list(ada("GET", "/resource?resourceID=x").fields) == ["resourceID[0]"]
 
 
 def test_a_resource_of_nobody_and_one_of_somebody_else_are_the_same_refusal(

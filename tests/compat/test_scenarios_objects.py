@@ -67,7 +67,7 @@ def test_2_an_applet_without_a_name_is_a_bad_request(admin: User) -> None:
     create(admin)
     for where in (LATER, SEED):
         refused = admin.upload("POST", f"/applet/{where}", LOG, {"wasmName": "log.wasm"})
-        assert refused.fields == {"appletName": "missing required field"}
+        assert refused.fields == {"info.appletName": "missing required field"}
 
 
 def test_3_an_applet_has_an_instance_until_it_is_deleted(admin: User) -> None:

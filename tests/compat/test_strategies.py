@@ -44,8 +44,10 @@ def test_a_strategy_is_changed_by_its_id_and_keeps_what_is_not_said(
     assert (found["eventType"], found["autoCollectMetric"]) == ("MINT", False)
 
 
-def test_a_flag_nobody_has_set_is_left_out(ada: User, rule: dict[str, Any]) -> None:
-    assert "autoCollectMetric" not in ada("POST", X, rule).json
+def test_a_flag_nobody_has_set_is_false(ada: User, rule: dict[str, Any]) -> None:
+    assert ada("POST", X, rule).json["autoCollectMetric"] is False
+    rows = ada("GET", f"{X}/datalist").json["data"]
+    assert [row["autoCollectMetric"] for row in rows] == [False, False]
 
 
 def test_strategies_are_listed_one_a_row_by_every_filter(ada: User, rule: dict[str, Any]) -> None:
@@ -132,8 +134,9 @@ def test_a_strategy_that_cannot_be_is_refused_with_its_reason(
     assert ada("PUT", "/strategy/5", rule).key == "StrategyNotFound"
     assert list(ada("PUT", "/strategy/abc", rule).fields) == ["strategyID"]
     assert list(ada("GET", f"/strategy/data/{HUGE}").fields) == ["strategyID"]
-    for query in ("size=-2", "size=abc", "offset=-1", "strategyID=x"):
+    for query in ("size=-2", "size=abc", "offset=-1"):
         assert list(ada("GET", f"{X}/datalist?{query}").fields) == [query.partition("=")[0]]
+    assert list(ada("GET", f"{X}/datalist?strategyID=x").fields) == ["strategyID[0]"]
     assert len(ada("GET", f"{X}/datalist?size={HUGE}").json["data"]) == 3
     assert ada("GET", f"{X}/datalist?offset={HUGE}").json == {"data": [], "total": 3}
     for method, path, body in (

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fieldbrook import access_keys
+from fieldbrook.access_keys import Group
 from fieldbrook.clock import now_ms
 from fieldbrook.gateway.management.application import ROUTES
 from fieldbrook.gateway.management.route import Auth
@@ -39,9 +40,10 @@ def test_a_key_is_shown_once_and_works(node: Node, ada: User) -> None:
     assert shown["accessKey"].startswith("w3b_MV8")
     assert shown["identityType"] == "ACCOUNT"
     assert shown["identityID"] == str(ada.account.account_id)
-    (privilege,) = shown["privileges"]
-    assert (privilege["name"], privilege["perm"]) == ("Project", "READONLY")
-    assert privilege["desc"]
+    permissions = {item["name"]: item["perm"] for item in shown["privileges"]}
+    assert permissions == {**dict.fromkeys(map(str, Group), "NO_ACCESS"), "Project": "READONLY"}
+    assert list(permissions) == sorted(permissions)
+    assert all(item["desc"] for item in shown["privileges"])
     got = ada("GET", "/account_access_key/data/ci")
     assert got.status == 200
     assert got.json == {key: value for key, value in shown.items() if key != "accessKey"}
@@ -102,7 +104,10 @@ def test_a_key_is_changed_and_stays_the_same_key(ada: User) -> None:
     assert key("GET", "/project").status == 200
     ada("PUT", "/account_access_key/ci", {"privileges": [], "expirationDays": 0})
     got = ada("GET", "/account_access_key/data/ci").json
-    assert (got["privileges"], got["desc"], "expiredAt" in got) == ([], "new", False)
+    assert {item["perm"] for item in got["privileges"]} == {"NO_ACCESS"}
+    assert (got["desc"], "expiredAt" in got) == ("new", False)
+    given_back = ada("PUT", "/account_access_key/ci", {"privileges": got["privileges"]})
+    assert given_back.json["privileges"] == got["privileges"]
     assert key("GET", "/project").key == "AccessKeyPermissionDenied"
 
 

@@ -97,7 +97,8 @@ def test_an_answer_has_the_names_on_the_wire_and_its_ids_are_strings() -> None:
     assert content["application/json"]["schema"] == {"$ref": "#/components/schemas/StrategyPage"}
     strategy = DOCUMENT["components"]["schemas"]["StrategyReply"]
     assert strategy["properties"]["strategyID"]["type"] == "string"
-    assert "autoCollectMetric" not in strategy["required"]
+    assert "dead" in strategy["required"]
+    assert "warnings" not in strategy["required"]
 
 
 def test_an_error_has_the_eight_keys_and_a_key_of_the_catalogue() -> None:

@@ -10,6 +10,8 @@ before the first `ActorSystem`:
 * every process of the system dies with its parent, and the node's process adopts what
   the admin process leaves behind, so that no orphan outlives a crash;
 * a frame whose length is negative or absurd costs its connection, not the process;
+* a connection whose frame does not arrive in time is closed, and few may be unfinished at once;
+* a fatal signal ends the process: Thespian's handlers return, and the fault occurs for ever;
 * sends are neither throttled nor described by `str(message)`;
 * the death of Thespian's logging process no longer takes the admin with it.
 
@@ -47,7 +49,7 @@ from thespian.actors import (
     WatchMessage,
 )
 
-from fieldbrook.process import adopt_orphans, die_with_parent, name_process
+from fieldbrook.process import FATAL_SIGNALS, adopt_orphans, die_with_parent, name_process
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +59,10 @@ LOOPBACK = "127.0.0.1"
 _SHUTDOWN_LIMIT_S = 1.5
 _NEVER_THROTTLE = 10**9
 _MAC_BYTES = 32
-_FRAME_LIMIT = 16 << 20
+_FRAME_LIMIT = 1 << 20  # the largest of a node is its settings, a few kilobytes
+_LENGTH_DIGITS = 20
+_FRAME_TIME = timedelta(seconds=5)
+_UNFINISHED_LIMIT = 64
 
 
 class UnauthenticatedFrameError(Exception):
@@ -124,7 +129,10 @@ def harden(run_dir: Path, key: bytes | None = None) -> None:
     transport.ReceiveEnvelope.identify = lambda self: "envelope"
     # 4.0.1 restarts a dead logging process from an attribute of another name.
     multiproc.MultiProcAdmin.logDefs = property(lambda self: self.logdefs)
+    multiproc.uncatchable_signals += FATAL_SIGNALS
+    _remember_how_children_end(multiproc)
     _refuse_absurd_lengths(TCPTransport)
+    _bound_unfinished_frames(TCPTransport)
     _die_with_parent_in_every_actor(TCPTransport, node_pid)
     _keep_logging_local()
 
@@ -138,15 +146,63 @@ def _raise_file_limit() -> None:
 
 
 def _refuse_absurd_lengths(tcp: Any) -> None:
-    # A negative length reaches `socket.recv` and ends the process. What this raises is
-    # caught where it is called, and the connection is closed.
+    # A negative length reaches `socket.recv` and ends the process, and without one the buffer
+    # grows for ever. What this raises is caught where it is called, and the connection is closed.
     class Buffer(tcp.ReceiveBuffer):  # type: ignore[misc]
         def addMore(self, data: bytes) -> None:  # noqa: N802 - Thespian's
             super().addMore(data)
+            if self._size is None and len(self._buf) > _LENGTH_DIGITS:
+                raise ValueError("a frame without a length")
             if self._size is not None and not 0 <= self._size <= _FRAME_LIMIT:
                 raise ValueError(f"frame of {self._size} bytes")
 
     tcp.ReceiveBuffer = Buffer
+
+
+def _bound_unfinished_frames(tcp: Any) -> None:
+    # The loop of an actor goes through its unfinished frames at every turn. Thespian waits
+    # seven minutes for each, longer when some bytes come, and takes as many as are sent.
+    tcp.MAX_INCOMING_SOCKET_PERIOD = _FRAME_TIME
+    handle = tcp.TCPTransport._handlePossibleIncoming
+    accept = tcp.TCPTransport._acceptNewIncoming
+
+    def handle_in_time(self: Any, incoming: Any, *args: Any, **more: Any) -> Any:
+        if incoming._expires.view().expired():
+            incoming.close()
+            return None
+        return handle(self, incoming, *args, **more)
+
+    def accept_some(self: Any) -> None:
+        unfinished = self._incomingSockets
+        while len(unfinished) >= _UNFINISHED_LIMIT:
+            # Not the newest: an actor sends its frame as soon as it is connected.
+            oldest = min(unfinished, key=lambda fd: unfinished[fd]._expires.view().remaining())
+            unfinished.pop(oldest).close()
+        accept(self)
+
+    tcp.TCPTransport._handlePossibleIncoming = handle_in_time
+    tcp.TCPTransport._acceptNewIncoming = accept_some
+
+
+def _remember_how_children_end(multiproc: Any) -> None:
+    # Thespian's notice of a death says whose it was, and not how it came about.
+    check = multiproc.MultiProcReplicator._checkChildLiveness
+
+    def is_alive(child: Any) -> bool:
+        alive: bool = check(child)
+        number = getattr(child.childAddr.addressDetails, "addressInstanceNum", None)
+        if not alive and number is not None and child.childProc.exitcode is not None:
+            _exit_codes[number] = child.childProc.exitcode
+            if len(_exit_codes) > _EXIT_CODES_KEPT:  # of those nobody asks about
+                del _exit_codes[next(iter(_exit_codes))]
+        return alive
+
+    multiproc.MultiProcReplicator._checkChildLiveness = staticmethod(is_alive)
+
+
+_EXIT_CODES_KEPT = 256
+_exit_codes: dict[int, int] = {}
+"""Of this process's own children, by the number of the address that it gave them."""
 
 
 def _die_with_parent_in_every_actor(tcp: Any, node_pid: int) -> None:
@@ -228,6 +284,20 @@ class NodeActor(Actor):
 
     def child_exited(self, address: Address) -> None:
         """A child process is gone. Thespian may say so twice for one death."""
+
+    def how_it_ended(self, address: Address) -> str:
+        """`SIGSEGV ended it` or `it ended with status 1`, of a child's process; empty when that
+        is not known. It can be asked once, with the address that `createActor` gave."""
+        number: int = getattr(address.addressDetails, "addressInstanceNum", -1)
+        code = _exit_codes.pop(number, None)
+        if code is None:
+            return ""
+        if code >= 0:
+            return f"it ended with status {code}"
+        try:
+            return f"{signal.Signals(-code).name} ended it"
+        except ValueError:  # a real-time signal has no name
+            return f"signal {-code} ended it"
 
     def stopping(self) -> None:
         """The actor is asked to exit; what it holds is released here."""

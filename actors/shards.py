@@ -14,7 +14,6 @@ import logging
 import select
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -30,6 +29,7 @@ from fieldbrook.actors.shard import PART, PROJECT, READY, Setup
 from fieldbrook.actors.worth import Worth
 from fieldbrook.errors import StoreError
 from fieldbrook.model import Applet
+from fieldbrook.process import own_program
 from fieldbrook.wasm.run import Run
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class ShardLink:
         with theirs:
             try:
                 self.process = subprocess.Popen(
-                    [sys.executable, "-m", "fieldbrook.actors.shard", str(theirs.fileno())],
+                    own_program("fieldbrook.actors.shard", str(theirs.fileno())),
                     stdin=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
                 )

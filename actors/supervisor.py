@@ -378,6 +378,7 @@ class Supervisor(NodeActor):
         if child.slot != metrics.NO_ROW and not (retired or self._exiting or child.removed):
             self._table.row(child.slot)[metrics.DEATHS] += 1
         self._leave_row(child)
+        how = "" if child.address is None else self.how_it_ended(child.address)
         child.address = child.pid = None
         if child.kind == "project":
             self._close_route(child)
@@ -393,13 +394,13 @@ class Supervisor(NodeActor):
             if child.wanted:
                 self._start(child)
         else:
-            self._restart(child, lived_s)
+            self._restart(child, lived_s, how)
 
-    def _restart(self, child: Child, lived_s: float) -> None:
+    def _restart(self, child: Child, lived_s: float, how: str) -> None:
         child.restarts = child.restarts.after_exit(lived_s)
         delay_s = child.restarts.delay_s
         died = (
-            f"it died after {lived_s:.1f} s ({child.restarts.failures} in a row); "
+            f"{how or 'it died'} after {lived_s:.1f} s ({child.restarts.failures} in a row); "
             f"starting again in {delay_s:.1f} s"
         )
         log.info("%s: %s", child.part, died)

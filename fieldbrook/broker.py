@@ -28,7 +28,7 @@ from typing import NoReturn
 
 from fieldbrook import keys
 from fieldbrook.errors import NodeError, SettingsError, StoreError, UnavailableError
-from fieldbrook.process import die_with_parent
+from fieldbrook.process import die_with_parent, own_program
 from fieldbrook.settings import Settings
 from fieldbrook.tls import Identity, identity_of
 
@@ -107,7 +107,7 @@ def command(settings: Settings) -> list[str]:
     identity = own_identity(settings)
     if identity is not None:
         arguments += [str(path) for path in identity if path is not None]
-    return [sys.executable, "-m", "fieldbrook.broker", *arguments]
+    return own_program("fieldbrook.broker", *arguments)
 
 
 def main(arguments: list[str]) -> NoReturn:

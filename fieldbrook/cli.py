@@ -289,6 +289,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """The program."""
+    from fieldbrook.process import report_fatal_signals
+
+    report_fatal_signals()
     sys.exit(run())
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from fieldbrook import __version__, crash, data_lock, keys, logs, tls
 from fieldbrook.durable import make_folder, start_unsynced
 from fieldbrook.errors import NodeError, SettingsError
-from fieldbrook.process import keep_memory_private, name_process
+from fieldbrook.process import keep_memory_private, name_process, report_fatal_signals
 from fieldbrook.settings import Settings, forget_secrets
 
 log = logging.getLogger(__name__)
@@ -37,6 +37,7 @@ def run(settings: Settings) -> int:
         The exit code: 0 after a drain, 1 when a part was lost, 2 when it cannot start.
     """
     name_process("fb-node")
+    report_fatal_signals()
     settings = settings.model_copy(update={"data": settings.data.absolute()})
     stop = _StopFlag()
     logs.configure(settings.log_level, settings.log_format)

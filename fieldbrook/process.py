@@ -4,12 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import resource
 import signal
+import sys
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 4, 15, 36
 
+FATAL_SIGNALS = frozenset(
+    {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}
+)
+"""Signals of a process that cannot go on: a handler that returns would run the same instruction
+again. `faulthandler` knows these."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def own_program(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module of ours as a program of its own.
+
+    Nothing is imported from the current folder (`-P`): a file `regex.py` there would take the
+    place of a library. A fatal signal leaves a traceback of all threads on standard error.
+    """
+    return [sys.executable, "-P", "-X", "faulthandler", "-m", module, *arguments]
+
+
+def report_fatal_signals() -> None:
+    """Write a traceback of all threads to standard error when a fatal signal ends this process,
+    or a fork of it."""
+    if sys.__stderr__ is not None:  # a service may have closed it
+        faulthandler.enable(sys.__stderr__, all_threads=True)
 
 
 def die_with_parent() -> None:

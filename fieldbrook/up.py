@@ -10,7 +10,6 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field
 from fieldbrook import broker, data_lock, logs, tls
 from fieldbrook.actors.restarts import Restarts
 from fieldbrook.errors import NodeError, SettingsError
-from fieldbrook.process import die_with_parent, keep_memory_private
+from fieldbrook.process import die_with_parent, keep_memory_private, own_program
 from fieldbrook.settings import (
     SECRETS_VARIABLE,
     Settings,
@@ -187,7 +186,7 @@ def _programs(settings: Settings, lock: int) -> list[Program]:
     environment = {**as_environment(settings), data_lock.LOCK_VARIABLE: str(lock)}
     node = Program(
         "the node",
-        [sys.executable, "-m", "fieldbrook", "node"],
+        own_program("fieldbrook", "node"),
         environment,
         _NODE_STOP_S,
         lock,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import logging
 import re
 import resource
 import signal
@@ -23,17 +24,20 @@ from pathlib import Path
 from typing import IO
 
 from fieldbrook.errors import ModuleRefusedError
-from fieldbrook.process import die_with_parent
+from fieldbrook.process import die_with_parent, own_program
 from fieldbrook.wasm.applet import AppletHost
 from fieldbrook.wasm.engine import engine_tag, make_compiler, make_engine, raw_available
 from fieldbrook.wasm.files import remove_temporary, write_atomically
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import ModuleReport, compile_module, to_binary
 
+log = logging.getLogger(__name__)
+
 CPU_LIMIT_S = 60
 ADDRESS_LIMIT_BYTES = 2 << 30
 _REFUSED = 1
 _STDERR_SHOWN = 300
+_COMPLAINT_BYTES = 16 << 10
 _CAUSES = "Caused by:"  # before it wasmtime names a file of ours
 _NUMBERED = re.compile(r"\s\d+: ")
 
@@ -71,11 +75,12 @@ def compile_in_child(
             memory over it; `reason` says which.
         OSError: no process could be started.
     """
-    command = [
-        *(sys.executable, "-m", "fieldbrook.wasm.compile", str(source), str(outdir)),
+    command = own_program(
+        "fieldbrook.wasm.compile",
+        *(str(source), str(outdir)),
         *(f"--memory-bytes={limits.memory_bytes}", f"--cpu-s={cpu_s}"),
         f"--address-bytes={address_bytes}",
-    ]
+    )
     with _complaints_in(outdir) as errors:
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
@@ -90,7 +95,7 @@ def compile_in_child(
                 child.communicate()
             remove_temporary(outdir, child.pid)
         errors.seek(0)
-        complaint = errors.read().decode("utf-8", "replace")
+        complaint = errors.read(_COMPLAINT_BYTES).decode("utf-8", "replace")
     return _read_answer(output, child.returncode, complaint, cpu_s, address_bytes)
 
 
@@ -121,9 +126,12 @@ def _death(status: int, complaint: str, cpu_s: int, address_bytes: int) -> str:
         return f"compiling it took over {cpu_s} s of processor time, or the system stopped it"
     if "memory allocation" in complaint or "MemoryError" in complaint:
         return f"compiling it takes more than {address_bytes >> 20} MiB of memory"
-    what = f"signal {-status}" if status < 0 else f"status {status}"
+    if status < 0:
+        # A traceback of our own code: for who runs the node, and not for who uploads a module.
+        log.error("signal %d ended the compiler of an upload:\n%s", -status, complaint.rstrip())
+        return f"the compiler ended with signal {-status}"
     last = " ".join(complaint.split())[-_STDERR_SHOWN:]
-    return f"the compiler ended with {what}{': ' if last else ''}{last}"
+    return f"the compiler ended with status {status}{': ' if last else ''}{last}"
 
 
 def main(arguments: list[str] | None = None) -> int:

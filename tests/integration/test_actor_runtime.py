@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
+import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 from thespian.system.transport.streamBuffer import ReceiveBuffer, toSendBuffer
 
-from fieldbrook.actors.base import SignedPickle, UnauthenticatedFrameError
-from tests.integration.nodes import RunningNode, alive, parts, until
+from fieldbrook.actors.base import Address, NodeActor, SignedPickle, UnauthenticatedFrameError
+from tests.integration.applets import TALLY
+from tests.integration.nodes import RunningNode, alive, message, parts, until
 from tests.tools import LIMIT_S, free_port
+
+SLOW_S = 20.0  # a second or two, on a machine that has nothing else to do
 
 
 @pytest.fixture
@@ -97,6 +103,68 @@ def test_a_frame_without_the_key_is_not_unpickled_and_harms_nothing(
     assert marker.exists()
 
 
+def test_unfinished_frames_at_the_actors_ports_hold_nothing_up_and_are_closed(
+    node: RunningNode,
+) -> None:
+    node.log_in()
+    root = {port for _, port in listeners([parts(node)["fb-root"]])}
+    ports = [port for port in actor_ports(node) if port in root]
+    before = parts(node)
+    with ExitStack() as stack:
+        opened: list[socket.socket] = []
+        for port in ports:
+            for number in range(1000 // len(ports)):
+                connection = socket.create_connection(("127.0.0.1", port), LIMIT_S)
+                opened.append(stack.enter_context(connection))
+                with suppress(ConnectionError):  # closed already: others came after it
+                    connection.sendall((b"5000>partly", b"", b"123")[number % 3])
+        started = time.monotonic()
+        node.create_project("room")
+        applet = node.deploy("room", TALLY)
+        publisher = node.add_publisher("room", "d")
+        assert node.send("room", message(publisher)).status == 201
+        assert node.count("room", applet["appletID"]) == 1
+        assert time.monotonic() - started < SLOW_S
+        # Some bytes now and then prolong nothing.
+        until(lambda: not any(map(lasts, opened)), "all are closed")
+    assert {name: alive(pid) for name, pid in before.items()} == dict.fromkeys(before, True)
+
+
+def actor_ports(node: RunningNode) -> list[int]:
+    """Ports at which somebody waits for messages: the process of the node itself does not."""
+    served = {node.http_port, node.dashboard_port}
+    asleep = {port for _, port in listeners([node.process.pid])}
+    return sorted({port for _, port in listeners(node.processes())} - served - asleep)
+
+
+def lasts(connection: socket.socket) -> bool:
+    """Whether the other end still waits for the rest of the frame; sends a byte of it."""
+    if connection.fileno() < 0:
+        return False
+    try:
+        connection.setblocking(False)
+        connection.send(b"1")
+        if connection.recv(1):
+            return True
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    connection.close()
+    return False
+
+
+@pytest.mark.parametrize("head", [b"9" * 21, b"1048577>", b"-1>", b"x>"])
+def test_a_frame_whose_length_is_none_or_too_large_is_not_read(
+    node: RunningNode, head: bytes
+) -> None:
+    for port in actor_ports(node):
+        with socket.create_connection(("127.0.0.1", port), LIMIT_S) as connection:
+            connection.sendall(head)
+            with suppress(ConnectionResetError):  # bytes behind the length are not read
+                assert connection.recv(1) == b""
+
+
 def test_a_frame_is_refused_before_it_is_unpickled(tmp_path: Path) -> None:
     marker = tmp_path / "unpickled"
     signed = SignedPickle(b"k" * 32)
@@ -163,6 +231,80 @@ def test_a_part_that_is_killed_comes_back(node: RunningNode, name: str) -> None:
             return False
 
     until(serves, "it serves")
+
+
+@pytest.mark.parametrize(
+    ("number", "title"),
+    [
+        (signal.SIGSEGV, "Segmentation fault"),
+        (signal.SIGBUS, "Bus error"),
+        (signal.SIGILL, "Illegal instruction"),
+        (signal.SIGFPE, "Floating point exception"),
+        (signal.SIGABRT, "Aborted"),
+    ],
+)
+def test_a_fatal_signal_ends_a_part_with_the_traceback_of_all_threads_and_it_is_started_again(
+    node: RunningNode, number: signal.Signals, title: str
+) -> None:
+    old = parts(node)["fb-http:0"]
+    os.kill(old, number)
+    until(lambda: not alive(old), "the process has ended")
+    until(lambda: parts(node).get("fb-http:0", old) != old, "the gateway is started again")
+    until(lambda: f"http:0: {number.name} ended it after" in node.log, "the supervisor says why")
+    _, _, report = node.log.partition(f"Fatal Python error: {title}\n")
+    assert len(re.findall(r"^(?:Current thread|Thread) 0x", report, re.MULTILINE)) >= 2, node.log
+    assert "gateway/http.py" in report or "gateway/base.py" in report, report
+
+
+def test_a_project_that_has_run_a_module_ends_by_a_fatal_signal_as_well(node: RunningNode) -> None:
+    """The engine has handlers of its own for the traps of modules."""
+    node.log_in()
+    node.create_project("room")
+    applet = node.deploy("room", TALLY)
+    publisher = node.add_publisher("room", "d")
+    assert node.send("room", message(publisher)).status == 201
+    old = next(pid for name, pid in parts(node).items() if name.startswith("fb-project"))
+    os.kill(old, signal.SIGSEGV)
+    until(lambda: not alive(old), "the process has ended")
+    assert "Fatal Python error: Segmentation fault" in node.log
+    until(lambda: node.send("room", message(publisher)).status == 201, "another takes events")
+    assert node.count("room", applet["appletID"]) >= 2
+
+
+def test_memory_that_is_not_there_ends_the_process_that_touches_it(tmp_path: Path) -> None:
+    """A real fault, and not a signal sent: a handler that returned would run it for ever."""
+    script = (
+        "import logging, sys; from pathlib import Path; from fieldbrook.actors import base;"
+        "from fieldbrook.process import report_fatal_signals; report_fatal_signals();"
+        f"base.harden(Path({str(tmp_path)!r}));"
+        "tree = base.ActorTree('tests.integration.test_actor_runtime.Faulty');"
+        "print(tree.ask('fault', 30, str)); tree.shutdown(); base.kill_descendants()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert done.stdout == "SIGSEGV ended it\n", done.stderr
+    assert "Fatal Python error: Segmentation fault" in done.stderr
+
+
+class Faulty(NodeActor):
+    """Has a child that reads memory which is not there, and says how that child ended."""
+
+    def receive(self, message: object, sender: Address) -> None:
+        """`fault` from the test, `now` from the parent."""
+        if message == "now":
+            ctypes.string_at(8)
+        self._asked = sender
+        self._child = self.createActor("tests.integration.test_actor_runtime.Faulty")
+        self.send(self._child, "now")
+
+    def child_exited(self, address: Address) -> None:
+        """Tell the test."""
+        self.send(self._asked, self.how_it_ended(self._child))
 
 
 def test_a_stopped_process_does_not_keep_the_node_from_stopping(node: RunningNode) -> None:

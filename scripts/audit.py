@@ -124,7 +124,7 @@ def closure(required: Iterable[Requirement]) -> Iterator[metadata.Distribution]:
 
 def fit() -> Iterator[str]:
     """What pip says does not fit together."""
-    command = [sys.executable, "-m", "pip", "check", "--disable-pip-version-check"]
+    command = [sys.executable, "-P", "-m", "pip", "check", "--disable-pip-version-check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         yield from (done.stdout or done.stderr).splitlines()
@@ -171,7 +171,7 @@ def is_allowed(expression: str) -> bool:
 
 def consult(names: Iterable[str]) -> Advisories:
     """Ask pip-audit about these."""
-    command = [sys.executable, "-m", "pip_audit", "--progress-spinner=off", "--format=json"]
+    command = [sys.executable, "-P", "-m", "pip_audit", "--progress-spinner=off", "--format=json"]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_AUDIT_LIMIT_S

@@ -62,6 +62,7 @@ class RunningNode:
 
     prefix: Sequence[str] = ()
     environment: Mapping[str, str] | None = None
+    folder: Path | None = None
 
     def __init__(self, data: Path, *flags: str, command: str = "up", ready: bool = True) -> None:
         self.data = data
@@ -84,6 +85,7 @@ class RunningNode:
             self.process = subprocess.Popen(
                 [*self.prefix, sys.executable, "-m", "fieldbrook", command, *arguments, *flags],
                 env=self.environment,
+                cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

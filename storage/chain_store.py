@@ -17,7 +17,7 @@ import msgspec
 
 from fieldbrook.errors import StoreError
 from fieldbrook.storage.chain_transactions import TransactionReads
-from fieldbrook.storage.environment import open_environment, store_errors
+from fieldbrook.storage.environment import FEW_READERS, open_environment, store_errors
 from fieldbrook.storage.schema import open_meta
 from fieldbrook.storage.table import open_database
 
@@ -179,7 +179,9 @@ class ChainStore(ChainStoreReader):
 
     def __init__(self, path: Path, map_size: int = MAP_BYTES) -> None:
         """Raises: StoreError, as `open_environment`."""
-        environment = open_environment(path, map_size=map_size, max_dbs=TABLES_LIMIT)
+        environment = open_environment(
+            path, map_size=map_size, max_dbs=TABLES_LIMIT, max_readers=FEW_READERS
+        )
         try:
             super().__init__(environment, _Tables(environment, create=True))
         except BaseException:

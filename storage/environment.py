@@ -15,8 +15,11 @@ import lmdb
 
 from fieldbrook.durable import make_folder, sync_folder
 from fieldbrook.errors import StoreError
+from fieldbrook.storage import lock_file
 
-MAX_READERS = 4096
+MAX_READERS = 4096  # of the registry, which every process of the node reads
+FEW_READERS = 512  # of a store that one process writes and the gateways look into
+_DATA = "data.mdb"
 _SPARE_READS = 16  # finished read transactions kept for renewal: 0.4 us instead of 3 us
 _AS_THE_FILE_SAYS = 0
 _PROBE = b"\xffprobe"  # among the names of databases, none of which is this
@@ -26,7 +29,13 @@ _NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 def open_environment(
-    path: Path, *, map_size: int, readonly: bool = False, max_dbs: int = 128, sync: bool = True
+    path: Path,
+    *,
+    map_size: int,
+    readonly: bool = False,
+    max_dbs: int = 128,
+    sync: bool = True,
+    max_readers: int = MAX_READERS,
 ) -> lmdb.Environment:
     """Open the environment in the folder `path`; a writer creates it with mode 0700.
 
@@ -36,6 +45,7 @@ def open_environment(
         readonly: no write transaction is possible and nothing is created.
         max_dbs: how many named databases may be opened.
         sync: a commit is on disk when it returns; without, a power cut may take the store.
+        max_readers: how many readers a writer wants room for; a reader takes what there is.
 
     Raises:
         StoreError: absent (for a reader), foreign, corrupt, or no permission.
@@ -44,6 +54,7 @@ def open_environment(
         if not readonly:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.chmod(0o700)
+        max_readers = _allocate_locks(path, max_readers, readonly=readonly)
         environment = lmdb.open(
             str(path),
             map_size=_AS_THE_FILE_SAYS if readonly else map_size,
@@ -52,7 +63,7 @@ def open_environment(
             mode=0o600,
             max_dbs=max_dbs,
             sync=sync,
-            max_readers=MAX_READERS,
+            max_readers=max_readers,
             max_spare_txns=_SPARE_READS,
         )
         if sync and not readonly and environment.info()["last_txnid"] == 0:
@@ -61,6 +72,17 @@ def open_environment(
             sync_folder(path)
             make_folder(path)
         return environment
+
+
+def _allocate_locks(path: Path, max_readers: int, *, readonly: bool) -> int:
+    if readonly and not (path / _DATA).exists():
+        return max_readers  # LMDB says that there is no store
+    try:
+        return lock_file.allocate(path, max_readers, resize=not readonly)
+    except OSError as error:
+        if readonly and error.errno == errno.EROFS:
+            return max_readers  # LMDB reads without it there
+        raise
 
 
 @contextmanager
@@ -101,7 +123,7 @@ def _plain(error: lmdb.Error | OSError) -> str:
     if isinstance(error, (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.PanicError)):
         return f"the store is corrupt ({error}); restore it from a backup"
     if isinstance(error, lmdb.ReadersFullError):
-        return f"more than {MAX_READERS} readers at once"
+        return "more readers at once than it has room for"
     return str(error)
 
 

@@ -36,6 +36,7 @@ from fieldbrook.storage.dead_letters import (
     read_letters,
 )
 from fieldbrook.storage.environment import (
+    FEW_READERS,
     open_environment,
     reader_check,
     store_errors,
@@ -220,7 +221,7 @@ class ProjectStore:
         """
         self._committed = committed or (lambda: sql.committed_number(path / sql.FILE))
         self.path = path
-        self._environment = open_environment(path, map_size=map_size)
+        self._environment = open_environment(path, map_size=map_size, max_readers=FEW_READERS)
         reader_check(self._environment)  # an earlier writer or a gateway may have been killed
         kept = min(_KEPT_BYTES, map_size // _KEPT_SHARE)
         self._replayable_bytes = min(replayable_bytes, kept)

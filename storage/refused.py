@@ -19,7 +19,7 @@ import lmdb
 import msgspec
 
 from fieldbrook.errors import StoreError
-from fieldbrook.storage.environment import open_environment, store_errors
+from fieldbrook.storage.environment import FEW_READERS, open_environment, store_errors
 from fieldbrook.storage.rows import RowTable
 
 if TYPE_CHECKING:
@@ -81,7 +81,9 @@ class RefusedRing:
 
     def _open(self, path: Path) -> None:
         with _reading:
-            self._environment = open_environment(path, map_size=_MAP_BYTES, sync=False)
+            self._environment = open_environment(
+                path, map_size=_MAP_BYTES, sync=False, max_readers=FEW_READERS
+            )
             try:
                 with store_errors(path):
                     self._tables = {

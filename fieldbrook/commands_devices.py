@@ -49,6 +49,7 @@ def cron_add(project_: str, expression: str, event_type: str) -> None:
 
     It has five fields (minute, hour, day of month, month, day of week), or is @hourly,
     @daily, @weekly, @monthly, @yearly or e.g. "@every 10m".
+    "CRON_TZ=Asia/Tokyo 0 9 * * *" is meant in that time zone.
     """
     client = current().client()
     body = {"cronExpressions": expression, "eventType": event_type}

@@ -27,11 +27,13 @@ def parse_duration(text: str) -> int:
     """The milliseconds of a duration, what is below one cut off.
 
     Raises:
-        ValueError: not of the form, e.g. without a unit, or negative.
+        ValueError: not of the form, e.g. without a unit, negative, or too long.
     """
     if text == "0":
         return 0
-    if len(text) > _LIMIT or not _WHOLE.match(text):
+    if len(text) > _LIMIT:
+        raise ValueError(f"not a duration: longer than {_LIMIT} characters")
+    if not _WHOLE.match(text):
         raise ValueError("not a duration: numbers with units, e.g. 90s, 10m or 1h30m")
     return int(sum(Fraction(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text)))
 

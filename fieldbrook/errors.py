@@ -99,6 +99,7 @@ class BadRequestError(NodeError):
     status = 400
     msg = "invalid parameters"
     fields_limit: ClassVar[int] = 100
+    can_be_talk = False
 
     def __init__(self, *fields: FieldError, desc: str = "") -> None:
         super().__init__()

@@ -217,7 +217,8 @@ class TrafficLimit(Record, frozen=True, kw_only=True):
     """At most `threshold` calls of a kind per window of `duration_ms` in a project.
 
     Windows follow each other from `start_at` (Unix ms) on. `publisher_threshold` is what
-    one publisher may have of that; 0: no limit of its own.
+    one publisher may have of that; 0: no limit of its own. `duration` is the length as it was
+    sent, e.g. `1h30m`; empty in what versions before it stored.
     """
 
     traffic_limit_id: int
@@ -227,6 +228,7 @@ class TrafficLimit(Record, frozen=True, kw_only=True):
     api_type: str
     start_at: int
     publisher_threshold: int = 0
+    duration: str = ""
 
 
 class AccessKey(Record, frozen=True, kw_only=True):

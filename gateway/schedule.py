@@ -2,7 +2,8 @@
 
 An expression has five fields (minute, hour, day of month, month, day of week) as Debian's
 cron reads them, or is a descriptor: `@hourly`, `@daily`, `@midnight`, `@weekly`,
-`@monthly`, `@yearly`, `@annually`, or `@every` and a duration of at least a second.
+`@monthly`, `@yearly`, `@annually`, or `@every` and a duration of at least a second. Either may
+follow `CRON_TZ=ZONE` or `TZ=ZONE` and a blank: its hours and days are those of that time zone.
 Times are Unix milliseconds.
 
 Source: interface document, 5.7. Why cronsim: docs/decisions.
@@ -17,12 +18,14 @@ from typing import Protocol
 
 from cronsim import CronSim, CronSimError
 
+from fieldbrook.clock import zone_of
 from fieldbrook.durations import parse_duration
 from fieldbrook.errors import InvalidCronExpressionsError
 
 LATE_MS = 60_000  # a tick this late was missed
 JUMP_BACK_MS = 300_000  # a clock put back by no more than this repeats nothing
 _EVERY = "@every "
+_ZONE_PREFIXES = ("CRON_TZ=", "TZ=")
 _EVERY_MIN_MS, _EVERY_MAX_MS = 1_000, 366 * 86_400_000
 _DESCRIPTORS = {
     "@yearly": "0 0 1 1 *",
@@ -77,13 +80,13 @@ def parse_schedule(expression: str, zone: tzinfo = UTC, origin_ms: int = 0) -> S
 
     Args:
         expression: see this module.
-        zone: where the fields' hours and days are meant.
+        zone: where the fields' hours and days are meant, unless the expression names another.
         origin_ms: where `@every` begins to count; its part of a second is cut off.
 
     Raises:
         InvalidCronExpressionsError: not of the form, or a time that never comes.
     """
-    text = expression.strip()
+    text, zone = _without_zone(expression.strip(), zone)
     if text.startswith(_EVERY):
         return _every(text, origin_ms - origin_ms % 1_000)
     if text.startswith("@") and text not in _DESCRIPTORS:
@@ -105,6 +108,22 @@ def parse_schedule(expression: str, zone: tzinfo = UTC, origin_ms: int = 0) -> S
     if schedule.after(0) is None:
         raise InvalidCronExpressionsError(expression=text, reason="that time never comes")
     return schedule
+
+
+def _without_zone(text: str, zone: tzinfo) -> tuple[str, tzinfo]:
+    """The expression behind `CRON_TZ=ZONE` or `TZ=ZONE`, and that zone."""
+    head, _, rest = text.partition(" ")
+    prefix = next((prefix for prefix in _ZONE_PREFIXES if head.startswith(prefix)), None)
+    if prefix is None:
+        return text, zone
+    name = head.removeprefix(prefix)
+    if name == "Local":  # as the original calls the zone of the node
+        return rest.strip(), zone
+    try:
+        return rest.strip(), zone_of(name or "UTC")
+    except ValueError as error:
+        reason = f"the time zone {name!r} {error}"
+        raise InvalidCronExpressionsError(expression=text, reason=reason) from None
 
 
 def _every(text: str, origin_ms: int) -> Every:

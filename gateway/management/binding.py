@@ -32,10 +32,16 @@ Text = Annotated[str, msgspec.Meta(max_length=256)]
 
 
 class Paging(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of a list: `size` rows (-1 = all) from `offset` on."""
+    """Which part of a list: `size` rows (-1 = all, 0 = as if none were given) from `offset` on."""
 
     size: Annotated[int, msgspec.Meta(ge=-1)] = 10
     offset: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+    def __post_init__(self) -> None:
+        """Zero is no number of rows: clients send it for want of another."""
+        if self.size == 0:
+            (default,) = (f.default for f in msgspec.structs.fields(type(self)) if f.name == "size")
+            msgspec.structs.force_setattr(self, "size", default)
 
 
 class _InvalidError(Exception):

@@ -301,6 +301,16 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     sink: Sink
 
 
+_EMPTY_FLOW = msgspec.json.encode(
+    {
+        "source": {"strategies": None},
+        "operators": None,
+        "sink": {"sinkType": "", "sinkInfo": {"DBInfo": {}, "chainBlock": {}}},
+    }
+)
+"""What a project has that never got another one (interface document, 13)."""
+
+
 # ---------------------------------------------------------------- routes
 
 
@@ -369,8 +379,8 @@ async def get_schema(call: Call[None, None]) -> Json:
 
 
 async def get_flow(call: Call[None, None]) -> msgspec.Raw:
-    """The flow of a project."""
-    return _value(call, PROJECT_FLOW)
+    """The flow of a project; an empty one when none was kept."""
+    return _value(call, PROJECT_FLOW, _EMPTY_FLOW)
 
 
 async def _put(call: Call[Any, None], kind: str, value: bytes) -> Json:
@@ -380,18 +390,19 @@ async def _put(call: Call[Any, None], kind: str, value: bytes) -> Json:
     return config_json(config)
 
 
-def _value(call: Call[None, None], kind: str) -> msgspec.Raw:
-    """A stored configuration. A project that is gone has none, which is what its former
-    owner asks about (interface document, 12.2, scenario 6)."""
+def _value(call: Call[None, None], kind: str, default: bytes | None = None) -> msgspec.Raw:
+    """A stored configuration, else the default of its kind. A project that is gone has none,
+    which is what its former owner asks about (interface document, 12.2, scenario 6)."""
     name = call.path["projectName"]
     try:
         project = own_project(call)
     except ProjectNotFoundError:
         raise ConfigNotFoundError(kind=kind, project=name) from None
     config = call.context.reader.config(project.project_id, kind)
-    if config is None:
+    value = default if config is None else config.value
+    if value is None:
         raise ConfigNotFoundError(kind=kind, project=name)
-    return msgspec.Raw(config.value)
+    return msgspec.Raw(value)
 
 
 def _refuse(errors: list[FieldError]) -> None:

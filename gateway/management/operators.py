@@ -138,7 +138,7 @@ async def get_project_operator(call: Call[None, None]) -> Json:
 
 
 async def unbind_operator(call: Call[None, None]) -> None:
-    """Have a project use its account's default operator again."""
+    """Have a project use its account's default operator again, if it does not already."""
     project = own_project_with_id(call)
     await call.context.registry.call("unbind_operator", project_id=project.project_id)
 

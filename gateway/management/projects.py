@@ -93,8 +93,11 @@ class FilterProjects(Paging, frozen=True, kw_only=True):
         )
 
 
+_CONFIGURED = ("envs", "database", "flow")
+
+
 async def create_project(call: Call[CreateProject, None]) -> Json:
-    """Create a project of the caller."""
+    """Create a project of the caller. `project` has it once more, where early clients look."""
     body = call.body
     configs = _configs(body, name_errors(body.name))
     project = await call.context.registry.call(
@@ -111,7 +114,8 @@ async def create_project(call: Call[CreateProject, None]) -> Json:
             "create_anonymous_publisher", project_id=project.project_id
         )
         project = call.context.reader.project(project.project_id) or project
-    return shown(call, project)
+    made = shown(call, project)
+    return {**made, "project": {key: made[key] for key in made if key not in _CONFIGURED}}
 
 
 async def list_projects(call: Call[None, ListProjects]) -> Json:
@@ -219,7 +223,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
         "CreateProject",
         create_project,
         body=CreateProject,
-        response=shapes.ProjectReply,
+        response=shapes.CreatedProjectReply,
     ),
     _route("GET", "/project", "ListProject", list_projects, query=ListProjects),
     _route("GET", _ONE, "GetProject", get_project, response=shapes.ProjectReply),

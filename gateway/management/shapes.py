@@ -68,6 +68,25 @@ class ProjectReply(Times):
     channelState: bool
 
 
+class PlainProject(Times):
+    """A project without its configurations."""
+
+    projectID: Sfid
+    accountID: Sfid
+    name: str
+    version: NotRequired[str]
+    protocol: NotRequired[str]
+    description: NotRequired[str]
+    public: NotRequired[bool]
+    channelState: bool
+
+
+class CreatedProjectReply(ProjectReply):
+    """A new project, and it once more as early clients read it."""
+
+    project: PlainProject
+
+
 class ProjectPage(TypedDict):
     """A part of a list."""
 

@@ -54,6 +54,7 @@ async def create_traffic_limit(call: Call[CreateTrafficLimit, None]) -> Json:
         project_id=project.project_id,
         threshold=call.body.threshold,
         duration_ms=_duration_ms(call.body.duration),
+        duration=call.body.duration,
         api_type=call.body.api_type,
         publisher_threshold=call.body.publisher_threshold or 0,
     )
@@ -69,6 +70,7 @@ async def update_traffic_limit(call: Call[UpdateTrafficLimit, None]) -> Json:
         traffic_limit_id=limit.traffic_limit_id,
         threshold=call.body.threshold,
         duration_ms=_duration_ms(call.body.duration),
+        duration=call.body.duration,
         publisher_threshold=call.body.publisher_threshold,
     )
     return traffic_limit_json(changed)

@@ -428,7 +428,7 @@ def traffic_limit_json(limit: TrafficLimit) -> Json:
         "trafficLimitID": str(limit.traffic_limit_id),
         "projectID": str(limit.project_id),
         "threshold": limit.threshold,
-        "duration": format_duration(limit.duration_ms),
+        "duration": limit.duration or format_duration(limit.duration_ms),
         "apiType": limit.api_type,
         "publisherThreshold": limit.publisher_threshold,
         "startAt": rfc3339(limit.start_at),

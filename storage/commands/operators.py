@@ -12,7 +12,6 @@ from fieldbrook.errors import (
     OperatorConflictError,
     OperatorNotFoundError,
     ProjectOperatorConflictError,
-    ProjectOperatorNotFoundError,
 )
 from fieldbrook.model import Operator, ProjectOperator
 from fieldbrook.operator_keys import DEFAULT_OPERATOR
@@ -129,18 +128,14 @@ class OperatorCommands(Commands):
             )
 
     @command
-    def unbind_operator(self, project_id: int) -> ProjectOperator:
-        """Have a project use its account's default operator again.
-
-        Raises:
-            ProjectOperatorNotFoundError: it does so already.
-        """
+    def unbind_operator(self, project_id: int) -> bool:
+        """Have a project use its account's default operator again; False when it does so
+        already."""
         with self.change() as change:
             bound = change.now.project_operator(project_id)
-            if bound is None:
-                raise ProjectOperatorNotFoundError(what=f"project {project_id}")
-            change.remove(self.tables.project_operators, bound)
-            return bound
+            if bound is not None:
+                change.remove(self.tables.project_operators, bound)
+            return bound is not None
 
     def _operator(self, change: Change, operator_id: int) -> Operator:
         operator = change.now.operator(operator_id)

@@ -24,6 +24,7 @@ class TrafficCommands(Commands):
         duration_ms: int,
         api_type: str,
         publisher_threshold: int = 0,
+        duration: str = "",
     ) -> TrafficLimit:
         """Create a limit; its windows begin now, at a whole day, hour, minute or second.
 
@@ -46,6 +47,7 @@ class TrafficCommands(Commands):
                     api_type=api_type,
                     start_at=window_start(change.time_ms, duration_ms),
                     publisher_threshold=publisher_threshold,
+                    duration=duration,
                     created_at=change.time_ms,
                     updated_at=change.time_ms,
                 ),
@@ -58,6 +60,7 @@ class TrafficCommands(Commands):
         threshold: int,
         duration_ms: int,
         publisher_threshold: int | None = None,
+        duration: str = "",
     ) -> TrafficLimit:
         """Change a limit. What was counted in the current window stays counted, unless the
         windows have another length from now on.
@@ -79,6 +82,7 @@ class TrafficCommands(Commands):
                 duration_ms=duration_ms,
                 start_at=start_at,
                 publisher_threshold=publisher_threshold,
+                duration=duration,
             )
 
     @command

@@ -83,6 +83,16 @@ def test_a_cron_job_of_the_wrong_form_is_refused(
     assert list(ada("POST", path, body).fields) == fields
 
 
+def test_a_job_may_name_the_time_zone_of_its_hours(ada: User, path: str) -> None:
+    made = ada("POST", path, {"cronExpressions": "CRON_TZ=Asia/Tokyo 0 0 1 1 *"})
+    assert made.status == 201
+    assert made.json["cronExpressions"] == "CRON_TZ=Asia/Tokyo 0 0 1 1 *"
+    assert made.json["nextAt"].endswith("-12-31T15:00:00.000Z")
+    unknown = ada("POST", path, {"cronExpressions": "TZ=Asia/Tokio 0 0 1 1 *"})
+    assert (unknown.status, unknown.key) == (400, "InvalidCronExpressions")
+    assert "the time zone 'Asia/Tokio' must be UTC" in unknown.json["desc"]
+
+
 @pytest.mark.parametrize("expression", ["*/3 * * * * *", "* * * *", "61 * * * *", "x", "@every 1"])
 def test_an_expression_that_is_none_is_refused(ada: User, path: str, expression: str) -> None:
     refused = ada("POST", path, {"cronExpressions": expression})

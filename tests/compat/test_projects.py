@@ -63,6 +63,9 @@ def test_a_project_is_created_with_everything_later_clients_send(ada: User) -> N
     created = ada("POST", "/project", body)
     assert created.status == 201, created.body
     made = created.json
+    early = made.pop("project")
+    assert early["projectID"] == made["projectID"]
+    assert early.keys() == made.keys() - {"envs", "database", "flow"}, "the early clients' object"
     assert (made["name"], made["public"], made["protocol"]) == ("NftMinter", True, "MQTT")
     assert made["envs"] == {"env": [["A", "1"], ["B", ""]]}
     assert made["database"]["schemas"][0]["tables"][0]["name"] == "t_readings"
@@ -414,10 +417,15 @@ def test_variables_within_their_limits_have_nothing_wrong() -> None:
     assert bind_body(b'{"env":[["a","b"]]}', Environment).env == [("a", "b")]
 
 
-def test_a_flow_is_kept(ada: User) -> None:
+def test_a_new_project_has_an_empty_flow_and_keeps_another(ada: User) -> None:
     ada.project("p")
     path = "/project_config/x/p/PROJECT_FLOW"
-    assert (ada("GET", path).status, ada("GET", path).key) == (404, "ConfigNotFound")
+    assert ada("GET", path).status == 200
+    assert ada("GET", path).json == {
+        "source": {"strategies": None},
+        "operators": None,
+        "sink": {"sinkType": "", "sinkInfo": {"DBInfo": {}, "chainBlock": {}}},
+    }
     assert ada("POST", path, FLOW).json["type"] == "PROJECT_FLOW"
     kept = ada("GET", path).json
     assert kept["source"] == FLOW["source"]
@@ -469,7 +477,7 @@ def test_configurations_of_somebody_elses_project_or_none_are_not_there(
         assert (ada("GET", f"/project_config/{path}").key) == "ConfigNotFound"
     ada.project("p")
     assert ada("GET", "/project_config/p/PROJECT_ENV").json == {"env": []}
-    assert ada("GET", "/project_config/x/p/PROJECT_FLOW").key == "ConfigNotFound"
+    assert ada("GET", "/project_config/x/p/PROJECT_FLOW").json["operators"] is None
 
 
 def test_an_unknown_kind_of_configuration_is_an_unknown_path(node: Node, ada: User) -> None:

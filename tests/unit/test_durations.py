@@ -30,7 +30,9 @@ def test_a_duration_is_read_and_printed_as_go_does(text: str, ms: int, printed: 
     assert format_duration(ms) == printed
 
 
-@pytest.mark.parametrize("text", ["", "5", "-5s", "5 s", "m", "1d", "1h-3m", "٣s", ".s", "1s\n"])
+@pytest.mark.parametrize(
+    "text", ["", "5", "-5s", "5 s", "m", "1d", "1h-3m", "٣s", ".s", "1s\n", "1s" * 33]
+)
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration"):
         parse_duration(text)

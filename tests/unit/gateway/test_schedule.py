@@ -85,6 +85,30 @@ def test_an_expression_that_is_none_is_refused_with_its_reason(expression: str) 
     assert caught.value.desc.startswith(expression.strip())
 
 
+@pytest.mark.parametrize(
+    ("expression", "following"),
+    [
+        ("CRON_TZ=Asia/Tokyo 0 0 1 1 *", "2026-12-31 15:00:00"),
+        ("TZ=Asia/Tokyo 30 9 * * *", "2026-11-22 00:30:00"),
+        ("TZ=Asia/Tokyo   @daily", "2026-11-21 15:00:00"),
+        ("CRON_TZ=UTC 0 13 * * *", "2026-11-21 13:00:00"),
+        ("TZ= 0 13 * * *", "2026-11-21 13:00:00"),
+        ("TZ=Local 0 13 * * *", "2026-11-21 18:00:00"),
+        ("TZ=Asia/Tokyo @every 1h", "2026-11-21 13:00:00"),
+    ],
+)
+def test_an_expression_may_name_its_time_zone(expression: str, following: str) -> None:
+    zone = ZoneInfo("America/New_York")
+    assert at(parse_schedule(expression, zone, NOON).after(NOON)) == following
+
+
+@pytest.mark.parametrize("name", ["Mars/Base", "Asia", "../etc/passwd", "/etc/localtime", "x" * 99])
+def test_a_time_zone_that_is_not_known_is_named(name: str) -> None:
+    with pytest.raises(InvalidCronExpressionsError) as caught:
+        parse_schedule(f"CRON_TZ={name} * * * * *")
+    assert f"the time zone '{name}' must be UTC or a zone this machine knows" in caught.value.desc
+
+
 FIELD = st.text("0123456789*,-/#LW?JANMO", max_size=6)
 
 

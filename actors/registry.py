@@ -19,7 +19,7 @@ from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address, NodeActor
 from fieldbrook.actors.frames import FrameServer, Round, unpack
 from fieldbrook.actors.store_watch import StoreWatch
-from fieldbrook.errors import NodeError, StoreError, to_wire
+from fieldbrook.errors import InternalError, NodeError, StoreError, to_wire
 from fieldbrook.health import Reporter
 from fieldbrook.keys import load_or_create_key
 from fieldbrook.process import name_process
@@ -133,7 +133,7 @@ class RegistryActor(NodeActor):
             return (False, *to_wire(error))
         except Exception:
             log.exception("registry: %s failed", operation)
-            return (False, *to_wire(NodeError()))
+            return (False, *to_wire(InternalError()))
         metrics.add(metrics.COMMANDS)
         if operation == "remove_project":
             self.post(m.ProjectRemoved(arguments["project_id"]))

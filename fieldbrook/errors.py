@@ -918,6 +918,12 @@ class ModuleRefusedError(NodeError):
     template = "{reason}"
 
 
+class InternalError(NodeError):
+    """A failure that nobody foresaw, in another process; what it was is in the log."""
+
+    can_be_talk = False
+
+
 class SettingsError(NodeError):
     """A setting has a value the node cannot start with."""
 
@@ -947,6 +953,6 @@ def to_wire(error: NodeError) -> tuple[str, dict[str, str | int]]:
 
 
 def from_wire(name: str, details: dict[str, str | int]) -> NodeError:
-    """The error that `to_wire` described; an unknown name becomes a plain NodeError."""
+    """The error that `to_wire` described; an unknown name becomes an internal one."""
     cls = _BY_NAME.get(name)
-    return NodeError() if cls is None else cls(**details)
+    return InternalError() if cls is None else cls(**details)

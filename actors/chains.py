@@ -67,6 +67,33 @@ def call_key(run: Run, index: int) -> bytes:
     return digest + strategy_id.to_bytes(8, "big") + index.to_bytes(4, "big")
 
 
+def chain_named(
+    chains: Sequence[ChainName], chain_id: int | None, default: int | None = None
+) -> ChainName:
+    """The chain with this id; None, as calls without a chain id say, is the only one there is,
+    or the `default`.
+
+    Raises:
+        EffectRefusedError: there is none, or not just one.
+    """
+    if not chains and chain_id is None:
+        raise EffectRefusedError("no chain is configured")
+    wanted = default if chain_id is None else chain_id
+    if wanted is None and len(chains) == 1:
+        return chains[0]
+    for chain in chains:
+        if chain.chain_id == wanted:
+            return chain
+    if wanted is not None:
+        raise EffectRefusedError(f"chain {wanted} is not configured")
+    known = ", ".join(f"{chain.chain_id} ({chain.name})" for chain in chains)
+    raise EffectRefusedError(
+        f"which chain? The call names none, and there are {known}: the setting default_chain "
+        f"chooses one for such calls, and ws_send_tx and ws_call_contract with the chain's id as "
+        f"first parameter choose by themselves"
+    )
+
+
 class ProjectChains:
     """The chains as one project reaches them, and the leases of the batch under way.
 
@@ -75,6 +102,7 @@ class ProjectChains:
         chains: those of the settings.
         run_dir: the folder of the sockets.
         committed: the keys of the leases that the outbox has for a chain's part.
+        default: the id of the chain of calls that name none; None: the only one there is.
     """
 
     def __init__(
@@ -83,29 +111,19 @@ class ProjectChains:
         chains: Sequence[ChainName],
         run_dir: Path,
         committed: Callable[[str], list[bytes]],
+        default: int | None = None,
     ) -> None:
         self._project_id = project_id
         self._chains = {chain.chain_id: chain for chain in chains}
+        self._default = default
         self._run_dir = run_dir
         self._committed = committed
         self._links: dict[str, _Link] = {}
         self._open: dict[str, dict[bytes, Run]] = {}
 
     def named(self, chain_id: int | None) -> ChainName:
-        """The chain with this id; None is the only one there is.
-
-        Raises:
-            EffectRefusedError: there is none, or not just one.
-        """
-        if chain_id is None:
-            if len(self._chains) != 1:
-                reason = "no chain is configured" if not self._chains else "which chain?"
-                raise EffectRefusedError(reason)
-            return next(iter(self._chains.values()))
-        chain = self._chains.get(chain_id)
-        if chain is None:
-            raise EffectRefusedError(f"chain {chain_id} is not configured")
-        return chain
+        """See `chain_named`."""
+        return chain_named(list(self._chains.values()), chain_id, self._default)
 
     def with_name(self, name: str) -> ChainName | None:
         """The chain with this name, or with this id in decimal."""

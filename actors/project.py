@@ -151,7 +151,9 @@ class ProjectActor(NodeActor):
             settings.api_host_list,
             lambda taker: self.post(m.Sent(self._project_id, self._generation, taker)),
             database.open,
-            ProjectChains(self._project_id, chains, run_dir, self._store.leases)
+            ProjectChains(
+                self._project_id, chains, run_dir, self._store.leases, settings.default_chain
+            )
             if chains
             else None,
             Reporter(lambda now: self.post(m.Reported(self._part, self._generation, now))),

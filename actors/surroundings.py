@@ -18,7 +18,7 @@ from fieldbrook.wasm.run import EffectRefusedError, Run, Surroundings, Transacti
 SYSTEM_HOST = "w3bstream.com"
 SYSTEM_SCHEME = "w3bstream"
 HELLO = "/system/hello"
-_SEND_ROUTE = ("POST", "/system/send_tx")
+SEND_ROUTE = ("POST", "/system/send_tx")
 READ_ROUTE = ("GET", "/system/read_tx")
 PROOF_ROUTE = ("POST", "/system/gen_zk_proof")
 _TOPICS_KEPT = 1_024
@@ -84,7 +84,7 @@ class ProjectSurroundings(Surroundings):
         route = method, parts.path
         if route == ("GET", HELLO):
             return None
-        if route in (READ_ROUTE, _SEND_ROUTE):
+        if route in (READ_ROUTE, SEND_ROUTE):
             if self._chains is not None and route == READ_ROUTE:
                 return None
             return HTTPStatus.NOT_IMPLEMENTED, "no chain is configured"
@@ -116,7 +116,7 @@ class ProjectSurroundings(Surroundings):
         """See `Surroundings.api_transaction`."""
         if self._chains is None or not is_system(url):
             return None
-        if (method, urlsplit(url).path) != _SEND_ROUTE:
+        if (method, urlsplit(url).path) != SEND_ROUTE:
             return None
         if self._outbox.is_full:
             return HTTPStatus.TOO_MANY_REQUESTS, "the outbox is full"

@@ -99,6 +99,7 @@ NODE_OPTIONS = {
     "wallet_whitelist": "Addresses that may sign in with a wallet, or * [default: none].",
     "wallet_domains": "Hosts that wallets sign in for, or *; none: the request's [default: none].",
     "wallet_nonce_required": "Wallets sign a nonce of this node [default: True].",
+    "default_chain": "Chain of calls that name none, when there are several.",
     "wallet_chain": "Chain whose contracts may sign in; else the only one of the chains.",
     "sql_statement_ms": "Longest SQL statement [default: 1000].",
     "sql_rows": "Most rows of a statement's result [default: 10000].",

@@ -5,8 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +27,7 @@ from fieldbrook.console import (
 )
 
 if TYPE_CHECKING:
+    from fieldbrook.simulated_chain import SimulatedChains
     from fieldbrook.workbench import Outcome, Workbench
 
 __all__ = ["applet"]
@@ -33,42 +37,105 @@ _HOSTS = ("raw", "reference", "batch")
 _SHOWN_VALUE = 200  # characters of a value or payload that a person is shown
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
-_host_option = click.option(
-    "--host",
-    type=click.Choice(_HOSTS),
-    default="raw",
-    show_default=True,
-    help="The node's host; the plain one it is measured by; or the node's with events that "
-    "share an instance, as with `--isolation batch`.",
+_KEPT = click.Path(path_type=Path, dir_okay=False)
+_SHARED = (
+    click.option(
+        "--env", "env", multiple=True, metavar="KEY=VALUE", help="A variable; may be repeated."
+    ),
+    click.option(
+        "--store",
+        type=_KEPT,
+        metavar="FILE.json",
+        help="The key-value store: read before, written after; made when it is not there.",
+    ),
+    click.option(
+        "--schema",
+        type=_FILE,
+        metavar="FILE.json",
+        help="The tables for SQL, as in the project's configuration PROJECT_DATABASE.",
+    ),
+    click.option(
+        "--database",
+        type=_KEPT,
+        metavar="FILE",
+        help="Where to keep these tables; they are made there.  [default: nowhere]",
+    ),
+    click.option(
+        "--chain",
+        "chain",
+        type=_KEPT,
+        metavar="FILE.json",
+        help="Chains to simulate: what contracts answer, which transactions are taken.",
+    ),
+    click.option(
+        "--record-chain",
+        "endpoints",
+        multiple=True,
+        metavar="URL",
+        help="Ask this endpoint for what FILE.json of --chain lacks, and keep the answers there. "
+        "No transaction is sent. May be repeated, for several chains.",
+    ),
+    click.option(
+        "--seed",
+        type=click.IntRange(0, (1 << 63) - 1),
+        default=1,
+        show_default=True,
+        help="Of resource ids and random numbers: the same seed gives the same runs.",
+    ),
+    click.option(
+        "--time",
+        "start",
+        type=click.DateTime(["%Y-%m-%dT%H:%M:%SZ"]),
+        default="2026-01-01T00:00:00Z",
+        show_default=True,
+        help="What the clock says at the first run (UTC); each further one begins 1 s later.",
+    ),
+    click.option(
+        "--host",
+        type=click.Choice(_HOSTS),
+        default="raw",
+        show_default=True,
+        help="The node's host; the plain one it is measured by; or the node's with events that "
+        "share an instance, as with `--isolation batch`.",
+    ),
+    click.option(
+        "--deadline-ms",
+        type=click.IntRange(1, 3_600_000),
+        default=5000,
+        show_default=True,
+        help="Longest run of a handler.",
+    ),
 )
-_env_option = click.option(
-    "--env", "env", multiple=True, metavar="KEY=VALUE", help="A variable; may be repeated."
-)
-_store_option = click.option(
-    "--store",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE.json",
-    help="The key-value store: read before, written after; made when it is not there.",
-)
-_schema_option = click.option(
-    "--schema",
-    type=_FILE,
-    metavar="FILE.json",
-    help="The tables for SQL, as in the project's configuration PROJECT_DATABASE.",
-)
-_database_option = click.option(
-    "--database",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Where to keep these tables; they are made there.  [default: nowhere]",
-)
-_deadline_option = click.option(
-    "--deadline-ms",
-    type=click.IntRange(1, 3_600_000),
-    default=5000,
-    show_default=True,
-    help="Longest run of a handler.",
-)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """The options that `run` and `test` share."""
+
+    env: tuple[str, ...]
+    store: Path | None
+    schema: Path | None
+    database: Path | None
+    chain: Path | None
+    endpoints: tuple[str, ...]
+    seed: int
+    start: datetime
+    host: str
+    deadline_ms: int
+
+
+def _bench_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `_Bench`, as its argument `given`."""
+    names = [field.name for field in fields(_Bench)]
+
+    @wraps(command)
+    def call(*arguments: Any, **options: Any) -> None:
+        given = _Bench(**{name: options.pop(name) for name in names})
+        command(*arguments, **options, given=given)
+
+    for option in reversed(_SHARED):
+        call = option(call)
+    return call
 
 
 # ---------------------------------------------------------------- new, build
@@ -133,12 +200,7 @@ def applet_build(folder: Path) -> None:
 )
 @click.option("--base64", "encoded", is_flag=True, help="The payload is given as base64.")
 @click.option("--type", "event_type", default="DEFAULT", show_default=True)
-@_env_option
-@_store_option
-@_schema_option
-@_database_option
-@_host_option
-@_deadline_option
+@_bench_options
 @shared_options
 @click.pass_context
 def applet_run(
@@ -148,12 +210,7 @@ def applet_run(
     payload: str,
     encoded: bool,
     event_type: str,
-    env: tuple[str, ...],
-    store: Path | None,
-    schema: Path | None,
-    database: Path | None,
-    host: str,
-    deadline_ms: int,
+    given: _Bench,
 ) -> None:
     """Run a handler over one event, without a node, and show what it left.
 
@@ -161,20 +218,21 @@ def applet_run(
     returned a negative code. What a failed run wrote is not kept.
     """
     from fieldbrook import workbench as w
+    from fieldbrook.actors.chains import TX_EVENT
+    from fieldbrook.chain_file import ChainSourceError
 
     data = _payload(payload, encoded)
-    with (
-        _foreseen(w.WorkbenchError),
-        _workbench(module, host, env, store, schema, database, deadline_ms) as bench,
-    ):
+    with _foreseen(w.WorkbenchError, ChainSourceError), _workbench(module, given) as bench:
         _require(bench, [handler])
         outcome = next(bench.perform([w.Trial(handler, data, event_type)]))
-        if store is not None and not outcome.error:
-            w.write_store(store, bench.store)
+        if given.store is not None and not outcome.error:
+            w.write_store(given.store, bench.store)
+        answers = bench.answers([outcome], [(TX_EVENT, handler)])
     if current().json:
-        show_json({**w.describe(outcome), "elapsed_us": round(outcome.elapsed_us)})
+        told = {"answers": w.describe_events(answers)} if given.chain else {}
+        show_json({**w.describe(outcome), **told, "elapsed_us": round(outcome.elapsed_us)})
     else:
-        _show(outcome)
+        _show(outcome, answers)
     if outcome.failed:
         context.exit(EXIT_REFUSED)
 
@@ -200,12 +258,7 @@ def applet_run(
     metavar="TYPE=HANDLER",
     help="Run HANDLER for events of TYPE; may be repeated.",
 )
-@_env_option
-@_store_option
-@_schema_option
-@_database_option
-@_host_option
-@_deadline_option
+@_bench_options
 @shared_options
 @click.pass_context
 def applet_test(
@@ -216,38 +269,35 @@ def applet_test(
     record: bool,
     handler: str | None,
     strategies: tuple[str, ...],
-    env: tuple[str, ...],
-    store: Path | None,
-    schema: Path | None,
-    database: Path | None,
-    host: str,
-    deadline_ms: int,
+    given: _Bench,
 ) -> None:
     """Replay recorded events in order, without a node, and compare what the runs leave.
 
     EVENTS holds one event a line: a data message as a device sends it, or
     {"event_type": TYPE, "payload": TEXT OR JSON}. Expectations are one line for each run, as
-    --record writes them; only what a line names is compared.
+    --record writes them; only what a line names is compared. With --chain, events by which the
+    chains answer follow those of the file.
 
     The exit code is 1 when a run is not as expected or, without expectations, when one
     failed.
     """
     from fieldbrook import workbench as w
+    from fieldbrook.chain_file import ChainSourceError
 
     if handler is not None and strategies:
         raise WrongUsageError("--handler and --strategy cannot both be given")
     rules = [pair(text, "--strategy") for text in strategies] or [("DEFAULT", handler or "start")]
     place = expect or events.with_name(f"{events.stem}.expected.jsonl")
-    with _foreseen(w.WorkbenchError):
+    with _foreseen(w.WorkbenchError, ChainSourceError):
         trials = w.route(w.read_events(events), rules)
         known = None
         if not record and (expect is not None or place.exists()):
             known = w.read_expectations(place)
-        with _workbench(module, host, env, store, schema, database, deadline_ms) as bench:
+        with _workbench(module, given) as bench:
             _require(bench, [name for _, name in rules])
-            outcomes = list(bench.perform(trials))
-            if store is not None:
-                w.write_store(store, bench.store)
+            outcomes = bench.replay(trials, rules)
+            if given.store is not None:
+                w.write_store(given.store, bench.store)
         found = [w.describe(outcome) for outcome in outcomes]
         if record:
             w.write_lines(place, found)
@@ -300,33 +350,55 @@ def _show_replay(outcomes: Sequence[Outcome], wrong: Sequence[dict[str, Any]]) -
 
 
 @contextmanager
-def _workbench(
-    module: Path,
-    host: str,
-    env: Sequence[str],
-    store: Path | None,
-    schema: Path | None,
-    database: Path | None,
-    deadline_ms: int,
-) -> Iterator[Workbench]:
+def _workbench(module: Path, given: _Bench) -> Iterator[Workbench]:
     from fieldbrook import workbench as w
     from fieldbrook.wasm.limits import Limits
 
-    if database is not None and schema is None:
+    if given.database is not None and given.schema is None:
         raise WrongUsageError("--database is of no use without --schema")
-    bench = w.Workbench(
-        module.read_bytes(),
-        host=host,
-        env=dict(pair(text, "--env") for text in env),
-        store=w.read_store(store) if store is not None else None,
-        schema=w.read_schema(schema) if schema is not None else None,
-        database=database,
-        limits=Limits(deadline_ms=deadline_ms),
-    )
-    try:
-        yield bench
-    finally:
-        bench.close()
+    with _chains(given) as chains:
+        bench = w.Workbench(
+            module.read_bytes(),
+            host=given.host,
+            env=dict(pair(text, "--env") for text in given.env),
+            store=w.read_store(given.store) if given.store is not None else None,
+            schema=w.read_schema(given.schema) if given.schema is not None else None,
+            database=given.database,
+            limits=Limits(deadline_ms=given.deadline_ms),
+            chains=chains,
+            seed=given.seed,
+            start=given.start.replace(tzinfo=UTC),
+        )
+        try:
+            yield bench
+        finally:
+            bench.close()
+
+
+@contextmanager
+def _chains(given: _Bench) -> Iterator[SimulatedChains | None]:
+    """The chains of the file, which keeps what was asked of real ones meanwhile."""
+    from fieldbrook import chain_file as f
+    from fieldbrook.simulated_chain import SimulatedChains
+
+    if given.chain is None:
+        if given.endpoints:
+            raise WrongUsageError("--record-chain needs --chain: the file to record in")
+        yield None
+        return
+    if not given.endpoints:
+        yield SimulatedChains(f.read_chains(given.chain), given.chain.name, given.seed)
+        return
+    from fieldbrook.chain_recording import ChainRecorder
+
+    file = f.read_chains(given.chain) if given.chain.exists() else f.ChainFile([])
+    with closing(ChainRecorder(given.endpoints)) as recorder:
+        f.add_chains(file, recorder.chain_ids)
+        try:
+            yield SimulatedChains(file, given.chain.name, given.seed, recorder.ask)
+        finally:
+            f.write_chains(given.chain, file)
+    note(f"chains recorded in {given.chain}")
 
 
 @contextmanager
@@ -381,7 +453,7 @@ def _headline(outcome: Outcome) -> str:
     )
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: Outcome, answers: Sequence[tuple[str, bytes]]) -> None:
     from fieldbrook.workbench import describe
 
     left = describe(outcome)
@@ -396,6 +468,8 @@ def _show(outcome: Outcome) -> None:
     for effect in left["effects"]:
         fields = ", ".join(f"{k}={_cut(str(v))}" for k, v in effect.items() if k != "kind")
         click.echo(printable(f"effect   {effect['kind']}: {fields}"))
+    for event_type, payload in answers:
+        click.echo(printable(f"answer   {event_type}: {_cut(payload.decode('utf-8', 'replace'))}"))
     click.echo(f"time     {outcome.elapsed_us / 1000:.2f} ms")
 
 

@@ -291,6 +291,13 @@ class Settings(BaseSettings):
         description="chains that monitors watch and transactions go to, each a table of id, name "
         "and endpoints, see docs/chain.md; in the variable a JSON list",
     )
+    default_chain: Annotated[int | None, BeforeValidator(_empty_is_none)] = Field(
+        None,
+        ge=1,
+        le=(1 << 63) - 1,
+        description="id of the chain that calls of first-generation applets mean, which name none; "
+        "empty: the only one of `chains`",
+    )
     prover: Text = Field(None, description="URL that /system/gen_zk_proof is posted to")
     wallet_whitelist: str = Field(
         "",
@@ -412,7 +419,7 @@ class Settings(BaseSettings):
         zone_of(value)
         return value
 
-    @field_validator("wallet_chain")
+    @field_validator("default_chain", "wallet_chain")
     @classmethod
     def _is_of_chains(cls, value: int | None, info: ValidationInfo) -> int | None:
         known = [chain.id for chain in info.data.get("chains", ())]

@@ -2,7 +2,8 @@
 
 The hosts are the node's own. What a project adds is small here: a store in memory, the
 variables that were given, and strategies. Messages, API calls and metrics are shown and go
-nowhere; chains cannot be reached.
+nowhere; chains are simulated. Resource ids, time and random numbers come from a seed, so that
+the same events always leave the same.
 """
 
 from __future__ import annotations
@@ -10,19 +11,23 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
+from fieldbrook.actors.surroundings import SEND_ROUTE, is_system
 from fieldbrook.errors import MalformedMessageError
 from fieldbrook.gateway.message import decode_message
 from fieldbrook.model import DEFAULT_EVENT_TYPE
+from fieldbrook.simulated_chain import SimulatedChains
 from fieldbrook.storage.sql import SqlDatabase
 from fieldbrook.wasm import abi
 from fieldbrook.wasm.applet import AppletHost
@@ -30,11 +35,17 @@ from fieldbrook.wasm.engine import Engine, make_engine, raw_available
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import compile_module, to_binary
 from fieldbrook.wasm.reference import ReferenceHost
-from fieldbrook.wasm.run import Effect, Host, Run, Surroundings
+from fieldbrook.wasm.run import Effect, EffectRefusedError, Host, Run, Surroundings, Transaction
+from fieldbrook.wasm.seeded import Seeded
 
 RAW, REFERENCE, BATCH = "raw", "reference", "batch"
 HOSTS = (RAW, REFERENCE, BATCH)
 DEFAULT_HANDLER = "start"
+DEFAULT_SEED = 1
+DEFAULT_TIME = datetime(2026, 1, 1, tzinfo=UTC)
+BETWEEN_RUNS = timedelta(seconds=1)
+ROUNDS_LIMIT = 16
+"""How often what follows from events may lead to further events."""
 _BATCH_EVENTS = 64
 _BASE64 = "base64:"
 
@@ -75,14 +86,48 @@ class Outcome:
 
 
 class _Desk(Surroundings):
-    """Whatever an applet sends is accepted, to be shown. Chains are out of reach."""
+    """What one run reaches. Whatever it sends is accepted, to be shown; chains are simulated."""
+
+    def __init__(self, number: int, seeded: Seeded, chains: SimulatedChains | None) -> None:
+        self.seeded = seeded
+        self._number = number
+        self._chains = chains
 
     def check_topic(self, topic: str) -> None:
         """Every topic is as good as another: there is no broker and no other project."""
 
     def api_refusal(self, method: str, url: str) -> tuple[int, str] | None:
-        """No call is refused, and none is carried out."""
+        """No call is refused, and none leaves."""
         return None
+
+    def send_transaction(
+        self, run: Run, chain_id: int | None, operator: str | None, request: bytes
+    ) -> Transaction:
+        """See `Surroundings.send_transaction`."""
+        if self._chains is None:
+            raise EffectRefusedError(_no_chain(chain_id))
+        return self._chains.send(self._number, chain_id, operator, request)
+
+    def call_contract(self, chain_id: int | None, request: bytes) -> bytes:
+        """See `Surroundings.call_contract`."""
+        if self._chains is None:
+            raise EffectRefusedError(_no_chain(chain_id))
+        return self._chains.call(self._number, chain_id, request)
+
+    def api_transaction(
+        self, run: Run, method: str, url: str, event_type: str, request: bytes
+    ) -> tuple[int, Transaction | str] | None:
+        """See `Surroundings.api_transaction`."""
+        if self._chains is None or not is_system(url):
+            return None
+        if (method, urlsplit(url).path) != SEND_ROUTE:
+            return None
+        return self._chains.send_by_name(self._number, request, event_type)
+
+
+def _no_chain(chain_id: int | None) -> str:
+    what = "no chain" if chain_id is None else f"chain {chain_id}"
+    return f"{what} is {'not ' * (chain_id is not None)}configured (--chain FILE simulates chains)"
 
 
 class Workbench:
@@ -99,6 +144,9 @@ class Workbench:
         schema: Mapping[str, Any] | None = None,
         database: Path | None = None,
         limits: Limits | None = None,
+        chains: SimulatedChains | None = None,
+        seed: int = DEFAULT_SEED,
+        start: datetime = DEFAULT_TIME,
     ) -> None:
         """Compile and link.
 
@@ -112,6 +160,10 @@ class Workbench:
                 it there is no database.
             database: the file of the database; without one it ends with the workbench.
             limits: budgets of a run, the node's defaults if none are given.
+            chains: what there is of chains; None: nothing.
+            seed: of resource ids and random numbers.
+            start: what the clock says at the first run; each further one begins
+                `BETWEEN_RUNS` later.
 
         Raises:
             ModuleRefusedError: the node would refuse the module too.
@@ -120,19 +172,27 @@ class Workbench:
         self.store = {} if store is None else store
         self._env = dict(env or {})
         self._batches = host == BATCH
-        self._desk = _Desk()
+        self._chains = chains
+        self._seed = seed
+        self._start_ns = round(start.timestamp()) * 1_000_000_000
+        self._number = 0  # of the next run
+        self._seeded = self._seeded_for(0)  # of the run that SQL statements belong to
         self._folder: TemporaryDirectory[str] | None = None
         self._sql: SqlDatabase | None = None
         if schema is not None:
             if database is None:
                 self._folder = TemporaryDirectory(prefix="fieldbrook-")
                 database = Path(self._folder.name) / "sql.db"
-            self._sql = SqlDatabase(database, schema)
+            self._sql = SqlDatabase(
+                database,
+                schema,
+                moment=lambda: datetime.fromtimestamp(self._seeded.unix_ns // 1_000_000_000, UTC),
+                draw=lambda bits: self._seeded.bits(bits),
+            )
         engine: Engine = make_engine(limits)
         compiled, _ = compile_module(engine, to_binary(module), limits)
-        make: Callable[[Engine, Any, Limits], Host]
         make = AppletHost if host != REFERENCE and raw_available() else ReferenceHost
-        self._host = make(engine, compiled, limits)
+        self._host: Host = make(engine, compiled, limits, seeded=True)
 
     @property
     def handlers(self) -> tuple[str, ...]:
@@ -159,6 +219,37 @@ class Workbench:
                 yield self._alone(trials[at])
                 at += 1
 
+    def replay(
+        self, trials: Sequence[Trial], strategies: Sequence[tuple[str, str]]
+    ) -> list[Outcome]:
+        """Run each in order, then what follows from them: the events by which simulated chains
+        answer, and what follows from those.
+
+        Raises:
+            WorkbenchError: that does not end.
+        """
+        latest = list(self.perform(trials))
+        outcomes = list(latest)
+        for _ in range(ROUNDS_LIMIT):
+            latest = list(self.perform(route(self.answers(latest, strategies), strategies)))
+            if not latest:
+                return outcomes
+            outcomes += latest
+        raise WorkbenchError(
+            f"answers of the chains led to further ones {ROUNDS_LIMIT} times: "
+            f"{latest[-1].trial.handler} sends whenever {latest[-1].trial.event_type} comes"
+        )
+
+    def answers(
+        self, outcomes: Sequence[Outcome], strategies: Sequence[tuple[str, str]]
+    ) -> list[tuple[str, bytes]]:
+        """The events that the simulated chains send after runs, as (type, payload)."""
+        if self._chains is None:
+            return []
+        kinds = [kind for kind, _ in strategies]
+        chains = self._chains
+        return [event for outcome in outcomes for event in chains.answers(outcome.effects, kinds)]
+
     def _group(self, trials: Sequence[Trial], at: int) -> Sequence[Trial]:
         """The next trials that can share an instance: those of one handler."""
         if not self._batches:
@@ -166,13 +257,17 @@ class Workbench:
         same = takewhile(lambda trial: trial.handler == trials[at].handler, trials[at:])
         return list(islice(same, _BATCH_EVENTS))
 
-    def _run(self, trial: Trial) -> Run:
-        return Run(
-            trial.payload, trial.event_type, self._env, self.store.get, self._desk, self._sql
-        )
+    def _run(self, trial: Trial, number: int) -> Run:
+        self._seeded = self._seeded_for(number)
+        desk = _Desk(number, self._seeded, self._chains)
+        return Run(trial.payload, trial.event_type, self._env, self.store.get, desk, self._sql)
+
+    def _seeded_for(self, number: int) -> Seeded:
+        between_ns = BETWEEN_RUNS // timedelta(microseconds=1) * 1_000
+        return Seeded(self._seed, number, self._start_ns + number * between_ns)
 
     def _together(self, group: Sequence[Trial]) -> list[Outcome]:
-        runs = [self._run(trial) for trial in group]
+        runs = [self._run(trial, self._number + at) for at, trial in enumerate(group)]
         before = time.perf_counter()
         codes = self._host.run_batch(group[0].handler, runs)
         elapsed_us = (time.perf_counter() - before) * 1e6 / max(1, len(codes))
@@ -182,7 +277,9 @@ class Workbench:
         ]
 
     def _alone(self, trial: Trial) -> Outcome:
-        run = self._run(trial)
+        if self._chains is not None:
+            self._chains.undo(self._number)  # what it did in a batch that it did not go well in
+        run = self._run(trial, self._number)
         before = time.perf_counter()
         with self._statements() as failed:
             code, error = self._host.run(trial.handler, run)
@@ -214,6 +311,9 @@ class Workbench:
                 sql.rollback()
 
     def _outcome(self, trial: Trial, run: Run, code: int, error: str, elapsed_us: float) -> Outcome:
+        if error and self._chains is not None:
+            self._chains.undo(self._number)
+        self._number += 1
         writes = {} if error else run.writes
         effects = () if error else tuple(run.effects)
         self.store.update(writes)
@@ -307,6 +407,11 @@ def describe(outcome: Outcome) -> Json:
         "writes": to_json(outcome.writes),
         "effects": [_effect(effect) for effect in outcome.effects],
     }
+
+
+def describe_events(events: Sequence[tuple[str, bytes]]) -> list[Json]:
+    """Events, as they are printed with --json."""
+    return [{"event_type": kind, "payload": _text(payload)} for kind, payload in events]
 
 
 def _log(level: int, source: str, text: str) -> list[str]:

@@ -307,7 +307,13 @@ class SqlDatabase(SqlBatch):
     """
 
     def __init__(
-        self, path: Path, config: Mapping[str, Any], limits: SqlLimits | None = None
+        self,
+        path: Path,
+        config: Mapping[str, Any],
+        limits: SqlLimits | None = None,
+        *,
+        moment: Callable[[], datetime] = lambda: datetime.now(UTC),
+        draw: Callable[[int], int] = random.getrandbits,
     ) -> None:
         """Nothing is opened or read yet.
 
@@ -315,8 +321,11 @@ class SqlDatabase(SqlBatch):
             path: the file, `<project's folder>/sql.db`.
             config: the value of PROJECT_DATABASE or PROJECT_SCHEMA.
             limits: see there.
+            moment: what a batch takes for the time.
+            draw: gives a number of so many random bits, the seed of a statement.
         """
         super().__init__(limits)
+        self._moment, self._draw = moment, draw
         self._path = path
         self._config = config
         self._connection: sqlite3.Connection | None = None
@@ -414,7 +423,7 @@ class SqlDatabase(SqlBatch):
         statement = self._translated(text)
         values = statement.arrange(params)
         self._mark(connection)
-        seed = random.getrandbits(64)
+        seed = self._draw(64)
         self._ends_at = min(ends_at, time.monotonic() + self._limits.statement_ms / 1000)
         before = connection.total_changes
         own = _APPLETS + statement.text
@@ -512,7 +521,7 @@ class SqlDatabase(SqlBatch):
         if self._lost:
             raise StoreError(reason=f"{self._path}: the batch's SQL writes were lost")
         if not connection.in_transaction:
-            self._now = stored_time(datetime.now(UTC))
+            self._now = stored_time(self._moment())
             self._plain("BEGIN IMMEDIATE")
         if not self._marked:
             self._plain(f"SAVEPOINT {_EVENT}")

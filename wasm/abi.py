@@ -52,8 +52,8 @@ def level_name(level: int) -> str:
 class Signature:
     """One host function as applets import it.
 
-    `params` and `result` have one letter per value: `i` = i32, `d` = f64; `result` is
-    empty for none. `failure` is what the guest gets when the arguments it passed cannot
+    `params` and `result` have one letter per value: `i` = i32, `l` = i64, `d` = f64; `result`
+    is empty for none. `failure` is what the guest gets when the arguments it passed cannot
     be used, e.g. a pointer outside its memory.
     """
 
@@ -97,6 +97,9 @@ TRACE = Signature("env", "trace", "iiddddd", "")
 SEED = Signature("env", "seed", "", "d")
 # Ours instead of the library's, which sleeps for as long as the guest likes.
 POLL_ONEOFF = Signature(WASI_MODULE, "poll_oneoff", "iiii", "i", 21)  # EFAULT
+# Ours instead of the library's in seeded hosts alone; a node leaves them to the library.
+RANDOM_GET = Signature(WASI_MODULE, "random_get", "ii", "i", 21)
+CLOCK_TIME_GET = Signature(WASI_MODULE, "clock_time_get", "ili", "i", 21)
 VERIFY_SECP256K1 = Signature(OWN_MODULE, "verify_secp256k1", "iiiiii", "i", COPY_FROM_GUEST_FAILED)
 VERIFY_P256 = Signature(OWN_MODULE, "verify_p256", "iiiiii", "i", COPY_FROM_GUEST_FAILED)
 VERIFY_ED25519 = Signature(OWN_MODULE, "verify_ed25519", "iiiiii", "i", COPY_FROM_GUEST_FAILED)
@@ -143,3 +146,5 @@ SIGNATURES: tuple[Signature, ...] = (
     SHA256,
     KECCAK256,
 )
+# What a seeded host defines besides; applets import these names either way.
+SEEDED_SIGNATURES: tuple[Signature, ...] = (RANDOM_GET, CLOCK_TIME_GET)

@@ -35,6 +35,8 @@ class AppletHost:
         compiled: Path | wasmtime.Module,
         limits: Limits,
         reuse_events: int = 0,
+        *,
+        seeded: bool = False,
     ) -> None:
         """Load a compiled module and link it.
 
@@ -44,6 +46,8 @@ class AppletHost:
                 native code: whoever can write it can do anything.
             limits: budgets of each run.
             reuse_events: an instance is kept for so many events; 0 makes one for each.
+            seeded: every run has `Surroundings.seeded`, and takes WASI's time and random
+                numbers from there. Not together with `reuse_events`.
 
         Raises:
             ModuleRefusedError: the code is of another wasmtime, or does not link.
@@ -56,9 +60,9 @@ class AppletHost:
         self._guest = (
             ReusedGuest(engine, module, report, limits, reuse_events)
             if reuse_events
-            else RawGuest(engine, module, report, limits)
+            else RawGuest(engine, module, report, limits, seeded=seeded)
         )
-        self._make_batch = partial(BatchGuest, engine, module, report, limits)
+        self._make_batch = partial(BatchGuest, engine, module, report, limits, seeded=seeded)
         self._batch: BatchGuest | None = None
         self.uses_sql = uses_sql(module)
         exports_alloc = abi.ALLOC in {export.name for export in module.exports}

@@ -57,6 +57,7 @@ class BatchGuest(RawGuest):
     """
 
     __slots__ = (
+        "_batch_ms",
         "_cells",
         "_current",
         "_earlier",
@@ -86,10 +87,18 @@ class BatchGuest(RawGuest):
     )
 
     def __init__(
-        self, engine: Engine, module: wasmtime.Module, report: ModuleReport, limits: Limits
+        self,
+        engine: Engine,
+        module: wasmtime.Module,
+        report: ModuleReport,
+        limits: Limits,
+        *,
+        seeded: bool = False,
     ) -> None:
-        super().__init__(engine, module, report, limits)
-        self._ticks = -(-BATCH_MS // engine.tick_ms) + 1
+        super().__init__(engine, module, report, limits, seeded=seeded)
+        # Which events share an instance must not depend on how busy the machine is.
+        self._batch_ms = limits.deadline_ms if seeded else BATCH_MS
+        self._ticks = -(-self._batch_ms // engine.tick_ms) + 1
         self._module = module
         self._module_at = raw.address(module.ptr())
         self._glue = wasmtime.Module(engine, bytes(wasmtime.wat2wasm(glue.GLUE)))
@@ -122,7 +131,7 @@ class BatchGuest(RawGuest):
         self._memory, self._size, self._bound, self._can_alloc = self._stage, 0, False, False
         self.calls_left = 0  # the first call binds the memory
         self._runs, self._current, self._settled, self._earlier = runs, -1, 0, {}
-        self._ends_at = time.monotonic() + BATCH_MS / 1000
+        self._ends_at = time.monotonic() + self._batch_ms / 1000
         store = raw.store_new(self._engine_at, None, None)
         self._context = context = raw.store_context(store)
         try:
@@ -186,7 +195,8 @@ class BatchGuest(RawGuest):
         raw.export_get(self._context, self._trampoline_at, b"memory", 6, place)
         base = raw.memory_data(self._context, place + _EXTERN_VALUE)
         self._stage = stage = self._view(base)
-        self._rid_base = rid = random.getrandbits(30)
+        seeded = runs[0].surroundings.seeded
+        self._rid_base = rid = random.getrandbits(30) if seeded is None else seeded.rid
         at = glue.HEAD_BYTES + count * glue.ENTRY_BYTES
         entries = array("I")
         payloads = []
@@ -252,7 +262,7 @@ class BatchGuest(RawGuest):
         instantiation is the trampoline."""
         linker = self._linker()
         functions = bind(self)
-        wanted = {*imported(module), abi.WS_GET_DATA, abi.WS_LOG}
+        wanted = {*imported(module, seeded=self._seeded), abi.WS_GET_DATA, abi.WS_LOG}
         for signature in wanted:
             self._define(linker, signature, self._during_event(functions[signature]))
         if abi.WS_SET_DATA in wanted:

@@ -28,7 +28,7 @@ from fieldbrook.wasm.run import Run
 
 _NEGATIVE, _MODULUS = 1 << 31, 1 << 32
 _VIEWS_LIMIT = 64
-_SLOT_FORMATS = {"i": "I12x", "d": "d8x"}
+_SLOT_FORMATS = {"i": "I12x", "l": "Q8x", "d": "d8x"}
 _store_u32 = struct.Struct("<I").pack_into
 
 _NO_MEMORY = memoryview(bytearray())
@@ -75,6 +75,7 @@ class RawGuest(Guest):
         "_minimum",
         "_pre",
         "_pre_at",
+        "_seeded",
         "_size",
         "_ticks",
         "_trap",
@@ -85,10 +86,17 @@ class RawGuest(Guest):
     )
 
     def __init__(
-        self, engine: Engine, module: wasmtime.Module, report: ModuleReport, limits: Limits
+        self,
+        engine: Engine,
+        module: wasmtime.Module,
+        report: ModuleReport,
+        limits: Limits,
+        *,
+        seeded: bool = False,
     ) -> None:
         super().__init__(limits)
         start_ticker(engine)
+        self._seeded = seeded
         self._engine = engine
         self._minimum = report.memory_pages * PAGE_BYTES
         exports = {export.name for export in module.exports}
@@ -294,7 +302,7 @@ class RawGuest(Guest):
     def _link(self, module: wasmtime.Module) -> wasmtime.InstancePre:
         linker = self._linker()
         functions = bind(self)
-        for signature in imported(module):
+        for signature in imported(module, seeded=self._seeded):
             self._define(linker, signature, functions[signature])
         return self._prepare(linker, module)
 

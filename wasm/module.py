@@ -140,8 +140,9 @@ def uses_sql(module: wasmtime.Module) -> bool:
     return any((signature.module, signature.name) in names for signature in wanted)
 
 
-def imported(module: wasmtime.Module) -> list[abi.Signature]:
-    """Our host functions that a module imports, in the variants it imports."""
+def imported(module: wasmtime.Module, *, seeded: bool = False) -> list[abi.Signature]:
+    """Our host functions that a module imports, in the variants it imports; `seeded` adds
+    those of WASI that take the time and random numbers from the seed of a run."""
     wanted = {
         (item.module, item.name or "", _letters(item.type))
         for item in module.imports
@@ -149,14 +150,14 @@ def imported(module: wasmtime.Module) -> list[abi.Signature]:
     }
     return [
         signature
-        for signature in abi.SIGNATURES
+        for signature in (*abi.SIGNATURES, *(abi.SEEDED_SIGNATURES if seeded else ()))
         if (signature.module, signature.name, _type_of(signature)) in wanted
     ]
 
 
 def func_type(signature: abi.Signature) -> wasmtime.FuncType:
     """The type of a host function as wasmtime takes it."""
-    kinds = {"i": wasmtime.ValType.i32, "d": wasmtime.ValType.f64}
+    kinds = {"i": wasmtime.ValType.i32, "l": wasmtime.ValType.i64, "d": wasmtime.ValType.f64}
     return wasmtime.FuncType(
         [kinds[letter]() for letter in signature.params],
         [kinds[letter]() for letter in signature.result],

@@ -24,6 +24,7 @@ from fieldbrook.wasm.module import examine, func_type, imported, load_compiled, 
 from fieldbrook.wasm.run import Run
 
 _U32 = 0xFFFF_FFFF
+_MASKS = {"i": _U32, "l": 0xFFFF_FFFF_FFFF_FFFF, "d": 0}  # integers come signed
 
 
 class _HostTrapError(Exception):
@@ -31,7 +32,15 @@ class _HostTrapError(Exception):
 
 
 class _ReferenceGuest(Guest):
-    def __init__(self, engine: Engine, module: wasmtime.Module, wasi: bool, limits: Limits) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        module: wasmtime.Module,
+        wasi: bool,
+        limits: Limits,
+        *,
+        seeded: bool = False,
+    ) -> None:
         super().__init__(limits)
         start_ticker(engine)
         self._engine = engine
@@ -46,7 +55,7 @@ class _ReferenceGuest(Guest):
         if self._wasi:
             linker.define_wasi()
         functions = bind(self)
-        for signature in imported(module):
+        for signature in imported(module, seeded=seeded):
             linker.define_func(
                 signature.module,
                 signature.name,
@@ -116,6 +125,8 @@ class _ReferenceGuest(Guest):
     def _callback(
         self, signature: abi.Signature, function: Callable[..., Any]
     ) -> Callable[..., Any]:
+        masks = [_MASKS[letter] for letter in signature.params]
+
         def call(caller: wasmtime.Caller, *arguments: int | float) -> int | float | None:
             try:
                 self.calls_left -= 1
@@ -124,7 +135,10 @@ class _ReferenceGuest(Guest):
                 if self._memory is None:
                     self._bind(caller.get)
                 result: int | float | None = function(
-                    *(value & _U32 if isinstance(value, int) else value for value in arguments)
+                    *(
+                        value & mask if isinstance(value, int) else value
+                        for value, mask in zip(arguments, masks, strict=True)
+                    )
                 )
                 return result
             except BaseException as error:
@@ -182,8 +196,15 @@ class _ReferenceGuest(Guest):
 class ReferenceHost:
     """One applet on the public interface. See `instance.AppletHost`."""
 
-    def __init__(self, engine: Engine, compiled: Path | wasmtime.Module, limits: Limits) -> None:
-        """Load a compiled module and link it.
+    def __init__(
+        self,
+        engine: Engine,
+        compiled: Path | wasmtime.Module,
+        limits: Limits,
+        *,
+        seeded: bool = False,
+    ) -> None:
+        """Load a compiled module and link it. `seeded`: see `applet.AppletHost`.
 
         Raises:
             ModuleRefusedError: the code is of another wasmtime, or does not link.
@@ -193,7 +214,7 @@ class ReferenceHost:
         report = examine(module, engine, limits)
         self._handlers = report.handlers
         self.uses_sql = uses_sql(module)
-        self._guest = _ReferenceGuest(engine, module, report.wasi, limits)
+        self._guest = _ReferenceGuest(engine, module, report.wasi, limits, seeded=seeded)
 
     @property
     def handlers(self) -> tuple[str, ...]:

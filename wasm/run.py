@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from fieldbrook.wasm.seeded import Seeded
+
 
 def _nothing(_key: bytes) -> bytes | None:
     return None
@@ -50,6 +52,10 @@ class Surroundings:
 
     Methods raise `EffectRefusedError` with the reason when something cannot be done.
     """
+
+    seeded: Seeded | None = None
+    """Resource id, time and random numbers of a run that is to be repeatable; None: the
+    machine's own."""
 
     def check_topic(self, topic: str) -> None:
         """Raise unless a message may be published to `topic`."""

@@ -18,11 +18,14 @@ from typing import Any, NamedTuple
 import pytest
 import wasmtime
 
+from fieldbrook.chain_file import Call, Chain, ChainFile
+from fieldbrook.simulated_chain import SimulatedChains
 from fieldbrook.storage.sql import SqlDatabase
 from fieldbrook.wasm import abi
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import check, compile_module
 from fieldbrook.wasm.run import Host, Message, Metric, Run, Surroundings
+from fieldbrook.workbench import DEFAULT_SEED, HOSTS, Trial, Workbench, describe
 from tests.contract.hosts import harness as h
 from tests.contract.sql.databases import Backend
 from tests.integration.test_applet_projects import rustc_for_wasm
@@ -342,6 +345,40 @@ def test_an_api_call_is_answered_as_the_sdks_read_it(perform: _Perform) -> None:
     assert refused[0] == refused[1] == refused[2]
     assert refused[0].effects == []
     assert any('"StatusCode":404' in text for _, _, text in refused[0].logs)
+
+
+# Transactions and calls of the samples, as they are on the chain that they name.
+_CHAIN = ChainFile(
+    [
+        Chain(
+            4690,
+            "iotex-testnet",
+            calls=[Call("0xb73eE6EB5b1984c78CCcC49eA7Ad773E71d74F51", result="0x57")],
+        )
+    ]
+)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("language", BUILDS)
+def test_what_the_workbench_records_of_a_sample_is_met_by_the_next_run(
+    language: str, host: str, built: Callable[[str], bytes]
+) -> None:
+    handlers = [*EXPECTED[language], *ENDS[language], "sql", "chance", "transaction", "contract"]
+    runs: list[list[Any]] = []
+    for _ in range(2):
+        chains = SimulatedChains(_CHAIN, "chain.json", DEFAULT_SEED)
+        bench = Workbench(built(language), host=host, env=ENV, schema=CONFIG, chains=chains)
+        trials = [Trial(name, b"{}") for name in handlers if name in bench.handlers]
+        runs.append([describe(outcome) for outcome in bench.perform(trials)])
+        bench.close()
+    assert runs[0] == runs[1]
+    by_name = {left["handler"]: left for left in runs[0]}
+    if language != "C":
+        assert (by_name["transaction"]["code"], by_name["transaction"]["error"]) == (0, "")
+        assert by_name["transaction"]["effects"][0]["kind"] == "Transaction"
+    if language == "AssemblyScript":
+        assert by_name["contract"]["code"] == 0
 
 
 @pytest.mark.parametrize("language", ["AssemblyScript", "Rust"])

@@ -94,3 +94,11 @@ def test_a_domain_that_no_message_can_have_is_refused(value: str) -> None:
     with pytest.raises(SettingsError, match="wallet_domains.*studio.example or localhost:3000"):
         load(wallet_domains=f"a.example,{value}")
     assert load(wallet_domains="*, a.example:8443,[::1]:3000").wallet_domains
+
+
+@pytest.mark.parametrize("name", ["default_chain", "wallet_chain"])
+def test_a_chain_that_a_setting_chooses_must_be_one_of_the_chains(name: str) -> None:
+    chains = ({"id": 5, "name": "dev", "endpoint": "http://127.0.0.1:8545"},)
+    assert getattr(Settings(chains=chains, **{name: 5}), name) == 5  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match="must be the id of one of the chains"):
+        Settings(chains=chains, **{name: 7})  # type: ignore[arg-type]

@@ -331,6 +331,55 @@ def test_what_is_recorded_is_met_and_a_change_is_told(
     ]
 
 
+CHANCE = str(MODULES / "chance.wat")
+
+
+@pytest.mark.parametrize("host", workbench.HOSTS)
+def test_a_recorded_test_stays_true_for_handlers_that_ask_for_time_and_chance(
+    host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = lines(tmp_path / "events.jsonl", *[{"payload": ""}] * 5)
+    options = (CHANCE, events, "--handler", "all")
+    assert run(capsys, "test", *options, "--record")[0] == 0
+    recorded = (tmp_path / "events.expected.jsonl").read_text().splitlines()
+    assert len(set(recorded)) == 5
+    assert run(capsys, "test", *options, "--host", host)[0] == 0
+    assert run(capsys, "test", *options, "--host", host, "--seed", 1)[0] == 0
+    assert run(capsys, "test", *options, "--host", host, "--seed", 2)[0] == 1
+    assert run(capsys, "test", *options, "--host", host, "--time", "2020-01-01T00:00:00Z")[0] == 1
+
+
+def test_each_run_begins_a_second_after_the_one_before_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = lines(tmp_path / "events.jsonl", *[{"payload": ""}] * 3)
+    options = ("--handler", "all", "--time", "2020-01-01T00:00:00Z")
+    _, left = result(capsys, "test", CHANCE, events, *options)
+    kept = [workbench.from_json(item["writes"])[b"left"] for item in left["runs"]]
+    seconds = [int.from_bytes(data[:8], "little") // 10**9 for data in kept]
+    assert seconds == [1_577_836_800, 1_577_836_801, 1_577_836_802]
+
+
+def test_time_and_chance_of_sql_are_the_same_in_every_run_of_a_test(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, schema = tmp_path / "querier.wat", tmp_path / "schema.json"
+    module.write_text(QUERIER)
+    schema.write_text(json.dumps(SCHEMA))
+    text = "SELECT datetime('now') AS t, random() AS n"
+    event = {"payload": {"statement": text, "params": []}}
+    events = lines(tmp_path / "events.jsonl", event, event)
+    options = ("test", module, events, "--handler", "query", "--schema", schema)
+    _, first = result(capsys, *options)
+    _, second = result(capsys, *options)
+    assert first == second
+    rows = [json.loads(item["writes"]["rows"]) for item in first["runs"]]
+    assert [row["t"] for row in rows] == ["2026-01-01 00:00:00", "2026-01-01 00:00:01"]
+    assert rows[0]["n"] != rows[1]["n"]
+    _, other = result(capsys, *options, "--seed", 2)
+    assert json.loads(other["runs"][0]["writes"]["rows"])["n"] != rows[0]["n"]
+
+
 def test_a_trap_that_is_expected_is_no_failure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,6 +40,9 @@ def functions(guest: Guest) -> Functions:
         guest.log(abi.LOG_INFO, abi.SOURCE_HOST, text)
 
     def seed() -> float:
+        seeded = guest.run.surroundings.seeded
+        if seeded is not None:
+            return seeded.number()
         return random.random() * time.time_ns()  # noqa: S311 - what the runtime expects
 
     return {abi.ABORT: abort, abi.TRACE: trace, abi.SEED: seed}

@@ -114,7 +114,8 @@ class Guest(ABC):
         """Take up a run and return the number its payload is known by to the guest."""
         limits = self.limits
         self.run = run
-        self.rid = rid = random.getrandbits(31)
+        seeded = run.surroundings.seeded
+        self.rid = rid = random.getrandbits(31) if seeded is None else seeded.rid
         self.resources = {rid: run.payload}
         self.ended = ""
         self.pending = None

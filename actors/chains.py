@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -67,6 +67,16 @@ def call_key(run: Run, index: int) -> bytes:
     return digest + strategy_id.to_bytes(8, "big") + index.to_bytes(4, "big")
 
 
+def listed(chains: Iterable[ChainName]) -> str:
+    """Chains to choose from, in words."""
+    return ", ".join(f"{chain.chain_id} ({chain.name})" for chain in chains) or "none"
+
+
+def unknown_chain(name: str, chains: Iterable[ChainName]) -> str:
+    """Why a request that names this chain is refused."""
+    return f"chain {name[:64]!r}: unknown; there are {listed(chains)}"
+
+
 def chain_named(
     chains: Sequence[ChainName], chain_id: int | None, default: int | None = None
 ) -> ChainName:
@@ -86,7 +96,7 @@ def chain_named(
             return chain
     if wanted is not None:
         raise EffectRefusedError(f"chain {wanted} is not configured")
-    known = ", ".join(f"{chain.chain_id} ({chain.name})" for chain in chains)
+    known = listed(chains)
     raise EffectRefusedError(
         f"which chain? The call names none, and there are {known}: the setting default_chain "
         f"chooses one for such calls, and ws_send_tx and ws_call_contract with the chain's id as "
@@ -131,6 +141,10 @@ class ProjectChains:
             if name in (chain.name, str(chain.chain_id)):
                 return chain
         return None
+
+    def unknown(self, name: str) -> str:
+        """See `unknown_chain`."""
+        return unknown_chain(name, self._chains.values())
 
     @property
     def configured(self) -> bool:

@@ -123,9 +123,10 @@ class ProjectSurroundings(Surroundings):
         fields = api_fields(request)
         if fields is None:
             return HTTPStatus.BAD_REQUEST, "the body is not a JSON object"
-        chain = self._chains.with_name(str(fields.get("chainName", "")))
+        name = str(fields.get("chainName", ""))
+        chain = self._chains.with_name(name)
         if chain is None:
-            return HTTPStatus.BAD_REQUEST, f"chain {str(fields.get('chainName'))[:64]!r}: unknown"
+            return HTTPStatus.BAD_REQUEST, self._chains.unknown(name)
         operator = fields.get("operatorName")
         named = operator if isinstance(operator, str) and operator else None
         body = json.dumps(fields).encode()

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import UNSET, UnsetType
 
-from fieldbrook.actors.chains import TX_EVENT, ChainName, chain_named
+from fieldbrook.actors.chains import TX_EVENT, ChainName, chain_named, unknown_chain
 from fieldbrook.actors.surroundings import READ_ROUTE, api_fields, is_system
 from fieldbrook.chain.transactions import ContractCall, TransactionRefusedError, parse_call
 from fieldbrook.chain_file import Call, Chain, ChainFile, Json, Sent
@@ -246,7 +246,8 @@ class SimulatedChains:
         for chain in self._file.chains:
             if name in (chain.name, str(chain.id)):
                 return chain
-        raise EffectRefusedError(f"{self._name}: there is no chain {name[:64]!r}")
+        known = [ChainName(chain.id, chain.name) for chain in self._file.chains]
+        raise EffectRefusedError(f"{self._name}: {unknown_chain(name, known)}")
 
     def _operator(self, chain: Chain, name: str) -> str:
         """The address of an operator."""

@@ -20,6 +20,7 @@ from tornado.netutil import DefaultLoopResolver, Resolver
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from fieldbrook import clock
+from fieldbrook.actors.chains import ChainName, unknown_chain
 from fieldbrook.actors.frames import BY_API, NAMED, WireEntry, WireEvent
 from fieldbrook.actors.surroundings import PROOF_ROUTE, READ_ROUTE, is_system
 from fieldbrook.api_hosts import is_allowed, is_named, is_public
@@ -137,7 +138,8 @@ class ApiCaller:
         name = str(fields.get("chainName", ""))
         chain = next((c for c in self._chains if name in (c.name, str(c.id))), None)
         if chain is None:
-            raise TransactionRefusedError(f"chain {name[:64]!r}: unknown")
+            known = [ChainName(each.id, each.name) for each in self._chains]
+            raise TransactionRefusedError(unknown_chain(name, known))
         hash_ = normal(str(fields.get("hash", "")))  # SDKs send it without 0x
         result: bytes = await ask_chain(self._run_dir, chain.id, {READ: hash_})
         return result

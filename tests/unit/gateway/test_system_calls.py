@@ -121,7 +121,7 @@ def test_a_transaction_is_read_by_the_chain_and_the_hash(
 @pytest.mark.parametrize(
     ("body", "status", "reason"),
     [
-        ({"chainName": "mars", "hash": HASH}, 400, "chain 'mars': unknown"),
+        ({"chainName": "mars", "hash": HASH}, 400, "chain 'mars': unknown; there are 5 (dev)"),
         ({"chainName": "dev", "hash": "0x12"}, 400, "no such hash"),
         ([1], 400, "the body is not a JSON object"),
     ],

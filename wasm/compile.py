@@ -29,7 +29,7 @@ from fieldbrook.wasm.applet import AppletHost
 from fieldbrook.wasm.engine import engine_tag, make_compiler, make_engine, raw_available
 from fieldbrook.wasm.files import remove_temporary, write_atomically
 from fieldbrook.wasm.limits import Limits
-from fieldbrook.wasm.module import ModuleReport, compile_module, to_binary
+from fieldbrook.wasm.module import ModuleReport, check_extent, compile_module, to_binary
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ ADDRESS_LIMIT_BYTES = 2 << 30
 _REFUSED = 1
 _STDERR_SHOWN = 300
 _COMPLAINT_BYTES = 16 << 10
+_OUT_OF_MEMORY = ("memory allocation", "MemoryError", "out of memory")
 _CAUSES = "Caused by:"  # before it wasmtime names a file of ours
 _NUMBERED = re.compile(r"\s\d+: ")
 
@@ -124,7 +125,7 @@ def _death(status: int, complaint: str, cpu_s: int, address_bytes: int) -> str:
     """Why a child that gave no answer is gone."""
     if -status in (signal.SIGXCPU, signal.SIGKILL):
         return f"compiling it took over {cpu_s} s of processor time, or the system stopped it"
-    if "memory allocation" in complaint or "MemoryError" in complaint:
+    if any(word in complaint for word in _OUT_OF_MEMORY):
         return f"compiling it takes more than {address_bytes >> 20} MiB of memory"
     if status < 0:
         # A traceback of our own code: for who runs the node, and not for who uploads a module.
@@ -173,7 +174,10 @@ def _limit(kind: int, value: int) -> int:
 def _compile(source: Path, outdir: Path, limits: Limits, address_bytes: int) -> CompiledModule:
     before = _limit(resource.RLIMIT_AS, address_bytes)
     upload = source.read_bytes()
-    module, report = compile_module(make_compiler(), to_binary(upload), limits)
+    binary = to_binary(upload)
+    module, report = compile_module(make_compiler(), binary, limits)
+    check_extent(binary, report)
+    del binary
     compiled = bytes(module.serialize())
     del module
     # The pool needs address space, not memory; no code of the module is compiled from here.

@@ -19,6 +19,13 @@ _CORE_VERSION = b"\x01\0\0\0"
 _LETTERS = {"i32": "i", "i64": "l", "f32": "f", "f64": "d"}
 _TYPES = {letter: name for name, letter in _LETTERS.items()}
 _LISTED_LIMIT = 20
+_NAME_CHARACTERS = 128  # of a name within a reason
+_REASON_CHARACTERS = 600  # of what wasmtime says, which can hold all of the module's text
+# What a module may make the registry, lists and each process that loads it carry. Modules
+# whose toolchain exports everything have thousands.
+EXPORTS_LIMIT = IMPORTS_LIMIT = 10_000
+HANDLER_NAME_BYTES = 256
+HANDLER_NAMES_BYTES = 64 << 10
 
 _NOT_HANDLERS = frozenset({abi.ALLOC, abi.INITIALIZE, abi.START, "malloc"})
 _RESERVED_PREFIX = "__"  # toolchains export their runtime so, e.g. `__pin`
@@ -69,7 +76,28 @@ def check(wasm: bytes, limits: Limits) -> ModuleReport:
     Raises:
         ModuleRefusedError: `reason` names everything that is wrong with it.
     """
-    return compile_module(make_compiler(), to_binary(wasm), limits)[1]
+    binary = to_binary(wasm)
+    _, report = compile_module(make_compiler(), binary, limits)
+    check_extent(binary, report)
+    return report
+
+
+def check_extent(wasm: bytes, report: ModuleReport) -> None:
+    """Whether a valid module is small enough to be carried around. For uploads alone: one that
+    was accepted by an earlier version goes on running.
+
+    Raises:
+        ModuleRefusedError: it is not.
+    """
+    sections = read_sections(wasm)
+    named = sum(len(name.encode()) for name in report.handlers)
+    for what, count, limit in (
+        ("exports", sections.exports, EXPORTS_LIMIT),
+        ("imports", sections.imports, IMPORTS_LIMIT),
+        ("bytes in the names of its handlers", named, HANDLER_NAMES_BYTES),
+    ):
+        if count > limit:
+            raise ModuleRefusedError(reason=f"it has {count} {what}; the limit is {limit}")
 
 
 def compile_module(
@@ -90,7 +118,7 @@ def compile_module(
     if sections.memories > 1:
         raise ModuleRefusedError(reason="it has more than one memory")
     if sections.vector_functions:
-        named = ", ".join(sections.vector_functions[:_LISTED_LIMIT])
+        named = ", ".join(map(_cut, sections.vector_functions[:_LISTED_LIMIT]))
         raise ModuleRefusedError(reason=f"functions that take or give a vector (v128): {named}")
     report = examine(module, engine, limits)
     _link(module, engine)
@@ -184,7 +212,12 @@ def _shown(kind: _Type) -> str:
 
 
 def _brief(error: Exception) -> str:
-    return " ".join(" ".join(str(error).split()).removeprefix("WebAssembly ").split())
+    text = " ".join(" ".join(str(error).split()).removeprefix("WebAssembly ").split())
+    return _cut(text, _REASON_CHARACTERS)
+
+
+def _cut(text: str, limit: int = _NAME_CHARACTERS) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}..."
 
 
 def _handlers(exports: Mapping[str, object]) -> Iterator[str]:
@@ -192,6 +225,8 @@ def _handlers(exports: Mapping[str, object]) -> Iterator[str]:
     for name, kind in exports.items():
         if name in _NOT_HANDLERS or name.startswith(_RESERVED_PREFIX):
             continue
+        if len(name.encode()) > HANDLER_NAME_BYTES or not name.isprintable():
+            continue  # no strategy could name it
         if isinstance(kind, wasmtime.FuncType) and _letters(kind) == wanted:
             yield name
 
@@ -233,7 +268,7 @@ def _import_problems(module: wasmtime.Module, engine: Engine) -> Iterator[str]:
     unknown: list[str] = []
     for item in module.imports:
         name = item.name or ""
-        label = f"{item.module}.{name}"
+        label = _cut(f"{item.module}.{name}")
         types = known.get((item.module, name))
         if not types and item.module == abi.WASI_MODULE and library_types:
             types = library_types(name)

@@ -16,10 +16,13 @@ _V128 = 0x7B
 
 
 class Sections(NamedTuple):
-    """`memories` that the module defines, and the imported and exported functions that take
-    or give a vector: the C interface ends the process when it is asked for their types."""
+    """`memories` that the module defines, how many imports and exports it has, and the imported
+    and exported functions that take or give a vector: the C interface ends the process when it
+    is asked for their types."""
 
     memories: int
+    imports: int
+    exports: int
     vector_functions: tuple[str, ...]
 
 
@@ -28,12 +31,13 @@ def read_sections(wasm: bytes) -> Sections:
     vectors: list[bool] = []  # whether a type has one
     functions: list[int] = []  # the type of each function, imported ones first
     found: list[str] = []
-    memories = 0
+    memories = imports = exports = 0
     for section, body in _sections(wasm):
         if section == _TYPE:
             vectors = [body.has_vector() for _ in range(body.number())]
         elif section == _IMPORT:
-            for _ in range(body.number()):
+            imports = body.number()
+            for _ in range(imports):
                 label = f"{body.name()}.{body.name()}"
                 kind = body.import_kind()
                 if kind is not None:
@@ -44,10 +48,11 @@ def read_sections(wasm: bytes) -> Sections:
         elif section == _MEMORY:
             memories = body.number()
         elif section == _EXPORT:
-            for _ in range(body.number()):
+            exports = body.number()
+            for _ in range(exports):
                 name, kind, index = body.name(), body.byte(), body.number()
                 found += [name] if kind == _FUNC and vectors[functions[index]] else []
-    return Sections(memories, tuple(found))
+    return Sections(memories, imports, exports, tuple(found))
 
 
 class _Reader:

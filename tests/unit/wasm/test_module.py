@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from fieldbrook.errors import ModuleRefusedError
 from fieldbrook.wasm.limits import Limits
-from fieldbrook.wasm.module import ModuleReport, check, to_binary
+from fieldbrook.wasm.module import (
+    EXPORTS_LIMIT,
+    IMPORTS_LIMIT,
+    ModuleReport,
+    check,
+    to_binary,
+)
 
 LIMITS = Limits()
 MODULES = Path(__file__).parents[2] / "modules"
@@ -142,6 +148,34 @@ def test_everything_that_is_wrong_is_named_at_once() -> None:
 def test_a_long_list_of_unknown_imports_is_cut() -> None:
     imports = [f'(import "env" "f{number}" (func))' for number in range(50)]
     assert refusal(applet(*imports)).endswith("env.f19, and 30 more")
+
+
+def test_a_refusal_is_short_whatever_the_module_says() -> None:
+    unknown = (f'(import "{"e" * 9_000}{n}" "{"x" * 9_000}" (func))' for n in range(30))
+    assert len(refusal(f"(module {' '.join(unknown)} {MEMORY} {START})")) < 4_000
+    assert len(refusal("(module " + "(" * 100_000)) < 1_000
+
+
+def test_a_module_with_more_exports_or_imports_than_a_node_carries_is_refused() -> None:
+    exports = (f'(export "e{n}" (memory 0))' for n in range(EXPORTS_LIMIT))
+    assert refusal(applet(*exports)) == "it has 10002 exports; the limit is 10000"
+    imported = '(import "env" "seed" (func (result f64)))'
+    text = f"(module {imported * (IMPORTS_LIMIT + 1)} {MEMORY} {START})"
+    assert refusal(text) == "it has 10001 imports; the limit is 10000"
+
+
+def test_handlers_whose_names_take_too_much_room_are_refused() -> None:
+    body = "(param i32) (result i32) (i32.const 0))"
+    functions = (f'(func (export "{n:0250}") {body}' for n in range(300))
+    assert refusal(applet(*functions)) == (
+        "it has 75005 bytes in the names of its handlers; the limit is 65536"
+    )
+
+
+@pytest.mark.parametrize("name", ["x" * 257, "\\1b[2J", "a\\nb"])
+def test_an_export_that_no_strategy_could_name_is_no_handler(name: str) -> None:
+    odd = f'(func (export "{name}") (param i32) (result i32) (i32.const 0))'
+    assert check(applet(odd).encode(), LIMITS).handlers == ("start",)
 
 
 def test_a_memory_that_starts_over_the_limit_is_refused() -> None:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import click
 
 from fieldbrook import __version__
-from fieldbrook.client import EXIT_USAGE, ClientError
+from fieldbrook.client import EXIT_REFUSED, EXIT_USAGE, ClientError
 from fieldbrook.commands_account import admin, login, logout, whoami
 from fieldbrook.commands_applets import applet
 from fieldbrook.commands_backup import backup, outbox, restore, verify
@@ -38,6 +38,7 @@ from fieldbrook.commands_tx import tx
 from fieldbrook.console import Console, current, note, shared_options, show_json
 
 PROGRAM = "fieldbrook"
+TRACEBACK_VARIABLE = "FIELDBROOK_TRACEBACK"
 EXIT_INTERRUPTED = 130
 
 # Every setting but secrets, which belong in a file or in the environment: other users can
@@ -276,6 +277,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except ClientError as error:
         _complain(str(error), console.explain(error))
         return error.exit_code
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        answered = console.answered()
+        if not answered or TRACEBACK_VARIABLE in os.environ:
+            raise
+        what = f"{answered} was answered with something this command cannot read"
+        _complain(
+            f"{what}: {type(error).__name__}: {str(error)[:200]}",
+            f"is the server a node of this version? {TRACEBACK_VARIABLE}=1 shows where it failed",
+        )
+        return EXIT_REFUSED
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return EXIT_USAGE

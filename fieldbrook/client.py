@@ -9,19 +9,29 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from socket import SHUT_RDWR
+from threading import Event, Timer
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
+from fieldbrook.foreign_json import from_json
+
 if TYPE_CHECKING:
-    from http.client import HTTPConnection
+    import socket
+    from http.client import HTTPConnection, HTTPResponse
     from ssl import SSLContext
 
 DEFAULT_SERVER = "http://127.0.0.1:8888"
 PREFIX = "/srv-applet-mgr/v0"
 TIMEOUT_S = 30.0
+WHOLE_ANSWER_S = 600.0
+"""A server that sends a little now and then is given up after this long."""
+ANSWER_LIMIT_BYTES = 64 << 20
+DOWNLOAD_LIMIT_BYTES = 2 << 30
+_CHUNK_BYTES = 1 << 20
 
 EXIT_REFUSED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_NOT_ALLOWED = 1, 2, 3, 4
 _ALLOWANCE_KEYS = frozenset(
@@ -72,7 +82,10 @@ class RefusedError(ClientError):
         self.key = str(body.get("key") or "")
         said = [str(body.get(name) or "") for name in ("msg", "desc")]
         self.reason = ": ".join(text for text in said if text) or "no reason given"
-        self.fields: list[Mapping[str, Any]] = list(body.get("fields") or [])
+        fields = body.get("fields")
+        self.fields: list[Mapping[str, Any]] = [
+            item for item in (fields if isinstance(fields, list) else []) if isinstance(item, dict)
+        ]
         super().__init__(self._describe())
         if status == 401 or (status == 403 and self.key in _ALLOWANCE_KEYS):
             self.exit_code = EXIT_NOT_ALLOWED
@@ -82,6 +95,10 @@ class RefusedError(ClientError):
         head += f" ({self.status} {self.key})" if self.key else f" ({self.status})"
         lines = [f"  {item.get('field')}: {item.get('msg')}" for item in self.fields]
         return "\n".join([head, *lines])
+
+
+class StrangeAnswerError(ClientError):
+    """A server's answer is not what a node of this version gives: too large, of another form."""
 
 
 class Session(NamedTuple):
@@ -167,13 +184,29 @@ class Client:
     """One node, spoken to over one connection that is kept between calls."""
 
     def __init__(
-        self, server: str, token: str = "", timeout_s: float = TIMEOUT_S, authorities: str = ""
+        self,
+        server: str,
+        token: str = "",
+        timeout_s: float = TIMEOUT_S,
+        authorities: str = "",
+        whole_answer_s: float = WHOLE_ANSWER_S,
     ) -> None:
-        """`authorities`: PEM file of those that may vouch for the server, "" for the system's."""
+        """Nothing is connected yet.
+
+        Args:
+            server: the node's address.
+            token: goes with every request, "" for none.
+            timeout_s: how long the server may be silent.
+            authorities: PEM file of those that may vouch for the server, "" for the system's.
+            whole_answer_s: how long an answer may take in all.
+        """
         self.server = normal_server(server)
         self._authorities = authorities
         self.token = token
         self._timeout_s = timeout_s
+        self._whole_answer_s = whole_answer_s
+        self.answered = ""
+        """The request that was answered last, "" before the first one."""
         self._connection: HTTPConnection | None = None
 
     def call(
@@ -218,7 +251,7 @@ class Client:
         """As `call`, for an answer that is a file."""
         route = PREFIX + "".join("/" + quote(part, safe="") for part in path)
         data, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
-        return self._answered(method, route, None, data, headers)[1]
+        return self._answered(method, route, None, data, headers, DOWNLOAD_LIMIT_BYTES)[1]
 
     def liveness(self) -> Any:
         """The state of the node's parts by name; needs no login."""
@@ -252,6 +285,7 @@ class Client:
         query: Mapping[str, object] | None,
         body: bytes | None,
         headers: Mapping[str, str],
+        limit_bytes: int = ANSWER_LIMIT_BYTES,
     ) -> tuple[str, bytes]:
         given = {name: value for name, value in (query or {}).items() if value is not None}
         target = urlsplit(self.server).path + route
@@ -259,41 +293,81 @@ class Client:
         sent = {"Accept": "application/json", **headers}
         if self.token:
             sent["Authorization"] = f"Bearer {self.token}"
-        status, content_type, answer = self._exchange(method, target, body, sent)
+        status, content_type, answer = self._exchange(method, target, body, sent, limit_bytes)
+        self.answered = f"{method} {target.partition('?')[0]}"
         if 200 <= status < 300:
             return content_type, answer
         value = _decode(content_type, answer)
         if not isinstance(value, dict):
             what = str(value or "").strip()[:200] or "an empty answer"
-            value = {"desc": f"{method} {target.partition('?')[0]}: {what}"}
+            value = {"desc": f"{self.answered}: {what}"}
         raise RefusedError(status, value)
 
     def _exchange(
-        self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        limit_bytes: int,
     ) -> tuple[int, str, bytes]:
         from http.client import HTTPException, RemoteDisconnected
 
         kept = self._connection is not None
         try:
-            return self._once(method, target, body, headers)
+            return self._once(method, target, body, headers, limit_bytes)
         except (RemoteDisconnected, ConnectionResetError, BrokenPipeError) as error:
             self.close()
             # A server may close an idle connection just as it is used again.
             if kept and method == "GET":
-                return self._exchange(method, target, body, headers)
+                return self._exchange(method, target, body, headers, limit_bytes)
             raise self._unreachable(error) from error
         except (OSError, HTTPException) as error:
             self.close()
             raise self._unreachable(error) from error
 
     def _once(
-        self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        limit_bytes: int,
     ) -> tuple[int, str, bytes]:
         if self._connection is None:
             self._connection = self._connect()
-        self._connection.request(method, target, body, dict(headers))
-        answer = self._connection.getresponse()
-        return answer.status, answer.headers.get("Content-Type", ""), answer.read()
+        connection = self._connection
+        connection.request(method, target, body, dict(headers))
+        with self._ended_in_time(connection):
+            answer = connection.getresponse()
+            chunks = list(_chunks(answer, limit_bytes))
+        if sum(map(len, chunks)) > limit_bytes:
+            self.close()
+            raise StrangeAnswerError(
+                f"{self.server} answered {method} {target.partition('?')[0]} with more than "
+                f"{limit_bytes >> 20} MiB"
+            )
+        return answer.status, answer.headers.get("Content-Type", ""), b"".join(chunks)
+
+    @contextmanager
+    def _ended_in_time(self, connection: HTTPConnection) -> Iterator[None]:
+        """End the connection when the block takes too long: a time limit of the socket begins
+        anew with each byte."""
+        late = Event()
+        watch = Timer(self._whole_answer_s, _end, [connection.sock, late])
+        watch.daemon = True
+        watch.start()
+        text = f"no whole answer within {self._whole_answer_s:g} s"
+        try:
+            yield
+        except Exception as error:
+            if late.is_set():
+                raise OSError(text) from error
+            raise
+        finally:
+            watch.cancel()
+        if late.is_set():  # an answer without a length ends with its connection
+            raise OSError(text)
 
     def _connect(self) -> HTTPConnection:
         from http.client import HTTPConnection, HTTPSConnection
@@ -317,6 +391,27 @@ class Client:
             reason = f"its certificate is not to be trusted: {getattr(error, 'verify_message', '')}"
             hint = "name who vouches for it with --ca FILE or FIELDBROOK_CA"
         return UnreachableError(f"cannot reach {self.server}: {reason}", hint)
+
+
+def _end(connected: socket.socket, late: Event) -> None:
+    late.set()
+    with suppress(OSError):
+        connected.shutdown(SHUT_RDWR)
+
+
+def _chunks(answer: HTTPResponse, limit_bytes: int) -> Iterator[bytes]:
+    """What an answer holds, until it is over the limit."""
+    from http.client import IncompleteRead
+
+    size = 0
+    while size <= limit_bytes:
+        chunk = answer.read(_CHUNK_BYTES)
+        if not chunk:
+            if answer.length:
+                raise IncompleteRead(b"", answer.length)
+            return
+        size += len(chunk)
+        yield chunk
 
 
 def _trusting(authorities: str) -> SSLContext:
@@ -354,5 +449,5 @@ def _decode(content_type: str, answer: bytes) -> Any:
     text = answer.decode("utf-8", "replace")
     if content_type.partition(";")[0].strip().endswith("json"):
         with suppress(ValueError):
-            return json.loads(text)
+            return from_json(text)
     return text

@@ -111,6 +111,10 @@ class Console:
             return "nothing was taken; try again in a moment"
         return ""
 
+    def answered(self) -> str:
+        """The request that a server answered last, "" when none did."""
+        return next((c.answered for c in reversed(self._clients) if c.answered), "")
+
     def close(self) -> None:
         """Close what was opened."""
         for client in self._clients:
@@ -127,7 +131,8 @@ class Console:
         return f"log in with `fieldbrook login{place}`"
 
     def _names_of_projects(self) -> str:
-        with suppress(ClientError):
+        # A hint is no reason to fail: without a good answer there is none.
+        with suppress(ClientError, TypeError, LookupError, AttributeError):
             answer = self.client().call("GET", ["project"], query={"size": 100})
             names = [str(item["projectName"]) for item in items(answer)]
             return available("projects", names)

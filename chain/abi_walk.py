@@ -10,11 +10,14 @@ Source: the Contract ABI Specification of Solidity, "Formal Specification of the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
 _WORD = 32
 _SPARE_WORDS = 16
+ARRAYS_LIMIT = 8
+"""Arrays within arrays. Decoders go through them by recursion, some of them for each value."""
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -24,44 +27,56 @@ class Parameter(msgspec.Struct, frozen=True):
     indexed: bool = False
     components: tuple[Parameter, ...] = ()
 
-    @property
-    def item(self) -> Parameter:
-        """What an array is of."""
-        return Parameter(self.type[: self.type.rindex("[")], components=self.components)
 
-    @property
-    def length(self) -> int | None:
-        """How many an array has; None when its data says that."""
-        digits = self.type[self.type.rindex("[") + 1 : -1]
-        return int(digits) if digits else None
+class Shape(NamedTuple):
+    """What a type means for the walk, worked out once: `size` is how many bytes it takes where
+    it stands, `is_dynamic` that a pointer stands there instead."""
 
-    @property
-    def is_dynamic(self) -> bool:
-        """Whether a pointer stands in its place."""
-        if self.type.endswith("]"):
-            return self.length is None or self.item.is_dynamic
-        if self.type == "tuple":
-            return any(part.is_dynamic for part in self.components)
-        return self.type in ("string", "bytes")
+    kind: Literal["array", "tuple", "bytes", "word"]
+    size: int
+    is_dynamic: bool
+    parts: tuple[Shape, ...] = ()
+    """Members of a tuple; of an array the one shape that its items have."""
+    length: int | None = None
+    """How many an array has; None when its data says that."""
 
-    @property
-    def size(self) -> int:
-        """How many bytes it takes where it stands."""
-        if self.is_dynamic:
-            return _WORD
-        if self.type.endswith("]"):
-            return (self.length or 0) * self.item.size
-        if self.type == "tuple":
-            return sum(part.size for part in self.components)
-        return _WORD
+
+def shapes(parameters: Sequence[Parameter]) -> tuple[Shape, ...]:
+    """The shapes of parameters.
+
+    Raises:
+        ValueError: more arrays lie within each other than a monitor may have.
+    """
+    return tuple(_shape(part) for part in parameters)
+
+
+def _shape(part: Parameter) -> Shape:
+    base, *arrays = part.type.split("[")
+    if len(arrays) > ARRAYS_LIMIT:
+        raise ValueError(f"more than {ARRAYS_LIMIT} arrays within each other")
+    if base == "tuple":
+        members = shapes(part.components)
+        is_dynamic = any(member.is_dynamic for member in members)
+        size = _WORD if is_dynamic else sum(member.size for member in members)
+        found = Shape("tuple", size, is_dynamic, members)
+    elif base in ("string", "bytes"):
+        found = Shape("bytes", _WORD, True)
+    else:
+        found = Shape("word", _WORD, False)
+    for text in arrays:
+        length = int(text[:-1]) if text[:-1] else None
+        is_dynamic = length is None or found.is_dynamic
+        size = _WORD if is_dynamic else (length or 0) * found.size
+        found = Shape("array", size, is_dynamic, (found,), length)
+    return found
 
 
 class _TooMuchError(Exception):
     pass
 
 
-def is_plain(parameters: Sequence[Parameter], data: bytes) -> bool:
-    """Whether data of these types can be read in about as many steps as it has words.
+def is_plain(parameters: Sequence[Shape], data: bytes) -> bool:
+    """Whether data of these shapes can be read in about as many steps as it has words.
 
     Data that ends too early is not plain either.
     """
@@ -77,32 +92,32 @@ class _Walk:
         self._data = data
         self._left = len(data) // _WORD + _SPARE_WORDS
 
-    def sequence(self, parts: Sequence[Parameter], start: int) -> None:
+    def sequence(self, parts: Sequence[Shape], start: int) -> None:
         """Values that stand one after the other; pointers count from where they begin."""
         at = start
         for part in parts:
             self._value(part, at, start)
             at += part.size
 
-    def _value(self, part: Parameter, at: int, start: int) -> None:
+    def _value(self, part: Shape, at: int, start: int) -> None:
         if part.is_dynamic:
             at = start + self._number(at)
-        if part.type.endswith("]"):
+        if part.kind == "array":
             self._array(part, at)
-        elif part.type == "tuple":
-            self.sequence(part.components, at)
-        elif part.type in ("string", "bytes"):
+        elif part.kind == "tuple":
+            self.sequence(part.parts, at)
+        elif part.kind == "bytes":
             self._pass(at + _WORD, self._number(at))
         else:
             self._pass(at, _WORD)
 
-    def _array(self, part: Parameter, at: int) -> None:
+    def _array(self, part: Shape, at: int) -> None:
         length = part.length
         if length is None:
             length, at = self._number(at), at + _WORD
         if length > self._left:
             raise _TooMuchError
-        self.sequence([part.item] * length, at)
+        self.sequence(part.parts * length, at)
 
     def _number(self, at: int) -> int:
         self._pass(at, _WORD)

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from fieldbrook.chain.abi_walk import Parameter, is_plain
+from fieldbrook.chain.abi_walk import Parameter, is_plain, shapes
 from fieldbrook.chain.libraries import recursion_kept
 from fieldbrook.chain.logs import Log
 
@@ -36,14 +36,17 @@ def make_decoder(declaration: str) -> Callable[[Log], dict[str, Any]]:
     Returns:
         A function from a log to `{"event": signature, "args": {name: value}}`; `args` is null
         and `argsError` says why for a log that only begins like one of this event.
+
+    Raises:
+        ValueError: its types are nested more deeply than a monitor's may be.
     """
     given = msgspec.json.decode(declaration)
+    parts = msgspec.convert(given["inputs"], list[Parameter])
+    plain = shapes([part for part in parts if not part.indexed])
     inputs = _whole(given["inputs"])
     signature = _event(given["name"], inputs).signature
     event = _event(given["name"], [_as_in_topic(part) for part in inputs])
     topic, own_topic = Web3.keccak(text=signature), Web3.keccak(text=event.signature)
-    parts = msgspec.convert(given["inputs"], list[Parameter])
-    plain = [part for part in parts if not part.indexed]
 
     def read(log: Log) -> dict[str, Any]:
         unread = {"event": signature, "args": None, "argsError": DOES_NOT_FIT}

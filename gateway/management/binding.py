@@ -21,6 +21,8 @@ from fieldbrook.foreign_json import TooDeepError, from_json
 MISSING = "missing required field"
 
 _ID_LIMIT = 1 << 63
+# An array of a megabyte must not hold up all others while it is read.
+_ITEMS_LIMIT = 10_000
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
@@ -150,6 +152,9 @@ def _bind_value(value: object, kind: Any, name: str, errors: list[FieldError]) -
     if _is_list(kind):
         if not isinstance(value, list):
             errors.append(FieldError(name, f"expected an array, got {_kind(value)}", "body"))
+            return None
+        if len(value) > _ITEMS_LIMIT:
+            errors.append(FieldError(name, f"more than {_ITEMS_LIMIT} items", "body"))
             return None
         (item_kind,) = get_args(kind)
         before = len(errors)

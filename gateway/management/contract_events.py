@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from fieldbrook.chain.abi_walk import ARRAYS_LIMIT
 from fieldbrook.wasm.crypto import keccak256
 
 FRAGMENT_LIMIT_BYTES = 16_384
@@ -122,14 +123,15 @@ def parse(text: str) -> tuple[EventAbi, bool]:
         EventError: it is not of the form.
     """
     if len(text) > FRAGMENT_LIMIT_BYTES:
-        raise EventError(f"its signature has more than {FRAGMENT_LIMIT_BYTES} bytes")
-    words = _tokens(text.strip().removeprefix("event ").rstrip(";"))
-    if len(words) < 3 or words[1] != "(" or not _NAME.match(words[0]):
+        raise EventError(f"a signature has at most {FRAGMENT_LIMIT_BYTES} characters")
+    words = _Words(text.strip().removeprefix("event ").rstrip(";"))
+    name = words.take()
+    if not _NAME.match(name) or not words.took("(") or not words.next:
         raise EventError("not a signature: NAME(TYPE,...)")
-    inputs, rest = _parameters(words[2:], 0)
-    if rest:
-        raise EventError(f"what is {rest[0]!r} after the signature?")
-    event = EventAbi(words[0], inputs)
+    inputs = _parameters(words, 0)
+    if words.next:
+        raise EventError(f"what is {words.next[:40]!r} after the signature?")
+    event = EventAbi(name, inputs)
     _check(event)
     return event, any(part.indexed for part in inputs)
 
@@ -170,57 +172,77 @@ def _check_parameter(part: Parameter, depth: int) -> None:
         raise EventError(f"{part.type[:40]!r} is no type (write uint256, not uint)")
     if part.type.rstrip("[]0123456789") in ("uint", "int") and not bits:
         raise EventError(f"{part.type[:40]!r} is no type (write uint256, not uint)")
+    if part.type.count("[") > ARRAYS_LIMIT:
+        raise EventError(f"{part.type[:40]!r} has more than {ARRAYS_LIMIT} arrays in each other")
     if part.type.startswith("tuple") != bool(part.components) or depth > _DEPTH_LIMIT:
         raise EventError(f"{part.type[:40]!r} and its components do not fit")
     for inner in part.components:
         _check_parameter(inner, depth + 1)
 
 
-def _tokens(text: str) -> list[str]:
-    words, at, text = [], 0, text.rstrip()
-    while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None:
-            raise EventError(f"what is {text[at : at + 20]!r} in a signature?")
-        words.append(found[1])
-        at = found.end()
-    return words
+class _Words:
+    """The words of a signature, taken one after the other: what is taken is not copied again."""
+
+    def __init__(self, text: str) -> None:
+        self._words: list[str] = []
+        self._at = 0
+        text, at = text.rstrip(), 0
+        while at < len(text):
+            found = _TOKEN.match(text, at)
+            if found is None:
+                raise EventError(f"what is {text[at : at + 20]!r} in a signature?")
+            self._words.append(found[1])
+            at = found.end()
+
+    @property
+    def next(self) -> str:
+        """The next word, which stays the next one; "" at the end."""
+        return self._words[self._at] if self._at < len(self._words) else ""
+
+    def take(self) -> str:
+        """The next word, which is none of the rest any more; "" at the end."""
+        word = self.next
+        self._at += 1
+        return word
+
+    def took(self, word: str) -> bool:
+        """Take the next word if it is this one."""
+        if self.next != word:
+            return False
+        self._at += 1
+        return True
 
 
-def _parameters(words: list[str], depth: int) -> tuple[tuple[Parameter, ...], list[str]]:
-    """Parameters up to the closing parenthesis, and the words after it."""
+def _parameters(words: _Words, depth: int) -> tuple[Parameter, ...]:
+    """Parameters up to the closing parenthesis."""
     parts: list[Parameter] = []
-    if words[:1] == [")"]:
-        return (), words[1:]
+    if words.took(")"):
+        return ()
     while True:
-        part, words = _parameter(words, depth)
-        parts.append(part)
-        separator, words = (words[0], words[1:]) if words else ("", [])
+        parts.append(_parameter(words, depth))
+        separator = words.take()
         if separator == ")":
-            return tuple(parts), words
+            return tuple(parts)
         if separator != ",":
             raise EventError("a parenthesis is not closed")
 
 
-def _parameter(words: list[str], depth: int) -> tuple[Parameter, list[str]]:
+def _parameter(words: _Words, depth: int) -> Parameter:
     components: tuple[Parameter, ...] = ()
-    if words[:1] == ["tuple"]:
-        words = words[1:]
-    if words[:1] == ["("]:
+    words.took("tuple")
+    if words.took("("):
         if depth > _DEPTH_LIMIT:
             raise EventError("tuples within tuples too deep")
-        components, words = _parameters(words[1:], depth + 1)
+        components = _parameters(words, depth + 1)
         kind = "tuple"
-    elif words and words[0] not in (")", ","):
-        kind, words = words[0], words[1:]
+    elif words.next not in ("", ")", ","):
+        kind = words.take()
         kind = {"uint": "uint256", "int": "int256"}.get(kind, kind)
     else:
         raise EventError("a type is missing")
-    while words and words[0].startswith("["):
-        kind, words = kind + words[0], words[1:]
-    indexed = words[:1] == ["indexed"]
-    words = words[indexed:]
-    name = ""
-    if words and words[0] not in (")", ","):
-        name, words = words[0], words[1:]
-    return Parameter(kind, name, indexed, components), words
+    arrays = []
+    while words.next.startswith("["):
+        arrays.append(words.take())
+    indexed = words.took("indexed")
+    name = words.take() if words.next not in ("", ")", ",") else ""
+    return Parameter(kind + "".join(arrays), name, indexed, components)

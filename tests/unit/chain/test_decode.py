@@ -153,3 +153,23 @@ def test_arrays_of_nothing_are_no_types() -> None:
     for text in ("E(uint8[0])", "E(uint8[0][])", "E(()[])", "E(uint8[00])"):
         with pytest.raises(contract_events.EventError):
             contract_events.parse(text)
+
+
+@pytest.mark.parametrize("array", ["[]", "[1]", "[9999]"])
+def test_a_declaration_of_an_earlier_version_that_is_nested_too_deeply_reads_nothing(
+    array: str,
+) -> None:
+    declaration = {"name": "E", "inputs": [{"type": "uint256" + array * 300, "name": "a"}]}
+    began = time.process_time()
+    with pytest.raises(ValueError, match="more than 8 arrays"):
+        make_decoder(json.dumps(declaration))
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize("array", ["[]", "[1]"])
+def test_arrays_in_arrays_of_large_tuples_are_read_in_time(array: str) -> None:
+    members = ",".join(["uint8"] * 400)
+    text = f"E(({members}){array * 8})"
+    began = time.process_time()
+    read(text, b"\0" * 31 + b"\x20" + (b"\0" * 31 + b"\1") * 30_000)
+    assert time.process_time() - began < 5

@@ -122,6 +122,10 @@ def test_any_json_binds_or_says_what_is_wrong(value: Any) -> None:
     assert result.name if isinstance(result, Outer) else result
 
 
+def test_an_array_has_a_limit_of_items() -> None:
+    assert problems({"name": "a", "rules": [1] * 10_001}) == {"rules": "more than 10000 items"}
+
+
 def test_a_query_is_bound_with_lists_and_defaults() -> None:
     bound = bind_query({"id": ["5", "6"], "size": ["-1"], "offset": [""]}, Filter)
     assert bound == Filter(ids=[Sfid(5), Sfid(6)], size=-1)

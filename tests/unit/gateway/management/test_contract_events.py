@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -105,7 +106,29 @@ def test_an_event_that_is_not_one_of_the_abi_is_refused(
         choose(wanted, abi)
 
 
+def test_a_signature_of_any_length_costs_little() -> None:
+    for text in (
+        "E(" + "bool," * 170_000 + "bool)",
+        "E(" + "(" * 900_000,
+        "E(bool" + "[]" * 500_000,
+    ):
+        began = time.process_time()
+        with pytest.raises(EventError, match="at most 16384 characters"):
+            choose(text, [])
+        assert time.process_time() - began < 1
+    began = time.process_time()
+    assert parse("E(" + ",".join(["bool"] * 3_000) + ")")[0].inputs[2_999].type == "bool"
+    assert time.process_time() - began < 1
+
+
+def test_arrays_are_within_each_other_as_deeply_as_decoders_follow() -> None:
+    assert parse("E(uint256" + "[]" * 8 + ")")
+    for text in ("[]" * 9, "[1]" * 9):
+        with pytest.raises(EventError, match="more than 8 arrays in each other"):
+            parse(f"E(uint256{text})")
+
+
 def test_a_declaration_that_is_too_long_to_be_kept_is_refused() -> None:
-    names = ",".join(f"uint256 {'n' * 100}{n}" for n in range(200))
+    names = ",".join(f"uint256 {'n' * 50}{n}" for n in range(200))
     with pytest.raises(EventError, match="bytes"):
         encode(parse(f"E({names})")[0])

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from tornado import httpserver, web
+from tornado import httpserver, httputil, web
 
 from fieldbrook import __version__, clock, keys, metrics, tls
 from fieldbrook.actors.frames import NODE_COMMAND, pack
@@ -37,7 +37,7 @@ from fieldbrook.gateway.open_stores import OpenStores, open_limit
 from fieldbrook.gateway.refusals import Refusals
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.replies import EventReply
-from fieldbrook.gateway.request import KEY_HEADER, read_meta, stated_length
+from fieldbrook.gateway.request import KEY_HEADER, Meta, read_meta, stated_length
 from fieldbrook.gateway.request_stream import HEAD_LIMIT, RequestStream
 from fieldbrook.gateway.request_target import TargetApplication
 from fieldbrook.gateway.room import NO_ROOM, Room, room_for
@@ -115,11 +115,7 @@ class EventHandler(web.RequestHandler):
             self._reply(self._too_large(self._size, project_name))
             return
         answer: asyncio.Future[EventReply] = asyncio.get_running_loop().create_future()
-        headers = self.request.headers
-        keys = headers.get_list(KEY_HEADER)
-        # Two of them are refused as one that is no key: which is meant, nobody knows.
-        key = "\n".join(keys) if keys else None
-        meta = read_meta(self.request.query, headers.get("Authorization"), key)
+        meta = meta_of(self.request)
         self._events.take(project_name, bytes(self._body), answer.set_result, meta)
         self._reply(await answer)
 
@@ -159,6 +155,14 @@ class EventHandler(web.RequestHandler):
         if reply.replayed:
             self.set_header(replies.REPLAYED_HEADER, "true")
         self.finish(reply.body)
+
+
+def meta_of(request: httputil.HTTPServerRequest) -> Meta:
+    """What stands beside the body of a request that Tornado has read."""
+    keys = request.headers.get_list(KEY_HEADER)
+    # Two of them are refused as one that is no key: which is meant, nobody knows.
+    key = "\n".join(keys) if keys else None
+    return read_meta(request.query, request.headers.get("Authorization"), key)
 
 
 class _Port(NamedTuple):

@@ -24,9 +24,9 @@ from typing import NamedTuple
 from tornado import httpserver, web
 
 from fieldbrook.gateway.front import FrontTable
-from fieldbrook.gateway.http import hand_over
+from fieldbrook.gateway.http import hand_over, meta_of
 from fieldbrook.gateway.replies import Answer, EventReply
-from fieldbrook.gateway.request import Meta, read_meta
+from fieldbrook.gateway.request import Meta
 from fieldbrook.gateway.request_stream import HEAD_LIMIT
 from fieldbrook.gateway.request_target import TargetApplication
 
@@ -123,6 +123,9 @@ FIELDS = [
     "Connection: keep-alive, close",
     "Accept: */*",
     "Authorization: Bearer w3b_KEY",
+    "Idempotency-Key: 8e03978e",
+    'idempotency-key:\t"a b" ',
+    "Idempotency-Key:",
     "authorization:bare",
     "Authorization: \xe9",
     "Authorization:",
@@ -145,7 +148,7 @@ class Event(web.RequestHandler):
     """What both are asked for: the project, the meta data and the body that were understood."""
 
     def post(self, project: str) -> None:
-        meta = read_meta(self.request.query, self.request.headers.get("Authorization"))
+        meta = meta_of(self.request)
         self.set_status(201)
         self.finish(f"{project}:{tuple(meta)}:".encode() + self.request.body)
 

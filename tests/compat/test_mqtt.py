@@ -91,6 +91,17 @@ def test_a_json_message_on_the_projects_own_topic_is_an_event(qos: int, world: W
     handled(world, payload + b" spaced")
 
 
+def test_the_rest_of_a_buffer_after_the_json_is_left_out_and_a_heartbeat_has_no_payload(
+    world: World,
+) -> None:
+    sent = message(world.publisher, b"from a buffer")
+    publish(world, PROJECT, json.dumps(sent).encode() + b"\0" * 20 + b"\n")
+    handled(world, b"from a buffer")
+    del sent["payload"]
+    publish(world, PROJECT, json.dumps(sent).encode() + b"\0")
+    handled(world, b"")
+
+
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_protobuf_message_on_the_same_topic_is_one_too_and_is_acknowledged(
     qos: int, world: World

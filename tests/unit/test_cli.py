@@ -8,9 +8,11 @@ import pickle
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 import pytest
@@ -522,3 +524,42 @@ def test_an_address_is_split_into_host_and_port(address: str, parts: tuple[str, 
 def test_what_is_not_host_and_port_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="host:port"):
         settings.split_address(address)
+
+
+class _Dying(BaseHTTPRequestHandler):
+    """A node whose project dies on every event."""
+
+    keys: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.keys.append(self.headers["Idempotency-Key"])
+        body = json.dumps({"key": "OutcomeUnknown", "desc": "the project died"}).encode()
+        self.send_response(503)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: what the command prints is looked at."""
+
+
+def test_an_event_of_unknown_outcome_can_be_sent_again_by_the_key_that_is_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Dying) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        head = ("--server", f"http://127.0.0.1:{server.server_port}")
+        sent = ("send", "p", "--publisher", "d", "--token", "t", "--data", "x")
+        try:
+            code, _, said = run(capsys, *head, *sent)
+            assert code != 0
+            (key,) = _Dying.keys
+            assert f"--idempotency-key {key}" in said
+            run(capsys, *head, *sent, "--idempotency-key", key)
+            assert _Dying.keys == [key, key]
+        finally:
+            server.shutdown()
+            thread.join()

@@ -19,6 +19,7 @@ from fieldbrook.gateway.front import (
     FrontTable,
     header_value,
     read_head,
+    render,
 )
 from fieldbrook.gateway.replies import Answer, EventReply
 from fieldbrook.gateway.request import NOTHING, Meta
@@ -309,6 +310,29 @@ def test_the_query_and_the_token_are_read_and_what_changes_is_not_remembered() -
     assert len(table._fields) == 1
     same = f"POST {PATH}?eventType=X HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n".encode()
     assert table.head(same) is table.head(same)
+
+
+def test_a_request_with_an_idempotency_key_is_fast_and_pushes_nothing_out_of_memory() -> None:
+    table = FrontTable(Taker(), 1000, lambda *given: None)
+    for number in range(3):
+        head = (
+            f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n"
+            f"Idempotency-Key: key-{number}\r\n\r\n"
+        )
+        found = table.head(head.encode())
+        assert found is not None
+        assert found.meta == Meta(key=f"key-{number}")
+    assert (len(table._heads), len(table._fields)) == (0, 0)
+    two = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nIdempotency-Key: a\r\nIdempotency-Key: b\r\n"
+    assert read_head(f"{two}Content-Length: 1\r\n\r\n".encode()) is None
+
+
+def test_a_stored_result_is_marked_in_the_answer() -> None:
+    for repeats in (False, True):
+        fresh = render(EventReply(201, b"{}", "e", None, repeats))
+        stored = render(EventReply(201, b"{}", "e", None, repeats, "", True))
+        assert b"Idempotency-Replayed" not in fresh
+        assert stored.replace(b"Idempotency-Replayed: true\r\n", b"") == fresh
 
 
 def test_two_tokens_or_a_fragment_are_tornados() -> None:

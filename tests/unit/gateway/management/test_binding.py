@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldbrook.errors import BadRequestError, FieldError
+from fieldbrook.errors import BadRequestError
 from fieldbrook.gateway.management.binding import (
     MISSING,
     Paging,

@@ -1,6 +1,7 @@
 """The registry's tables, their indexes, and the cell beside them.
 
-`meta` holds the schema version (`storage.schema`), the change counter and the last id given.
+`meta` holds the schema version (`storage.schema`), the change counter, the last id given, and
+whether quotas were in force before.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from fieldbrook.storage.table import OpenTable, Table, open_database, text_key
 SCHEMA = 1
 WHAT = "a registry"
 CHANGES_CELL, LAST_ID_CELL = b"changes", b"last_id"
+QUOTAS_CELL = b"quotas"  # there once quotas have bound this registry's accounts
 
 ACCOUNTS = Table(
     "accounts",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,9 +17,13 @@ from fieldbrook.errors import (
     NoAdminPermissionError,
 )
 from fieldbrook.model import ENABLED, Account
-from fieldbrook.quotas import BYTES
+from fieldbrook.quotas import BYTES, PROCESSES, PROJECTS
 from fieldbrook.storage.commands.change import Change, Commands, command
 from fieldbrook.storage.commands.operators import OperatorDraft, add_operator
+from fieldbrook.storage.ids import to_key
+from fieldbrook.storage.registry_tables import QUOTAS_CELL
+
+log = logging.getLogger(__name__)
 
 
 class AccountCommands(Commands):
@@ -136,9 +141,38 @@ class AccountCommands(Commands):
         are refused until they have less. Those that were not so a moment ago, or are not any
         more."""
         with self.change() as change:
+            self._spare_those_from_before(change)
             before = change.now.accounts()
             after = [self._look_at_storage(change, account) for account in before]
             return [new for old, new in zip(before, after, strict=True) if new is not old]
+
+    def _spare_those_from_before(self, change: Change) -> None:
+        """Once in a registry's life, when it first meets quotas: what an account has stored by
+        then, and the projects that may be running, are no reason to refuse its events."""
+        if change.txn.get(QUOTAS_CELL, db=self.tables.meta) is not None:
+            return
+        change.txn.put(QUOTAS_CELL, b"1", db=self.tables.meta)
+        for account in change.now.accounts():
+            used = {
+                name: change.now.usage(account.account_id, name, self.stored)
+                for name in (BYTES, PROJECTS)
+            }
+            spared: dict[str, int | None] = {}
+            if _is_above(self.quotas.limit(account, BYTES), used[BYTES]):
+                spared[BYTES] = None
+            if _is_above(self.quotas.limit(account, PROCESSES), used[PROJECTS]):
+                spared[PROCESSES] = used[PROJECTS]
+            if spared:
+                log.warning(
+                    "account %s has more than the quotas of the settings allow, and has limits of "
+                    "its own from now on: %s (see `fieldbrook account quota`)",
+                    account.username,
+                    ", ".join(
+                        f"{name} {'unlimited' if limit is None else limit}"
+                        for name, limit in spared.items()
+                    ),
+                )
+                change.update(self.tables.accounts, account, quotas={**account.quotas, **spared})
 
     def _look_at_storage(self, change: Change, account: Account) -> Account:
         limit = self.quotas.limit(account, BYTES)
@@ -183,6 +217,10 @@ def _account(change: Change, account_id: int) -> Account:
     if account is None:
         raise AccountNotFoundError(account=account_id)
     return account
+
+
+def _is_above(limit: int | None, used: int) -> bool:
+    return limit is not None and used > limit
 
 
 def _refuse_last_administrator(change: Change, account: Account) -> None:

@@ -226,6 +226,7 @@ def test_a_look_at_storage_that_finds_nothing_new_changes_nothing(
     make: Callable[..., Node],
 ) -> None:
     node = make(bytes=10)
+    node.writer.note_storage()
     version = node.reader.version()
     node.writer.note_storage()
     assert node.reader.version() == version
@@ -235,6 +236,29 @@ def test_a_look_at_storage_that_finds_nothing_new_changes_nothing(
     version = node.reader.version()
     assert account_is_over(node)
     assert node.reader.version() == version
+
+
+def test_an_account_that_is_above_when_quotas_come_goes_on_sending_events(
+    make: Callable[..., Node], caplog: pytest.LogCaptureFixture
+) -> None:
+    node = make(bytes=10, processes=1)
+    projects = [node.writer.create_project(node.root.account_id, "r").project_id]
+    node.writer.set_account_quotas(node.ada.account_id, {quotas.BYTES: None})
+    projects += [node.project(f"p{n}") for n in range(3)]
+    node.writer.set_account_quotas(node.ada.account_id, {}, [quotas.BYTES])
+    node.stored = dict.fromkeys(projects, 11)
+    assert not account_is_over(node)
+    ada = node.reader.account(node.ada.account_id)
+    root = node.reader.account(node.root.account_id)
+    assert ada is not None
+    assert root is not None
+    assert (ada.quotas, root.quotas) == ({quotas.BYTES: None, quotas.PROCESSES: 3}, {})
+    assert "account ada has more than the quotas" in caplog.text
+    assert "bytes unlimited, processes 3" in caplog.text
+    bob = node.writer.create_account("bob", "h", DEVELOPER)
+    late = node.writer.create_project(bob.account_id, "late").project_id
+    node.stored[late] = 11
+    assert [account.username for account in node.writer.note_storage()] == ["bob"]
 
 
 def test_sql_tables_that_come_with_a_project_count_and_those_it_has_already_do_not(

@@ -20,7 +20,6 @@ from fieldbrook.model import ENABLED, Account
 from fieldbrook.quotas import BYTES, PROCESSES, PROJECTS
 from fieldbrook.storage.commands.change import Change, Commands, command
 from fieldbrook.storage.commands.operators import OperatorDraft, add_operator
-from fieldbrook.storage.ids import to_key
 from fieldbrook.storage.registry_tables import QUOTAS_CELL
 
 log = logging.getLogger(__name__)

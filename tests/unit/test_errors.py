@@ -8,7 +8,6 @@ from fieldbrook.errors import (
     AuthorizationError,
     BadRequestError,
     FieldError,
-    HandlerNotExportedError,
     MalformedMessageError,
     NodeError,
     ProjectNotFoundError,
@@ -23,7 +22,6 @@ _FIELD = FieldError("name", "missing", "body")
     [
         (BadRequestError(_FIELD), False),
         (MalformedMessageError(_FIELD), False),
-        (HandlerNotExportedError(handler="h", available="start", field="f"), False),
         (AuthorizationError(reason="no token"), False),
         (from_wire("SomethingNew", {}), False),
         (ProjectNotFoundError(project="p"), True),

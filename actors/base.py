@@ -166,11 +166,17 @@ def _bound_unfinished_frames(tcp: Any) -> None:
     handle = tcp.TCPTransport._handlePossibleIncoming
     accept = tcp.TCPTransport._acceptNewIncoming
 
-    def handle_in_time(self: Any, incoming: Any, *args: Any, **more: Any) -> Any:
-        if incoming._expires.view().expired():
+    def handle_in_time(self: Any, incoming: Any, fd: int, *args: Any, **more: Any) -> Any:
+        late = incoming._expires.view().expired()
+        # What has arrived meanwhile is read: it may be this process that was stopped for a while.
+        if late and (incoming.socket is None or fd != incoming.socket.fileno()):
             incoming.close()
             return None
-        return handle(self, incoming, *args, **more)
+        rest = handle(self, incoming, fd, *args, **more)
+        if late and rest is incoming:
+            incoming.close()
+            return None
+        return rest
 
     def accept_some(self: Any) -> None:
         unfinished = self._incomingSockets

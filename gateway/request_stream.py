@@ -128,13 +128,12 @@ def linger(connection: socket.socket) -> bool:
     if ended:
         return False
     loop = asyncio.get_running_loop()
-    _lingering.add(connection)
+    _lingering[connection] = loop.call_later(_LINGER_S, _end, loop, connection)
     loop.add_reader(connection.fileno(), _read_on, loop, connection)
-    loop.call_later(_LINGER_S, _end, loop, connection)
     return True
 
 
-_lingering: set[socket.socket] = set()
+_lingering: dict[socket.socket, asyncio.TimerHandle] = {}
 
 
 def lingering() -> int:
@@ -159,7 +158,8 @@ def _read_on(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None
 
 
 def _end(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
-    if connection in _lingering:
-        _lingering.discard(connection)
+    timer = _lingering.pop(connection, None)
+    if timer is not None:
+        timer.cancel()
         loop.remove_reader(connection.fileno())
         connection.close()

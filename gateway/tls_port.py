@@ -99,7 +99,7 @@ def _set(future: asyncio.Future[None]) -> None:
 class _LocalEnd(socket.socket):
     """The end of a bridge that Tornado has."""
 
-    outside: _Outside
+    outside: _Outside | None = None
 
 
 class BridgedStream(RequestStream):
@@ -108,9 +108,16 @@ class BridgedStream(RequestStream):
     def evict(self) -> None:
         """See `RequestStream`."""
         end = self.socket
-        if isinstance(end, _LocalEnd):
+        if isinstance(end, _LocalEnd) and end.outside is not None:
             end.outside.abort()
         super().evict()
+
+    def close_fd(self) -> None:
+        """See `RequestStream`."""
+        end = self.socket
+        if isinstance(end, _LocalEnd):
+            end.outside = None
+        super().close_fd()
 
     def set_nodelay(self, value: bool) -> None:
         """Nothing: a local socket does not wait."""
@@ -180,7 +187,9 @@ class _Half(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """This end is closed, so the other is."""
         self._lost = True
-        if self.other.transport is not None and not self.other._lost:
+        # The buffers of asyncio's TLS have 256 KiB each: they are not to wait for the collector.
+        self.transport = None
+        if not self.other._lost:
             self.other.close()
 
     def close(self) -> None:

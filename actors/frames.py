@@ -63,6 +63,9 @@ NODE_COMMAND = -1
 """The publisher of what is not an event but a command to the project: its event type is the
 command, its payload packed numbers: of dead letters, of instances, of places."""
 REPLAY, DISCARD, CLEAR_LOG = "replay", "discard", "clear_log"
+RESUME = "resume"
+"""The gateway knows that events could not be stored, and has taken back those behind them:
+what follows may run. Until then a project refuses messages of a broker from that gateway."""
 REPLAY_EVENTS = "replay_events"
 """Its numbers are pairs: an event's place in the history, and which replay of it this is. The
 answer has a result for each: how many handlers ran, -1 when one failed, and the reason."""

@@ -31,6 +31,7 @@ from fieldbrook.storage.registry import (
     encode_result,
     execute,
 )
+from fieldbrook.storage.trouble import as_told
 from fieldbrook.storage.usage import stored_bytes_in
 
 log = logging.getLogger(__name__)
@@ -130,6 +131,7 @@ class RegistryActor(NodeActor):
             metrics.add(metrics.COMMANDS_REFUSED)
             if isinstance(error, StoreError):
                 self._watch.failed(error)
+                error = as_told(error)
             return (False, *to_wire(error))
         except Exception:
             log.exception("registry: %s failed", operation)

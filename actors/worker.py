@@ -19,6 +19,7 @@ from fieldbrook import clock, crash, metrics
 from fieldbrook.actors.chains import HELLO, Origin, ProjectChains
 from fieldbrook.actors.frames import (
     AFTER,
+    BY_MQTT,
     CLEAR_LOG,
     DELIVERY,
     DONE,
@@ -34,6 +35,7 @@ from fieldbrook.actors.frames import (
     REPEATED,
     REPLAY,
     REPLAY_EVENTS,
+    RESUME,
     SOURCE_BITS,
     TAKE,
     TAKER,
@@ -70,6 +72,7 @@ from fieldbrook.errors import (
     StorageQuotaError,
     StoreError,
     TrafficLimitExceededError,
+    UnavailableError,
     to_wire,
 )
 from fieldbrook.health import HUNG_GUEST, MODULE_UNREADABLE, SHARDS_DIE, Reporter
@@ -82,6 +85,7 @@ from fieldbrook.storage.project_store import LogRow, MetricRow, ProjectDatabase,
 from fieldbrook.storage.registry import RegistryReader, RegistrySnapshot
 from fieldbrook.storage.seen import Outcome, digest_of, digests_of_key, old_digest_of
 from fieldbrook.storage.sql import SqlDatabase
+from fieldbrook.storage.trouble import as_told
 from fieldbrook.wasm.abi import LOG_ERROR, NOT_EXPORTED, SOURCE_TASK
 from fieldbrook.wasm.limits import DEADLINE
 from fieldbrook.wasm.run import ApiCall, Effect, Host, Message, Metric, Run, Transaction
@@ -139,6 +143,8 @@ class ProjectWorker:
         self._watch = StoreWatch(self.health, store)
         self._phase: tuple[str, float] = ("", 0.0)
         self._ways: dict[str, tuple[tuple[int, int, int], ...]] = {}
+        self._behind: set[Peer] = set()  # gateways that do not know yet what was refused
+        self._store_refused = False  # a single event, not its batch
         self._again: set[int] = set()  # events (`id`) of this batch that were handled before
         self._overrun = ""  # a handler of this round was ended at its deadline
         self._unreadable: set[int] = set()  # applets whose module could not be loaded
@@ -262,8 +268,14 @@ class ProjectWorker:
             at = 0
             while at < len(events):
                 self.busy_since = now
-                results = self._handle_together(events, at, BATCH_EVENTS - size)
+                if self._behind and (held := self._held_back(peer, events[at])):
+                    results: Sequence[EventResult] = (held,)
+                else:
+                    results = self._handle_together(events, at, BATCH_EVENTS - size)
                 part += results or (self._handle(events[at]),)
+                if self._store_refused:
+                    self._store_refused = False
+                    self._hold_back(peer, events)
                 at += len(results) or 1
                 size += len(results) or 1
                 now = time.monotonic()
@@ -308,6 +320,7 @@ class ProjectWorker:
     def on_quiet(self) -> None:
         """Nothing arrived for a moment: write waiting log rows, and look whether what was
         wrong still is."""
+        self._behind = {peer for peer in self._behind if not peer.closed}
         self._enter("log")
         try:
             self._store.flush_logs()
@@ -323,6 +336,21 @@ class ProjectWorker:
             self._look_at_shards(self._shards)
         self.measure(time.monotonic())
         self._enter("")
+
+    def _hold_back(self, peer: Peer, events: Sequence[WireEvent]) -> None:
+        """Take no more messages of a broker from a gateway that does not know yet that one
+        could not be stored: those behind it, which are on their way, must not overtake it."""
+        if any(event[5] & SOURCE_BITS == BY_MQTT for event in events):
+            self._behind.add(peer)
+
+    def _held_back(self, peer: Peer, event: WireEvent) -> EventResult | None:
+        """The refusal of an event that is behind one that could not be stored; None for one
+        that may run."""
+        if event[1] == NODE_COMMAND and event[0] == RESUME:
+            self._behind.discard(peer)
+        if peer not in self._behind or event[5] & SOURCE_BITS != BY_MQTT:
+            return None
+        return to_wire(UnavailableError(what="an earlier event could not be stored"))
 
     def _look_at_shards(self, shards: Shards) -> None:
         """Report them while they do not last."""
@@ -400,8 +428,9 @@ class ProjectWorker:
             except IdempotencyKeyReusedError as error:
                 return to_wire(error)
             except StoreError as error:
+                self._store_refused = True
                 self._watch.failed(error)
-                return to_wire(error)
+                return to_wire(as_told(error))
             if known is not None:
                 self._again.add(id(event))
                 return known
@@ -427,8 +456,9 @@ class ProjectWorker:
                 self._remember(event, result)
             return result
         except StoreError as error:  # what the node cannot do is not the handler's failure
+            self._store_refused = True
             self._watch.failed(error)
-            return to_wire(error)
+            return to_wire(as_told(error))
 
     def _known(self, event: WireEvent) -> Outcome | None:
         """The stored result of an event that was handled before; None for one that is new."""
@@ -651,7 +681,7 @@ class ProjectWorker:
                 self._store.resolved.extend(numbers)
             return ()
         except StoreError as error:
-            return to_wire(error)
+            return to_wire(as_told(error))
 
     def _replay(self, number: int) -> HandlerResult:
         """Run one handler again over its dead letter; if it fails again, that is a letter of
@@ -804,7 +834,11 @@ class ProjectWorker:
             metrics.add(metrics.COMMITS_FAILED)
             self._traffic.roll_back()
             leases = None
-            refusal = to_wire(self._refusal(error, batch, written))
+            refused = self._refusal(error, batch, written)
+            if isinstance(refused, StoreError):
+                for peer, _, part_events, _ in batch:
+                    self._hold_back(peer, part_events)
+            refusal = to_wire(refused)
             batch = [(peer, [refusal] * len(part), events, at) for peer, part, events, at in batch]
         self._enter("answer")
         if batch:
@@ -828,7 +862,7 @@ class ProjectWorker:
             alone = sum(len(part) for _, part, _, _ in batch) == 1
             return EffectsTooLargeError(**error.details) if alone else error
         self._watch.failed(error, written)
-        return error
+        return as_told(error)
 
     def _tally(self, events: int) -> list[tuple[int, int]]:
         """What the metrics are to say of a batch, if it is committed: columns and numbers."""

@@ -72,7 +72,7 @@ authorization {{
       allowed_connection_types: ["MQTT"]
       permissions {{
         publish: ["*", "*.push.>"]
-        subscribe: {{ allow: {subscribe}, deny: ["*", "*.push.>"] }}
+        subscribe: {{ allow: {subscribe}, deny: ["*.push.>"] }}
       }}
     }}
   ]
@@ -196,7 +196,9 @@ def write_config(
         session_limit=json.dumps(_SESSION_LIMIT),
         user=json.dumps(NODE_USER),
         password=json.dumps(password(data)),
-        subscribe=json.dumps(["ack.>", *map(_subject, _split(device_topics))]),
+        subscribe=json.dumps(
+            [each for topic in ("ack/#", *_split(device_topics)) for each in _subjects(topic)]
+        ),
         device_password=json.dumps(secrets.token_urlsafe(24)),
     )
     path = folder / "nats.conf"
@@ -324,9 +326,11 @@ def _split(topics: str) -> list[str]:
     return [part.strip() for part in topics.split(",") if part.strip()]
 
 
-def _subject(topic_filter: str) -> str:
-    """An MQTT topic filter in the server's own form."""
-    return topic_filter.replace("/", ".").replace("+", "*").replace("#", ">")
+def _subjects(topic_filter: str) -> list[str]:
+    """An MQTT topic filter in the server's own form. One that ends with `#` means the level
+    above as well, for which the server asks by itself."""
+    subject = topic_filter.replace("/", ".").replace("+", "*").replace("#", ">")
+    return [subject, subject.removesuffix(".>")] if subject.endswith(".>") else [subject]
 
 
 def password(data: Path) -> str:

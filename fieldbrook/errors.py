@@ -878,6 +878,16 @@ class StoreError(NodeError):
     template = "{reason}"
 
 
+class StorageFullError(StoreError):
+    """There is no room: the disk is full, or the store has reached its size limit. Nothing was
+    taken; the node tries every second whether there is room again."""
+
+    key = "InsufficientStorage"
+    status = 507
+    msg = "Insufficient Storage"
+    retry_after_s = 1
+
+
 class BatchTooLargeError(StoreError):
     """A batch is larger than the whole store may be. Its events may fit one by one."""
 

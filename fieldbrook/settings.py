@@ -389,10 +389,17 @@ class Settings(BaseSettings):
 
     @field_validator("mqtt_device_topics")
     @classmethod
-    def _are_topic_filters(cls, value: str) -> str:
-        for part in value.split(","):
-            if any(letter in part for letter in '."*>\\'):
-                raise ValueError(f"{part.strip()!r}: a topic filter here has no dot, quote, * or >")
+    def _are_topic_filters(cls, value: str, info: ValidationInfo) -> str:
+        filters = [part.strip() for part in value.split(",") if part.strip()]
+        for topic_filter in filters:
+            reason = _why_no_device_topic(topic_filter)
+            if reason:
+                raise ValueError(f"{topic_filter!r}: {reason}")
+        if filters and info.data.get("mqtt_broker") is not None:
+            raise ValueError(
+                "is for the embedded broker: at the external one (mqtt_broker) its own access "
+                "list says what devices may subscribe to"
+            )
         return value
 
     @field_validator("mqtt_broker")
@@ -447,6 +454,27 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """`load` merges the sources, because its errors name the one that was wrong."""
         return (init_settings,)
+
+
+def _why_no_device_topic(topic_filter: str) -> str:
+    """Why devices cannot be let subscribe to a topic filter; "" when they can."""
+    levels = topic_filter.split("/")
+    if re.search(r'[."*>\\\s\x00-\x1f\x7f]', topic_filter):
+        return "a topic filter here has no blank, dot, quote, backslash, * or >"
+    if "" in levels or levels[0].startswith("$"):
+        return "a topic filter here has no empty level and does not begin with $"
+    if any(("+" in level or "#" in level) and len(level) > 1 for level in levels):
+        return "+ and # stand for whole levels"
+    if "#" in levels[:-1]:
+        return "# can be the last level alone"
+    if levels in (["#"], ["+"], ["+", "#"]):
+        return (
+            "would show devices every project's events and the tokens in them; name topics, "
+            "such as commands or commands/#"
+        )
+    if levels[1:2] == ["push"]:
+        return "below PROJECT/push events enter: no device may read them"
+    return ""
 
 
 def _cores() -> int:

@@ -22,7 +22,7 @@ from fieldbrook.errors import (
     PublisherTokenError,
     StorageQuotaError,
 )
-from fieldbrook.gateway.auth import account_of_key, key_of
+from fieldbrook.gateway.auth import account_of_key, bare_token, key_of
 from fieldbrook.gateway.channel import project_name as name_of_channel
 from fieldbrook.gateway.request import DATA_PUSH
 from fieldbrook.model import (
@@ -86,6 +86,7 @@ class Admission:
         key = (project_name, pub_id, token)
         ids = self._admitted.get(key)
         if ids is None:
+            token = bare_token(token)
             project = self.project(project_name)
             self._require_served(project)
             if project.public and not pub_id and not token:

@@ -31,12 +31,18 @@ class Caller(NamedTuple):
     key: AccessKey | None
 
 
+def bare_token(text: str) -> str:
+    """A token without the scheme that clients put before it, wherever it stands: in a message's
+    header and in a topic as well (interface document, 4.1)."""
+    return text.replace(_SCHEME, " ", 1).strip()
+
+
 def token_of(query_value: str | None, header: str | None) -> str:
     """The token a request carries: in the query `authorization`, else in the header.
 
     The first `Bearer` counts as a space, so `Bearer X`, `BearerX` and `X` are the same.
     """
-    return (query_value or header or "").replace(_SCHEME, " ", 1).strip()
+    return bare_token(query_value or header or "")
 
 
 def account_of(reader: RegistryReader, token_key: bytes, token: str) -> Account:

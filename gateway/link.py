@@ -23,6 +23,7 @@ from fieldbrook.actors.frames import (
     NODE_COMMAND,
     POISON,
     REPEATED,
+    RESUME,
     EventResult,
     FrameReader,
     WireEvent,
@@ -33,6 +34,7 @@ from fieldbrook.actors.frames import (
 from fieldbrook.errors import (
     EventOutcomeUnknownError,
     NodeError,
+    StoreError,
     TooManyRequestsError,
     UnavailableError,
     from_wire,
@@ -51,6 +53,7 @@ _SUSPECTS = 16  # events in a frame after a death, when more than that were unde
 _CONNECT_TRIES = 20
 _ASK_AGAIN_S = 5.0  # a question that got lost must not keep a project's events for ever
 _BEHIND = "an earlier event of its publisher in the request has an unknown outcome"
+_NOT_STORED = (StoreError, UnavailableError)  # the project tries them again
 _PUSHED_LINE = -1  # of what a project's owner sends for devices; no publisher has this id
 
 Outcome = tuple[tuple[int, int, str], ...] | NodeError
@@ -142,6 +145,7 @@ class Link(asyncio.Protocol):
         self._asked = False
         self._asked_at = 0.0
         self._connecting: asyncio.Task[None] | None = None
+        self._paused = False  # the project holds back what was sent behind a failure
 
     # ---------------------------------------------------------------- events
 
@@ -209,7 +213,10 @@ class Link(asyncio.Protocol):
     def _flush(self) -> None:
         self._flush_scheduled = False
         while self._transport is not None and self._path is not None and len(self._sent) < CREDIT:
-            batch = self._next_batch()
+            if self._paused and self._sent:
+                return
+            batch = collections.deque([_resume()]) if self._paused else self._next_batch()
+            self._paused = False
             if not batch:
                 return
             if not self._sent:
@@ -352,11 +359,15 @@ class Link(asyncio.Protocol):
         if results:
             self._keep_pace(len(results))
         settled = []
+        refused = False
         for result in results:
             batch = self._sent[0]
             settled.append((batch.popleft(), result))
             if not batch:
                 self._sent.popleft()
+            if result and isinstance(result[0], str):
+                refused = True
+        behind = self._take_back(settled) if refused else []
         if self._path is None and not self._sent and self._transport is not None:
             self._transport.close()  # the project retires: what still waits goes to the next
         else:
@@ -364,6 +375,30 @@ class Link(asyncio.Protocol):
         self._count(settled)
         for waiting, result in settled:
             waiting.finish(_outcome(result))
+        error = UnavailableError(what="an earlier event could not be stored")
+        for waiting in behind:
+            waiting.finish(error)
+
+    def _take_back(self, settled: list[tuple[Waiting, EventResult]]) -> list[Waiting]:
+        """What waits here behind events that the project could not store: whoever tries those
+        again has it behind them. Nothing is sent until all that was is answered."""
+        lines = {
+            waiting.line
+            for waiting, result in settled
+            if waiting.resend and isinstance(_outcome(result), _NOT_STORED)
+        }
+        if not lines:
+            return []
+        self._paused = True
+        behind: list[Waiting] = []
+        for group in self._suspects:
+            behind += [waiting for waiting in group if waiting.line in lines]
+        kept = ([w for w in group if w.line not in lines] for group in self._suspects)
+        self._suspects = collections.deque(group for group in kept if group)
+        for line in lines:
+            while (first := self._waiting.head_of(line)) is not None and first.resend:
+                behind.append(self._waiting.pop_of(line))
+        return behind
 
     def _count(self, settled: list[tuple[Waiting, EventResult]]) -> None:
         """Note what was acknowledged. What time has settled already, commands and what the
@@ -387,6 +422,7 @@ class Link(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The project is gone: what was unanswered has an unknown outcome."""
         self._transport = None
+        self._paused = False
         lost = [waiting for batch in self._sent for waiting in batch]
         self._sent.clear()
         for waiting in lost:
@@ -417,6 +453,12 @@ class Link(asyncio.Protocol):
         size = _SUSPECTS if len(lost) > _SUSPECTS else 1
         groups = [lost[start : start + size] for start in range(0, len(lost), size)]
         self._suspects.extendleft(reversed(groups))
+
+
+def _resume() -> Waiting:
+    """The command with which a project takes events again."""
+    event = (RESUME, NODE_COMMAND, "", pack([]), 0, 0)
+    return Waiting(event, lambda outcome: None, 0.0, resend=False, line=NODE_COMMAND)
 
 
 def _outcome(result: EventResult) -> Outcome:

@@ -14,9 +14,14 @@ from fieldbrook import __version__, keys, metrics
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.base import Address
 from fieldbrook.actors.frames import BY_MQTT, DELIVERY, REDELIVERY, WireEvent
-from fieldbrook.errors import MalformedMessageError, StoreError
+from fieldbrook.errors import (
+    MalformedMessageError,
+    NodeError,
+    ProjectNotFoundError,
+    StoreError,
+)
 from fieldbrook.gateway.api_calls import ApiCaller
-from fieldbrook.gateway.auth import token_of
+from fieldbrook.gateway.auth import bare_token
 from fieldbrook.gateway.base import GatewayActor
 from fieldbrook.gateway.broker_bounds import BoundsWatch
 from fieldbrook.gateway.broker_watch import BrokerWatch
@@ -45,6 +50,7 @@ _REGISTRY_POLL_S = 0.05
 _RETRY_S = 1.0
 _NO_BROKER_S = 2.0  # without it before that is called a trouble
 _REFUSALS_LOGGED_PER_S = 10
+_PUBLISHED_REMEMBERED = 10_000  # topics of one level on which handlers have published
 _NO_INGRESS = "the topic must be PROJECT or PROJECT/push/TOKEN/TYPE"
 
 # What both brokers can carry as the rest of a topic; "push/" would make it an ingress topic.
@@ -70,8 +76,14 @@ def read_topic(topic: str) -> Ingress | None:
     if len(levels) not in (3, 4) or levels[0] != "push":
         return None
     pairs = dict(pair.partition("=")[::2] for pair in levels[3].split("&")) if levels[3:] else {}
-    token = token_of(None, levels[1])
+    token = bare_token(levels[1])
     return Ingress(channel, Meta(levels[2], pairs.get("id", ""), pairs.get("ts", ""), token))
+
+
+def _named_topics(filters: str) -> frozenset[str]:
+    """The topics of one level that these filters name."""
+    named = (part.strip().removesuffix("/#") for part in filters.split(","))
+    return frozenset(name for name in named if name and "/" not in name)
 
 
 def publisher_of(delivery: Delivery) -> str:
@@ -85,7 +97,7 @@ def publisher_of(delivery: Delivery) -> str:
     if not delivery.payload.startswith(b"{"):
         with contextlib.suppress(MalformedMessageError):
             return decode_event(delivery.payload)[0].token
-    return token_in(delivery.payload)
+    return bare_token(token_in(delivery.payload))
 
 
 def ack_topic(publisher_key: str) -> str | None:
@@ -119,6 +131,10 @@ class MqttGateway(GatewayActor):
             BY_MQTT,
         )
         self._refusals = 0
+        self._known: frozenset[str] = frozenset()
+        self._published: dict[str, None] = {}
+        self._warned: set[str] = set()
+        self._device_topics = _named_topics(settings.mqtt_device_topics)
         self._closing = False
         self._publisher: Publisher | None = None
         api = ApiCaller(
@@ -136,6 +152,7 @@ class MqttGateway(GatewayActor):
         self._broker_watch: asyncio.Task[None] | None = None
         self._bounds_watch: asyncio.Task[None] | None = None
         if isinstance(self._source, Probed):
+            self._source.take_strays(self._is_stray)
             watch = BrokerWatch(settings.data, self._source.probe, self.health, self.loop.time)
             self._broker_watch = self.loop.create_task(watch.run())
             bounds_watch = BoundsWatch(self._source.kept, self.health)
@@ -159,7 +176,25 @@ class MqttGateway(GatewayActor):
     def _publish(self, topic: str, payload: bytes) -> Awaitable[None]:
         if self._publisher is None:
             self._publisher = make_publisher(self.settings)
+        if "/" not in topic:
+            self._remember_published(topic)
         return self._publisher.publish(topic, payload)
+
+    def _remember_published(self, topic: str) -> None:
+        self._published.pop(topic, None)
+        self._published[topic] = None
+        if len(self._published) > _PUBLISHED_REMEMBERED:
+            del self._published[next(iter(self._published))]
+
+    def _is_stray(self, topic: str) -> bool:
+        """Whether a message that is for no known project was meant for one, so that whoever
+        looks for it finds that it was refused. What handlers publish comes by here, too."""
+        channel, slash, rest = topic.partition("/")
+        if slash:
+            return rest.startswith("push/")
+        return not (
+            channel.startswith("$") or channel in self._published or channel in self._device_topics
+        )
 
     def _submit_result(self, project_id: int, event: WireEvent, settle: Settle) -> None:
         metrics.add(metrics.EVENTS_RECEIVED)
@@ -190,6 +225,15 @@ class MqttGateway(GatewayActor):
 
     def _projects(self) -> frozenset[str]:
         projects = self._reader.projects()
+        for project in projects:
+            if project.name in self._device_topics and project.name not in self._warned:
+                self._warned.add(project.name)
+                log.warning(
+                    "mqtt_device_topics lets every device read the events of the project %s and "
+                    "the tokens in them: give one of the two another name",
+                    project.name,
+                )
+        self._known = frozenset(p.name for p in projects)
         return frozenset(name for p in projects for name in aliases(p.name, p.account_id))
 
     async def _watch_registry(self) -> None:
@@ -271,7 +315,10 @@ class MqttGateway(GatewayActor):
         """What is no event in any form; it gets an id under which it can be found."""
         delivery = passage.delivery
         channel = delivery.topic.partition("/")[0]
-        error = MalformedMessageError(desc=reason)
+        error: NodeError = MalformedMessageError(desc=reason)
+        if project_name(channel) not in self._known:
+            # Names that nobody knows are made up by whoever sends them: all are one.
+            error = ProjectNotFoundError(project=channel)
         self._events.refuse(error, delivery.sequence, channel, body=delivery.payload)
         self._refused(delivery, reason)
         metrics.add(metrics.MQTT_ACKNOWLEDGED)

@@ -59,7 +59,6 @@ _HEARTBEAT_STATUS = b"100"
 
 _CONNECT_LIMIT_S = 2
 _PING_S = 5
-_PROBE_LIMIT_S = 5.0
 _STOP_LIMIT_S = 2.0
 _PULL_LIFETIME_NS = 600 * 10**9
 # Acknowledgements cannot get lost on a living connection, and a new one resets the
@@ -78,6 +77,7 @@ class NatsSource:
         self._endpoint = endpoint
         self._bounds = bounds or Bounds()
         self._projects: frozenset[str] = frozenset()
+        self._is_stray: Callable[[str], bool] = lambda topic: False
         self._session: _Session | None = None
         self._connected = False
         self._task: asyncio.Task[None] | None = None
@@ -99,18 +99,22 @@ class NatsSource:
         """Serve these projects: takes effect with the next message."""
         self._projects = projects
 
+    def take_strays(self, is_stray: Callable[[str], bool]) -> None:
+        """Hand over messages of no served project, too, if `is_stray` says so of their topic."""
+        self._is_stray = is_stray
+
     def publish(self, topic: str, payload: bytes) -> None:
         """Send a message with QoS 0: without a connection it is lost."""
         if self._session is not None:
             self._session.publish(subject_of(topic), payload)
 
-    async def probe(self) -> str | None:
-        """Have the broker store a message: why it did not, "" when it did, None when there was
-        no connection for that."""
+    async def probe(self, limit_s: float) -> str | None:
+        """Have the broker store a message within this time: why it did not, "" when it did,
+        None when there was no connection for that."""
         session = self._session
         if session is None or not self._connected:
             return None
-        reason = await session.probe()
+        reason = await session.probe(limit_s)
         return reason if session is self._session and self._connected else None
 
     async def kept(self) -> Sequence[Kept] | None:
@@ -159,8 +163,8 @@ class NatsSource:
                 await asyncio.wait_for(self._stopping.wait(), delay_s)
 
     def _on_message(self, topic: str, payload: bytes, sequence: str) -> bool:
-        """Hand a message over; False when it is not for a served project."""
-        if not is_ingress(topic, self._projects):
+        """Hand a message over; False when it is not for a served project and no stray."""
+        if not is_ingress(topic, self._projects) and not self._is_stray(topic):
             return False
         qos = 1 if sequence else 0
         number = self._in_flight.add(sequence, len(payload))
@@ -367,12 +371,12 @@ class _Session:
             self._messages.append((subject, payload))
             self._wake()
 
-    async def probe(self) -> str:
+    async def probe(self, limit_s: float) -> str:
         """Have the broker store a message of no project; why it did not, "" when it did."""
         try:
-            await self._stored.ask(_PROBE, None, _PROBE_LIMIT_S)
+            await self._stored.ask(_PROBE, None, limit_s)
         except TimeoutError:
-            return f"a message was not stored within {_PROBE_LIMIT_S:.0f} s"
+            return f"a message was not stored within {limit_s:.0f} s"
         except (OSError, ValueError) as failure:
             return str(failure) or type(failure).__name__
         return ""

@@ -12,6 +12,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 
 from fieldbrook.errors import FieldError, MalformedMessageError
+from fieldbrook.gateway.auth import bare_token
 from fieldbrook.gateway.request import Meta
 
 _Field = descriptor_pb2.FieldDescriptorProto
@@ -63,5 +64,5 @@ def decode_event(body: bytes) -> tuple[Meta, bytes]:
     except DecodeError as error:
         raise MalformedMessageError(FieldError("body", f"not protobuf: {error}", "body")) from None
     header = event.header
-    meta = Meta(header.event_type, header.event_id, str(header.pub_time), header.token)
+    meta = Meta(header.event_type, header.event_id, str(header.pub_time), bare_token(header.token))
     return meta, event.payload

@@ -97,8 +97,12 @@ class Source(Protocol):
 class Probed(Protocol):
     """A source whose broker can be asked whether it stores messages."""
 
-    async def probe(self) -> str | None:
+    async def probe(self, limit_s: float) -> str | None:
         """See `broker_watch.BrokerWatch`."""
+
+    def take_strays(self, is_stray: Callable[[str], bool]) -> None:
+        """Hand over messages of no served project, too, if `is_stray` says so of their topic: at
+        this broker devices may publish to any project's name."""
 
     async def kept(self) -> Sequence[Kept] | None:
         """See `broker_bounds.BoundsWatch`."""

@@ -7,7 +7,7 @@ import sqlite3
 
 import lmdb
 
-from fieldbrook.errors import StoreError
+from fieldbrook.errors import StorageFullError, StoreError
 from fieldbrook.health import DISK_FULL, STORE_FAILS, STORE_FULL, UNREADABLE
 
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -32,6 +32,14 @@ _BROKEN = (
 
 STATES = (DISK_FULL, STORE_FULL, UNREADABLE, STORE_FAILS)
 """Every state that `trouble_of` may name."""
+
+
+def as_told(error: StoreError) -> StoreError:
+    """What a client is told of a failure: that there is no room is one that may soon be over,
+    so it is to come again."""
+    if type(error) is StoreError and trouble_of(error) in (DISK_FULL, STORE_FULL):
+        return StorageFullError(**error.details)
+    return error
 
 
 def trouble_of(error: StoreError) -> str:

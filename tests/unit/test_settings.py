@@ -102,3 +102,42 @@ def test_a_chain_that_a_setting_chooses_must_be_one_of_the_chains(name: str) -> 
     assert getattr(Settings(chains=chains, **{name: 5}), name) == 5  # type: ignore[arg-type]
     with pytest.raises(ValidationError, match="must be the id of one of the chains"):
         Settings(chains=chains, **{name: 7})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "topics",
+    ["", "test1, mqtt_test", "commands/#", "commands/+/now", "+/status", "a/b/c, d", "über/+"],
+)
+def test_topics_that_devices_can_be_let_subscribe_to_are_taken(topics: str) -> None:
+    assert load(mqtt_device_topics=topics).mqtt_device_topics == topics
+
+
+@pytest.mark.parametrize(
+    ("topics", "reason"),
+    [
+        ("#", "every project's events and the tokens in them"),
+        ("out, +", "'[+]': would show devices every project's events"),
+        ("+/#", "every project's events"),
+        ("+/push/#", "below PROJECT/push events enter"),
+        ("room/push/x", "below PROJECT/push events enter"),
+        ("a/#/b", "# can be the last level alone"),
+        ("a#", "stand for whole levels"),
+        ("a/b+", "stand for whole levels"),
+        ("a//b", "no empty level"),
+        ("/a", "no empty level"),
+        ("$SYS/a", "does not begin with [$]"),
+        ("a b", "no blank"),
+        ("a.b", "no blank, dot"),
+        ("a>", "no blank, dot"),
+    ],
+)
+def test_a_topic_that_devices_cannot_be_let_subscribe_to_is_refused_in_words(
+    topics: str, reason: str
+) -> None:
+    with pytest.raises(SettingsError, match=f"mqtt_device_topics = .*{reason}"):
+        load(mqtt_device_topics=topics)
+
+
+def test_device_topics_are_refused_where_an_external_broker_decides_about_them() -> None:
+    with pytest.raises(SettingsError, match=r"mqtt_device_topics .* the external one"):
+        load(mqtt_device_topics="out", mqtt_broker="broker:1883")

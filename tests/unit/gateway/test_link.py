@@ -14,8 +14,10 @@ from fieldbrook.actors.frames import (
     CREDIT,
     FRAME_EVENTS,
     NAMED,
+    NODE_COMMAND,
     POISON,
     REPEATED,
+    RESUME,
     FrameServer,
     Round,
     WireEvent,
@@ -25,8 +27,11 @@ from fieldbrook.errors import (
     EventOutcomeUnknownError,
     NodeError,
     ProjectNotFoundError,
+    StorageFullError,
+    StoreError,
     TooManyRequestsError,
     UnavailableError,
+    to_wire,
 )
 from fieldbrook.gateway import fair_queue
 from fieldbrook.gateway import link as link_module
@@ -453,6 +458,59 @@ def test_the_result_of_an_event_that_was_handled_before_is_told_apart(tmp_path: 
         await until(lambda: len(outcomes) == 3)
         assert numbers(outcomes) == [0, 1, 2]
         assert [type(outcome) is Repeated for outcome in outcomes] == [False, True, False]
+        await asyncio.to_thread(project.stop)
+
+    play(tmp_path, scenario)
+
+
+class Full(Project):
+    """A project on a disk that is full until `room` is there. As a project does, it takes no
+    more of its gateway's events behind one that it could not store until it is told to."""
+
+    def __init__(self, path: Path) -> None:
+        self.room = False
+        self.behind = False
+        self.resumed = 0
+        super().__init__(path)
+
+    def _on_round(self, round_: Round) -> None:
+        for peer, data in round_:
+            peer.answer([self._answer(each) for each in unpack(data)])
+
+    def _answer(self, sent: Any) -> Any:
+        if sent[1] == NODE_COMMAND:
+            assert sent[0] == RESUME
+            self.behind = False
+            self.resumed += 1
+            return ()
+        if self.behind or not self.room:
+            self.behind = True
+            return to_wire(StorageFullError(reason="full"))
+        self.seen.append(int(sent[2]))
+        return ((int(sent[2]), 0, ""),)
+
+
+def test_nothing_that_waits_behind_an_event_that_could_not_be_stored_overtakes_it(
+    tmp_path: Path,
+) -> None:
+    async def scenario(link: Link, board: Board, folder: Path) -> None:
+        project = Full(folder / "p")
+        outcomes: list[Outcome] = []
+        for number in range(600):
+            link.submit(event(number), outcomes.append, resend=True)
+        other = event(600, publisher=2)
+        link.submit(other, outcomes.append)  # of a publisher whose events are not tried again
+        link.route(str(project.path))
+        await until(lambda: len(outcomes) == 601)
+        assert numbers(outcomes) == project.seen == []
+        assert all(isinstance(each, StoreError | UnavailableError) for each in outcomes)
+        await until(lambda: project.resumed and link.idle)
+        project.room = True
+        again: list[Outcome] = []
+        for number in range(600):
+            link.submit(event(number), again.append, resend=True)
+        await until(lambda: len(again) == 600)
+        assert numbers(again) == project.seen == list(range(600))
         await asyncio.to_thread(project.stop)
 
     play(tmp_path, scenario)

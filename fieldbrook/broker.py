@@ -27,12 +27,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from fieldbrook import keys
+from fieldbrook.broker_logins import DENIED, PUBLISH, Logins
 from fieldbrook.errors import NodeError, SettingsError, StoreError, UnavailableError
 from fieldbrook.process import die_with_parent, own_program
 from fieldbrook.settings import Settings
 from fieldbrook.tls import Identity, identity_of
 
-NODE_USER = "node"
+# No firmware is filled in with these: whoever comes with another name is a device.
+NODE_USER, _DEVICE_USER = "fieldbrook-node", "fieldbrook-device"
 NODE_CONSUMER = "fieldbrook"  # the node's place in the stream of messages
 CANNOT_START = 2
 
@@ -59,7 +61,7 @@ jetstream {{ store_dir: {store}, max_file_store: {store_limit}, sync_interval: {
 mqtt {{
   host: {host}
   port: {port}{tls}
-  no_auth_user: device
+  no_auth_user: {device}
   # A session that nobody came back to must not keep messages for ever.
   consumer_inactive_threshold: {session_limit}
 }}
@@ -67,15 +69,17 @@ authorization {{
   users: [
     {{ user: {user}, password: {password} }}
     {{
-      user: device
+      user: {device}
       password: {device_password}
       allowed_connection_types: ["MQTT"]
       permissions {{
-        publish: ["*", "*.push.>"]
-        subscribe: {{ allow: {subscribe}, deny: ["*.push.>"] }}
+        publish: {publish}
+        subscribe: {{ allow: {subscribe}, deny: {denied} }}
       }}
     }}
   ]
+  # Any other user name, with any password: the node is asked, and answers with the same rights.
+  auth_callout {{ issuer: {issuer}, auth_users: [{user}, {device}] }}
 }}
 """
 
@@ -196,9 +200,11 @@ def write_config(
         session_limit=json.dumps(_SESSION_LIMIT),
         user=json.dumps(NODE_USER),
         password=json.dumps(password(data)),
-        subscribe=json.dumps(
-            [each for topic in ("ack/#", *_split(device_topics)) for each in _subjects(topic)]
-        ),
+        device=json.dumps(_DEVICE_USER),
+        publish=json.dumps(PUBLISH),
+        subscribe=json.dumps(subjects_of(device_topics)),
+        denied=json.dumps(DENIED),
+        issuer=json.dumps(Logins.of(data, ()).issuer),
         device_password=json.dumps(secrets.token_urlsafe(24)),
     )
     path = folder / "nats.conf"
@@ -324,6 +330,12 @@ def wait_ready(data: Path, limit_s: float = 5.0) -> Endpoint:
 
 def _split(topics: str) -> list[str]:
     return [part.strip() for part in topics.split(",") if part.strip()]
+
+
+def subjects_of(device_topics: str) -> list[str]:
+    """What devices may subscribe to, in the server's own form: their acknowledgements, and these
+    topic filters, separated by commas."""
+    return [each for topic in ("ack/#", *_split(device_topics)) for each in _subjects(topic)]
 
 
 def _subjects(topic_filter: str) -> list[str]:

@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any
 
 from fieldbrook.broker import NODE_CONSUMER, Endpoint
+from fieldbrook.broker_logins import SUBJECT, Logins
 from fieldbrook.errors import NodeError
 from fieldbrook.gateway import broker_bounds
 from fieldbrook.gateway.broker_bounds import Bounds, Kept
@@ -71,9 +72,16 @@ _PENDING_LIMIT = 100_000
 class NatsSource:
     """The embedded broker as a source; see `sources.Source`."""
 
-    def __init__(self, endpoint: Callable[[], Endpoint], bounds: Bounds | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: Callable[[], Endpoint],
+        bounds: Bounds | None = None,
+        logins: Logins | None = None,
+    ) -> None:
         """`endpoint` tells where the broker listens now; it may raise a `NodeError`. `bounds`
-        are those of what the broker keeps for devices."""
+        are those of what the broker keeps for devices, `logins` lets in those that come with a
+        user name and a password."""
+        self._logins = logins
         self._endpoint = endpoint
         self._bounds = bounds or Bounds()
         self._projects: frozenset[str] = frozenset()
@@ -140,7 +148,7 @@ class NatsSource:
             # Known before it is open: messages arrive, and are acknowledged, while it opens.
             session = self._session = _Session(self._in_flight, self._on_message)
             try:
-                await session.open(self._endpoint())
+                await session.open(self._endpoint(), self._logins)
                 await session.hold(self._bounds)
                 log.info("connected to the embedded broker")
                 delay_s, was_connected = 0.0, True
@@ -299,9 +307,11 @@ class _Session:
         self._dropped = 0
         self._stopped = False
 
-    async def open(self, endpoint: Endpoint) -> None:
+    async def open(self, endpoint: Endpoint, logins: Logins | None) -> None:
         """Connect, put the consumer back to what is unacknowledged, start to read."""
         await self._stored.open(endpoint, _NAME, _CONNECT_LIMIT_S)
+        if logins is not None:
+            self._stored.subscribe(SUBJECT, partial(self._on_login, logins))
         floor = await _prepare_consumer(self._stored)
         self._in_flight.connected(floor)
         self._inbox = self._stored.new_inbox()
@@ -384,6 +394,13 @@ class _Session:
     def _end(self, reason: str) -> None:
         if not self.lost.done():
             self.lost.set_result(reason)
+
+    def _on_login(
+        self, logins: Logins, _subject: bytes, reply: bytes, _head: bytes, body: bytes
+    ) -> None:
+        answer = logins.answer(body) if reply else None
+        if answer is not None:
+            self._stored.write(b"PUB %b %d\r\n%b\r\n" % (reply, len(answer), answer))
 
     # Stored messages.
 

@@ -8,9 +8,11 @@ when the gateway says so. What was not acknowledged comes again after a restart.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from fieldbrook import broker, keys, tls
+from fieldbrook.broker_logins import Logins
 from fieldbrook.gateway.channel import project_name
 from fieldbrook.settings import Settings, split_address
 
@@ -115,7 +117,9 @@ def make_source(settings: Settings) -> Source:
         from fieldbrook.gateway.broker_bounds import Bounds
         from fieldbrook.gateway.nats_source import NatsSource
 
-        return NatsSource(lambda: broker.read_endpoint(settings.data), Bounds.of(settings))
+        logins = Logins.of(settings.data, broker.subjects_of(settings.mqtt_device_topics))
+        endpoint = partial(broker.read_endpoint, settings.data)
+        return NatsSource(endpoint, Bounds.of(settings), logins)
     from fieldbrook.gateway.paho_source import PahoSource
 
     host, port = split_address(settings.mqtt_broker)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 
 from tests.integration.applets import SENDER, TALLY
 from tests.integration.brokers import REFUSED, Device
-from tests.integration.nodes import RunningNode, message, until
+from tests.integration.nodes import RunningNode, message, parts, until
 
 TOPICS = "readings, sender, out/#, +/status"
 
@@ -62,6 +64,38 @@ def test_a_device_receives_what_a_handler_publishes_to_a_topic_of_one_level(
         assert node.send("makers", message(publisher, b"for all", "LOOP")).status == 201
         assert device.read() == (0x30, b"\x00\x06senderfor all")
     assert counted(node) == before, "what a handler publishes is no refused event"
+
+
+@pytest.mark.parametrize("user", ["esp32", "node", "device", "admin", "x" * 300])
+def test_a_device_with_any_user_name_and_password_may_do_what_one_without_may(
+    node: RunningNode, user: str
+) -> None:
+    with Device(node.mqtt_port, "d", user, "any password") as device:
+        device.publish("nobodys", b"x")
+        for qos in (0, 1):
+            assert device.subscribe("ack/key", qos) == qos
+            assert device.subscribe("sender", qos) == qos
+            for forbidden in ("other", "#", "+", "readings/push/#"):
+                assert device.subscribe(forbidden, qos) == REFUSED, forbidden
+
+
+def test_the_nodes_own_name_is_no_devices(node: RunningNode) -> None:
+    for user in ("fieldbrook-node", "fieldbrook-device"):
+        with pytest.raises(ConnectionError):
+            Device(node.mqtt_port, "d", user, "any password")
+
+
+def test_a_device_with_a_login_is_let_in_again_after_the_gateway_died(node: RunningNode) -> None:
+    os.kill(parts(node)["fb-mqtt:0"], signal.SIGKILL)
+
+    def comes_in() -> bool:
+        try:
+            Device(node.mqtt_port, "d", "esp32", "secret").close()
+        except OSError:
+            return False
+        return True
+
+    until(comes_in, "it is let in")
 
 
 @pytest.mark.parametrize("qos", [0, 1])

@@ -1,0 +1,122 @@
+"""Devices that log in at the embedded broker, with any user name and any password.
+
+A device may do as much with a login as without one, so firmware with filled-in credentials is
+let in. nats-server knows no such user: it asks a service about every name that its
+configuration does not have ("auth callout"), and the node is that service. The answer is a token
+with what the device may do, signed with a key that the configuration names.
+
+Source: ADR-26 of the NATS architecture (auth callout), and its JWT library for the claims.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fieldbrook import keys
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+SUBJECT = "$SYS.REQ.USER.AUTH"
+PUBLISH = ("*", "*.push.>")
+DENIED = ("*.push.>",)  # where events enter no device may read
+
+_PURPOSE = b"fieldbrook: logins of devices at the embedded broker"
+_ACCOUNT_PREFIX = 0  # makes an encoded public key begin with A
+_GLOBAL_ACCOUNT = "$G"
+_REQUEST_LIMIT_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class Logins:
+    """Signs what devices may do; `subscribe` is what they may read, as the server writes it."""
+
+    seed: bytes
+    subscribe: tuple[str, ...]
+
+    @classmethod
+    def of(cls, data: Path, subscribe: Sequence[str]) -> Logins:
+        """Of a node's data folder. The key follows from that of the broker.
+
+        Raises:
+            StoreError: it cannot be read or made.
+        """
+        secret = keys.load_or_create_key(data / "secrets", "broker.key")
+        return cls(hashlib.sha256(_PURPOSE + secret).digest(), tuple(subscribe))
+
+    @cached_property
+    def _key(self) -> Ed25519PrivateKey:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        return Ed25519PrivateKey.from_private_bytes(self.seed)
+
+    @cached_property
+    def issuer(self) -> str:
+        """The public key, as the server's configuration names it."""
+        public = bytes([_ACCOUNT_PREFIX]) + self._key.public_key().public_bytes_raw()
+        return base64.b32encode(public + _crc16(public).to_bytes(2, "little")).decode().rstrip("=")
+
+    def answer(self, request: bytes) -> bytes | None:
+        """The answer to the server's question about a device; None when it is no such question.
+
+        It comes over a connection on which the server alone can ask, so its signature says
+        nothing more and is not verified.
+        """
+        if len(request) > _REQUEST_LIMIT_BYTES:
+            return None
+        try:
+            claims = json.loads(_unpadded(request.split(b".")[1]))
+            user, server = claims["nats"]["user_nkey"], claims["nats"]["server_id"]["id"]
+        except (ValueError, LookupError, TypeError, RecursionError):
+            return None
+        may: dict[str, Any] = {
+            "pub": {"allow": PUBLISH},
+            "sub": {"allow": self.subscribe, "deny": DENIED},
+            "subs": -1,
+            "data": -1,
+            "payload": -1,
+            "allowed_connection_types": ["MQTT"],
+            "type": "user",
+            "version": 2,
+        }
+        token = self._signed(user, _GLOBAL_ACCOUNT, {"name": "device", "nats": may})
+        told = {"jwt": token, "type": "authorization_response", "version": 2}
+        return self._signed(user, server, {"nats": told}).encode()
+
+    def _signed(self, subject: str, audience: str, claims: dict[str, Any]) -> str:
+        now = int(time.time())
+        claims = {"iss": self.issuer, "sub": subject, "aud": audience, "iat": now, **claims}
+        claims["jti"] = hashlib.sha256(_json(claims)).hexdigest()
+        head = {"typ": "JWT", "alg": "ed25519-nkey"}
+        text = _encoded(_json(head)) + "." + _encoded(_json(claims))
+        return text + "." + _encoded(self._key.sign(text.encode()))
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def _unpadded(text: bytes) -> bytes:
+    return base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4))
+
+
+def _crc16(data: bytes) -> int:
+    """CRC-16/XMODEM, which ends every encoded key."""
+    crc = 0
+    for byte in data:
+        crc ^= byte << 8
+        for _ in range(8):
+            crc = (crc << 1 ^ 0x1021 if crc & 0x8000 else crc << 1) & 0xFFFF
+    return crc

@@ -1,0 +1,62 @@
+"""What the embedded broker is told about a device that comes with a user name."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fieldbrook.broker_logins import Logins, _crc16
+
+SEED = bytes(range(32))
+LOGINS = Logins(SEED, ("ack.>", "test1"))
+
+
+def unpadded(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def claims_of(token: str) -> Any:
+    """The claims of a token whose signature is the key's."""
+    head, body, signature = token.split(".")
+    public = Ed25519PrivateKey.from_private_bytes(SEED).public_key()
+    public.verify(unpadded(signature), f"{head}.{body}".encode())
+    return json.loads(unpadded(body))
+
+
+def question(claims: object) -> bytes:
+    body = base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=")
+    return b"head." + body + b".signature"
+
+
+def test_a_device_is_told_the_rights_of_one_without_a_login() -> None:
+    asked = {"nats": {"user_nkey": "UDEVICE", "server_id": {"id": "NSERVER"}}}
+    answer = LOGINS.answer(question(asked))
+    assert answer is not None
+    told = claims_of(answer.decode())
+    assert (told["sub"], told["aud"], told["iss"]) == ("UDEVICE", "NSERVER", LOGINS.issuer)
+    may = claims_of(told["nats"]["jwt"])
+    assert (may["sub"], may["aud"]) == ("UDEVICE", "$G")
+    assert may["nats"]["pub"] == {"allow": ["*", "*.push.>"]}
+    assert may["nats"]["sub"] == {"allow": ["ack.>", "test1"], "deny": ["*.push.>"]}
+    assert may["nats"]["allowed_connection_types"] == ["MQTT"]
+
+
+def test_the_issuer_is_a_public_key_as_the_server_writes_those_of_accounts() -> None:
+    assert len(LOGINS.issuer) == 56
+    assert LOGINS.issuer.startswith("A")
+    assert _crc16(b"123456789") == 0x31C3  # the check value of CRC-16/XMODEM
+
+
+@given(st.binary(max_size=300) | st.recursive(st.none() | st.text(), st.lists).map(question))
+def test_what_is_no_question_of_the_server_gets_no_answer(request: bytes) -> None:
+    assert LOGINS.answer(request) is None
+
+
+def test_a_question_beyond_the_limit_is_not_read() -> None:
+    asked = {"nats": {"user_nkey": "U" * (64 << 10), "server_id": {"id": "N"}}}
+    assert LOGINS.answer(question(asked)) is None

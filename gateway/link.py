@@ -365,7 +365,7 @@ class Link(asyncio.Protocol):
             settled.append((batch.popleft(), result))
             if not batch:
                 self._sent.popleft()
-            if result and isinstance(result[0], str):
+            if result and type(result[0]) is str:
                 refused = True
         behind = self._take_back(settled) if refused else []
         if self._path is None and not self._sent and self._transport is not None:

@@ -172,7 +172,7 @@ def test_a_disk_that_takes_nothing_is_named_until_it_does(watched: Watched) -> N
         return watched.node.send("nodisk", message(publisher, name)).status
 
     try:
-        until(lambda: send() == 500, "an event is refused")
+        until(lambda: send() == 507, "an event is refused")
         watched.begins(part, "disk_full")
         assert watched.node.call("GET", "/readiness").status == 503
         for _ in range(20):
@@ -192,7 +192,7 @@ def test_a_store_at_its_limit_is_named_until_there_is_room(watched: Watched) -> 
         return watched.node.send("full", message(publisher, f"{number:06}".encode())).status
 
     numbers = iter(range(1_000))
-    until(lambda: send(next(numbers)) == 500, "an event is refused")
+    until(lambda: send(next(numbers)) == 507, "an event is refused")
     watched.begins(part, "store_full")
     # A limit of one project is no reason to send the others' events elsewhere.
     assert watched.node.call("GET", "/readiness").status == 200

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,9 @@ def test_a_message_for_an_unknown_project_is_among_the_refused_events_and_counte
 
 
 def test_a_message_that_comes_right_after_its_project_is_no_refused_one(node: RunningNode) -> None:
+    def is_handled(name: str, applet_id: str) -> bool:
+        return node.count(name, applet_id) == 1
+
     for number in range(5):
         name = f"young{number}"
         node.create_project(name)
@@ -127,7 +131,7 @@ def test_a_message_that_comes_right_after_its_project_is_no_refused_one(node: Ru
         event = json.dumps(message(node.add_publisher(name, "d"))).encode()
         with Device(node.mqtt_port, "d") as device:
             device.publish(name, event)
-        until(lambda n=name, a=applet_id: node.count(n, a) == 1, "it is handled")  # type: ignore[misc]
+        until(partial(is_handled, name, applet_id), "it is handled")
 
 
 def test_a_project_that_every_device_can_read_is_warned_of(tmp_path: Path) -> None:

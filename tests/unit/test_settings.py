@@ -141,3 +141,16 @@ def test_a_topic_that_devices_cannot_be_let_subscribe_to_is_refused_in_words(
 def test_device_topics_are_refused_where_an_external_broker_decides_about_them() -> None:
     with pytest.raises(SettingsError, match=r"mqtt_device_topics .* the external one"):
         load(mqtt_device_topics="out", mqtt_broker="broker:1883")
+
+
+def test_a_quota_is_a_number_or_no_limit_in_another_process_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = load(quota_projects="", quota_bytes="0", quota_cron_jobs="7")
+    limits = settings.quotas.limits
+    assert (limits["projects"], limits["bytes"], limits["cron_jobs"]) == (None, 0, 7)
+    for name, value in as_environment(settings).items():
+        monkeypatch.setenv(name, value)
+    assert load().quotas == settings.quotas
+    with pytest.raises(SettingsError, match="quota_projects.*whole number from 0"):
+        load(quota_projects="-1")

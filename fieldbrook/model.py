@@ -22,6 +22,7 @@ STARTED, STOPPED = "STARTED", "STOPPED"
 # The third keeps an instance for a number of events, as the first generation did for ever.
 PER_EVENT, PER_BATCH, PER_INSTANCE = "EVENT", "BATCH", "INSTANCE"
 REUSE_EVENTS = 1_000
+REUSE_EVENTS_LIMIT = 1_000_000
 CONTRACT_LOG, CHAIN_TX, CHAIN_HEIGHT = "contract_log", "chain_tx", "chain_height"
 NODE_PUBLISHER = 1  # who sends what the node itself sends; ids that are given lie far above
 ANONYMOUS = "anonymous"  # name and key of a public project's publisher for who has no token

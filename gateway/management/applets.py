@@ -26,11 +26,18 @@ from fieldbrook.gateway.management.views import (
     strategy_json,
     version_json,
 )
-from fieldbrook.model import DEFAULT_EVENT_TYPE, DEFAULT_HANDLER, REMOVED, REUSE_EVENTS, Applet
+from fieldbrook.model import (
+    DEFAULT_EVENT_TYPE,
+    DEFAULT_HANDLER,
+    REMOVED,
+    REUSE_EVENTS,
+    REUSE_EVENTS_LIMIT,
+    Applet,
+)
 from fieldbrook.storage.registry import Deployed
 
 Isolation = Literal["EVENT", "BATCH", "INSTANCE"]
-ReuseEvents = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+ReuseEvents = Annotated[int, msgspec.Meta(ge=1, le=REUSE_EVENTS_LIMIT)]
 
 
 class RuleDraft(msgspec.Struct, frozen=True, kw_only=True):

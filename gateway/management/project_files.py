@@ -32,7 +32,7 @@ from fieldbrook.errors import (
     from_wire,
     to_wire,
 )
-from fieldbrook.gateway.management import contract_abis
+from fieldbrook.gateway.management import imported
 from fieldbrook.storage.transfer import (
     MODULES,
     RECORDS,
@@ -53,10 +53,11 @@ _REFUSED, _FAILED = "refused", "failed"
 
 class Contents(msgspec.Struct, frozen=True):
     """What the gateway has to know of a project's file: the project's name, the ids that its
-    applets had, and the names of its modules' files by SHA-256."""
+    applets had, how many cron jobs it has, and the names of its modules' files by SHA-256."""
 
     name: str
     applets: list[int]
+    cron_jobs: int
     modules: dict[str, str]
 
 
@@ -171,11 +172,12 @@ def main(arguments: Sequence[str]) -> int:
 def _read(archive: Path, folder: Path, *limits: int) -> dict[str, Any]:
     folder.mkdir(mode=0o700)
     exported = read(archive, folder, ReadLimits(*limits))
-    if reason := contract_abis.problem_of(exported.contract_abis):
+    if reason := imported.problem_of(exported):
         return {_REFUSED: reason}
     return {
         "name": exported.project.name,
         "applets": [applet.applet_id for applet in exported.applets],
+        "cron_jobs": len(exported.cron_jobs),
         "modules": {r.sha256: r.filename[:_NAME_LIMIT] for r in exported.resources},
     }
 

@@ -105,6 +105,11 @@ async def remove_fitting_traffic_limits(call: Call[None, FilterTrafficLimits]) -
     await _remove(call, project, _found(call, project, call.query))
 
 
+def is_duration(duration_ms: int) -> bool:
+    """Whether a window may be so long."""
+    return _SHORTEST_MS <= duration_ms <= _LONGEST_MS
+
+
 def _duration_ms(text: str) -> int:
     try:
         duration_ms = parse_duration(text)
@@ -112,7 +117,7 @@ def _duration_ms(text: str) -> int:
         raise BadRequestError(FieldError("duration", str(error), "body")) from None
     if duration_ms == 0:
         raise BadRequestError(FieldError("duration", MISSING, "body"))
-    if not _SHORTEST_MS <= duration_ms <= _LONGEST_MS:
+    if not is_duration(duration_ms):
         raise BadRequestError(FieldError("duration", "must be between 1s and 8784h", "body"))
     return duration_ms
 

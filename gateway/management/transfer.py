@@ -14,6 +14,7 @@ import msgspec
 from fieldbrook.access_keys import Group
 from fieldbrook.errors import (
     BadRequestError,
+    FieldError,
     NodeError,
     OutcomeUnknownError,
     ProjectNameConflictError,
@@ -74,6 +75,9 @@ async def import_project(call: Call[ImportProject, None]) -> Json:
         contents = await run(partial(_read, file, call.form, context))
         name = _name(call, contents)
         _require_quota(call, file, contents)
+        if contents.cron_jobs > context.cron_jobs_limit:
+            reason = f"{contents.cron_jobs} cron jobs, the limit is {context.cron_jobs_limit}"
+            raise BadRequestError(FieldError("file", reason, "body"))
         modules = [
             await run(partial(compile_file, file.module(sha256), filename, context))
             for sha256, filename in sorted(contents.modules.items())

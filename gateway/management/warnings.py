@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fieldbrook.model import DEFAULT_HANDLER, Resource, Strategy
 
 _SHOWN = 20  # warnings of one answer; the rest is a number
-_HANDLERS_SHOWN = 20
+# Proxies have as little as 4 KiB for the head of an answer.
+_HEADERS_SHOWN, _HEADER_CHARACTERS = 3, 200
+_HANDLERS_SHOWN, _NAMES_CHARACTERS = 20, 400
 _AGENT = "299 fieldbrook"  # RFC 7234, 5.5: a lasting warning of any kind
 
 
@@ -63,19 +65,25 @@ def shown(warnings: Iterable[str]) -> dict[str, list[str]]:
 
 
 def header_values(warnings: Sequence[str]) -> list[str]:
-    """The values of `Warning` header fields: quoted ASCII, without control characters."""
-    return [f"{_AGENT} {_quoted(text)}" for text in _bounded(list(warnings))]
+    """The values of `Warning` header fields: quoted ASCII, without control characters. Only the
+    first few are given, and long ones are cut."""
+    short = [_cut(text, _HEADER_CHARACTERS) for text in _bounded(list(warnings), _HEADERS_SHOWN)]
+    return [f"{_AGENT} {_quoted(text)}" for text in short]
 
 
-def _bounded(warnings: list[str]) -> list[str]:
-    more = len(warnings) - _SHOWN
-    return warnings if more <= 0 else [*warnings[:_SHOWN], f"and {more} more warnings"]
+def _bounded(warnings: list[str], limit: int = _SHOWN) -> list[str]:
+    more = len(warnings) - limit
+    return warnings if more <= 0 else [*warnings[:limit], f"and {more} more warnings"]
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}..."
 
 
 def _exported(resource: Resource) -> str:
     names = resource.handlers
     more = ", ..." if len(names) > _HANDLERS_SHOWN else ""
-    return f"it exports {', '.join(names[:_HANDLERS_SHOWN])}{more}"
+    return f"it exports {_cut(', '.join(names[:_HANDLERS_SHOWN]), _NAMES_CHARACTERS)}{more}"
 
 
 def _quoted(text: str) -> str:

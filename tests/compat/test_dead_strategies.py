@@ -92,7 +92,17 @@ def test_of_many_warnings_the_first_are_shown_and_the_others_counted(
 ) -> None:
     rules = [{**rule, "handler": f"h{n}"} for n in range(50)]
     taken = warnings(ada("POST", f"/strategy/{P}", {"strategies": rules}))
-    assert (len(taken), taken[-1]) == (21, "and 30 more warnings")
+    assert (len(taken), taken[-1]) == (4, "and 47 more warnings")
+    rows = ada("GET", f"/applet/x/{P}/datalist").json["data"]
+    listed = rows[0]["warnings"]
+    assert (len(listed), listed[-1]) == (21, "and 30 more warnings")
+
+
+def test_warnings_leave_room_in_the_head_of_an_answer(ada: User, rule: dict[str, Any]) -> None:
+    rules = [{**rule, "eventType": f"{n}" + "\u2028" * 250, "handler": "h" * 256} for n in range(9)]
+    taken = ada("POST", f"/strategy/{P}", {"strategies": rules})
+    assert taken.status == 204
+    assert sum(len(value) for value in taken.headers.get_all("Warning") or []) < 4096
 
 
 # ---------------------------------------------------------------- applets

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from fieldbrook.errors import InvalidTokenError
 
+TOKEN_LIMIT = 1_024  # characters; those of this node have less than a quarter
 ALGORITHM = "HS256"
 ISSUER = "fieldbrook"
 PUBLISHER_ISSUER = "fb"  # short: see `PUBLISHER_TOKEN_LIMIT`
@@ -95,6 +96,9 @@ def read_any_token(key: bytes, token: str) -> TokenOwner:
 def _claims(key: bytes, token: str, issuer: str | Sequence[str]) -> dict[str, Any]:
     if not token:
         raise InvalidTokenError(reason="token is empty")
+    # Before anything decodes it: brackets in brackets in brackets stop a decoder half way.
+    if len(token) > TOKEN_LIMIT or not token.isascii():
+        raise InvalidTokenError(reason="token is malformed: too long, or not ASCII")
     import jwt
 
     try:

@@ -543,7 +543,7 @@ class ManagementHandler(BaseHandler):
             file.close()
 
     async def _stream(self, stream: Stream) -> None:
-        with self._services.workers.followers.taken():
+        with self._services.workers.followers.taken(stream.account_id):
             self.set_header("Content-Type", "text/event-stream; charset=utf-8")
             try:
                 await self.flush()

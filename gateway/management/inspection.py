@@ -62,7 +62,8 @@ async def read_log(call: Call[None, FollowLog]) -> Json | Stream:
     each row is a server-sent event, its id the sequence; `Last-Event-ID` goes on behind one."""
     project = own_project(call)
     if call.query.follow:
-        return Stream(_follow(call, project.project_id, _first(call)))
+        chunks = _follow(call, project.project_id, _first(call))
+        return Stream(chunks, call.account.account_id)
     store = await call.context.settled_store(project.project_id)
     rows = store.logs(call.query.after, call.query.limit) if store else ()
     following = rows[-1].sequence if rows else max(call.query.after, 0)

@@ -58,9 +58,11 @@ class Stream:
     """An answer of server-sent events that goes on until either side ends it.
 
     `chunks` gives an empty one now and then: a moment to notice that the client has gone.
+    Of all that go on, each account may have a share.
     """
 
     chunks: AsyncGenerator[bytes, None]
+    account_id: int
 
 
 @dataclass(frozen=True)

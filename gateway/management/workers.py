@@ -6,6 +6,7 @@ argon2 takes about 90 ms and 64 MiB a hash, so at most two run at once, and few 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ _UPLOADS_WAITING_LIMIT = 8  # each holds its file in memory
 
 _SEARCHES_WAITING_LIMIT = 32  # each reads a history from its end
 
-FOLLOWERS_LIMIT = 64
+FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE = 64, 16
 
 _hasher = argon2.PasswordHasher()
 
@@ -53,27 +54,35 @@ class BoundedPool:
 
 
 class Seats:
-    """A bound on what goes on at the same time without a thread of its own."""
+    """A bound on what goes on at the same time without a thread of its own, of all owners and
+    of each."""
 
-    def __init__(self, name: str, limit: int) -> None:
+    def __init__(self, name: str, limit: int, limit_of_one: int) -> None:
         self._name = name
         self._limit = limit
-        self._taken = 0
+        self._limit_of_one = limit_of_one
+        self._taken: Counter[int] = Counter()
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
+    def taken(self, owner: int) -> Iterator[None]:
         """Hold one for the length of the block.
 
         Raises:
-            TooManyRequestsError: none is free.
+            TooManyRequestsError: none is free, or the owner has all that one may have.
         """
-        if self._taken >= self._limit:
-            raise TooManyRequestsError(what=f"{self._taken} {self._name} are open already")
-        self._taken += 1
+        taken = self._taken.total()
+        if taken >= self._limit:
+            raise TooManyRequestsError(what=f"{taken} {self._name} are open already")
+        if self._taken[owner] >= self._limit_of_one:
+            what = f"{self._taken[owner]} {self._name} of the account are open already"
+            raise TooManyRequestsError(what=what)
+        self._taken[owner] += 1
         try:
             yield
         finally:
-            self._taken -= 1
+            self._taken[owner] -= 1
+            if not self._taken[owner]:
+                del self._taken[owner]
 
 
 class Workers:
@@ -82,7 +91,7 @@ class Workers:
     def __init__(self) -> None:
         self._passwords = BoundedPool("passwords", _PASSWORDS_WAITING_LIMIT)
         self.searches = BoundedPool("searches", _SEARCHES_WAITING_LIMIT)
-        self.followers = Seats("followers of logs", FOLLOWERS_LIMIT)
+        self.followers = Seats("followers of logs", FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE)
         self.uploads = BoundedPool("uploads", _UPLOADS_WAITING_LIMIT)
 
     async def run(self, work: Callable[[], _T]) -> _T:

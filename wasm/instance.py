@@ -21,7 +21,7 @@ from fieldbrook.errors import ModuleRefusedError
 from fieldbrook.wasm import abi, raw
 from fieldbrook.wasm.engine import Engine, deadline_ticks, start_ticker
 from fieldbrook.wasm.host import bind
-from fieldbrook.wasm.host.guest import Guest, exit_text, trap_reason
+from fieldbrook.wasm.host.guest import LARGE_BYTES, Guest, exit_text, trap_reason
 from fieldbrook.wasm.limits import PAGE_BYTES, Limits
 from fieldbrook.wasm.module import ModuleReport, func_type, imported
 from fieldbrook.wasm.run import Run
@@ -188,6 +188,8 @@ class RawGuest(Guest):
 
     def read(self, pointer: int, size: int) -> bytes:
         """See `Guest.read`."""
+        if size > LARGE_BYTES:
+            self.check_deadline()
         end = pointer + size
         if end > self._size:
             self._look(end)

@@ -18,7 +18,13 @@ from fieldbrook.errors import ModuleRefusedError
 from fieldbrook.wasm import abi
 from fieldbrook.wasm.engine import Engine, deadline_ticks, start_ticker
 from fieldbrook.wasm.host import bind
-from fieldbrook.wasm.host.guest import Guest, RunEndedError, exit_text, trap_reason
+from fieldbrook.wasm.host.guest import (
+    LARGE_BYTES,
+    Guest,
+    RunEndedError,
+    exit_text,
+    trap_reason,
+)
 from fieldbrook.wasm.limits import PAGE_BYTES, Limits
 from fieldbrook.wasm.module import examine, func_type, imported, load_compiled, uses_sql
 from fieldbrook.wasm.run import Run
@@ -153,6 +159,8 @@ class _ReferenceGuest(Guest):
 
     def read(self, pointer: int, size: int) -> bytes:
         """See `Guest.read`."""
+        if size > LARGE_BYTES:
+            self.check_deadline()
         memory, store = self._check(pointer + size)
         return bytes(memory.read(store, pointer, pointer + size)) if size else b""
 

@@ -30,6 +30,7 @@ _NUMBER = re.compile(r"^\d+: ")
 
 LOG_RECORD_BYTES = 32  # what a record costs besides its text
 MESSAGE_BYTES = 4 * MESSAGE_LIMIT  # the longest UTF-8 of a record that is kept
+LARGE_BYTES = 64 << 10  # a copy of more takes longer than a look at the clock
 
 
 class GuestError(Exception):
@@ -165,6 +166,13 @@ class Guest(ABC):
         """End the run; the first reason stays."""
         self.ended = self.ended or reason
         raise RunEndedError(self.ended)
+
+    def check_deadline(self) -> None:
+        """End the run if its time is over. For what takes long between two calls of the guest:
+        a guest is interrupted where it runs itself, and by a thread that needs the
+        interpreter's lock."""
+        if time.monotonic() > self.ends_at:
+            self.end_deadline()
 
     def end_deadline(self) -> NoReturn:
         """End the run because its time is over."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from fieldbrook.errors import StatementError
 from fieldbrook.wasm import abi
 from fieldbrook.wasm.host.guest import Functions, Guest, GuestError
@@ -21,7 +19,7 @@ def functions(guest: Guest) -> Functions:
             sql.execute(request, guest.ends_at)
         except StatementError as error:
             raise _refused(guest, error) from error
-        _check_time(guest)
+        guest.check_deadline()
         return abi.OK
 
     def ws_get_sql_db(request_at: int, size: int, pointer_at: int, size_at: int) -> int:
@@ -31,7 +29,7 @@ def functions(guest: Guest) -> Functions:
             rows = sql.query(request, guest.ends_at)
         except StatementError as error:
             raise _refused(guest, error) from error
-        _check_time(guest)
+        guest.check_deadline()
         give(rows, pointer_at, size_at)
         return abi.OK
 
@@ -46,11 +44,5 @@ def _session(guest: Guest) -> SqlSession:
 
 
 def _refused(guest: Guest, error: StatementError) -> GuestError:
-    _check_time(guest)
+    guest.check_deadline()
     return GuestError(str(error), abi.FAILED)
-
-
-def _check_time(guest: Guest) -> None:
-    """A statement is out of reach of the run's deadline while it is carried out."""
-    if time.monotonic() > guest.ends_at:
-        guest.end_deadline()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from fieldbrook.errors import StoreError
 from fieldbrook.wasm.abi import LOG_ERROR, LOG_INFO, LOG_UNKNOWN, SOURCE_GUEST, SOURCE_HOST
+from fieldbrook.wasm.engine import make_engine
 from fieldbrook.wasm.limits import PAGE_BYTES, Limits
+from fieldbrook.wasm.module import compile_module, to_binary
 from fieldbrook.wasm.run import Run
 from tests.contract.hosts import harness as h
 
@@ -392,3 +396,27 @@ def test_a_fault_of_a_host_function_is_logged_and_fails_the_run(
     answer = h.host(kind, "guest").run("count_twice", Run(b"", read=read))
     assert answer == (-1, "host function env.ws_get_db failed")
     assert "ZeroDivisionError" in caplog.text
+
+
+HOARDER = """
+(module
+  (import "env" "ws_get_env" (func $env (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 1000)
+  (func (export "start") (param i32) (result i32)
+    (loop $again
+      (drop (call $env (i32.const 1000) (i32.const 60000000) (i32.const 0) (i32.const 4)))
+      (br $again))
+    (i32.const 0)))
+"""
+
+
+@pytest.mark.parametrize("kind", ["raw", "reference"])
+def test_a_run_ends_at_its_deadline_although_each_of_its_calls_copies_much(kind: str) -> None:
+    limits = Limits(deadline_ms=500)
+    engine = make_engine(limits)
+    module, _ = compile_module(engine, to_binary(HOARDER.encode()), limits)
+    host = h.HOSTS[kind](engine, module, limits)
+    began = time.process_time()
+    assert host.run("start", Run(b"")) == (-1, "deadline of 500 ms exceeded")
+    assert time.process_time() - began < 1.5
+    host.close()

@@ -7,6 +7,9 @@ at as of one moment of its own.
 from __future__ import annotations
 
 import hashlib
+import os
+import re
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -52,6 +55,8 @@ if TYPE_CHECKING:
 
 _SECRETS = {"token.key": 32, "operator.key": 32}
 _DEFECTS_LIMIT = 1_000
+_SOCKETS = "run"  # of the node that runs on the folder
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 POSTGRES = "postgres"  # in a project's folder: its number is on a server, out of reach here
 _OWNER_BYTES = 8  # of a stored key of the key-value store, before its marker
 
@@ -74,12 +79,16 @@ def verify(data: Path) -> Verified:
 class _Search:
     def __init__(self, data: Path) -> None:
         self._data = data
+        self._unreadable: set[Path] = set()  # folders with what is neither file nor folder
         self.defects: list[str] = []
         self.projects = 0
         self.records = 0
 
     def run(self) -> None:
+        self._look_for_no_files()
         known = None
+        if self._data / REGISTRY in self._unreadable:
+            return
         with self._defect_if_unreadable(REGISTRY):
             known = self._look_at_registry()
         self._look_at_secrets()
@@ -88,11 +97,26 @@ class _Search:
             place = f"{PROJECTS}/{path.name}"
             if not path.name.isdecimal() or not (path / "data.mdb").exists():
                 continue
+            if path in self._unreadable:
+                continue
             if known is not None and int(path.name) not in known:
                 self._found(place, "a store of a project the registry does not know")
             with self._defect_if_unreadable(place):
                 self._look_at_project(path, place)
         self._look_at_others()
+
+    def _look_for_no_files(self) -> None:
+        """Pipes, sockets and devices where files should be, also behind links: whoever opens a
+        pipe waits for ever, and some devices have no end. Nothing beside them is read."""
+        for folder, folders, names in os.walk(self._data):
+            if Path(folder) == self._data and _SOCKETS in folders:
+                folders.remove(_SOCKETS)
+            for name in names:
+                path = Path(folder, name)
+                mode = _mode(path)
+                if mode and not stat.S_ISREG(mode):
+                    self._found(path.relative_to(self._data).as_posix(), "it is not a file")
+                    self._unreadable.add(path.parent)
 
     def _found(self, place: str, defect: str) -> None:
         self.defects.append(f"{place}: {defect}")
@@ -165,8 +189,13 @@ class _Search:
                 self._found(REGISTRY, f"audit {from_key(key)}: {error}")
 
     def _look_at_modules(self, resources: dict[int, Any]) -> None:
+        if self._data / MODULES in self._unreadable:
+            return
         for sha256 in sorted({resource.sha256 for resource in resources.values()}):
             place = f"{MODULES}/{sha256}.wasm"
+            if not _DIGEST.fullmatch(sha256):
+                self._found(REGISTRY, f"{sha256[:80]!r} is no digest of a module")
+                continue
             try:
                 with (self._data / place).open("rb") as file:
                     digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -177,7 +206,7 @@ class _Search:
                 self._found(place, "the content is not that of its name")
 
     def _look_at_operators(self, operators: dict[int, Any]) -> None:
-        if not operators:
+        if not operators or self._data / "secrets" in self._unreadable:
             return
         try:
             vault = Vault((self._data / "secrets" / "operator.key").read_bytes())
@@ -250,6 +279,8 @@ class _Search:
             place = path.parent.relative_to(self._data)
             if place.parts[0] in (REGISTRY, PROJECTS, "run", "rollback"):
                 continue
+            if path.parent in self._unreadable:
+                continue
             if place.parts[0] == REFUSED and not is_of_this_boot(self._data / REFUSED):
                 continue  # never synced, and removed at the next start
             with self._defect_if_unreadable(place.as_posix()):
@@ -260,6 +291,14 @@ class _Search:
                             self.records += _count(environment, txn, bytes(name))
                 finally:
                     environment.close()
+
+
+def _mode(path: Path) -> int:
+    """What a path leads to; 0 when that is nothing, or has gone meanwhile."""
+    try:
+        return path.stat().st_mode
+    except OSError:
+        return 0
 
 
 def _count(environment: lmdb.Environment, txn: Transaction, name: bytes) -> int:

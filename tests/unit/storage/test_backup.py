@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sqlite3
 import subprocess
 import sys
@@ -400,6 +401,26 @@ def test_a_row_that_cannot_be_read_is_named(data: Path) -> None:
     folder = project_folder(data)
     change(folder, b"history", lambda txn, table: txn.put(bytes(8), b"\xc1", db=table))
     assert f"projects/{folder.name}: history" in defects(data)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize(
+    "place",
+    ["modules/{sha}.wasm", "projects/{project}/sql.db", "projects/{project}/lock.mdb",
+     "secrets/operator.key", "registry/lock.mdb"],
+)  # fmt: skip
+def test_a_pipe_or_a_device_in_the_place_of_a_file_is_named_and_not_waited_for(
+    place: str, kind: str, data: Path
+) -> None:
+    name = place.format(sha=SHA256, project=project_folder(data).name)
+    path = data / name
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    assert f"{name}: it is not a file" in defects(data)
 
 
 def test_a_damaged_database_is_named(data: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, Protocol
@@ -18,7 +19,7 @@ import msgspec
 from fieldbrook import crash
 from fieldbrook.actors.traffic import window_of
 from fieldbrook.chain.errors import MalformedAnswerError, RpcError
-from fieldbrook.chain.logs import quantity
+from fieldbrook.chain.logs import hex_bytes, quantity
 from fieldbrook.chain.transactions import (
     ContractCall,
     Fees,
@@ -60,6 +61,8 @@ _DROPPED_KEPT = 1_024
 _NO_WINDOW = -1
 DAY_MS = 86_400_000
 LEGACY = -1
+RESULT_LIMIT_BYTES = 4 << 20
+"""Of what a contract returns to a guest."""
 
 
 class Rpc(Protocol):
@@ -184,11 +187,7 @@ class Leases:
             raise ChainUnavailableError(chain=self._chain.id, reason=reason) from None
         except RpcError as error:
             raise TransactionRefusedError(reason_of(error)) from error
-        try:
-            return bytes.fromhex(str(result).removeprefix("0x"))
-        except ValueError:
-            reason = f"an endpoint answered {str(result)[:40]!r}"
-            raise ChainUnavailableError(chain=self._chain.id, reason=reason) from None
+        return returned(result)
 
     async def settle(self, project_id: int, committed: Collection[bytes]) -> None:
         """A batch is over: these of its leases are transactions now, the others never were."""
@@ -535,8 +534,26 @@ def number(value: Any) -> int:
     try:
         return quantity(value)
     except MalformedAnswerError:
-        reason = f"an endpoint answered {str(value)[:40]!r}"
-        raise ChainUnavailableError(chain="", reason=reason) from None
+        raise _useless(value) from None
+
+
+def returned(value: Any) -> bytes:
+    """Bytes of JSON-RPC, as many as a guest could be given.
+
+    Raises:
+        ChainUnavailableError: as `number`.
+    """
+    if isinstance(value, str) and len(value) > 2 + 2 * RESULT_LIMIT_BYTES:
+        raise _useless(value)
+    try:
+        return bytes.fromhex(hex_bytes(value)[2:])
+    except MalformedAnswerError:
+        raise _useless(value) from None
+
+
+def _useless(value: Any) -> ChainUnavailableError:
+    shown = value[:40] if isinstance(value, str) else type(value).__name__
+    return ChainUnavailableError(chain="", reason=f"an endpoint answered {shown!r}")
 
 
 def reason_of(error: RpcError) -> str:

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 
 from fieldbrook.chain.transactions import TransactionRefusedError
 from fieldbrook.errors import ChainUnavailableError
-from fieldbrook.gateway.leases import Leases, Wanted
+from fieldbrook.gateway.leases import Leases, RESULT_LIMIT_BYTES, Wanted, number, returned
 from fieldbrook.model import Operator, Project
 from fieldbrook.operator_keys import ECDSA, Vault, address_of
 from fieldbrook.settings import Chain
@@ -322,3 +322,23 @@ def test_a_number_that_is_none_prepares_no_transaction(
     _, leases = leases_over(environment, rpc)
     with pytest.raises(TransactionRefusedError, match="an endpoint answered"):
         run(leases.prepare(7, wanted(b"k" * 32), [], lambda: True))
+
+
+def test_a_quantity_of_another_form_makes_the_endpoint_useless() -> None:
+    large = ("0x" + "f" * 65, "0x" + "f" * 10**6)
+    for value in (None, 5, {}, "5", "0x", "-0x5", "0x-5", "0x1_0", " 0x1", "0x1\n", *large):
+        with pytest.raises(ChainUnavailableError, match="an endpoint answered"):
+            number(value)
+
+
+def test_a_result_of_another_form_makes_the_endpoint_useless() -> None:
+    large = "0x" + "00" * (RESULT_LIMIT_BYTES + 1)
+    for value in (None, {}, "", "00", "0x0", "0xgg", "0x 00", large):
+        with pytest.raises(ChainUnavailableError, match="an endpoint answered") as caught:
+            returned(value)
+        assert len(str(caught.value)) < 200
+
+
+def test_quantities_and_results_are_read() -> None:
+    assert (number("0x0"), number("0x" + "f" * 64)) == (0, 2**256 - 1)
+    assert (returned("0x"), returned("0x00ff")) == (b"", b"\0\xff")

@@ -326,14 +326,17 @@ def test_a_number_that_is_none_prepares_no_transaction(
 
 def test_a_quantity_of_another_form_makes_the_endpoint_useless() -> None:
     large = ("0x" + "f" * 65, "0x" + "f" * 10**6)
-    for value in (None, 5, {}, "5", "0x", "-0x5", "0x-5", "0x1_0", " 0x1", "0x1\n", *large):
+    texts = ("5", "0x", "-0x5", "0x-5", "0x1_0", " 0x1", "0x1\n", *large)
+    values: tuple[object, ...] = (None, 5, {}, *texts)
+    for value in values:
         with pytest.raises(ChainUnavailableError, match="an endpoint answered"):
             number(value)
 
 
 def test_a_result_of_another_form_makes_the_endpoint_useless() -> None:
     large = "0x" + "00" * (RESULT_LIMIT_BYTES + 1)
-    for value in (None, {}, "", "00", "0x0", "0xgg", "0x 00", large):
+    values: tuple[object, ...] = (None, {}, "", "00", "0x0", "0xgg", "0x 00", large)
+    for value in values:
         with pytest.raises(ChainUnavailableError, match="an endpoint answered") as caught:
             returned(value)
         assert len(str(caught.value)) < 200

@@ -145,6 +145,9 @@ ROUTES: tuple[Route[Any, Any], ...] = (
 
 _EVENT_PATTERNS = {"POST": (("event", "{channel}"),)}  # served elsewhere
 _NO_FORM = Form(None, "", None)
+# A boundary has at most 70 characters. Python's reader of parameters takes time that grows with the
+# square of their number.
+_CONTENT_TYPE_LIMIT = 512
 _UNSAFE_IN_FILENAMES = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -589,6 +592,9 @@ def parse_form(content_type: str, body: bytes) -> Form:
     """
     arguments: dict[str, list[bytes]] = {}
     files: dict[str, list[httputil.HTTPFile]] = {}
+    if len(content_type) > _CONTENT_TYPE_LIMIT:
+        reason = f"the Content-Type has more than {_CONTENT_TYPE_LIMIT} characters"
+        raise BadRequestError(FieldError("body", reason, "body"))
     head = Message()
     head["Content-Type"] = content_type
     if head.get_content_type() == "multipart/form-data":

@@ -132,3 +132,10 @@ def test_a_declaration_that_is_too_long_to_be_kept_is_refused() -> None:
     names = ",".join(f"uint256 {'n' * 20}{n}" for n in range(400))
     with pytest.raises(EventError, match="bytes"):
         encode(parse(f"E({names})")[0])
+
+
+def test_a_signature_of_a_megabyte_is_refused_before_it_is_read() -> None:
+    before = time.process_time()
+    with pytest.raises(EventError, match="more than 16384 bytes"):
+        parse("E(" + "uint256," * (1 << 17) + "bool) ;")
+    assert time.process_time() - before < 5

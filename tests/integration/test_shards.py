@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fieldbrook import clock, health
-from fieldbrook.actors.frames import NAMED, FrameReader, Peer, WireEvent, pack, unpack
+from fieldbrook.actors.frames import NAMED, REPEATED, FrameReader, Peer, WireEvent, pack, unpack
 from fieldbrook.actors.pool import InstancePool
 from fieldbrook.actors.shard import Setup
 from fieldbrook.actors.shards import IDLE_S, Shards
@@ -191,8 +191,9 @@ def event(
 
 
 def codes(results: Sequence[Any]) -> list[Any]:
-    """Codes and errors of results, without the numbers of instances."""
-    return [[handler[1:] for handler in result] for result in results]
+    """Codes and errors of results, stored ones too, without the numbers of instances."""
+    bare = [result[1] if result[:1] == (REPEATED,) else result for result in results]
+    return [[handler[1:] for handler in result] for result in bare]
 
 
 @pytest.fixture(scope="module")

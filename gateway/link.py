@@ -457,7 +457,7 @@ class Link(asyncio.Protocol):
 
 def _resume() -> Waiting:
     """The command with which a project takes events again."""
-    event = (RESUME, NODE_COMMAND, "", pack([]), 0, 0)
+    event = (RESUME, NODE_COMMAND, "", pack([]), 0, 0, "")
     return Waiting(event, lambda outcome: None, 0.0, resend=False, line=NODE_COMMAND)
 
 

@@ -223,7 +223,7 @@ def test_what_is_on_its_way_behind_an_event_that_could_not_be_stored_does_not_ru
         def event(number: int) -> WireEvent:
             payload = b"event %d" % number
             by = int(publisher["publisherID"])
-            return "DEFAULT", by, f"mqtt-{number}.1", payload, 0, DELIVERY | BY_MQTT
+            return "DEFAULT", by, f"mqtt-{number}.1", payload, 0, DELIVERY | BY_MQTT, ""
 
         gateway = Gateway(node)
         ballast = tight / "projects" / "ballast"
@@ -236,7 +236,7 @@ def test_what_is_on_its_way_behind_an_event_that_could_not_be_stored_does_not_ru
         [behind] = gateway.ask(event(number + 1))
         assert behind[0] == "UnavailableError", "there is room, and it would overtake"
         assert node.send("p", message(publisher, b"http")).status == 201, "others go on"
-        resume = (RESUME, NODE_COMMAND, "", pack([]), 0, 0)
+        resume = (RESUME, NODE_COMMAND, "", pack([]), 0, 0, "")
         resumed, *handled = gateway.ask(resume, event(number), event(number + 1))
         assert resumed == ()
         assert [each[0][1:] for each in handled] == [(0, ""), (0, "")]

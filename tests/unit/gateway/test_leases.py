@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 
 from fieldbrook.chain.transactions import TransactionRefusedError
 from fieldbrook.errors import ChainUnavailableError
-from fieldbrook.gateway.leases import Leases, RESULT_LIMIT_BYTES, Wanted, number, returned
+from fieldbrook.gateway.leases import RESULT_LIMIT_BYTES, Leases, Wanted, number, returned
 from fieldbrook.model import Operator, Project
 from fieldbrook.operator_keys import ECDSA, Vault, address_of
 from fieldbrook.settings import Chain

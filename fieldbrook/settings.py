@@ -456,13 +456,14 @@ class Settings(BaseSettings):
         return (init_settings,)
 
 
+# NATS has meanings of its own for these, or takes none of them.
+_NOT_IN_TOPICS = frozenset('."*>\\\x7f') | {chr(code) for code in range(32)}
+
+
 def _why_no_device_topic(topic_filter: str) -> str:
     """Why devices cannot be let subscribe to a topic filter; "" when they can."""
     levels = topic_filter.split("/")
-    if any(
-        letter in '."*>\\' or letter.isspace() or letter < " " or letter == "\x7f"
-        for letter in topic_filter
-    ):
+    if any(letter in _NOT_IN_TOPICS or letter.isspace() for letter in topic_filter):
         return "a topic filter here has no blank, dot, quote, backslash, * or >"
     if "" in levels or levels[0].startswith("$"):
         return "a topic filter here has no empty level and does not begin with $"

@@ -472,7 +472,8 @@ def test_a_path_in_another_case_or_with_other_slashes_redirects_to_the_one_meant
     node: Node, method: str, sent: str, meant: str
 ) -> None:
     reply = node.send(method, V0 + sent)
-    assert reply.status == (301 if method == "GET" else 307)
+    # Of doubled slashes the running original says 307 whatever the method.
+    assert reply.status == (301 if method == "GET" and "//" not in sent else 307)
     assert reply.headers["Location"] == V0 + meant
 
 

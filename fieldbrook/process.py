@@ -61,3 +61,9 @@ def name_process(name: str) -> None:
     """Be called this in `ps` and `top`: at most 15 characters (Linux; elsewhere nothing)."""
     with contextlib.suppress(AttributeError):
         _libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+def descriptors() -> int | None:
+    """How many files this process may have open; None when there is no limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import heapq
 import logging
-import resource
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from fieldbrook import metrics
 from fieldbrook.gateway.request_stream import lingering
 from fieldbrook.logs import Sparse
+from fieldbrook.process import descriptors
 
 log = logging.getLogger(__name__)
 
@@ -45,12 +45,6 @@ class Port(Protocol):
 
     def quiet(self) -> Iterable[Quiet]:
         """Those that may be ended."""
-
-
-def descriptors() -> int | None:
-    """How many files this process may have open; None when there is no limit."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def connections_limit(*, tls: bool) -> int:

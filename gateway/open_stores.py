@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from fieldbrook.gateway.connections import descriptors
+from fieldbrook.process import descriptors
 from fieldbrook.storage.project_store import ProjectStoreReader, store_path
 
 OPEN_LIMIT = 64

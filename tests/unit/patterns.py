@@ -1,4 +1,4 @@
-"""Finds every regular expression of the product, and runs each over inputs made to slow it down.
+"""Finds every regular expression of the product, and runs each over its worst inputs.
 
 `python -m tests.unit.patterns` runs the attacks of `pattern_table` and prints one JSON line for
 each: the pattern, the attack and the CPU seconds, null when the limit came first.

@@ -610,7 +610,7 @@ def test_a_full_store_refuses_the_event_and_takes_the_next_that_fits(tmp_path: P
         kept = b"1" * 700_000  # while it is kept, another of its size does not fit
         assert node.send("p", message(publisher, kept)).status == 201
         answer = node.send("p", message(publisher, bytes(700_000)))
-        assert (answer.status, answer.json["key"]) == (500, "DatabaseError"), answer
+        assert (answer.status, answer.json["key"]) == (507, "InsufficientStorage"), answer
         assert "size limit" in answer.json["desc"]
         assert node.kv("p", applet_id, b"last") == kept
         assert node.send("p", message(publisher, b"next")).status == 201

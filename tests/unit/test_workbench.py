@@ -406,6 +406,12 @@ def test_a_line_may_be_a_data_message_as_a_device_sends_it(tmp_path: Path) -> No
     assert events == [(kind, b"\0\xff") for kind in ("HEAT", "DEFAULT", "DEFAULT", "COLD")]
 
 
+def test_a_message_without_a_payload_is_an_empty_event_as_on_a_node(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'{"header": {"event_type": "ALIVE"}}')
+    assert workbench.read_events(path) == [("ALIVE", b"")]
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -418,7 +424,6 @@ def test_a_line_may_be_a_data_message_as_a_device_sends_it(tmp_path: Path) -> No
         b'{"payload_base64": "?"}',
         b'{"header": 7, "payload": ""}',
         b'{"header": {}, "payload": "?"}',
-        b'{"header": {}}',
     ],
 )
 def test_a_line_of_another_form_is_named_by_its_number(line: bytes, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from fieldbrook.actors.chains import ProjectChains
@@ -18,9 +18,10 @@ from fieldbrook.wasm.run import EffectRefusedError, Run, Surroundings, Transacti
 SYSTEM_HOST = "w3bstream.com"
 SYSTEM_SCHEME = "w3bstream"
 HELLO = "/system/hello"
-SEND_ROUTE = ("POST", "/system/send_tx")
+_SEND_ROUTE = ("POST", "/system/send_tx")
 READ_ROUTE = ("GET", "/system/read_tx")
 PROOF_ROUTE = ("POST", "/system/gen_zk_proof")
+NO_OBJECT = "the body is not a JSON object"
 _TOPICS_KEPT = 1_024
 
 
@@ -84,7 +85,7 @@ class ProjectSurroundings(Surroundings):
         route = method, parts.path
         if route == ("GET", HELLO):
             return None
-        if route in (READ_ROUTE, SEND_ROUTE):
+        if route in (READ_ROUTE, _SEND_ROUTE):
             if self._chains is not None and route == READ_ROUTE:
                 return None
             return HTTPStatus.NOT_IMPLEMENTED, "no chain is configured"
@@ -114,24 +115,18 @@ class ProjectSurroundings(Surroundings):
         self, run: Run, method: str, url: str, event_type: str, request: bytes
     ) -> tuple[int, Transaction | str] | None:
         """See `Surroundings.api_transaction`."""
-        if self._chains is None or not is_system(url):
-            return None
-        if (method, urlsplit(url).path) != SEND_ROUTE:
+        if self._chains is None or not sends_transaction(method, url):
             return None
         if self._outbox.is_full:
             return HTTPStatus.TOO_MANY_REQUESTS, "the outbox is full"
-        fields = api_fields(request)
-        if fields is None:
-            return HTTPStatus.BAD_REQUEST, "the body is not a JSON object"
-        name = str(fields.get("chainName", ""))
-        chain = self._chains.with_name(name)
+        named = sent_by_name(request)
+        if named is None:
+            return HTTPStatus.BAD_REQUEST, NO_OBJECT
+        chain = self._chains.with_name(named.chain)
         if chain is None:
-            return HTTPStatus.BAD_REQUEST, self._chains.unknown(name)
-        operator = fields.get("operatorName")
-        named = operator if isinstance(operator, str) and operator else None
-        body = json.dumps(fields).encode()
+            return HTTPStatus.BAD_REQUEST, self._chains.unknown(named.chain)
         try:
-            sent = self._chains.prepare(run, chain, named, body, event_type, request)
+            sent = self._chains.prepare(run, chain, named.operator, named.body, event_type, request)
         except EffectRefusedError as error:
             return HTTPStatus.BAD_REQUEST, str(error)
         return HTTPStatus.OK, sent
@@ -145,6 +140,33 @@ def is_system(url: str) -> bool:
     """Whether a URL names a service of the node itself."""
     parts = urlsplit(url)
     return not parts.scheme or parts.scheme == SYSTEM_SCHEME or parts.hostname == SYSTEM_HOST
+
+
+def sends_transaction(method: str, url: str) -> bool:
+    """Whether an API call is `POST /system/send_tx`."""
+    return is_system(url) and (method, urlsplit(url).path) == _SEND_ROUTE
+
+
+class SentByName(NamedTuple):
+    """What `POST /system/send_tx` asks for: the name or id of a chain, the name of an operator
+    (None: the project's own), and the transaction as `chain.transactions.parse_call` reads it."""
+
+    chain: str
+    operator: str | None
+    body: bytes
+
+
+def sent_by_name(request: bytes) -> SentByName | None:
+    """What a request to `POST /system/send_tx` asks for; None when its body is no JSON object."""
+    fields = api_fields(request)
+    if fields is None:
+        return None
+    operator = fields.get("operatorName")
+    return SentByName(
+        str(fields.get("chainName", "")),
+        operator if isinstance(operator, str) and operator else None,
+        json.dumps(fields).encode(),
+    )
 
 
 def api_fields(request: bytes) -> dict[str, Any] | None:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from fieldbrook.chain.client import ChainClient, shown
-from fieldbrook.chain.errors import RpcError
+from fieldbrook.chain.errors import MalformedAnswerError, RpcError
+from fieldbrook.chain.logs import hex_bytes, quantity
 from fieldbrook.chain.transport import TransportError, make_transport
 from fieldbrook.chain_file import ChainSourceError
 from fieldbrook.errors import ChainUnavailableError
-from fieldbrook.gateway.leases import reason_of
+from fieldbrook.gateway.leases import RESULT_LIMIT_BYTES, reason_of
 from fieldbrook.wasm.run import EffectRefusedError
 
 ASK_LIMIT_S = 2.0
 """As long as a node waits for a chain while a handler runs."""
 _START_LIMIT_S = 10.0
-_RESULT_LIMIT = 2 << 20  # digits
-_BYTES = re.compile(r"0x(?:[0-9a-fA-F]{2})*+\Z", re.ASCII)
+_RESULT_LIMIT = 2 + 2 * RESULT_LIMIT_BYTES  # characters
 
 
 class ChainRecorder:
@@ -75,9 +74,13 @@ class ChainRecorder:
             return None, reason_of(error)
         except (ChainUnavailableError, TimeoutError) as error:
             raise EffectRefusedError(f"chain {chain_id}: {error}") from None
-        if isinstance(result, str) and len(result) <= _RESULT_LIMIT and _BYTES.match(result):
-            return result, None
-        raise EffectRefusedError(f"chain {chain_id} answered {str(result)[:80]!r}")
+        useless = EffectRefusedError(f"chain {chain_id} answered {str(result)[:80]!r}")
+        if isinstance(result, str) and len(result) > _RESULT_LIMIT:
+            raise useless
+        try:
+            return hex_bytes(result), None
+        except MalformedAnswerError:
+            raise useless from None
 
 
 async def _chain_id(url: str) -> int:
@@ -85,12 +88,12 @@ async def _chain_id(url: str) -> int:
     try:
         async with asyncio.timeout(_START_LIMIT_S):
             answer = await transport.request("eth_chainId", [])
-        return int(answer["result"], 16)
+        return quantity(answer["result"])
     except TimeoutError:
         raise ChainSourceError(f"{shown(url)}: no answer in {_START_LIMIT_S:g} s") from None
     except TransportError as error:
         raise ChainSourceError(f"{shown(url)}: {error}") from None
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, MalformedAnswerError):
         raise ChainSourceError(f"{shown(url)}: it does not say of which chain it is") from None
     finally:
         await transport.close()

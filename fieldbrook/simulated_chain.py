@@ -15,7 +15,15 @@ from urllib.parse import parse_qsl, urlsplit
 from msgspec import UNSET, UnsetType
 
 from fieldbrook.actors.chains import TX_EVENT, ChainName, chain_named, unknown_chain
-from fieldbrook.actors.surroundings import READ_ROUTE, api_fields, is_system
+from fieldbrook.actors.surroundings import (
+    NO_OBJECT,
+    READ_ROUTE,
+    api_fields,
+    is_system,
+    sent_by_name,
+)
+from fieldbrook.chain.errors import MalformedAnswerError
+from fieldbrook.chain.logs import normal, quantity
 from fieldbrook.chain.transactions import ContractCall, TransactionRefusedError, parse_call
 from fieldbrook.chain_file import Call, Chain, ChainFile, Json, Sent
 from fieldbrook.operator_keys import eip55
@@ -145,15 +153,12 @@ class SimulatedChains:
     ) -> tuple[int, Transaction | str]:
         """The same for `POST /system/send_tx`: the status of the answer, and the transaction
         or the reason why there is none."""
-        fields = api_fields(request)
-        if fields is None:
-            return HTTPStatus.BAD_REQUEST, "the body is not a JSON object"
-        operator = fields.get("operatorName")
-        named = operator if isinstance(operator, str) and operator else None
+        named = sent_by_name(request)
+        if named is None:
+            return HTTPStatus.BAD_REQUEST, NO_OBJECT
         try:
-            chain = self._with_name(str(fields.get("chainName", "")))
-            body = json.dumps(fields).encode()
-            sent = self.send(run, chain.id, named, body, event_type, request)
+            chain = self._with_name(named.chain)
+            sent = self.send(run, chain.id, named.operator, named.body, event_type, request)
         except EffectRefusedError as error:
             return HTTPStatus.BAD_REQUEST, str(error)
         return HTTPStatus.OK, sent
@@ -220,7 +225,7 @@ class SimulatedChains:
 
     def _found(self, chain: Chain, hash_: str) -> Json:
         """A transaction and its receipt, as a node asks a chain for them."""
-        full = hash_.lower() if hash_.startswith("0x") else f"0x{hash_.lower()}"
+        full = normal(hash_)
         sent = self._by_hash.get((chain.id, full))
         if sent is not None:
             return {"transaction": _transaction(sent), "receipt": _receipt(sent)}
@@ -353,10 +358,9 @@ def _fee(receipt: Json | UnsetType | None) -> int:
 
 
 def _quantity(receipt: Json, name: str) -> int:
-    value = receipt.get(name)
     try:
-        return int(value, 16) if isinstance(value, str) else 0
-    except ValueError:
+        return quantity(receipt.get(name))
+    except MalformedAnswerError:
         return 0
 
 

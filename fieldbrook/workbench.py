@@ -19,11 +19,10 @@ from itertools import islice, takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
-from fieldbrook.actors.surroundings import SEND_ROUTE, is_system
+from fieldbrook.actors.surroundings import sends_transaction
 from fieldbrook.errors import MalformedMessageError
 from fieldbrook.gateway.message import decode_message
 from fieldbrook.model import DEFAULT_EVENT_TYPE
@@ -118,9 +117,7 @@ class _Desk(Surroundings):
         self, run: Run, method: str, url: str, event_type: str, request: bytes
     ) -> tuple[int, Transaction | str] | None:
         """See `Surroundings.api_transaction`."""
-        if self._chains is None or not is_system(url):
-            return None
-        if (method, urlsplit(url).path) != SEND_ROUTE:
+        if self._chains is None or not sends_transaction(method, url):
             return None
         return self._chains.send_by_name(self._number, request, event_type)
 

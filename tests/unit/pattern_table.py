@@ -277,7 +277,6 @@ TABLE: dict[str, Entry] = {
     # ---- hosts, recorded chains, damaged folders
     "fieldbrook.host_port:_HOST": _full("the Host of a request head, 16 KiB", ("", "a", "!")),
     "fieldbrook.host_port:_PORT": _full("the Host of a request head, 16 KiB", ("", "1", "a")),
-    "fieldbrook.chain_recording:_BYTES": _match(_RPC, ("0x", "00", "g"), ("0x", "0", "g")),
     "fieldbrook.chain_file:_HASH": _match("a file of an applet's author", ("0x", "0", "g")),
     "fieldbrook.storage.verify:_DIGEST": _full("a record of a data folder", ("", "0", "g")),
     # ---- the node's own

@@ -3,13 +3,14 @@
 For work on files from outside: whatever is in them, the memory, processor time and disk that
 reading them takes are the child's, and end with it.
 
-`python -P -m fieldbrook.confined CPU_S ADDRESS_BYTES FILE_BYTES MODULE ARGUMENT...` sets the
+`python -m fieldbrook.confined CPU_S ADDRESS_BYTES FILE_BYTES MODULE ARGUMENT...` sets the
 limits, imports the module and ends with the status that its `main(arguments)` returns.
 """
 
 from __future__ import annotations
 
 import importlib
+import logging
 import resource
 import signal
 import subprocess
@@ -20,7 +21,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fieldbrook.process import die_with_parent
+from fieldbrook.process import die_with_parent, own_program
+
+log = logging.getLogger(__name__)
 
 _STDERR_SHOWN = 300
 _STDERR_READ = 64 << 10
@@ -57,11 +60,8 @@ def run_confined(
         ConfinedError: it ended with another status than 0, or was stopped at a limit.
         OSError: no process could be started.
     """
-    command = [
-        *(sys.executable, "-P", "-m", "fieldbrook.confined"),
-        *(str(bounds.cpu_s), str(bounds.address_bytes), str(bounds.file_bytes)),
-        *(module, *arguments),
-    ]
+    limits = bounds.cpu_s, bounds.address_bytes, bounds.file_bytes
+    command = own_program("fieldbrook.confined", *map(str, limits), module, *arguments)
     pipe = subprocess.PIPE
     with tempfile.TemporaryFile(dir=scratch) as complaints:
         child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=complaints)
@@ -85,9 +85,12 @@ def _death(status: int, complaint: str, bounds: Bounds) -> str:
         return f"it takes more than {bounds.cpu_s} s of processor time, or the system stopped it"
     if "MemoryError" in complaint:
         return f"it takes more than {bounds.address_bytes >> 20} MiB of memory"
-    what = f"signal {-status}" if status < 0 else f"status {status}"
+    if status < 0:
+        # A traceback of our own code: for who runs the node, and not for who sent the file.
+        log.error("signal %d ended the reader of a file:\n%s", -status, complaint.rstrip())
+        return f"the process that read it ended with signal {-status}"
     last = " ".join(complaint.split())[-_STDERR_SHOWN:]
-    return f"the process that read it ended with {what}{': ' if last else ''}{last}"
+    return f"the process that read it ended with status {status}{': ' if last else ''}{last}"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -22,6 +22,7 @@ from fieldbrook.model import (
     CHAIN_TX,
     CONTRACT_LOG,
     EVENT_TYPE_LIMIT,
+    NAME_LIMIT,
     PER_BATCH,
     PER_EVENT,
     PER_INSTANCE,
@@ -42,7 +43,6 @@ from fieldbrook.model import (
 )
 from fieldbrook.storage.transfer import Exported
 
-_NAME_LIMIT = 256  # characters, as in the bodies of the routes
 _TEXT_LIMIT = 64 << 10
 _TOPICS = 4
 _SHOWN = 64
@@ -90,8 +90,8 @@ def _first(records: Iterable[Any], check: Callable[[Any], str]) -> str:
             return "; ".join(f"{field.field}: {field.msg}" for field in fields[:3])
         except (_WrongError, NodeError, msgspec.MsgspecError, ValueError, RecursionError) as error:
             return str(error)
-        if len(name) > _NAME_LIMIT:
-            return f"{name[:_SHOWN]!r}: more than {_NAME_LIMIT} characters"
+        if len(name) > NAME_LIMIT:
+            return f"{name[:_SHOWN]!r}: more than {NAME_LIMIT} characters"
     return ""
 
 
@@ -121,7 +121,7 @@ def _check_applet(applet: Applet) -> str:
     reused = applet.reuse_events
     _require(0 < reused <= REUSE_EVENTS_LIMIT, applet.name, f"an instance for {reused} events")
     texts = (applet.wasm_name, applet.cache_mode, applet.cache_prefix)
-    _require(max(map(len, texts)) <= _NAME_LIMIT, applet.name, "a text is too long")
+    _require(max(map(len, texts)) <= NAME_LIMIT, applet.name, "a text is too long")
     return applet.name
 
 
@@ -132,7 +132,7 @@ def _check_strategy(strategy: Strategy) -> str:
 
 def _check_publisher(publisher: Publisher) -> str:
     key = publisher.key
-    _require(0 < len(key) <= _NAME_LIMIT, key, "a key has 1 to 256 characters")
+    _require(0 < len(key) <= NAME_LIMIT, key, "a key has 1 to 256 characters")
     _require(len(publisher.token) <= _TEXT_LIMIT, key, "its token is too long")
     _require(len(publisher.event_types) <= EVENT_TYPES_LIMIT, key, "too many event types")
     for event_type in publisher.event_types:
@@ -144,7 +144,7 @@ def _check_publisher(publisher: Publisher) -> str:
 
 def _check_cron_job(job: CronJob) -> str:
     _check_event_type(job.event_type, job.expression)
-    _require(len(job.expression) <= _NAME_LIMIT, job.expression, "too long")
+    _require(len(job.expression) <= NAME_LIMIT, job.expression, "too long")
     parse_schedule(job.expression)
     return job.expression
 
@@ -164,7 +164,7 @@ def _check_monitor(monitor: Monitor) -> str:
     else:
         _require(monitor.kind == CHAIN_HEIGHT, name, f"kind {monitor.kind[:_SHOWN]!r}")
     texts = (monitor.chain_name, monitor.abi_name)
-    _require(max(map(len, texts)) <= _NAME_LIMIT, name, "a text is too long")
+    _require(max(map(len, texts)) <= NAME_LIMIT, name, "a text is too long")
     return name
 
 

@@ -52,22 +52,6 @@ class ChainConfigReply(TypedDict):
     chains: str
 
 
-class ProjectReply(Times):
-    """A project with its configurations."""
-
-    projectID: Sfid
-    accountID: Sfid
-    name: str
-    version: NotRequired[str]
-    protocol: NotRequired[str]
-    description: NotRequired[str]
-    public: bool
-    envs: dict[str, Any]
-    database: dict[str, Any]
-    flow: NotRequired[dict[str, Any]]
-    channelState: bool
-
-
 class PlainProject(Times):
     """A project without its configurations."""
 
@@ -77,8 +61,16 @@ class PlainProject(Times):
     version: NotRequired[str]
     protocol: NotRequired[str]
     description: NotRequired[str]
-    public: NotRequired[bool]
+    public: bool
     channelState: bool
+
+
+class ProjectReply(PlainProject):
+    """A project with its configurations."""
+
+    envs: dict[str, Any]
+    database: dict[str, Any]
+    flow: NotRequired[dict[str, Any]]
 
 
 class CreatedProjectReply(ProjectReply):

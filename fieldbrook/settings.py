@@ -60,7 +60,7 @@ def _empty_is_none(value: object) -> object:
 
 
 _MOST = 1 << 50
-_QUOTA = "what an account that is no administrator's may have, empty: no limit:"
+_QUOTA = "of one account, unless it is an administrator's; empty: no limit"
 
 Quota = Annotated[int | None, BeforeValidator(_empty_is_none)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
@@ -258,32 +258,30 @@ class Settings(BaseSettings):
         10, ge=1, le=1_000, description="modules of one applet that one can go back to"
     )
     cron_jobs_limit: int = Field(100, ge=0, le=100_000, description="cron jobs of one project")
-    quota_projects: Quota = Field(100, ge=0, le=_MOST, description=f"{_QUOTA} projects")
-    quota_applets: Quota = Field(1_000, ge=0, le=_MOST, description=f"{_QUOTA} applets")
-    quota_modules: Quota = Field(1_000, ge=0, le=_MOST, description=f"{_QUOTA} modules")
+    quota_projects: Quota = Field(100, ge=0, le=_MOST, description=f"projects {_QUOTA}")
+    quota_applets: Quota = Field(1_000, ge=0, le=_MOST, description=f"applets {_QUOTA}")
+    quota_modules: Quota = Field(1_000, ge=0, le=_MOST, description=f"modules {_QUOTA}")
     quota_bytes: Quota = Field(
         4 * _GIB,
         ge=0,
         le=_MOST,
-        description=f"{_QUOTA} bytes in modules, key-value stores and SQLite files",
+        description=f"bytes in modules, key-value stores and SQLite files {_QUOTA}",
     )
-    quota_strategies: Quota = Field(10_000, ge=0, le=_MOST, description=f"{_QUOTA} strategies")
-    quota_publishers: Quota = Field(10_000, ge=0, le=_MOST, description=f"{_QUOTA} publishers")
+    quota_strategies: Quota = Field(10_000, ge=0, le=_MOST, description=f"strategies {_QUOTA}")
+    quota_publishers: Quota = Field(10_000, ge=0, le=_MOST, description=f"publishers {_QUOTA}")
     quota_databases: Quota = Field(
-        50, ge=0, le=_MOST, description=f"{_QUOTA} projects with SQL tables"
+        50, ge=0, le=_MOST, description=f"projects with SQL tables {_QUOTA}"
     )
     quota_monitors: Quota = Field(
-        1_000, ge=0, le=_MOST, description=f"{_QUOTA} monitors, finished ones included"
+        1_000, ge=0, le=_MOST, description=f"monitors (finished ones count) {_QUOTA}"
     )
-    quota_cron_jobs: Quota = Field(1_000, ge=0, le=_MOST, description=f"{_QUOTA} cron jobs")
-    quota_abis: Quota = Field(200, ge=0, le=_MOST, description=f"{_QUOTA} contract ABIs")
-    quota_operators: Quota = Field(100, ge=0, le=_MOST, description=f"{_QUOTA} operators")
+    quota_cron_jobs: Quota = Field(1_000, ge=0, le=_MOST, description=f"cron jobs {_QUOTA}")
+    quota_abis: Quota = Field(200, ge=0, le=_MOST, description=f"contract ABIs {_QUOTA}")
+    quota_operators: Quota = Field(100, ge=0, le=_MOST, description=f"operators {_QUOTA}")
     quota_access_keys: Quota = Field(
-        100, ge=0, le=_MOST, description=f"{_QUOTA} access keys, those of publishers not counted"
+        100, ge=0, le=_MOST, description=f"access keys (those of publishers do not count) {_QUOTA}"
     )
-    quota_processes: Quota = Field(
-        20, ge=0, le=_MOST, description=f"{_QUOTA} projects that run at once"
-    )
+    quota_processes: Quota = Field(20, ge=0, le=_MOST, description=f"running projects {_QUOTA}")
     cron_timezone: str = Field("UTC", description="zone that cron expressions are meant in")
     chains: tuple[Chain, ...] = Field(
         (),

@@ -293,6 +293,7 @@ def test_transactions_are_listed_filtered_and_shown(sending: Sending) -> None:
     assert row["hash"] == sending.stored("hash").decode()
     assert listed(sending, f"eventID={event_id}") == [row]
     assert listed(sending, f"hash={row['hash']}") == [row]
+    assert listed(sending, f"hash={row['hash'][2:].upper()}&from={row['from'][2:]}") == [row]
     assert listed(sending, f"from={row['from']}&state=CONFIRMED&chainID=31337&limit=1") == [row]
     assert listed(sending, "state=FAILED&limit=1") != [row]
     assert listed(sending, "chainID=5") == []

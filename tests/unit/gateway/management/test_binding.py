@@ -126,6 +126,11 @@ def test_an_array_has_a_limit_of_items() -> None:
     assert problems({"name": "a", "rules": [1] * 10_001}) == {"rules": "more than 10000 items"}
 
 
+def test_of_many_wrong_items_the_first_hundred_are_named() -> None:
+    named = problems({"name": "a", "rules": [1] * 10_000})
+    assert list(named) == [f"rules[{n}]" for n in range(100)]
+
+
 def test_a_query_is_bound_with_lists_and_defaults() -> None:
     bound = bind_query({"id": ["5", "6"], "size": ["-1"], "offset": [""]}, Filter)
     assert bound == Filter(ids=[Sfid(5), Sfid(6)], size=-1)

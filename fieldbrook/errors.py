@@ -93,7 +93,7 @@ class NodeError(Exception):
 
 
 class BadRequestError(NodeError):
-    """Parameters are missing or of the wrong form; `fields` says which, of the first of many."""
+    """Parameters are missing or of the wrong form; `fields` names them, of many the first."""
 
     key = "badRequest"
     status = 400

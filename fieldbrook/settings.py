@@ -454,7 +454,7 @@ class Settings(BaseSettings):
         return (init_settings,)
 
 
-# NATS has meanings of its own for these, or takes none of them.
+# NATS gives these characters a meaning of its own, or refuses them.
 _NOT_IN_TOPICS = frozenset('."*>\\\x7f') | {chr(code) for code in range(32)}
 
 

@@ -82,7 +82,7 @@ class Kept(NamedTuple):
 
     @property
     def full(self) -> bool:
-        """Whether the broker takes no more of it. A limit of 0 is no trouble: it is wanted."""
+        """Whether the broker takes no more of it. A limit of 0 is no trouble: somebody chose it."""
         return self.limit > 0 and (
             self.number >= self.limit or self.size_bytes >= _NEARLY * self.limit_bytes
         )
@@ -128,9 +128,9 @@ def _streams(bounds: Bounds) -> tuple[_Stream, ...]:
 
 
 def _limits(count: int, size_bytes: int) -> dict[str, Any]:
-    """The oldest stay: what a device was told is kept must not make way for a flood."""
+    """Beyond them the new is refused: what is acknowledged must not make way for a flood."""
     limits = {"max_msgs": max(1, count), "max_bytes": size_bytes, "discard": "new"}
-    # JetStream reads 0 messages as any number; none is as small as one byte.
+    # JetStream takes 0 for no limit. No message is as small as one byte, so none fits.
     return limits if count else {**limits, "max_msg_size": 1}
 
 
@@ -154,7 +154,7 @@ async def hold(connection: NatsConnection, bounds: Bounds) -> None:
             await _ask(connection, f"STREAM.UPDATE.{stream.name}", question)
         excess = info["state"]["messages"] - stream.limit
         if stream.trimmed and excess > 0:
-            # To keep 0 is to purge without a condition.
+            # A purge without `keep` removes all.
             keep = {"keep": stream.limit} if stream.limit else None
             await _ask(connection, f"STREAM.PURGE.{stream.name}", keep)
             log.warning("the broker kept %d %s above the limit: dropped", excess, stream.kind)
@@ -224,15 +224,15 @@ async def _ask(
     return await connection.ask(f"{_API}.{what}", question, _ASK_LIMIT_S)
 
 
-# ---------------------------------------------------------------- who looks at it
+# ---------------------------------------------------------------- watching and asking
 
 
 class BoundsWatch:
-    """Tells in the metrics how much the broker keeps, and names what it refuses as a trouble.
+    """Counts in the metrics what the broker keeps, and reports a limit that refuses devices.
 
     Args:
         look_up: how much there is; None while there is no connection to ask on.
-        health: where the trouble is told.
+        health: where such a limit is reported.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ _TOGETHER = 256
 _RETRY_S, _RETRY_MOST_S = 0.5, 30.0
 _TEMPORARY = (
     *(TooManyRequestsError, UnavailableError, StoreError),
-    # A chain does not say again what it said: its events wait for the account.
+    # A chain's events come once, so they wait until the account may have events again.
     *(DisabledAccountError, StorageQuotaError),
 )
 

@@ -29,8 +29,8 @@ _LOG_INTERVAL_S = 60.0
 
 
 class Quiet(NamedTuple):
-    """A connection that is owed no answer: since when (monotonic seconds) its client has been
-    heard of, and how to end it."""
+    """A connection that waits for its client, and not for the node: when the client was last heard
+    from (monotonic seconds), and how to close it."""
 
     since: float
     evict: Callable[[], None]

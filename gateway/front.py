@@ -38,8 +38,8 @@ _LINE = re.compile(
     rb"POST (?:/srv-applet-mgr/v0|/api/w3bapp)/event/([A-Za-z0-9_]{1,96}+)(?:\?([!\x22$-~]*+))?+"
     rb" HTTP/1\.1"
 )
-# Every pattern here sees bytes of anybody: each repeat is possessive, so that a match takes time in
-# proportion to the head. `tests/unit/patterns.py` holds each pattern's worst input.
+# Every pattern here sees bytes from outside: each repeat is possessive, so that a match takes time
+# in proportion to the head. `tests/unit/pattern_table.py` holds each pattern's worst input.
 _FIELDS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+\r\n)++\r\n")
 _PARAMETERS_LIMIT = 1_000  # Tornado refuses a query with more
 _CHANGING = (b"timestamp", b"eventID")  # parameters that make each request's line another
@@ -226,7 +226,7 @@ class FrontTable:
         found = self._fields.get(fields)
         if found is None:
             found = read_fields(fields)
-            # One with a key comes once: many of them would push out what others have in common.
+            # A key is new in each request: such fields would push out those that repeat.
             common = found is not None and found.idempotency_key is None
             if found is not None and common and len(fields) <= _HEAD_REMEMBERED_LIMIT:
                 if len(self._fields) >= _FIELDS_REMEMBERED:

@@ -160,7 +160,7 @@ class EventHandler(web.RequestHandler):
 def meta_of(request: httputil.HTTPServerRequest) -> Meta:
     """What stands beside the body of a request that Tornado has read."""
     keys = request.headers.get_list(KEY_HEADER)
-    # Two of them are refused as one that is no key: which is meant, nobody knows.
+    # Two keys are refused like a malformed one: nobody can tell which of them is meant.
     key = "\n".join(keys) if keys else None
     return read_meta(request.query, request.headers.get("Authorization"), key)
 

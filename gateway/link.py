@@ -61,8 +61,8 @@ Settle = Callable[[Outcome], None]
 
 
 Request = set[int]
-"""What the events of one request share: the publishers one of whose has an unknown outcome. Those
-behind it are not run: sent again, it would come after them."""
+"""What the events of one request share: the publishers of which an event has an unknown outcome.
+Their later events are not sent: the unknown one is sent again, and would run after them."""
 
 
 class Repeated(tuple[tuple[int, int, str], ...]):
@@ -380,8 +380,8 @@ class Link(asyncio.Protocol):
             waiting.finish(error)
 
     def _take_back(self, settled: list[tuple[Waiting, EventResult]]) -> list[Waiting]:
-        """What waits here behind events that the project could not store: whoever tries those
-        again has it behind them. Nothing is sent until all that was is answered."""
+        """Take back what waits behind events that the project could not store: their senders
+        send those again first. Nothing more is sent until all that is under way is answered."""
         lines = {
             waiting.line
             for waiting, result in settled

@@ -317,7 +317,7 @@ class MqttGateway(GatewayActor):
         channel = delivery.topic.partition("/")[0]
         error: NodeError = MalformedMessageError(desc=reason)
         if project_name(channel) not in self._known:
-            # Names that nobody knows are made up by whoever sends them: all are one.
+            # Anybody can make up names, so the refusals of all unknown projects count as one's.
             error = ProjectNotFoundError(project=channel)
         self._events.refuse(error, delivery.sequence, channel, body=delivery.payload)
         self._refused(delivery, reason)

@@ -35,8 +35,8 @@ STATES = (DISK_FULL, STORE_FULL, UNREADABLE, STORE_FAILS)
 
 
 def as_told(error: StoreError) -> StoreError:
-    """What a client is told of a failure: that there is no room is one that may soon be over,
-    so it is to come again."""
+    """The error that a client gets for a failure of a store. A lack of room may soon be over, so
+    that error asks the client to come again."""
     if type(error) is StoreError and trouble_of(error) in (DISK_FULL, STORE_FULL):
         return StorageFullError(**error.details)
     return error

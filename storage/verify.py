@@ -106,8 +106,8 @@ class _Search:
         self._look_at_others()
 
     def _look_for_no_files(self) -> None:
-        """Pipes, sockets and devices where files should be, also behind links: whoever opens a
-        pipe waits for ever, and some devices have no end. Nothing beside them is read."""
+        """Name pipes, sockets and devices that stand where files should be, also behind links.
+        None of them is opened: a pipe may wait forever, and some devices have no end."""
         for folder, folders, names in os.walk(self._data):
             if Path(folder) == self._data and _SOCKETS in folders:
                 folders.remove(_SOCKETS)

@@ -1,7 +1,7 @@
-"""Files and folders in `data/uploads`, each there for as long as a request.
+"""Temporary files and folders of requests, in `data/uploads`.
 
-Their names begin with the gateway's, so that a gateway that was killed removes at its next start
-what it left, and nothing of another that works.
+Their names begin with that of their gateway: when a gateway starts, it removes what it left when it
+was killed, and nothing of another gateway that is at work.
 """
 
 from __future__ import annotations

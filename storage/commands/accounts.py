@@ -136,9 +136,9 @@ class AccountCommands(Commands):
             return self._look_at_storage(change, changed)
 
     def note_storage(self) -> list[Account]:
-        """Look which accounts have more bytes stored than they may: events of their projects
-        are refused until they have less. Those that were not so a moment ago, or are not any
-        more."""
+        """Mark the accounts that have more bytes stored than they may, and unmark the others.
+        Events of a marked account's projects are refused. Returns the accounts whose mark has
+        changed."""
         with self.change() as change:
             self._spare_those_from_before(change)
             before = change.now.accounts()

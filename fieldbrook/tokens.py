@@ -13,7 +13,6 @@ and the processes of projects read no token.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fieldbrook.errors import InvalidTokenError
@@ -54,32 +53,6 @@ def issue_publisher_token(key: bytes, publisher_id: int) -> str:
     return jwt.encode(claims, key, ALGORITHM)
 
 
-def read_token(key: bytes, token: str, issuer: str = ISSUER) -> int:
-    """The id a token was issued for.
-
-    Raises:
-        InvalidTokenError: empty, malformed, of another algorithm, key or issuer, or
-            expired; the description says which and never contains the token.
-    """
-    return _id_in(_claims(key, token, issuer))
-
-
-def read_account_token(key: bytes, token: str) -> AccountToken:
-    """As `read_token`, with the generation of logins the token belongs to."""
-    claims = _claims(key, token, [ISSUER, PUBLISHER_ISSUER])
-    if claims["iss"] != ISSUER:
-        raise InvalidTokenError(reason="token is a publisher's, not an account's")
-    generation = claims.get("gen", 0)
-    if not isinstance(generation, int):
-        raise InvalidTokenError(reason="token carries no generation")
-    return AccountToken(_id_in(claims), generation)
-
-
-def read_publisher_token(key: bytes, token: str) -> int:
-    """As `read_token`, for a publisher's token."""
-    return read_token(key, token, issuer=PUBLISHER_ISSUER)
-
-
 class TokenOwner(NamedTuple):
     """Whose a token is: the id of an account, or of a publisher."""
 
@@ -88,22 +61,43 @@ class TokenOwner(NamedTuple):
 
 
 def read_any_token(key: bytes, token: str) -> TokenOwner:
-    """As `read_token`, for a token of either kind."""
-    claims = _claims(key, token, [ISSUER, PUBLISHER_ISSUER])
+    """Whom a token was issued for.
+
+    Raises:
+        InvalidTokenError: empty, malformed, of another algorithm, key or issuer, or
+            expired; the description says which and never contains the token.
+    """
+    claims = _claims(key, token)
     return TokenOwner(_id_in(claims), claims["iss"] == ISSUER)
 
 
-def _claims(key: bytes, token: str, issuer: str | Sequence[str]) -> dict[str, Any]:
+def read_account_token(key: bytes, token: str) -> AccountToken:
+    """As `read_any_token`, for the token of an account, with the generation of logins that it
+    belongs to."""
+    claims = _claims(key, token)
+    if claims["iss"] != ISSUER:
+        raise InvalidTokenError(reason="token is a publisher's, not an account's")
+    generation = claims.get("gen", 0)
+    if not isinstance(generation, int):
+        raise InvalidTokenError(reason="token carries no generation")
+    return AccountToken(_id_in(claims), generation)
+
+
+def _claims(key: bytes, token: str) -> dict[str, Any]:
     if not token:
         raise InvalidTokenError(reason="token is empty")
-    # Before anything decodes it: brackets in brackets in brackets stop a decoder half way.
+    # Before anything decodes it: deeply nested brackets end the decoder with an exception.
     if len(token) > TOKEN_LIMIT or not token.isascii():
         raise InvalidTokenError(reason="token is malformed: too long, or not ASCII")
     import jwt
 
     try:
         claims: dict[str, Any] = jwt.decode(
-            token, key, algorithms=[ALGORITHM], issuer=issuer, options={"require": ["iss"]}
+            token,
+            key,
+            algorithms=[ALGORITHM],
+            issuer=[ISSUER, PUBLISHER_ISSUER],
+            options={"require": ["iss"]},
         )
     except jwt.ExpiredSignatureError:
         raise InvalidTokenError(reason="token is expired") from None

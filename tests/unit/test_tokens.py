@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from fieldbrook.errors import InvalidTokenError
-from fieldbrook.tokens import TOKEN_LIMIT, issue_publisher_token, read_publisher_token
+from fieldbrook.tokens import TOKEN_LIMIT, TokenOwner, issue_publisher_token, read_any_token
 
 KEY = b"k" * 32
 
@@ -16,16 +16,16 @@ def test_a_token_that_is_nested_too_deeply_is_refused_before_it_is_decoded() -> 
     head = base64.urlsafe_b64encode(b'{"alg":' + b"[" * 50_000).decode().rstrip("=")
     for token in (f"{head}.e30.aaaa", "." * (TOKEN_LIMIT + 1)):
         with pytest.raises(InvalidTokenError, match="too long"):
-            read_publisher_token(KEY, token)
+            read_any_token(KEY, token)
 
 
 @pytest.mark.parametrize("token", ["\ud800", "ü.e30.aaaa", "a.b", "..", "\0"])
 def test_a_token_of_any_characters_is_refused_as_one(token: str) -> None:
     with pytest.raises(InvalidTokenError, match="malformed"):
-        read_publisher_token(KEY, token)
+        read_any_token(KEY, token)
 
 
 def test_a_token_of_this_node_is_far_below_the_limit() -> None:
     token = issue_publisher_token(KEY, (1 << 63) - 1)
     assert len(token) < TOKEN_LIMIT // 4
-    assert read_publisher_token(KEY, token) == (1 << 63) - 1
+    assert read_any_token(KEY, token) == TokenOwner((1 << 63) - 1, is_account=False)

@@ -55,7 +55,7 @@ from fieldbrook.storage.registry import (
 )
 from fieldbrook.storage.registry_tables import SCHEMA
 from fieldbrook.storage.schema import SCHEMA_CELL
-from fieldbrook.tokens import read_publisher_token
+from fieldbrook.tokens import TokenOwner, read_any_token
 from tests.tools import LIMIT_S
 
 KEY = b"k" * 32
@@ -437,8 +437,8 @@ def test_a_publisher_is_found_by_key_before_id_and_only_in_its_project(
 def test_a_publishers_token_is_its_own(registry: Registry) -> None:
     make = {"project_id": registry.project().project_id, "name": "n"}
     one, two = (registry("create_publisher", key=key, **make) for key in "ab")
-    assert read_publisher_token(KEY, one.token) == one.publisher_id
-    assert read_publisher_token(KEY, two.token) == two.publisher_id
+    assert read_any_token(KEY, one.token) == TokenOwner(one.publisher_id, is_account=False)
+    assert read_any_token(KEY, two.token) == TokenOwner(two.publisher_id, is_account=False)
 
 
 def test_a_publisher_key_is_taken_once_in_a_project_however_long(registry: Registry) -> None:

@@ -10,7 +10,6 @@ limits, imports the module and ends with the status that its `main(arguments)` r
 from __future__ import annotations
 
 import importlib
-import logging
 import resource
 import signal
 import subprocess
@@ -21,11 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fieldbrook.process import die_with_parent, own_program
+from fieldbrook.process import die_with_parent, how_it_ended, own_program
 
-log = logging.getLogger(__name__)
-
-_STDERR_SHOWN = 300
 _STDERR_READ = 64 << 10
 
 
@@ -85,12 +81,7 @@ def _death(status: int, complaint: str, bounds: Bounds) -> str:
         return f"it takes more than {bounds.cpu_s} s of processor time, or the system stopped it"
     if "MemoryError" in complaint:
         return f"it takes more than {bounds.address_bytes >> 20} MiB of memory"
-    if status < 0:
-        # A traceback of our own code: for who runs the node, and not for who sent the file.
-        log.error("signal %d ended the reader of a file:\n%s", -status, complaint.rstrip())
-        return f"the process that read it ended with signal {-status}"
-    last = " ".join(complaint.split())[-_STDERR_SHOWN:]
-    return f"the process that read it ended with status {status}{': ' if last else ''}{last}"
+    return how_it_ended("the process that read it", status, complaint)
 
 
 def main(arguments: Sequence[str]) -> int:

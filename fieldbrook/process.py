@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import logging
 import resource
 import signal
 import sys
 
+log = logging.getLogger(__name__)
+
+_COMPLAINT_SHOWN = 300
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 4, 15, 36
 
 FATAL_SIGNALS = frozenset(
@@ -27,6 +31,22 @@ def own_program(module: str, *arguments: str) -> list[str]:
     place of a library. A fatal signal leaves a traceback of all threads on standard error.
     """
     return [sys.executable, "-P", "-X", "faulthandler", "-m", module, *arguments]
+
+
+def how_it_ended(program: str, status: int, complaint: str) -> str:
+    """Why a program of ours that works on a file from outside has failed, for whoever sent the
+    file. After a signal the complaint is a traceback of our own code, which is for the log.
+
+    Args:
+        program: what it is called.
+        status: its exit status, or a signal as a negative number.
+        complaint: what it wrote to standard error.
+    """
+    if status < 0:
+        log.error("signal %d ended %s:\n%s", -status, program, complaint.rstrip())
+        return f"{program} ended with signal {-status}"
+    last = " ".join(complaint.split())[-_COMPLAINT_SHOWN:]
+    return f"{program} ended with status {status}{': ' if last else ''}{last}"
 
 
 def report_fatal_signals() -> None:

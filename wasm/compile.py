@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import logging
 import re
 import resource
 import signal
@@ -24,19 +23,16 @@ from pathlib import Path
 from typing import IO
 
 from fieldbrook.errors import ModuleRefusedError
-from fieldbrook.process import die_with_parent, own_program
+from fieldbrook.process import die_with_parent, how_it_ended, own_program
 from fieldbrook.wasm.applet import AppletHost
 from fieldbrook.wasm.engine import engine_tag, make_compiler, make_engine, raw_available
 from fieldbrook.wasm.files import remove_temporary, write_atomically
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import ModuleReport, check_extent, compile_module, to_binary
 
-log = logging.getLogger(__name__)
-
 CPU_LIMIT_S = 60
 ADDRESS_LIMIT_BYTES = 2 << 30
 _REFUSED = 1
-_STDERR_SHOWN = 300
 _COMPLAINT_BYTES = 16 << 10
 _OUT_OF_MEMORY = ("memory allocation", "MemoryError", "out of memory")
 _CAUSES = "Caused by:"  # before it wasmtime names a file of ours
@@ -127,12 +123,7 @@ def _death(status: int, complaint: str, cpu_s: int, address_bytes: int) -> str:
         return f"compiling it took over {cpu_s} s of processor time, or the system stopped it"
     if any(word in complaint for word in _OUT_OF_MEMORY):
         return f"compiling it takes more than {address_bytes >> 20} MiB of memory"
-    if status < 0:
-        # A traceback of our own code: for who runs the node, and not for who uploads a module.
-        log.error("signal %d ended the compiler of an upload:\n%s", -status, complaint.rstrip())
-        return f"the compiler ended with signal {-status}"
-    last = " ".join(complaint.split())[-_STDERR_SHOWN:]
-    return f"the compiler ended with status {status}{': ' if last else ''}{last}"
+    return how_it_ended("the compiler", status, complaint)
 
 
 def main(arguments: list[str] | None = None) -> int:

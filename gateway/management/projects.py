@@ -108,12 +108,8 @@ async def create_project(call: Call[CreateProject, None]) -> Json:
         protocol=body.protocol,
         description=body.description,
         configs=configs,
+        public=body.public,
     )
-    if body.public:
-        await call.context.registry.call(
-            "create_anonymous_publisher", project_id=project.project_id
-        )
-        project = call.context.reader.project(project.project_id) or project
     made = shown(call, project)
     return {**made, "project": {key: made[key] for key in made if key not in _CONFIGURED}}
 

@@ -7,7 +7,8 @@ from fieldbrook.errors import AccountNotFoundError, ProjectNameConflictError
 from fieldbrook.model import PROJECT_DATABASE, PROJECT_ENV, Config, Project
 from fieldbrook.storage.commands.access_keys import remove_access_keys_of
 from fieldbrook.storage.commands.applets import drop_applet
-from fieldbrook.storage.commands.change import Change, Commands, command
+from fieldbrook.storage.commands.change import Change, command
+from fieldbrook.storage.commands.publishers import PublisherCommands
 from fieldbrook.storage.registry_reader import has_tables
 
 _DEFAULTS = {
@@ -16,7 +17,7 @@ _DEFAULTS = {
 }
 
 
-class ProjectCommands(Commands):
+class ProjectCommands(PublisherCommands):
     """Commands on projects."""
 
     @command
@@ -28,16 +29,19 @@ class ProjectCommands(Commands):
         protocol: str = "",
         description: str = "",
         configs: dict[str, bytes] | None = None,
+        public: bool = False,
     ) -> Project:
         """Create a project.
 
         Args:
             configs: JSON by kind, beside the defaults: no variables, and no tables.
+            public: it takes events without a token, from an anonymous publisher of its own.
 
         Raises:
             AccountNotFoundError: no such account.
             ProjectNameConflictError: the name is taken, by whomever.
-            QuotaExceededError: the account has as many as it may, or of bytes, or of databases.
+            QuotaExceededError: the account has as many as it may, or of bytes, of databases, or
+                of publishers for a public one.
         """
         with self.change() as change:
             if change.now.account(account_id) is None:
@@ -63,7 +67,9 @@ class ProjectCommands(Commands):
             )
             for kind, value in given.items():
                 self._put_config(change, project.project_id, kind, value)
-            return project
+            if public:
+                self._make_public(change, project)
+            return change.project(project.project_id)
 
     @command
     def put_config(self, project_id: int, kind: str, value: bytes) -> Config:

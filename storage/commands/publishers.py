@@ -8,7 +8,7 @@ from typing import Any
 from fieldbrook import quotas
 from fieldbrook.access_keys import PUBLISHER_PRIVILEGES, publisher_key_name
 from fieldbrook.errors import PublisherConflictError, PublisherNotFoundError
-from fieldbrook.model import ANONYMOUS, IDENTITY_PUBLISHER, Publisher
+from fieldbrook.model import ANONYMOUS, IDENTITY_PUBLISHER, Project, Publisher
 from fieldbrook.storage.commands.access_keys import add_access_key, remove_access_keys_of
 from fieldbrook.storage.commands.change import Change, Commands, command
 from fieldbrook.storage.ids import to_key
@@ -97,13 +97,7 @@ class PublisherCommands(Commands):
             ProjectNotFoundError: no such project.
         """
         with self.change() as change:
-            project = change.project(project_id)
-            change.update(self.tables.projects, project, public=True)
-            found = self._with_key(change, project_id, ANONYMOUS)
-            if found is not None:
-                return found
-            self._require_room(change, project_id)
-            return self._create(change, project_id, ANONYMOUS, ANONYMOUS, access_key=True)
+            return self._make_public(change, change.project(project_id))
 
     @command
     def update_publisher(
@@ -165,6 +159,14 @@ class PublisherCommands(Commands):
                     project = change.project(project_id)
                     change.update(self.tables.projects, project, public=False)
             return len(own)
+
+    def _make_public(self, change: Change, project: Project) -> Publisher:
+        change.update(self.tables.projects, project, public=True)
+        found = self._with_key(change, project.project_id, ANONYMOUS)
+        if found is not None:
+            return found
+        self._require_room(change, project.project_id)
+        return self._create(change, project.project_id, ANONYMOUS, ANONYMOUS, access_key=True)
 
     def _require_room(self, change: Change, project_id: int, adding: int = 1) -> None:
         owner_id = change.project(project_id).account_id

@@ -86,6 +86,16 @@ def test_a_developer_is_told_the_limit_and_an_administrator_raises_it(world: Wor
     assert node.call("GET", "/project/ada5").status == 200
 
 
+def test_a_public_project_without_room_for_its_publisher_is_not_made(world: World) -> None:
+    account_id = world.developer("pia")
+    assert world.change(account_id, {"name": "publishers", "limit": 0}).status == 200
+    refused = world.node.call("POST", "/project", {"name": "open", "public": True})
+    assert (refused.status, refused.json["key"]) == (403, "QuotaExceeded")
+    assert "quota publishers" in refused.json["desc"]
+    assert world.node.call("GET", "/project/open").status == 404, "nothing half done"
+    assert world.node.call("POST", "/project", {"name": "open"}).json["public"] is False
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [

@@ -24,11 +24,11 @@ def test_a_limit_is_created_found_listed_changed_and_removed(ada: User, root: Us
     for caller in (root, ada):
         assert caller("GET", f"/traffic/data/{row['trafficLimitID']}").json == row
         assert caller("GET", f"{X}/datalist").json == {"data": [row], "total": 1}
-    change = {"threshold": 3, "duration": "3m", "publisherThreshold": 1}
+    change = {"threshold": 3, "duration": "1h30m", "publisherThreshold": 1}
     changed = root("PUT", f"{X}/{row['trafficLimitID']}", change)
     assert (changed.status, changed.json["threshold"]) == (200, 3)
-    assert (changed.json["duration"], changed.json["publisherThreshold"]) == ("3m", 1)
-    kept = root("PUT", f"{X}/{row['trafficLimitID']}", {"threshold": 4, "duration": "3m"}).json
+    assert (changed.json["duration"], changed.json["publisherThreshold"]) == ("1h30m", 1)
+    kept = root("PUT", f"{X}/{row['trafficLimitID']}", {"threshold": 4, "duration": "1h30m"}).json
     assert (kept["publisherThreshold"], kept["startAt"]) == (1, changed.json["startAt"])
     assert root("DELETE", f"{X}/data/{row['trafficLimitID']}").status == 204
     assert ada("GET", f"/traffic/data/{row['trafficLimitID']}").key == "TrafficLimitNotFound"

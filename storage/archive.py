@@ -33,6 +33,8 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 MANIFEST_LIMIT_BYTES = 32 << 20  # of a backup: two hundred thousand files
 _NAME_SHOWN = 100
+# `shutil.rmtree` goes down by recursion: a tree that is deeper could not be removed again.
+_DEPTH_LIMIT = 64
 _PIECE = 1 << 20
 _LEVEL = 1  # four times as fast as the default, and a tenth larger
 
@@ -209,6 +211,9 @@ def _named(kind: str) -> str:
 
 def _checked(archive: Path, name: str) -> PurePosixPath:
     path = PurePosixPath(name)
+    if len(path.parts) > _DEPTH_LIMIT:
+        what = f"{name[:_NAME_SHOWN]!r} lies in more than {_DEPTH_LIMIT} folders"
+        raise _damaged(archive, what)
     escapes = path.is_absolute() or ".." in path.parts or not path.parts
     if escapes or "\\" in name or "\0" in name:
         raise _damaged(archive, f"{name[:_NAME_SHOWN]!r} is no name of a file in it")

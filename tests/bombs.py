@@ -126,6 +126,11 @@ def _odd_members() -> Iterator[tuple[str, bytes]]:
         ("a pax size of exabytes", _pax(b"size", b"9" * 19)),
     ):
         yield name, _pack(before, _extended(records), _file("project.bin", b""), 1024)
+    deep = "/".join(["a"] * 1_600)
+    yield (
+        "folders in folders",
+        _pack(_manifest({deep: b""}), _extended(_pax(b"path", deep.encode())), _file("x", b"")),
+    )
     many = b"".join(_extended(_pax(b"path", b"y")) for _ in range(20_000))
     yield "many pax headers in a row", _pack(before, many, 1024)
 

@@ -60,7 +60,7 @@ def remove_left(folder: Path, part: str, parts: Collection[str]) -> int:
                 shutil.rmtree(path)
             else:
                 path.unlink()
-        except OSError as error:
+        except (OSError, RecursionError) as error:  # rmtree recurses: a deep tree is too much
             log.warning("%s, which a killed request left, cannot be removed: %s", path, error)
         else:
             removed += 1

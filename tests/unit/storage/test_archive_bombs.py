@@ -42,6 +42,7 @@ def test_no_archive_takes_memory_that_it_was_not_allowed(tmp_path: Path) -> None
         ("a manifest that promises exabytes", "file of 4611686018427387904 bytes"),
         ("zeros after the end", "something comes after its end"),
         ("a negative size", "a member has a negative size"),
+        ("folders in folders", "lies in more than 64 folders"),
     ):
         assert words in said[name], (name, said[name])
 

@@ -7,10 +7,11 @@ the scheduler and those of chains, so nothing may be in it that no route would h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import msgspec
 
+from fieldbrook.durations import parse_duration
 from fieldbrook.errors import BadRequestError, FieldError, NodeError
 from fieldbrook.gateway.management import configs, contract_abis, contract_events
 from fieldbrook.gateway.management.monitors import CreateChainTx, CreateContractLog, Whole
@@ -41,10 +42,13 @@ from fieldbrook.model import (
     Strategy,
     TrafficLimit,
 )
-from fieldbrook.storage.transfer import Exported
+from fieldbrook.storage.transfer import Exported, ExportedToken
 
 _TEXT_LIMIT = 64 << 10
 _TOPICS = 4
+_DIGEST_BYTES = 32
+# Times in records are shown as dates, which end with the year 9999.
+Moment = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
 _SHOWN = 64
 _CONFIGS: dict[str, type[msgspec.Struct]] = {
     PROJECT_ENV: configs.Environment,
@@ -65,6 +69,7 @@ def problem_of(exported: Exported) -> str:
         ("applet", exported.applets, _check_applet),
         ("strategy", exported.strategies, _check_strategy),
         ("publisher", exported.publishers, _check_publisher),
+        ("token of a publisher", exported.tokens, _check_token),
         ("cron job", exported.cron_jobs, _check_cron_job),
         ("monitor", exported.monitors, _check_monitor),
         ("traffic limit", exported.traffic_limits, _check_traffic_limit),
@@ -138,8 +143,16 @@ def _check_publisher(publisher: Publisher) -> str:
     for event_type in publisher.event_types:
         _check_event_type(event_type, key)
     for moment in (publisher.token_expires_at, publisher.token_issued_at):
-        msgspec.convert(moment, Whole)
+        msgspec.convert(moment, Moment)
     return publisher.name
+
+
+def _check_token(token: ExportedToken) -> str:
+    name = str(token.publisher_id)
+    _require(len(token.digest) == _DIGEST_BYTES, name, "its digest is none of SHA-256")
+    for moment in (token.issued_at_s, token.expires_at):
+        msgspec.convert(moment, Moment)
+    return name
 
 
 def _check_cron_job(job: CronJob) -> str:
@@ -194,9 +207,12 @@ def _check_traffic_limit(limit: TrafficLimit) -> str:
     kind = limit.api_type
     _require(kind in get_args(ApiType), kind, "there is no such kind")
     msgspec.convert(limit.threshold, Threshold)
-    for number in (limit.publisher_threshold, limit.start_at):
-        msgspec.convert(number, Whole)
+    msgspec.convert(limit.publisher_threshold, Whole)
+    msgspec.convert(limit.start_at, Moment)
     _require(is_duration(limit.duration_ms), kind, f"a window of {limit.duration_ms} ms")
+    if limit.duration:
+        same = parse_duration(limit.duration) == limit.duration_ms
+        _require(same, kind, "its window has two lengths")
     return kind
 
 

@@ -24,7 +24,7 @@ from fieldbrook.model import (
     Strategy,
     TrafficLimit,
 )
-from fieldbrook.storage.transfer import Exported
+from fieldbrook.storage.transfer import Exported, ExportedToken
 
 TIMES: dict[str, Any] = {"created_at": 1, "updated_at": 1, "project_id": 1}
 HASH = "ab" * 32
@@ -77,6 +77,9 @@ def test_what_the_routes_have_made_is_taken() -> None:
         ("publishers", changed(PUBLISHER, key=""), "a key has 1 to 256"),
         ("publishers", changed(PUBLISHER, event_types=["x"] * 101), "too many event types"),
         ("publishers", changed(PUBLISHER, token_expires_at=-1), "Expected `int`"),
+        ("publishers", changed(PUBLISHER, token_expires_at=1 << 53), "Expected `int`"),
+        ("tokens", ExportedToken(1, b"short", 1, 0), "its digest is none of SHA-256"),
+        ("tokens", ExportedToken(1, bytes(32), 1, 1 << 62), "Expected `int`"),
         ("cron_jobs", changed(JOB, expression="@never"), "descriptors"),
         ("cron_jobs", changed(JOB, expression="* * * *"), "4 fields instead of 5"),
         ("cron_jobs", changed(JOB, expression="0 " * 1_000), "too long"),
@@ -92,6 +95,9 @@ def test_what_the_routes_have_made_is_taken() -> None:
         ("traffic_limits", changed(LIMIT, duration_ms=0), "a window of 0 ms"),
         ("traffic_limits", changed(LIMIT, threshold=0), "Expected `int`"),
         ("traffic_limits", changed(LIMIT, start_at=(1 << 64) - 1), "Expected `int`"),
+        ("traffic_limits", changed(LIMIT, start_at=(1 << 63) - 1), "Expected `int`"),
+        ("traffic_limits", changed(LIMIT, duration="x" * 100_000), "not a duration"),
+        ("traffic_limits", changed(LIMIT, duration="7s"), "its window has two lengths"),
         ("traffic_limits", changed(LIMIT, api_type="X"), "there is no such kind"),
     ],
 )

@@ -500,7 +500,9 @@ class ManagementHandler(BaseHandler):
 
     async def _form(self, body: bytes) -> Form:
         content_type = self.request.headers.get("Content-Type", "")
-        return await self._services.workers.uploads.run(lambda: parse_form(content_type, body))
+        owner = self._caller.account.account_id if self._caller else 0
+        run = self._services.workers.uploads.run
+        return await run(owner, lambda: parse_form(content_type, body))
 
     async def _reply(self, result: object) -> None:
         if result is None:

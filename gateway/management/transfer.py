@@ -62,14 +62,15 @@ async def export_project(call: Call[ExportProject, None]) -> Download:
     store = context.store_reader(project.project_id) if call.body.data else None
     copy = None if store is None else store.copy
     target = new_path(context.uploads_dir, context.part, ".project")
-    await call.workers.uploads.run(partial(export, exported, context.modules_dir, copy, target))
+    run = partial(call.workers.uploads.run, call.account.account_id)
+    await run(partial(export, exported, context.modules_dir, copy, target))
     return Download(target, f"{project.name}.fieldbrook", passing=True)
 
 
 async def import_project(call: Call[ImportProject, None]) -> Json:
     """Make a project from a file of `ExportProject`: all of it, under ids of this node, or
     nothing."""
-    context, run = call.context, call.workers.uploads.run
+    context, run = call.context, partial(call.workers.uploads.run, call.account.account_id)
     file = ProjectFile(new_path(context.uploads_dir, context.part, ".parts"))
     try:
         contents = await run(partial(_read, file, call.form, context))
@@ -98,7 +99,7 @@ async def _import(
     name: str,
     modules: list[Module],
 ) -> Project:
-    context, run = call.context, call.workers.uploads.run
+    context, run = call.context, partial(call.workers.uploads.run, call.account.account_id)
     count = 1 + len(contents.applets)
     project_id, *applet_ids = await context.registry.call("reserve_ids", count=count)
     store = store_path(context.projects_dir, project_id)

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,10 @@ async def compiled(call: Call[Any, Any], stated_md5: str, owner_id: int) -> Modu
     """
     form, context = call.form, call.context
     content = form.file or b""
-    digest = await call.workers.uploads.run(lambda: hashlib.sha256(content).digest())
+    run = partial(call.workers.uploads.run, call.account.account_id)
+    digest = await run(lambda: hashlib.sha256(content).digest())
     require_quota(context, owner_id, [(digest, len(content))])
-    return await call.workers.uploads.run(lambda: compile_upload(form, stated_md5, context))
+    return await run(lambda: compile_upload(form, stated_md5, context))
 
 
 def compile_upload(form: Form, stated_md5: str, context: ManagementContext) -> Module:

@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 _THREADS = 2
 _PASSWORDS_WAITING_LIMIT = 64
-_UPLOADS_WAITING_LIMIT = 8  # each holds its file in memory
+_UPLOADS_LIMIT, _UPLOADS_OF_ONE = 16, 8  # each holds its file in memory
 
 _SEARCHES_WAITING_LIMIT = 32  # each reads a history from its end
 
@@ -53,6 +53,32 @@ class BoundedPool:
             self._taken -= 1
 
 
+class SharedPool:
+    """A small thread pool for work that may take minutes. One owner has all threads but one at
+    most, and a share of the places, so that others' work goes on meanwhile."""
+
+    def __init__(self, name: str, limit: int, limit_of_one: int) -> None:
+        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix=name)
+        self._places = Seats(name, limit, limit_of_one)
+        self._turns: dict[int, asyncio.Semaphore] = {}
+
+    async def run(self, owner: int, work: Callable[[], _T]) -> _T:
+        """The result of `work`, done in a thread.
+
+        Raises:
+            TooManyRequestsError: as many as may wait do so already, of all or of the owner.
+        """
+        with self._places.taken(owner):
+            turn = self._turns.setdefault(owner, asyncio.Semaphore(_THREADS - 1))
+            try:
+                async with turn:
+                    loop = asyncio.get_running_loop()
+                    return await loop.run_in_executor(self._executor, work)
+            finally:
+                if self._places.held(owner) == 1:
+                    del self._turns[owner]
+
+
 class Seats:
     """A bound on what goes on at the same time without a thread of its own, of all owners and
     of each."""
@@ -62,6 +88,10 @@ class Seats:
         self._limit = limit
         self._limit_of_one = limit_of_one
         self._taken: Counter[int] = Counter()
+
+    def held(self, owner: int) -> int:
+        """How many an owner has."""
+        return self._taken[owner]
 
     @contextmanager
     def taken(self, owner: int) -> Iterator[None]:
@@ -92,7 +122,7 @@ class Workers:
         self._passwords = BoundedPool("passwords", _PASSWORDS_WAITING_LIMIT)
         self.searches = BoundedPool("searches", _SEARCHES_WAITING_LIMIT)
         self.followers = Seats("followers of logs", FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE)
-        self.uploads = BoundedPool("uploads", _UPLOADS_WAITING_LIMIT)
+        self.uploads = SharedPool("uploads", _UPLOADS_LIMIT, _UPLOADS_OF_ONE)
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """The result of `work`, some computing that is about as long as a password's."""

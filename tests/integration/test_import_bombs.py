@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,6 +21,7 @@ from fieldbrook.model import Applet, Project, Resource
 from fieldbrook.storage.codec import encode_record
 from fieldbrook.storage.transfer import Exported, ReadLimits
 from tests import bombs
+from tests.integration.applets import TALLY
 from tests.integration.nodes import Answer, RunningNode, parts, until
 
 # A process is started for each archive.
@@ -123,6 +125,45 @@ def _serves(node: RunningNode) -> bool:
         return node.call("GET", "/project").status == 200
     except OSError:
         return False
+
+
+def test_an_account_that_uploads_slow_modules_does_not_keep_others_from_uploading(
+    node: RunningNode,
+) -> None:
+    root, greedy = node.token, "greedy"
+    body = {"username": greedy, "password": "correct horse", "role": "DEVELOPER"}
+    assert node.call("POST", "/register/admin", body).status == 201
+    node.create_project("quick")
+    node.log_in(greedy)
+    node.create_project("slow")
+    answers: list[Answer] = []
+
+    def upload(number: int) -> None:
+        answers.append(node.upload("slow", HEAVY + b";;%d" % number, f"a{number}"))
+
+    asking = [threading.Thread(target=upload, args=(n,)) for n in range(4)]
+    for thread in asking:
+        thread.start()
+    until(lambda: uploads(node), "a module is compiled")
+    node.token = root
+    assert node.upload("quick", TALLY).status == 201
+    assert len(answers) <= 1
+    for thread in asking:
+        thread.join()
+    assert [answer.status for answer in answers] == [201] * 4
+
+
+def test_a_gateway_starts_although_it_cannot_remove_what_was_left(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "uploads"
+    path = new_path(folder, "http:0", ".parts")
+    for depth in range(200, 1_700, 100):  # of folders that lie in each other: rmtree gives up
+        (path / "/".join(["a"] * depth)).mkdir(parents=True)
+    new_path(folder, "http:0", ".wasm").touch()
+    assert remove_left(folder, "http:0", ["http:0"]) == 1
+    assert "which a killed request left, cannot be removed" in caplog.text
+    subprocess.run(["rm", "-rf", str(path)], check=True)
 
 
 def test_an_upload_of_another_gateway_is_left_alone_at_a_start(tmp_path: Path) -> None:

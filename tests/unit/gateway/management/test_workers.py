@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from contextlib import ExitStack
 
 import pytest
@@ -11,6 +13,7 @@ from fieldbrook.gateway.management.workers import (
     FOLLOWERS_LIMIT,
     FOLLOWERS_OF_ONE,
     Seats,
+    SharedPool,
     Workers,
 )
 
@@ -48,3 +51,45 @@ def test_an_account_with_many_followers_leaves_room_for_those_of_others() -> Non
             assert True
     with seats.taken(1):
         assert True
+
+
+def test_an_account_whose_uploads_take_minutes_leaves_a_thread_for_those_of_others() -> None:
+    async def upload() -> None:
+        pool, ends = SharedPool("uploads", 16, 8), threading.Event()
+        slow = [asyncio.create_task(pool.run(1, ends.wait)) for _ in range(8)]
+        try:
+            assert await asyncio.wait_for(pool.run(2, lambda: "taken"), 10) == "taken"
+            with pytest.raises(TooManyRequestsError, match="8 uploads of the account"):
+                await pool.run(1, lambda: None)
+            assert not any(task.done() for task in slow)
+        finally:
+            ends.set()
+        assert all(await asyncio.gather(*slow))
+        assert await pool.run(1, lambda: "again") == "again"
+
+    asyncio.run(upload())
+
+
+def test_all_accounts_together_have_so_many_uploads_and_no_more() -> None:
+    async def upload() -> None:
+        pool, ends = SharedPool("uploads", 4, 2), threading.Event()
+        slow = [asyncio.create_task(pool.run(n % 2, ends.wait)) for n in range(4)]
+        await asyncio.sleep(0)  # each of them begins
+        try:
+            with pytest.raises(TooManyRequestsError, match="4 uploads"):
+                await pool.run(9, lambda: None)
+        finally:
+            ends.set()
+        assert all(await asyncio.gather(*slow))
+
+    asyncio.run(upload())
+
+
+def test_an_upload_that_fails_gives_its_place_back() -> None:
+    async def upload() -> None:
+        pool = SharedPool("uploads", 1, 1)
+        for _ in range(3):
+            with pytest.raises(ZeroDivisionError):
+                await pool.run(1, lambda: 1 // 0)
+
+    asyncio.run(upload())

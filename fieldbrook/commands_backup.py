@@ -88,7 +88,7 @@ def restore(context: click.Context, archive: Path, data: Path | None) -> None:
     """
     with _errors_told():
         from fieldbrook.storage.backup import restore as restored
-        from fieldbrook.storage.verify import verify as look
+        from fieldbrook.storage.verify_apart import verify_apart as look
 
         folder = data or current().data
         manifest = restored(archive, folder)
@@ -121,7 +121,7 @@ def verify(context: click.Context, archive: Path | None, data: Path | None) -> N
     """
     with _errors_told():
         from fieldbrook.storage.backup import require_data, unpacked
-        from fieldbrook.storage.verify import verify as look
+        from fieldbrook.storage.verify_apart import verify_apart as look
 
         if archive is not None:
             with unpacked(archive) as folder:

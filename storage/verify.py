@@ -11,10 +11,10 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import lmdb
 import msgspec
@@ -61,6 +61,9 @@ POSTGRES = "postgres"  # in a project's folder: its number is on a server, out o
 _OWNER_BYTES = 8  # of a stored key of the key-value store, before its marker
 
 
+_T = TypeVar("_T")
+
+
 class Verified(NamedTuple):
     """What was found: a line for each defect, and how much was looked at."""
 
@@ -69,16 +72,27 @@ class Verified(NamedTuple):
     records: int
 
 
-def verify(data: Path) -> Verified:
-    """Look at a data folder; a defect's line begins with the file or folder it is in."""
-    search = _Search(data)
+def verify(
+    data: Path, fatal: Collection[str] = (), at: Callable[[str], None] = lambda _place: None
+) -> Verified:
+    """Look at a data folder; a defect's line begins with the file or folder it is in.
+
+    Reading a store that is cut short or made to do harm may end the process with a signal:
+    `storage.verify_apart` looks in one of its own.
+
+    Args:
+        fatal: places of stores that are not opened.
+        at: told the place of each store before it is opened.
+    """
+    search = _Search(data, fatal, at)
     search.run()
     return Verified(search.defects[:_DEFECTS_LIMIT], search.projects, search.records)
 
 
 class _Search:
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, fatal: Collection[str], at: Callable[[str], None]) -> None:
         self._data = data
+        self._fatal, self._at = fatal, at
         self._unreadable: set[Path] = set()  # folders with what is neither file nor folder
         self.defects: list[str] = []
         self.projects = 0
@@ -86,11 +100,9 @@ class _Search:
 
     def run(self) -> None:
         self._look_for_no_files()
-        known = None
         if self._data / REGISTRY in self._unreadable:
             return
-        with self._defect_if_unreadable(REGISTRY):
-            known = self._look_at_registry()
+        known = self._unless_unreadable(REGISTRY, self._look_at_registry)
         self._look_at_secrets()
         folder = self._data / PROJECTS
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -101,8 +113,7 @@ class _Search:
                 continue
             if known is not None and int(path.name) not in known:
                 self._found(place, "a store of a project the registry does not know")
-            with self._defect_if_unreadable(place):
-                self._look_at_project(path, place)
+            self._unless_unreadable(place, partial(self._look_at_project, path, place))
         self._look_at_others()
 
     def _look_for_no_files(self) -> None:
@@ -121,13 +132,17 @@ class _Search:
     def _found(self, place: str, defect: str) -> None:
         self.defects.append(f"{place}: {defect}")
 
-    @contextmanager
-    def _defect_if_unreadable(self, place: str) -> Iterator[None]:
+    def _unless_unreadable(self, place: str, look: Callable[[], _T]) -> _T | None:
+        """What a look at a store gives; None when it cannot be read, which is a defect."""
+        if place in self._fatal:
+            return None
+        self._at(place)
         try:
             with store_errors():
-                yield
+                return look()
         except NodeError as error:
             self._found(place, str(error))
+            return None
 
     # ------------------------------------------------------------ the registry
 
@@ -283,14 +298,16 @@ class _Search:
                 continue
             if place.parts[0] == REFUSED and not is_of_this_boot(self._data / REFUSED):
                 continue  # never synced, and removed at the next start
-            with self._defect_if_unreadable(place.as_posix()):
-                environment = open_environment(path.parent, map_size=0, readonly=True)
-                try:
-                    with environment.begin() as txn:
-                        for name, _ in txn.cursor():
-                            self.records += _count(environment, txn, bytes(name))
-                finally:
-                    environment.close()
+            self._unless_unreadable(place.as_posix(), partial(self._look_at_other, path.parent))
+
+    def _look_at_other(self, folder: Path) -> None:
+        environment = open_environment(folder, map_size=0, readonly=True)
+        try:
+            with environment.begin() as txn:
+                for name, _ in txn.cursor():
+                    self.records += _count(environment, txn, bytes(name))
+        finally:
+            environment.close()
 
 
 def _mode(path: Path) -> int:

@@ -25,11 +25,14 @@ from fieldbrook.storage.outbox import is_parked, release
 from fieldbrook.storage.project_store import Batch, ProjectStore, ProjectStoreReader
 from fieldbrook.storage.registry import Module, RegistryWriter
 from fieldbrook.storage.verify import verify
+from fieldbrook.storage.verify_apart import verify_apart
 
 MAP = 1 << 24
 WASM = b"\0asm\1\0\0\0"
 SHA256 = "93a44bbb96c751218e4c00d479e4c14358122a389acca16205b1e4d0dc5f9476"
 KEY = kv.stored_key(kv.scope(7), b"count")
+
+CUT_SHORT = "the store is cut short or damaged: SIGBUS ended the process that read it"
 
 
 def write(data: Path) -> None:
@@ -395,6 +398,37 @@ def test_a_damaged_store_is_named_and_the_others_are_looked_at(data: Path) -> No
     found = verify(data)
     assert found.defects[0].startswith("registry: ")
     assert found.projects == 1
+
+
+def test_a_store_that_is_cut_short_is_a_defect_and_the_others_are_looked_at(data: Path) -> None:
+    place = f"projects/{project_folder(data).name}"
+    cut(project_folder(data))
+    found = verify_apart(data)
+    assert found.defects == [f"{place}: {CUT_SHORT}"]
+    assert found.records > 0
+    cut(data / "registry")
+    found = verify_apart(data)
+    assert found.defects[:2] == [f"registry: {CUT_SHORT}", f"{place}: {CUT_SHORT}"]
+
+
+def test_verify_looks_at_all_of_a_folder_without_defects(data: Path) -> None:
+    assert verify_apart(data) == verify(data)
+
+
+def test_files_and_folders_in_the_place_of_stores_are_defects(tmp_path: Path) -> None:
+    (tmp_path / "registry").write_text("a file")
+    (tmp_path / "projects" / "7").mkdir(parents=True)
+    (tmp_path / "projects" / "7" / "data.mdb").mkdir()
+    assert [line.partition(":")[0] for line in verify_apart(tmp_path).defects] == [
+        "registry",
+        "secrets/token.key",
+        "projects/7",
+    ]
+
+
+def cut(store: Path) -> None:
+    """Take all pages of a store but the two that say where the others are."""
+    os.truncate(store / "data.mdb", 2 * os.sysconf("SC_PAGESIZE"))
 
 
 def test_a_row_that_cannot_be_read_is_named(data: Path) -> None:

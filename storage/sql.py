@@ -24,7 +24,7 @@ import random
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -340,7 +340,7 @@ class SqlDatabase(SqlBatch):
         self._now = ""
         self._seed = 0
         self._random: random.Random | None = None
-        self._clock: sqlite3.Connection | None = None
+        self._aside: sqlite3.Connection | None = None
 
     # ------------------------------------------------------------ batches and events
 
@@ -405,9 +405,9 @@ class SqlDatabase(SqlBatch):
     def close(self) -> None:
         """Close the database; an open batch is rolled back. It opens again when needed."""
         connection, self._connection = self._connection, None
-        clock, self._clock = self._clock, None
+        aside, self._aside = self._aside, None
         self._forget_batch()
-        for opened in (connection, clock):
+        for opened in (connection, aside):
             if opened is not None:
                 opened.close()
 
@@ -623,14 +623,30 @@ class SqlDatabase(SqlBatch):
                 moment = arguments[place]
                 if isinstance(moment, str) and moment.strip().lower() == "now":
                     arguments[place] = self._now
-            if self._clock is None:
-                self._clock = sqlite3.connect(":memory:", check_same_thread=False)
-            marks = ",".join("?" * len(arguments))
-            row = self._clock.execute(f"SELECT {function}({marks})", arguments).fetchone()
-            value: Value = row[0]
-            return value
+            return self._by_sqlite(function, arguments)
 
         return call
+
+    def _printing(self, function: str) -> Callable[..., Value]:
+        """A function that formats: not `%.Nc`, for which SQLite takes N steps, whatever the
+        limit of a value."""
+
+        def call(*given: Value) -> Value:
+            if given and given[0] is not None and _repeats_a_character(_as_text(given[0])):
+                raise ValueError("%c takes no precision")
+            return self._by_sqlite(function, given)
+
+        return call
+
+    def _by_sqlite(self, function: str, arguments: Sequence[Value]) -> Value:
+        """What SQLite's own function gives, where one of ours has its name."""
+        if self._aside is None:
+            self._aside = sqlite3.connect(":memory:", check_same_thread=False)
+            self._aside.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_LIMIT)
+        marks = ",".join("?" * len(arguments))
+        row = self._aside.execute(f"SELECT {function}({marks})", arguments).fetchone()
+        value: Value = row[0]
+        return value
 
     # ------------------------------------------------------------ opening
 
@@ -720,6 +736,8 @@ class SqlDatabase(SqlBatch):
         define("replace", 3, _replace, deterministic=True)
         for name, strip in (("trim", str.strip), ("ltrim", str.lstrip), ("rtrim", str.rstrip)):
             define(name, -1, _trimming(strip), deterministic=True)
+        for name in ("printf", "format"):
+            define(name, -1, self._printing(name), deterministic=True)
         for name in _CLOCKS:
             define(name, -1, self._timed(name), deterministic=True)
 
@@ -757,6 +775,16 @@ def _instr(whole: Value, part: Value) -> int | None:
     if isinstance(whole, bytes) and isinstance(part, bytes):
         return whole.find(part) + 1
     return _as_text(whole).find(_as_text(part)) + 1
+
+
+def _repeats_a_character(form: str) -> bool:
+    """Whether a format has `%c` with a precision: that many times the character."""
+    for part in form.split("%")[1:]:
+        options, letter, _ = part.partition("c")
+        ends_before = any(sign.isalpha() and sign != "l" for sign in options)
+        if letter and "." in options and not ends_before:
+            return True
+    return False
 
 
 def _replace(whole: Value, old: Value, new: Value) -> str | None:

@@ -202,6 +202,9 @@ def test_a_value_that_is_too_long_is_refused(db: SqlDatabase, statement: str) ->
         ("rtrim('xax', 'x')", "xa"),
         ("trim('a', '')", "a"),
         ("trim(NULL)", None),
+        ("printf('%.2f %s %c%% %05d', 1.239, 'a.c', 'b', 7)", "1.24 a.c b% 00007"),
+        ("printf(NULL)", None),
+        ("printf('%.1f c', 2)", "2.0 c"),
         ("upper(substr('abc', 2)) || length('xy')", "BC2"),
         ("date('2024-02-29', '+1 year')", "2025-03-01"),
         ("strftime('%Y', '2024-02-29T10:00:00.000000Z')", "2024"),
@@ -228,6 +231,9 @@ _LONG, _HALF = "hex(zeroblob(400000))", "hex(zeroblob(200000)) || 'x'"
         f"trim({_LONG}, {_HALF})",
         f"{_LONG} LIKE '%0%0%0%0%0%0%0%0%1'",
         f"{_LONG} GLOB '*0*0*0*0*0*0*0*0*1'",
+        "printf('%.*c', 2000000000, 'x')",
+        "format('%d: %-.2000000000c', 1, 'x')",
+        f"printf({_LONG})",
     ],
 )
 def test_no_function_works_beyond_its_time_on_long_values(db: SqlDatabase, expression: str) -> None:

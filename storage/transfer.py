@@ -152,7 +152,9 @@ def export(
         }
         return pack(folder, target, KIND, about)
     except OSError as error:
-        raise StoreError(reason=f"{error.filename or target}: {error.strerror}") from error
+        # Whoever asks for the file is told, and need not know where the data folder is.
+        name = Path(error.filename or target).name
+        raise StoreError(reason=f"{name}: {error.strerror}") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

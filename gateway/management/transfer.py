@@ -34,8 +34,11 @@ from fieldbrook.model import Project
 from fieldbrook.storage.project_store import store_path
 from fieldbrook.storage.registry import Module
 from fieldbrook.storage.transfer import ReadLimits, collect, export
+from fieldbrook.storage.usage import stored_bytes_in
 
 _UNPACKED_SHARE = 20  # an archive may unpack to so many times what an upload may have
+
+_EXPORT_SHARE = 3  # a copy of the store, what is taken from it, and the file
 
 
 class ExportProject(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,8 +65,18 @@ async def export_project(call: Call[ExportProject, None]) -> Download:
     store = context.store_reader(project.project_id) if call.body.data else None
     copy = None if store is None else store.copy
     target = new_path(context.uploads_dir, context.part, ".project")
-    run = partial(call.workers.uploads.run, call.account.account_id)
-    await run(partial(export, exported, context.modules_dir, copy, target))
+    size = sum(resource.size for resource in exported.resources)
+    if copy is not None:
+        size += stored_bytes_in(context.projects_dir)(project.project_id)
+
+    def write() -> None:
+        try:
+            require_room(_EXPORT_SHARE * size, context)
+        except OSError as error:
+            raise UploadFileFailedError(reason=str(error.strerror)) from error
+        export(exported, context.modules_dir, copy, target)
+
+    await call.workers.uploads.run(call.account.account_id, write)
     return Download(target, f"{project.name}.fieldbrook", passing=True)
 
 

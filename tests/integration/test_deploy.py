@@ -126,6 +126,18 @@ def test_an_event_after_the_answer_meets_the_new_module(node: RunningNode) -> No
         assert node.kv("next", applet_id, key) == (1).to_bytes(8, "little")
 
 
+def test_an_export_leaves_the_disk_its_reserve(tmp_path: Path) -> None:
+    node = RunningNode(tmp_path / "data", "--disk-reserve-bytes", str(1 << 50))
+    try:
+        node.log_in()
+        node.create_project("full")
+        refused = node.call("POST", "/project/x/full/export", {})
+        assert (refused.status, refused.json["key"]) == (403, "UploadFileDiskLimit")
+        assert not list((node.data / "uploads").iterdir())
+    finally:
+        node.stop()
+
+
 def test_an_upload_leaves_the_disk_its_reserve(tmp_path: Path) -> None:
     node = RunningNode(tmp_path / "data", "--disk-reserve-bytes", str(1 << 50))
     try:

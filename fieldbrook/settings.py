@@ -174,6 +174,11 @@ class Settings(BaseSettings):
     mqtt_tls: bool = Field(
         True, description="the embedded broker speaks TLS, too, when there is a certificate"
     )
+    mqtt_logins: bool = Field(
+        True,
+        description="the embedded broker lets in devices that send a user name and a password, "
+        "whatever they are; otherwise only those that send none",
+    )
     mqtt_sync: Literal["1s", "always"] = Field(
         "1s",
         description="when the embedded broker has the disk sync what it stores: every second, "

@@ -117,7 +117,8 @@ def make_source(settings: Settings) -> Source:
         from fieldbrook.gateway.broker_bounds import Bounds
         from fieldbrook.gateway.nats_source import NatsSource
 
-        logins = Logins.of(settings.data, broker.subjects_of(settings.mqtt_device_topics))
+        topics = broker.subjects_of(settings.mqtt_device_topics)
+        logins = Logins.of(settings.data, topics) if settings.mqtt_logins else None
         endpoint = partial(broker.read_endpoint, settings.data)
         return NatsSource(endpoint, Bounds.of(settings), logins)
     from fieldbrook.gateway.paho_source import PahoSource

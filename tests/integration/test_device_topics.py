@@ -80,6 +80,38 @@ def test_a_device_with_any_user_name_and_password_may_do_what_one_without_may(
                 assert device.subscribe(forbidden, qos) == REFUSED, forbidden
 
 
+def test_devices_read_nothing_that_the_broker_and_the_node_say_to_each_other(
+    tmp_path: Path,
+) -> None:
+    # The server's questions about logins have the names and the passwords of other devices.
+    running = RunningNode(tmp_path / "n", "--mqtt-device-topics", "+/+,+/+/#")
+    try:
+        with Device(running.mqtt_port, "spy", "any", "login") as spy:
+            assert spy.subscribe("open/topic") == 0
+            for closed in ("$SYS/REQ/USER/AUTH", "+/REQ/USER/AUTH", "$JS/API/x", "_INBOX/x"):
+                spy.subscribe(closed)
+            Device(running.mqtt_port, "d", "a name", "a secret").close()
+            with Device(running.mqtt_port, "e", "a name", "a secret") as other:
+                assert other.subscribe("open/topic", 1) == 1
+                other.publish("p/push/T", b"an event", 1)
+            spy.settimeout(1.0)
+            with pytest.raises(TimeoutError):
+                spy.read()
+    finally:
+        running.stop()
+
+
+def test_a_node_without_logins_lets_in_devices_that_send_none(tmp_path: Path) -> None:
+    running = RunningNode(tmp_path / "n", "--mqtt-logins", "false")
+    try:
+        with pytest.raises(ConnectionError):
+            Device(running.mqtt_port, "d", "esp32", "any password")
+        with Device(running.mqtt_port, "d") as device:
+            assert device.subscribe("ack/key") == 0
+    finally:
+        running.stop()
+
+
 def test_the_nodes_own_name_is_no_devices(node: RunningNode) -> None:
     for user in ("fieldbrook-node", "fieldbrook-device"):
         with pytest.raises(ConnectionError):

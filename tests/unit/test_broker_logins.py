@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldbrook.broker_logins import Logins, _crc16
+from fieldbrook.broker_logins import DENIED, Logins, _crc16
 
 SEED = bytes(range(32))
 LOGINS = Logins(SEED, ("ack.>", "test1"))
@@ -42,7 +42,7 @@ def test_a_device_is_told_the_rights_of_one_without_a_login() -> None:
     may = claims_of(told["nats"]["jwt"])
     assert (may["sub"], may["aud"]) == ("UDEVICE", "$G")
     assert may["nats"]["pub"] == {"allow": ["*", "*.push.>"]}
-    assert may["nats"]["sub"] == {"allow": ["ack.>", "test1"], "deny": ["*.push.>"]}
+    assert may["nats"]["sub"] == {"allow": ["ack.>", "test1"], "deny": list(DENIED)}
     assert may["nats"]["allowed_connection_types"] == ["MQTT"]
 
 
@@ -57,6 +57,20 @@ def test_what_is_no_question_of_the_server_gets_no_answer(request: bytes) -> Non
     assert LOGINS.answer(request) is None
 
 
-def test_a_question_beyond_the_limit_is_not_read() -> None:
-    asked = {"nats": {"user_nkey": "U" * (64 << 10), "server_id": {"id": "N"}}}
-    assert LOGINS.answer(question(asked)) is None
+def test_a_device_with_too_long_a_name_is_refused_without_reading_what_it_said() -> None:
+    user, server = "U" + "A" * 55, "N" + "B" * 55
+    said = {"user": "\x01" * 65_535, "pass": '"user_nkey":"UX"' * 4_000}
+    nats = {"server_id": {"id": server}, "user_nkey": user, "connect_opts": said}
+    encoded = json.dumps({"iss": server, "nats": nats}, separators=(",", ":")).encode()
+    answer = LOGINS.answer(b"head." + base64.urlsafe_b64encode(encoded) + b".signature")
+    assert answer is not None
+    told = claims_of(answer.decode())
+    assert (told["sub"], told["aud"]) == (user, server)
+    assert told["nats"]["error"] == "the user name and the password are too long"
+    assert "jwt" not in told["nats"]
+
+
+@given(st.binary(max_size=2_000) | st.text(alphabet='"user_nkey:isUNA.').map(str.encode))
+def test_what_is_large_and_no_question_of_the_server_gets_no_answer(beginning: bytes) -> None:
+    assert LOGINS.answer(beginning + b"A" * (65 << 10)) is None
+    assert LOGINS.answer(b"head." + beginning + b"A" * (65 << 10)) is None

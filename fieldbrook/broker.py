@@ -121,7 +121,8 @@ def command(settings: Settings) -> list[str]:
 
 def main(arguments: list[str]) -> NoReturn:
     """Become the broker: `<data folder> <address> <port> <message limit in bytes> <topics>
-    <sync> <logins>`, and for TLS `<certificate> <key>`, and `<authorities>` that clients need one of."""
+    <sync> <logins>`, and for TLS `<certificate> <key>`, and `<authorities>` that clients need
+    one of."""
     die_with_parent()  # survives the exec
     data, host = Path(arguments[0]), arguments[1]
     port, limit_bytes = int(arguments[2]), int(arguments[3])

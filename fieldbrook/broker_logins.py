@@ -73,8 +73,10 @@ class Logins:
         """The answer to the server's question about a device; None when it is no such question.
 
         A device whose user name and password are too long is refused at once: the server holds
-        several copies of both, and the device's connection, until it is answered. It comes over a connection on which the server alone can ask, so its signature says
-        nothing more and is not verified.
+        several copies of both, and the device's connection, until it is answered.
+
+        The question comes over a connection on which the server alone can ask, so its signature
+        says nothing more and is not verified.
         """
         if len(request) > _REQUEST_LIMIT_BYTES:
             return self._refusal(request)
@@ -119,7 +121,7 @@ class Logins:
 
 
 def _key_after(text: bytes, name: bytes) -> str:
-    """The encoded public key that begins with the last letter of `name`; "" when it is not there."""
+    """The encoded public key that begins with the last letter of `name`; "" if there is none."""
     start = text.find(name) + len(name) - 1
     key = text[start : start + _KEY_LENGTH]
     return key.decode() if name in text and len(key) == _KEY_LENGTH and key.isalnum() else ""

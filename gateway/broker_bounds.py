@@ -13,7 +13,9 @@ node runs:
 - a session beyond it is not made: the server ends the connection instead of CONNACK. Sessions
   of connected devices count, clean ones too.
 
-Subscriptions with QoS 1 need no bound here: the server allows a thousand in all.
+Subscriptions with QoS 1 need no bound here: the server allows a thousand in all. What waits for
+those of devices that are away lies in the stream of the node's own messages, which has no limit:
+`relieve` drops it when that stream grows.
 
 Source: JetStream's API (ADR-2, ADR-31 of the NATS architecture) and nats-server 2.15.1, whose
 streams have these names; docs/decisions/0003-embedded-broker.md.
@@ -62,6 +64,7 @@ class Bounds:
     retained: int = 1_000
     qos2: int = 10_000
     sessions: int = 100_000
+    waiting_bytes: int = 1 << 30
 
     @classmethod
     def of(cls, settings: Settings) -> Bounds:
@@ -172,6 +175,25 @@ async def look_up(connection: NatsConnection, bounds: Bounds) -> list[Kept]:
         counts = int(state["messages"]), int(state["bytes"])
         found.append(Kept(stream.kind, *counts, stream.limit, stream.limits["max_bytes"]))
     return found
+
+
+async def relieve(connection: NatsConnection, bounds: Bounds) -> int:
+    """Drop what the node has finished and devices that are away have not fetched, when the stream
+    has more than `waiting_bytes`; returns how many messages that were.
+
+    Events that wait for the node stay, and so do the subscriptions.
+
+    Raises: as `hold`.
+    """
+    stream = await _info(connection, _MESSAGES)
+    if stream is None or stream["state"]["bytes"] <= bounds.waiting_bytes:
+        return 0
+    consumer = await _ask(connection, f"CONSUMER.INFO.{_MESSAGES}.{broker.NODE_CONSUMER}")
+    following = int(consumer["ack_floor"]["stream_seq"]) + 1
+    if following <= stream["state"]["first_seq"]:
+        return 0  # all of it waits for the node
+    answer = await _ask(connection, f"STREAM.PURGE.{_MESSAGES}", {"seq": following})
+    return int(answer.get("purged", 0))
 
 
 async def clear(connection: NatsConnection, kind: str) -> int:

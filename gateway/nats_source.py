@@ -331,8 +331,12 @@ class _Session:
             log.warning("the broker's limits were not set: %r", error)
 
     async def kept(self, bounds: Bounds) -> Sequence[Kept] | None:
-        """How much the broker keeps for devices; None when it does not say."""
+        """How much the broker keeps for devices, after what is too much was dropped; None when it
+        does not say."""
         try:
+            dropped = await broker_bounds.relieve(self._stored, bounds)
+            if dropped:
+                log.warning("%d messages for devices that are away were dropped", dropped)
             return await broker_bounds.look_up(self._stored, bounds)
         except (OSError, TimeoutError, ValueError) as error:
             log.debug("what the broker keeps is not known: %r", error)

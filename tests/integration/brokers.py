@@ -124,8 +124,9 @@ class Mosquitto(Broker):
 
 
 class Device:
-    """An MQTT 3.1.1 client, blocking; its client id is its own, its session a clean one unless
-    `clean` is False. It waits for each answer of the broker for `limit_s`."""
+    """An MQTT 3.1.1 client, blocking; its client id is its own unless `own_id` is False, its
+    session a clean one unless `clean` is False. It waits for each answer of the broker for
+    `limit_s`."""
 
     def __init__(
         self,
@@ -136,9 +137,11 @@ class Device:
         *,
         limit_s: float = LIMIT_S,
         clean: bool = True,
+        own_id: bool = True,
     ) -> None:
-        # A broker may delay or refuse a client id that came back at once.
-        client_id = f"{client_id}-{os.getpid()}-{next(_numbers)}"
+        if own_id:
+            # A broker may delay or refuse a client id that came back at once.
+            client_id = f"{client_id}-{os.getpid()}-{next(_numbers)}"
         self._socket = socket.create_connection((LOOPBACK, port), limit_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:

@@ -14,6 +14,7 @@ from fieldbrook import broker
 from fieldbrook.gateway.broker_bounds import Bounds, Kept, look_up
 from fieldbrook.gateway.nats_source import NatsSource
 from fieldbrook.gateway.nats_wire import NatsConnection
+from fieldbrook.gateway.sources import Delivery
 from tests.integration.applets import TALLY
 from tests.integration.brokers import REFUSED, Device, Embedded, Mosquitto
 from tests.integration.nodes import RunningNode, message, until
@@ -255,3 +256,80 @@ def test_a_limit_of_none_keeps_none(tmp_path: Path) -> None:
         serve_once(running, TIGHT)
         flood(running, LIMIT)
         assert seen(running)["qos2"].number == LIMIT, "raised again"
+
+
+# ---------------------------------------------------------------- what waits for absent devices
+
+
+def stored(running: Embedded) -> int:
+    """How many messages wait at the broker, for the node or for a device."""
+
+    async def ask() -> int:
+        connection = NatsConnection(lambda reason: None, lambda: None)
+        await connection.open(broker.read_endpoint(running.folder), "test", 5)
+        try:
+            found = await connection.ask("$JS.API.STREAM.INFO.$MQTT_msgs", None, 5)
+            return int(found["state"]["messages"])
+        finally:
+            connection.close()
+
+    return asyncio.run(ask())
+
+
+def handle(running: Embedded, bounds: Bounds, until_left: int, *, finish: bool) -> None:
+    """A gateway comes, leaves events of the project `p` unfinished unless `finish`, and looks at
+    what the broker keeps until that is no more than so many messages."""
+
+    def take(delivery: Delivery) -> None:
+        if finish:
+            delivery.ack()
+
+    async def serve() -> None:
+        source = NatsSource(lambda: broker.read_endpoint(running.folder), bounds)
+        source.set_topics(frozenset(["p"]))
+        await source.start(take)
+        while await source.kept() is None or await asyncio.to_thread(stored, running) > until_left:
+            await asyncio.sleep(0.05)
+        await source.stop()
+
+    asyncio.run(asyncio.wait_for(serve(), 30))
+
+
+def test_what_waits_for_a_device_that_is_away_does_not_fill_the_broker(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bounds = Bounds(waiting_bytes=1 << 20)
+    with Embedded(tmp_path) as running:
+        serve_once(running, bounds)
+        with Device(running.port, "away", clean=False, own_id=False) as away:
+            assert away.subscribe("ack", 1) == 1
+        with Device(running.port, "flood") as device:
+            for _ in range(20):
+                device.publish("ack", bytes(100_000))
+            device.publish("p", b"an event")
+            for _ in range(20):
+                device.publish("ack", bytes(100_000))
+        assert stored(running) == 41
+        handle(running, bounds, 21, finish=False)
+        assert stored(running) == 21, "the event that nobody has finished stays, and what follows"
+        handle(running, bounds, 0, finish=True)
+        with Device(running.port, "flood") as device:
+            device.publish("ack", b"the subscription goes on")
+        with Device(running.port, "away", clean=False, own_id=False) as away:
+            assert away.read()[1].endswith(b"the subscription goes on")
+    said = [record.message for record in caplog.records if "are away" in record.message]
+    assert said[0] == "20 messages for devices that are away were dropped"
+
+
+def test_what_waits_for_a_device_that_is_away_is_kept_as_long_as_there_is_room(
+    tmp_path: Path,
+) -> None:
+    with Embedded(tmp_path) as running:
+        serve_once(running, TIGHT)
+        with Device(running.port, "away", clean=False, own_id=False) as away:
+            assert away.subscribe("ack", 1) == 1
+        with Device(running.port, "other") as device:
+            device.publish("ack", b"kept")
+        handle(running, TIGHT, 1, finish=True)
+        with Device(running.port, "away", clean=False, own_id=False) as away:
+            assert away.read()[1].endswith(b"kept")

@@ -38,6 +38,7 @@ _REQUEST_LIMIT_BYTES = 64 << 10
 _BEGINNING_BYTES = 1_024  # of a question: what the server says, before what the device said
 _KEY_LENGTH = 56
 _TOO_LONG = "the user name and the password are too long"
+_NOT_MQTT = "only MQTT clients are let in without an account"
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,13 @@ class Logins:
         try:
             claims = json.loads(_unpadded(request.split(b".")[1]))
             user, server = claims["nats"]["user_nkey"], claims["nats"]["server_id"]["id"]
+            kind = claims["nats"]["client_info"]["type"]
         except (ValueError, LookupError, TypeError, RecursionError):
             return None
+        if kind != "mqtt":
+            # Other users of the machine reach the server's own port, where nobody but the node
+            # has business. `allowed_connection_types` does not keep them out there.
+            return self._refused(user, server, _NOT_MQTT)
         may: dict[str, Any] = {
             "pub": {"allow": PUBLISH},
             "sub": {"allow": self.subscribe, "deny": DENIED},
@@ -108,7 +114,10 @@ class Logins:
         user, server = _key_after(beginning, b'"user_nkey":"U'), _key_after(beginning, b'"iss":"N')
         if not user or not server:
             return None
-        told = {"error": _TOO_LONG, "type": "authorization_response", "version": 2}
+        return self._refused(user, server, _TOO_LONG)
+
+    def _refused(self, user: str, server: str, reason: str) -> bytes:
+        told = {"error": reason, "type": "authorization_response", "version": 2}
         return self._signed(user, server, {"nats": told}).encode()
 
     def _signed(self, subject: str, audience: str, claims: dict[str, Any]) -> str:

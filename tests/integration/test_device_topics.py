@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,9 +14,11 @@ from typing import Any
 
 import pytest
 
+from fieldbrook import broker
 from tests.integration.applets import SENDER, TALLY
 from tests.integration.brokers import REFUSED, Device
 from tests.integration.nodes import RunningNode, message, parts, until
+from tests.tools import LIMIT_S
 
 TOPICS = "readings, sender, out/#, +/status"
 
@@ -86,6 +89,7 @@ def test_devices_read_nothing_that_the_broker_and_the_node_say_to_each_other(
     # The server's questions about logins have the names and the passwords of other devices.
     running = RunningNode(tmp_path / "n", "--mqtt-device-topics", "+/+,+/+/#")
     try:
+        until(lambda: "connected to the embedded broker" in running.log, "logins are answered")
         with Device(running.mqtt_port, "spy", "any", "login") as spy:
             assert spy.subscribe("open/topic") == 0
             for closed in ("$SYS/REQ/USER/AUTH", "+/REQ/USER/AUTH", "$JS/API/x", "_INBOX/x"):
@@ -110,6 +114,22 @@ def test_a_node_without_logins_lets_in_devices_that_send_none(tmp_path: Path) ->
             assert device.subscribe("ack/key") == 0
     finally:
         running.stop()
+
+
+@pytest.mark.parametrize("said", [{}, {"user": "esp32", "pass": "x"}, {"jwt": "e30.e30.e30"}])
+def test_the_servers_own_port_lets_nobody_in_but_the_node(
+    node: RunningNode, said: dict[str, str]
+) -> None:
+    host, _, port = broker.read_endpoint(node.data).url.removeprefix("nats://").rpartition(":")
+    with socket.create_connection((host, int(port)), LIMIT_S) as connection:
+        connection.sendall(b"CONNECT " + json.dumps(said).encode() + b"\r\nPING\r\n")
+        heard = b""
+        while b"-ERR" not in heard:
+            received = connection.recv(65_536)
+            assert received, heard
+            heard += received
+            assert b"PONG" not in heard, "let in"
+    assert b"Authorization Violation" in heard
 
 
 def test_the_nodes_own_name_is_no_devices(node: RunningNode) -> None:

@@ -33,9 +33,22 @@ def question(claims: object) -> bytes:
     return b"head." + body + b".signature"
 
 
+def asked_about(kind: str) -> object:
+    client = {"host": "127.0.0.1", "user": "esp32", "type": kind}
+    return {"nats": {"user_nkey": "UDEVICE", "server_id": {"id": "NSERVER"}, "client_info": client}}
+
+
+def test_clients_of_another_protocol_than_mqtt_are_refused() -> None:
+    for kind in ("nats", "websocket", ""):
+        answer = LOGINS.answer(question(asked_about(kind)))
+        assert answer is not None
+        told = claims_of(answer.decode())["nats"]
+        assert told["error"] == "only MQTT clients are let in without an account"
+        assert "jwt" not in told
+
+
 def test_a_device_is_told_the_rights_of_one_without_a_login() -> None:
-    asked = {"nats": {"user_nkey": "UDEVICE", "server_id": {"id": "NSERVER"}}}
-    answer = LOGINS.answer(question(asked))
+    answer = LOGINS.answer(question(asked_about("mqtt")))
     assert answer is not None
     told = claims_of(answer.decode())
     assert (told["sub"], told["aud"], told["iss"]) == ("UDEVICE", "NSERVER", LOGINS.issuer)

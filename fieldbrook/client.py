@@ -133,7 +133,7 @@ def load_session(path: Path) -> Session | None:
         return None
     except OSError as error:
         raise ClientError(f"{path}: {error.strerror}") from None
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         hint = "remove it with `fieldbrook logout` and log in again"
         raise ClientError(f"{path} is not a saved login", hint) from None
 
@@ -292,6 +292,8 @@ class Client:
         target += "?" + urlencode(given, doseq=True) if given else ""
         sent = {"Accept": "application/json", **headers}
         if self.token:
+            if not (self.token.isascii() and self.token.isprintable()):
+                raise WrongUsageError("the login or access key has characters that none has")
             sent["Authorization"] = f"Bearer {self.token}"
         status, content_type, answer = self._exchange(method, target, body, sent, limit_bytes)
         self.answered = f"{method} {target.partition('?')[0]}"

@@ -602,7 +602,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         values = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise SettingsError(reason=f"settings file {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also a number that is too long
         raise SettingsError(reason=f"settings file {path} is not TOML: {error}") from None
     unknown = sorted(set(values) - set(Settings.model_fields))
     if unknown:

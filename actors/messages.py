@@ -1,6 +1,6 @@
 """What actors say to each other. Requests are verbs, answers are participles.
 
-Only control travels here; events travel over the data plane (`actors.frames`), because a
+Only control travels here; events travel over the data plane (`actors.wire`), because a
 Thespian message costs 0.3 to 0.6 ms on each side and one is in flight per target.
 """
 
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fieldbrook.health import Trouble
-from fieldbrook.metrics import NO_ROW
-from fieldbrook.settings import Settings
+from fieldbrook.core.settings import Settings
+from fieldbrook.observability.health import Trouble
+from fieldbrook.observability.metrics import NO_ROW
 
 # ---------------------------------------------------------------- node and supervisor
 
@@ -221,7 +221,7 @@ class ProjectRemoved:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """All that is wrong with a child as far as it knows, by state (`fieldbrook.health`)."""
+    """All that is wrong with a child as far as it knows, by state (`observability.health`)."""
 
     part: str
     generation: int

@@ -14,25 +14,26 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fieldbrook import clock, metrics
 from fieldbrook.actors import messages as m
-from fieldbrook.actors.base import Address, NodeActor
-from fieldbrook.actors.frames import FrameServer, Round, unpack
+from fieldbrook.actors.runtime import Address, NodeActor
 from fieldbrook.actors.store_watch import StoreWatch
-from fieldbrook.errors import InternalError, NodeError, StoreError, to_wire
-from fieldbrook.health import Reporter
-from fieldbrook.keys import load_or_create_key
-from fieldbrook.process import name_process
-from fieldbrook.settings import Settings
-from fieldbrook.storage.module_files import collect
-from fieldbrook.storage.registry import (
+from fieldbrook.actors.wire import FrameServer, Round, unpack
+from fieldbrook.core import clock
+from fieldbrook.core.errors import InternalError, NodeError, StoreError, to_wire
+from fieldbrook.core.settings import Settings
+from fieldbrook.observability import metrics
+from fieldbrook.observability.health import Reporter
+from fieldbrook.security.node_secrets import load_or_create_key
+from fieldbrook.storage.lmdb.condition import as_told
+from fieldbrook.storage.registry.module_files import collect
+from fieldbrook.storage.registry.service import (
     RegistryReader,
     RegistryWriter,
     encode_result,
     execute,
 )
-from fieldbrook.storage.trouble import as_told
-from fieldbrook.storage.usage import stored_bytes_in
+from fieldbrook.storage.registry.usage import stored_bytes_in
+from fieldbrook.system.process import name_process
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ import logging
 import time
 from typing import Protocol
 
-from fieldbrook.errors import StoreError
-from fieldbrook.health import Reporter
-from fieldbrook.storage.trouble import STATES, trouble_of
+from fieldbrook.core.errors import StoreError
+from fieldbrook.observability.health import Reporter
+from fieldbrook.storage.lmdb.condition import STATES, trouble_of
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from fieldbrook import broker
-from fieldbrook.gateway.sources import Delivery
+from fieldbrook.gateway.mqtt import embedded_broker
+from fieldbrook.gateway.mqtt.sources import Delivery
 from tests.integration.brokers import (
     LOOPBACK,
     Broker,
@@ -44,8 +44,10 @@ class EmbeddedAlwaysSynced(Embedded):
     """The embedded broker that answers PUBACK when the message is on the disk."""
 
     def command(self) -> list[str]:
-        config = broker.write_config(self.folder, LOOPBACK, self.port, sync_interval="always")
-        return [str(broker.find_program()), "-c", str(config)]
+        config = embedded_broker.write_config(
+            self.folder, LOOPBACK, self.port, sync_interval="always"
+        )
+        return [str(embedded_broker.find_program()), "-c", str(config)]
 
 
 class Gateway:

@@ -21,7 +21,7 @@ from benchmarks import peers
 from benchmarks.applets import PLAIN
 from benchmarks.measure import wait_for
 from benchmarks.servers import Device, Server, answers_201, check, spawned
-from fieldbrook.actors.base import free_port
+from fieldbrook.actors.runtime import free_port
 from tests.integration.nodes import PREFIX
 
 _START_S = 30.0

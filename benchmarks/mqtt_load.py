@@ -23,9 +23,9 @@ from benchmarks.node import deploy, node_server, running_node
 from benchmarks.report import Figures, Table
 from benchmarks.servers import PROJECT, Device, check, spawned
 from benchmarks.tools import run_tool
-from fieldbrook.actors.base import free_port
-from fieldbrook.storage.project_store import store_path
-from fieldbrook.storage.registry import RegistryReader
+from fieldbrook.actors.runtime import free_port
+from fieldbrook.storage.project.store import store_path
+from fieldbrook.storage.registry.service import RegistryReader
 
 PEER_NAMES = ("mosquitto-paho", "mosquitto-nodered")
 NODE_BEHIND = "node behind mosquitto"

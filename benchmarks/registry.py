@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.servers import Device
-from fieldbrook import clock, keys
-from fieldbrook.model import Project
-from fieldbrook.storage.commands.change import Change
-from fieldbrook.storage.registry import RegistryWriter
+from fieldbrook.core import clock
+from fieldbrook.core.model import Project
+from fieldbrook.security import node_secrets
+from fieldbrook.storage.registry.commands.change import Change
+from fieldbrook.storage.registry.service import RegistryWriter
 
 _MAP_BYTES = 4 << 30
 
@@ -33,7 +34,7 @@ class _OneTransaction(RegistryWriter):
 
 @contextmanager
 def _open(data: Path, project_name: str) -> Iterator[tuple[RegistryWriter, Project]]:
-    token_key = keys.load_or_create_key(data / "secrets", "token.key")
+    token_key = node_secrets.load_or_create_key(data / "secrets", "token.key")
     writer = _OneTransaction(data / "registry", _MAP_BYTES, clock.now_ms, token_key)
     try:
         project = writer.reader().project_named(project_name)

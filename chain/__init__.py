@@ -1,1 +1,6 @@
-"""EVM chains as their endpoints tell of them: calls, blocks, logs."""
+"""EVM chains: reading them, watching them, and sending transactions to them.
+
+In: the chains of the settings; requests of projects.
+Out: events of monitors; transactions on the chain.
+Open first: `process.py`, the actor of one chain, which puts the folders together.
+"""

@@ -8,6 +8,6 @@ from pathlib import Path
 if not sys.flags.safe_path and Path.cwd() != Path(__file__).parent.parent:
     sys.path.pop(0)
 
-from fieldbrook.cli import main
+from fieldbrook.cli.main import main
 
 main()

@@ -1,1 +1,6 @@
-"""How events and administrators reach the node: HTTP and MQTT."""
+"""How events and administrators reach the node.
+
+In: HTTP, MQTT, the clock.
+Out: frames to projects and commands to the registry; answers to clients.
+Open first: `base.py` (what every gateway actor is), then the folder of the protocol.
+"""

@@ -8,18 +8,18 @@ from __future__ import annotations
 import hmac
 from typing import NamedTuple
 
-from fieldbrook import access_keys
-from fieldbrook.access_keys import Permission
-from fieldbrook.errors import (
+from fieldbrook.core.errors import (
     AccountNotFoundError,
     DisabledAccountError,
     InvalidAuthValueError,
     InvalidTokenError,
     NoAdminPermissionError,
 )
-from fieldbrook.model import ADMIN, ENABLED, IDENTITY_ACCOUNT, AccessKey, Account
-from fieldbrook.storage.registry import RegistryReader
-from fieldbrook.tokens import read_account_token
+from fieldbrook.core.model import ADMIN, ENABLED, IDENTITY_ACCOUNT, AccessKey, Account
+from fieldbrook.security import access_keys
+from fieldbrook.security.access_keys import Permission
+from fieldbrook.security.tokens import read_account_token
+from fieldbrook.storage.registry.service import RegistryReader
 
 _SCHEME = "Bearer"
 

@@ -17,22 +17,22 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fieldbrook import metrics
 from fieldbrook.actors import messages as m
-from fieldbrook.actors.base import Address, NodeActor
-from fieldbrook.errors import (
+from fieldbrook.actors.runtime import Address, NodeActor
+from fieldbrook.core.errors import (
     NodeError,
     ProjectNotFoundError,
     StoreError,
     TooManyRequestsError,
     UnavailableError,
 )
-from fieldbrook.gateway.link import LinkTable
-from fieldbrook.health import Reporter
-from fieldbrook.process import name_process
-from fieldbrook.quotas import PROCESSES
-from fieldbrook.settings import Settings
-from fieldbrook.storage.registry import RegistryReader
+from fieldbrook.core.quotas import PROCESSES
+from fieldbrook.core.settings import Settings
+from fieldbrook.gateway.events.project_client import LinkTable
+from fieldbrook.observability import metrics
+from fieldbrook.observability.health import Reporter
+from fieldbrook.storage.registry.service import RegistryReader
+from fieldbrook.system.process import name_process
 
 log = logging.getLogger(__name__)
 

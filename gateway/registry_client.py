@@ -7,9 +7,9 @@ import collections
 from pathlib import Path
 from typing import Any, cast
 
-from fieldbrook.actors.frames import FrameReader, frame, pack, unpack
-from fieldbrook.errors import OutcomeUnknownError, UnavailableError, from_wire
-from fieldbrook.storage.registry import decode_result
+from fieldbrook.actors.wire import FrameReader, frame, pack, unpack
+from fieldbrook.core.errors import OutcomeUnknownError, UnavailableError, from_wire
+from fieldbrook.storage.registry.service import decode_result
 
 _CONNECT_LIMIT_S = 3.0
 _RETRY_S = 0.05
@@ -77,7 +77,7 @@ class SocketRegistryClient:
         self._connecting = asyncio.Lock()
 
     async def call(self, op: str, **arguments: Any) -> Any:
-        """Run one command of `storage.registry.COMMANDS`.
+        """Run one command of `storage.registry.service.COMMANDS`.
 
         Raises:
             NodeError: as the command raises it; UnavailableError when the registry cannot

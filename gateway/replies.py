@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from fieldbrook import __version__
-from fieldbrook.errors import SOURCE, NodeError
+from fieldbrook.core.errors import SOURCE, NodeError
 
 JSON_TYPE = "application/json; charset=utf-8"
 TEXT_TYPE = "text/plain; charset=utf-8"

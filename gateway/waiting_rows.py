@@ -11,8 +11,8 @@ import asyncio
 import logging
 from pathlib import Path
 
-from fieldbrook.actors.frames import WRITE_LOG, frame, pack, project_sockets
-from fieldbrook.gateway.chain_questions import read_frame
+from fieldbrook.actors.wire import WRITE_LOG, frame, pack, project_sockets
+from fieldbrook.gateway.chain_client import read_frame
 
 log = logging.getLogger(__name__)
 

@@ -18,13 +18,14 @@ from typing import Any
 import click
 import msgspec
 
-from fieldbrook import cli, errors
-from fieldbrook.errors import NotFoundError
+from fieldbrook.cli import main as cli
+from fieldbrook.core import errors
+from fieldbrook.core.errors import NotFoundError
+from fieldbrook.core.settings import ENVIRONMENT_PREFIX, Settings, allowed
 from fieldbrook.gateway.management.application import PREFIXES, ROUTES
-from fieldbrook.gateway.management.generations import LATER, SEED, generations, shape
-from fieldbrook.gateway.management.route import Auth, Route, WrongMethod, find_route
-from fieldbrook.settings import ENVIRONMENT_PREFIX, Settings, allowed
-from fieldbrook.wasm import abi
+from fieldbrook.gateway.management.framework.generations import LATER, SEED, generations, shape
+from fieldbrook.gateway.management.framework.route import Auth, Route, WrongMethod, find_route
+from fieldbrook.wasm.module import abi
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "reference"

@@ -1,1 +1,6 @@
-"""What the node keeps on disk."""
+"""Everything the node keeps on disk.
+
+In: values of `fieldbrook.core.model`, batches of effects.
+Out: the same values, after a synced commit.
+Open first: `lmdb/` for how records lie on disk, then `registry/` and `project/`.
+"""

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import lmdb
 
 from fieldbrook import __version__
-from fieldbrook.errors import StoreError
-from fieldbrook.storage import backup, project_store, registry_tables
-from fieldbrook.storage.environment import open_environment, store_errors
-from fieldbrook.storage.schema import META, VERSION_CELL, put_mark, require_schema, schema_in
+from fieldbrook.core.errors import StoreError
+from fieldbrook.storage.backup import backup
+from fieldbrook.storage.lmdb.environment import open_environment, store_errors
+from fieldbrook.storage.lmdb.schema import META, VERSION_CELL, put_mark, require_schema, schema_in
+from fieldbrook.storage.project import store as project_store
+from fieldbrook.storage.registry import tables as registry_tables
 
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]

@@ -21,12 +21,12 @@ from typing import Any
 
 import msgspec
 
-from fieldbrook.errors import NodeError
-from fieldbrook.model import Project, Publisher, Strategy
-from fieldbrook.storage import archive
-from fieldbrook.storage.archive import MANIFEST
-from fieldbrook.storage.codec import encode_record
-from fieldbrook.storage.transfer import Exported
+from fieldbrook.core.errors import NodeError
+from fieldbrook.core.model import Project, Publisher, Strategy
+from fieldbrook.storage.backup import archive
+from fieldbrook.storage.backup.archive import MANIFEST
+from fieldbrook.storage.backup.transfer import Exported
+from fieldbrook.storage.lmdb.codec import encode_record
 
 SIZE = 100 << 20
 _PIECE = bytes(1 << 20)

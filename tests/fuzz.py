@@ -20,12 +20,12 @@ import sys
 import time
 from pathlib import Path
 
-from fieldbrook.errors import ModuleRefusedError
-from fieldbrook.wasm.applet import AppletHost
-from fieldbrook.wasm.engine import make_engine
+from fieldbrook.core.errors import ModuleRefusedError
+from fieldbrook.wasm.engine.applet import AppletHost
+from fieldbrook.wasm.engine.engine import make_engine
+from fieldbrook.wasm.engine.reference import ReferenceHost
 from fieldbrook.wasm.limits import Limits
-from fieldbrook.wasm.module import compile_module, to_binary
-from fieldbrook.wasm.reference import ReferenceHost
+from fieldbrook.wasm.module.inspection import compile_module, to_binary
 from fieldbrook.wasm.run import Host, Run
 from tests.contract.hosts.harness import calls
 

@@ -23,11 +23,11 @@ from typing import NamedTuple
 
 from tornado import httpserver, web
 
-from fieldbrook.gateway.front import FrontTable
-from fieldbrook.gateway.http import hand_over, meta_of
+from fieldbrook.gateway.events.request import Meta
+from fieldbrook.gateway.http.fast_path import FrontTable
+from fieldbrook.gateway.http.request_stream import HEAD_LIMIT
+from fieldbrook.gateway.http.server import hand_over, meta_of
 from fieldbrook.gateway.replies import Answer, EventReply
-from fieldbrook.gateway.request import Meta
-from fieldbrook.gateway.request_stream import HEAD_LIMIT
 from fieldbrook.gateway.request_target import TargetApplication
 
 CASES_PER_SEED = 60

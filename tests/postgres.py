@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from fieldbrook.actors.base import descendants
+from fieldbrook.actors.runtime import descendants
 from tests.integration.nodes import alive
 from tests.tools import LIMIT_S, free_port, require_tool
 

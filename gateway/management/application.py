@@ -24,10 +24,8 @@ from typing import Any
 from tornado import httputil, iostream, web
 from tornado.routing import PathMatches
 
-from fieldbrook import health, metrics
-from fieldbrook.access_keys import Permission, is_access_key
-from fieldbrook.clock import now_ms
-from fieldbrook.errors import (
+from fieldbrook.core.clock import now_ms
+from fieldbrook.core.errors import (
     SOURCE,
     BadRequestError,
     FieldError,
@@ -38,7 +36,7 @@ from fieldbrook.errors import (
     ResourceNotFoundError,
     UploadFileSizeLimitError,
 )
-from fieldbrook.gateway import exposition, replies
+from fieldbrook.gateway import replies
 from fieldbrook.gateway.auth import (
     Caller,
     account_of,
@@ -48,41 +46,13 @@ from fieldbrook.gateway.auth import (
     require_setup_code,
     token_of,
 )
-from fieldbrook.gateway.key_use import KeyUse
-from fieldbrook.gateway.management import (
-    access_keys,
-    accounts,
-    administration,
-    applets,
-    audit,
-    broker,
-    chains,
-    configs,
-    configuration,
-    contract_abis,
-    cronjobs,
-    health_routes,
-    inspection,
-    instances,
-    journal,
-    monitors,
-    openapi,
-    openapi_page,
-    operators,
-    projects,
-    publishers,
-    quotas,
-    resources,
-    strategies,
-    traffic,
-    transactions,
-    transfer,
-    wallets,
-    warnings,
-)
-from fieldbrook.gateway.management.binding import MISSING, bind_body, bind_query
-from fieldbrook.gateway.management.context import ManagementContext
-from fieldbrook.gateway.management.route import (
+from fieldbrook.gateway.events.access_key_usage import KeyUse
+from fieldbrook.gateway.events.request import stated_length
+from fieldbrook.gateway.management.framework import warnings
+from fieldbrook.gateway.management.framework.audit_trail import AuditedRegistry, AuditNotes, Trail
+from fieldbrook.gateway.management.framework.binding import MISSING, bind_body, bind_query
+from fieldbrook.gateway.management.framework.context import ManagementContext
+from fieldbrook.gateway.management.framework.route import (
     GROUPS,
     Auth,
     Call,
@@ -97,12 +67,43 @@ from fieldbrook.gateway.management.route import (
     find_route,
     fixed_path,
 )
-from fieldbrook.gateway.management.trail import AuditedRegistry, AuditNotes, Trail
-from fieldbrook.gateway.management.workers import Workers
-from fieldbrook.gateway.request import stated_length
+from fieldbrook.gateway.management.framework.workers import Workers
+from fieldbrook.gateway.management.openapi import document as openapi
+from fieldbrook.gateway.management.openapi import page as openapi_page
+from fieldbrook.gateway.management.routes.accounts import (
+    access_keys,
+    accounts,
+    administration,
+    audit,
+    operators,
+    quotas,
+    wallets,
+)
+from fieldbrook.gateway.management.routes.chain import contract_abis, monitors, transactions
+from fieldbrook.gateway.management.routes.events import (
+    cron_jobs,
+    event_history,
+    inspection,
+    traffic_limits,
+)
+from fieldbrook.gateway.management.routes.node import broker, chains, configuration
+from fieldbrook.gateway.management.routes.node import health as health_routes
+from fieldbrook.gateway.management.routes.projects import (
+    applets,
+    configurations,
+    instances,
+    projects,
+    publishers,
+    resources,
+    strategies,
+    transfer,
+)
+from fieldbrook.gateway.management.sign_in.throttle import SignInThrottle
+from fieldbrook.gateway.memory_budget import NO_ROOM
+from fieldbrook.gateway.metrics import prometheus
 from fieldbrook.gateway.request_target import clean_path
-from fieldbrook.gateway.room import NO_ROOM
-from fieldbrook.gateway.throttle import SignInThrottle
+from fieldbrook.observability import health, metrics
+from fieldbrook.security.access_keys import Permission, is_access_key
 
 __all__ = ["PREFIXES", "ROUTES", "ManagementContext", "log_request", "make_application_routes"]
 
@@ -124,23 +125,23 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     *access_keys.ROUTES,
     *projects.ROUTES,
     *transfer.ROUTES,
-    *configs.ROUTES,
+    *configurations.ROUTES,
     *applets.ROUTES,
     *instances.ROUTES,
     *publishers.ROUTES,
     *strategies.ROUTES,
-    *cronjobs.ROUTES,
+    *cron_jobs.ROUTES,
     *monitors.ROUTES,
     *contract_abis.ROUTES,
     *chains.ROUTES,
     *configuration.ROUTES,
     *transactions.ROUTES,
-    *traffic.ROUTES,
+    *traffic_limits.ROUTES,
     *resources.ROUTES,
     *inspection.ROUTES,
     *health_routes.ROUTES,
     *broker.ROUTES,
-    *journal.ROUTES,
+    *event_history.ROUTES,
 )
 
 _EVENT_PATTERNS = {"POST": (("event", "{channel}"),)}  # served elsewhere
@@ -690,18 +691,18 @@ class MetricsHandler(PageHandler):
         if context.metrics == "off":
             self.unknown_path()
             return
-        local = exposition.is_local(self.request.remote_ip or "", self.request.headers)
+        local = prometheus.is_local(self.request.remote_ip or "", self.request.headers)
         if not (local and context.metrics == "loopback"):
             self._require_administrator()
         table = metrics.shared.table
-        node = exposition.Node(
+        node = prometheus.Node(
             context.version,
             table.read() if table is not None else (),
             context.condition(),
             context.measure(),
         )
         accept = self.request.headers.get("Accept", "")
-        kind, body = await asyncio.to_thread(exposition.render, node, accept)
+        kind, body = await asyncio.to_thread(prometheus.render, node, accept)
         self.answer(200, kind, body)
 
     def _require_administrator(self) -> None:

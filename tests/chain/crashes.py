@@ -9,7 +9,7 @@ from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
 
-from fieldbrook.crash import HOLD, VARIABLE
+from fieldbrook.observability.fault_points import HOLD, VARIABLE
 from tests.chain.senders import Sending
 from tests.integration.nodes import RunningNode, alive, long_id, parts, until
 

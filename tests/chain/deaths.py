@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from fieldbrook.crash import POINTS
+from fieldbrook.observability.fault_points import POINTS
 from tests.chain.crashes import CHAIN, NODE, PROJECT, CrashAt, Event, kill
 from tests.chain.evm import Evm
 from tests.chain.senders import Sending, request

@@ -14,7 +14,7 @@ from typing import Any
 
 from eth_abi.abi import encode
 
-from fieldbrook.wasm.crypto import keccak256
+from fieldbrook.wasm.signatures import keccak256
 from tests.integration.nodes import until
 from tests.tools import LIMIT_S, free_port, npm_installed
 

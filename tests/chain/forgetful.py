@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from fieldbrook.chain.bloom import FULL, bits_of, bits_of_filter, bloom_of, holds
-from fieldbrook.chain.logs import read_log
+from fieldbrook.chain.blocks.bloom import FULL, bits_of, bits_of_filter, bloom_of, holds
+from fieldbrook.chain.blocks.logs import read_log
 from tests.chain.evm import word
 from tests.chain.forked import ADDRESS, TOPIC, Block, ForkedChain
 

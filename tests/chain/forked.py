@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from fieldbrook.chain.bloom import BYTES, bloom_of
-from fieldbrook.chain.logs import read_log
+from fieldbrook.chain.blocks.bloom import BYTES, bloom_of
+from fieldbrook.chain.blocks.logs import read_log
 from tests.chain.evm import CHAIN_ID, word
 
 ADDRESS = "0x" + "f0" * 20
@@ -27,7 +27,7 @@ class Block:
 
 
 class ForkedChain:
-    """Answers as a node whose newest blocks are `chain`. A transport: see `chain.transport`.
+    """Answers as a node whose newest blocks are `chain`. A transport: see `chain.rpc.transport`.
 
     `asked` counts requests by method.
     """

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fieldbrook.storage.chain_store import ChainStoreReader, chain_path
-from fieldbrook.storage.chain_transactions import FINISHED, Transaction, TransactionReads
+from fieldbrook.storage.chain.store import ChainStoreReader, chain_path
+from fieldbrook.storage.chain.transactions import FINISHED, Transaction, TransactionReads
 from tests.chain.evm import Evm
 from tests.integration.nodes import Answer, RunningNode, long_id, message, until
 

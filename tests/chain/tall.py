@@ -16,7 +16,7 @@ class TallChain:
     """Answers as a node of a chain of `height` blocks; every `every`th has `each` logs.
 
     Queries over more than `range_limit` blocks, or with more than `logs_limit` logs, are
-    refused in the words that public endpoints use. A transport: see `chain.transport`.
+    refused in the words that public endpoints use. A transport: see `chain.rpc.transport`.
     """
 
     def __init__(

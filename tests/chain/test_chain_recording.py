@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from fieldbrook import cli
-from fieldbrook.chain_file import read_chains
+from fieldbrook.cli import main
+from fieldbrook.workbench.chain_file import read_chains
 from tests.chain.evm import Evm
-from tests.unit.test_simulated_chain import MODULE
+from tests.unit.workbench.test_simulated_chain import MODULE
 
 ECHO = "0x0000000000000000000000000000000000000004"  # a contract every chain has: gives its input
 
@@ -43,7 +43,7 @@ def test_what_a_real_chain_answers_is_recorded_and_met_without_it(
     def test(*more: str) -> tuple[int, list[dict[str, Any]]]:
         words = ["test", *(str(tmp_path / name) for name in ("m.wat", "e.jsonl"))]
         words += ["--strategy=call=call", "--strategy=tx=tx", "--json"]
-        code = cli.run(["applet", *words, "--chain", str(tmp_path / "chain.json"), *more])
+        code = main.run(["applet", *words, "--chain", str(tmp_path / "chain.json"), *more])
         return code, json.loads(capsys.readouterr().out)["runs"]
 
     height = evm.height
@@ -66,7 +66,7 @@ def test_an_endpoint_that_is_none_is_named_without_its_key(
     (tmp_path / "m.wat").write_text(MODULE)
     chain = tmp_path / "chain.json"
     words = ["run", str(tmp_path / "m.wat"), "--handler", "call", "--chain", str(chain)]
-    assert cli.run(["applet", *words, "--record-chain", "http://127.0.0.1:9/hunter22"]) == 1
+    assert main.run(["applet", *words, "--record-chain", "http://127.0.0.1:9/hunter22"]) == 1
     told = capsys.readouterr().err
     assert "http://127.0.0.1:9: " in told
     assert "hunter22" not in told

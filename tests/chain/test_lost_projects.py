@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fieldbrook.storage.chain_transactions import LEASED
+from fieldbrook.storage.chain.transactions import LEASED
 from tests.chain.crashes import CHAIN, CrashAt, Event, held, kill
 from tests.chain.evm import Evm
 from tests.chain.senders import ETHER, SOMEBODY, Sending, request

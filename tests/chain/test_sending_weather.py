@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.storage.chain_transactions import Transaction
+from fieldbrook.storage.chain.transactions import Transaction
 from tests.chain.evm import Evm
 from tests.chain.gate import Gate
 from tests.chain.senders import ETHER, SOMEBODY, Sending, request

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fieldbrook.operator_keys import ECDSA, address_of
-from fieldbrook.storage.outbox import park, release
+from fieldbrook.security.operator_keys import ECDSA, address_of
+from fieldbrook.storage.project.outbox import park, release
 from tests.chain.evm import Contract, Evm
 from tests.chain.senders import ETHER, SOMEBODY, Sending, is_slow, request
 from tests.integration.nodes import message, until

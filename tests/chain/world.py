@@ -10,16 +10,16 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fieldbrook.actors.frames import WireEvent
-from fieldbrook.chain.client import ChainClient
-from fieldbrook.errors import NodeError
-from fieldbrook.gateway.chain_monitors import MonitorService
-from fieldbrook.gateway.link import Settle
-from fieldbrook.health import Reporter
-from fieldbrook.model import ADMIN, CHAIN_HEIGHT, CHAIN_TX, CONTRACT_LOG
-from fieldbrook.settings import Chain
-from fieldbrook.storage.chain_store import ChainStore, Cursor
-from fieldbrook.storage.registry import RegistryWriter, execute
+from fieldbrook.actors.wire import WireEvent
+from fieldbrook.chain.monitors.watcher import MonitorService
+from fieldbrook.chain.rpc.client import ChainClient
+from fieldbrook.core.errors import NodeError
+from fieldbrook.core.model import ADMIN, CHAIN_HEIGHT, CHAIN_TX, CONTRACT_LOG
+from fieldbrook.core.settings import Chain
+from fieldbrook.gateway.events.project_client import Settle
+from fieldbrook.observability.health import Reporter
+from fieldbrook.storage.chain.store import ChainStore, Cursor
+from fieldbrook.storage.registry.service import RegistryWriter, execute
 from tests.chain.evm import CHAIN_ID
 from tests.tools import LIMIT_S
 

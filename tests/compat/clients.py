@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from fieldbrook.gateway.protobuf import Event
+from fieldbrook.gateway.events.protobuf import Event
 from tests.integration.applets import TALLY
 from tests.integration.nodes import Answer, RunningNode, message
 from tests.tools import LIMIT_S, free_port

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.storage.registry import RegistryReader
+from fieldbrook.storage.registry.service import RegistryReader
 from tests.integration.test_management import (
     LOG_WAT,
     PLAIN_WAT,

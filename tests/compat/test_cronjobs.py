@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.clock import now_ms, rfc3339
+from fieldbrook.core.clock import now_ms, rfc3339
 from tests.integration.test_management import User
 
 HUGE = "9" * 40

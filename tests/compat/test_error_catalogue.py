@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fieldbrook import errors
-from fieldbrook.errors import NodeError
+from fieldbrook.core import errors
+from fieldbrook.core.errors import NodeError
 
 # By status: the number and the key; the message where it is not the key in words.
 CATALOGUE = {

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.gateway.mqtt import Ingress, ack_topic, publisher_of, read_topic
-from fieldbrook.gateway.protobuf import decode_event
-from fieldbrook.gateway.request import Meta
-from fieldbrook.gateway.sources import Delivery
+from fieldbrook.gateway.events.protobuf import decode_event
+from fieldbrook.gateway.events.request import Meta
+from fieldbrook.gateway.mqtt.gateway import Ingress, ack_topic, publisher_of, read_topic
+from fieldbrook.gateway.mqtt.sources import Delivery
 from tests.compat.clients import BARE, OTHER, PROJECT, WALLET, World, protobuf
 from tests.integration.brokers import Device, Mosquitto
 from tests.integration.nodes import message, until

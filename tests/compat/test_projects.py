@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.errors import BadRequestError
-from fieldbrook.gateway.management.binding import bind_body
-from fieldbrook.gateway.management.configs import (
+from fieldbrook.core.errors import BadRequestError
+from fieldbrook.gateway.management.framework.binding import bind_body
+from fieldbrook.gateway.management.routes.projects.configurations import (
     ENV_LIMIT,
     Database,
     Environment,
@@ -18,7 +18,7 @@ from fieldbrook.gateway.management.configs import (
     check_environment,
     database_value,
 )
-from fieldbrook.health import NO_BROKER, Condition, Trouble
+from fieldbrook.observability.health import NO_BROKER, Condition, Trouble
 from tests.integration.test_management import V0, Node, User
 
 TABLE = {

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.access_keys import DESCRIPTIONS, Group
-from fieldbrook.clock import now_ms, rfc3339
-from fieldbrook.tokens import PUBLISHER_TOKEN_LIMIT
+from fieldbrook.core.clock import now_ms, rfc3339
+from fieldbrook.security.access_keys import DESCRIPTIONS, Group
+from fieldbrook.security.tokens import PUBLISHER_TOKEN_LIMIT
 from tests.integration.test_management import Node, User
 
 X = "/publisher/x/NftMinter"

@@ -32,10 +32,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fieldbrook.errors import NodeError
-from fieldbrook.storage.project_store import ProjectStore, ProjectStoreReader, store_path
-from fieldbrook.storage.registry_reader import RegistryReader
-from fieldbrook.storage.verify import verify
+from fieldbrook.core.errors import NodeError
+from fieldbrook.storage.backup.verify import verify
+from fieldbrook.storage.project.store import ProjectStore, ProjectStoreReader, store_path
+from fieldbrook.storage.registry.reader import RegistryReader
 from tests.faults.applet import counter
 from tests.faults.disk import Cut, Disk, Record, any_cut, read
 from tests.faults.harness import counts
@@ -378,7 +378,7 @@ def _since(recording: Recording, module: str) -> set[str]:
 
 def _counters(limit: int = 1_000) -> dict[str, int]:
     if not _DIGESTS:
-        from fieldbrook.wasm.module import to_binary
+        from fieldbrook.wasm.module.inspection import to_binary
 
         for number in range(limit):
             _DIGESTS[hashlib.sha256(to_binary(counter(number))).hexdigest()] = number

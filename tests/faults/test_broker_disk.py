@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook.actors.frames import (
+from fieldbrook.actors.wire import (
     BY_MQTT,
     DELIVERY,
     NODE_COMMAND,

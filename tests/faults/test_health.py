@@ -17,7 +17,7 @@ from typing import Any
 import lmdb
 import pytest
 
-from fieldbrook.storage import outbox
+from fieldbrook.storage.project import outbox
 from tests.faults.applet import counter
 from tests.integration.applets import SENDER, TALLY
 from tests.integration.brokers import Mosquitto

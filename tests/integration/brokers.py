@@ -14,11 +14,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
-from fieldbrook import broker
-from fieldbrook.gateway.nats_source import NatsSource
-from fieldbrook.gateway.paho_source import PahoSource
-from fieldbrook.gateway.sources import Source
-from fieldbrook.settings import Settings
+from fieldbrook.core.settings import Settings
+from fieldbrook.gateway.mqtt import embedded_broker
+from fieldbrook.gateway.mqtt.nats_source import NatsSource
+from fieldbrook.gateway.mqtt.paho_source import PahoSource
+from fieldbrook.gateway.mqtt.sources import Source
 from tests.tools import LIMIT_S, free_port
 
 LOOPBACK = "127.0.0.1"
@@ -99,14 +99,14 @@ class Embedded(Broker):
         self.settings = Settings(data=folder, bind=LOOPBACK, mqtt_port=self.port)
 
     def command(self) -> list[str]:
-        return broker.command(self.settings)
+        return embedded_broker.command(self.settings)
 
     def wait_ready(self) -> None:
         super().wait_ready()
-        broker.wait_ready(self.folder)
+        embedded_broker.wait_ready(self.folder)
 
     def source(self) -> Source:
-        return NatsSource(lambda: broker.read_endpoint(self.folder))
+        return NatsSource(lambda: embedded_broker.read_endpoint(self.folder))
 
 
 class Mosquitto(Broker):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from fieldbrook.actors.base import descendants
+from fieldbrook.actors.runtime import descendants
 from tests.tools import LIMIT_S, free_port
 
 PREFIX = "/srv-applet-mgr/v0"

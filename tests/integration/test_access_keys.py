@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from fieldbrook import access_keys
-from fieldbrook.access_keys import Group
-from fieldbrook.clock import now_ms
+from fieldbrook.core.clock import now_ms
+from fieldbrook.core.model import IDENTITY_PUBLISHER
 from fieldbrook.gateway.management.application import ROUTES
-from fieldbrook.gateway.management.route import Auth
-from fieldbrook.model import IDENTITY_PUBLISHER
-from fieldbrook.storage.commands.access_keys import add_access_key
+from fieldbrook.gateway.management.framework.route import Auth
+from fieldbrook.security import access_keys
+from fieldbrook.security.access_keys import Group
+from fieldbrook.storage.registry.commands.accounts.access_keys import add_access_key
 from tests.integration.nodes import until
 from tests.integration.people import KeyHolder, holder
 from tests.integration.test_management import Node, User, ada, bob, node, root

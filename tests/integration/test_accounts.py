@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fieldbrook.gateway.throttle import PER_NAME
+from fieldbrook.gateway.management.sign_in.throttle import PER_NAME
 from tests.integration.test_management import CODE, V0, Node, Reply, User, ada, bob, node, root
 from tests.integration.test_management import register as register_with
 

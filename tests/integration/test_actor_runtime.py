@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from thespian.system.transport.streamBuffer import ReceiveBuffer, toSendBuffer
 
-from fieldbrook.actors.base import Address, NodeActor, SignedPickle, UnauthenticatedFrameError
+from fieldbrook.actors.runtime import Address, NodeActor, SignedPickle, UnauthenticatedFrameError
 from tests.integration.applets import TALLY
 from tests.integration.nodes import RunningNode, alive, message, parts, until
 from tests.tools import LIMIT_S, free_port
@@ -179,8 +179,8 @@ def test_a_frame_is_refused_before_it_is_unpickled(tmp_path: Path) -> None:
 
 def test_sends_are_neither_throttled_nor_described(tmp_path: Path) -> None:
     script = (
-        "from pathlib import Path; from fieldbrook.actors import base;"
-        f"base.harden(Path({str(tmp_path)!r}));"
+        "from pathlib import Path; from fieldbrook.actors import runtime;"
+        f"runtime.harden(Path({str(tmp_path)!r}));"
         "import thespian.system.systemCommon as c; from thespian.system import transport as t;"
         "assert c.RATE_THROTTLE == 10**9;"
         "intent = t.TransmitIntent('nobody', 'x' * 100);"
@@ -253,7 +253,7 @@ def test_a_fatal_signal_ends_a_part_with_the_traceback_of_all_threads_and_it_is_
     until(lambda: f"http:0: {number.name} ended it after" in node.log, "the supervisor says why")
     _, _, report = node.log.partition(f"Fatal Python error: {title}\n")
     assert len(re.findall(r"^(?:Current thread|Thread) 0x", report, re.MULTILINE)) >= 2, node.log
-    assert "gateway/http.py" in report or "gateway/base.py" in report, report
+    assert "gateway/http/server.py" in report or "gateway/base.py" in report, report
 
 
 def test_a_project_that_has_run_a_module_ends_by_a_fatal_signal_as_well(node: RunningNode) -> None:
@@ -275,7 +275,7 @@ def test_memory_that_is_not_there_ends_the_process_that_touches_it(tmp_path: Pat
     """A real fault, and not a signal sent: a handler that returned would run it for ever."""
     script = (
         "import logging, sys; from pathlib import Path; from fieldbrook.actors import base;"
-        "from fieldbrook.process import report_fatal_signals; report_fatal_signals();"
+        "from fieldbrook.system.process import report_fatal_signals; report_fatal_signals();"
         f"base.harden(Path({str(tmp_path)!r}));"
         "tree = base.ActorTree('tests.integration.test_actor_runtime.Faulty');"
         "print(tree.ask('fault', 30, str)); tree.shutdown(); base.kill_descendants()"

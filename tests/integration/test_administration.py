@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.model import ADMIN
+from fieldbrook.core.model import ADMIN
 from tests.integration.people import holder
 from tests.integration.test_accounts import PASSWORD, login, register
 from tests.integration.test_management import LOG_WAT, V0, Node, User, ada, bob, node, root, wasm

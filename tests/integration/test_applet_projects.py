@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook import cli, scaffold
-from fieldbrook.scaffold import ScaffoldError
-from fieldbrook.wasm import abi
+from fieldbrook.cli import main
+from fieldbrook.wasm.module import abi
+from fieldbrook.workbench import scaffold
+from fieldbrook.workbench.scaffold import ScaffoldError
 from tests.tools import require_tool
 
 TEMPLATES = Path(scaffold.__file__).parent / "templates"
@@ -21,7 +22,7 @@ _RUSTCS = ("rustc", "/usr/bin/rustc")
 
 
 def run(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = cli.run(["applet", *map(str, arguments)])
+    code = main.run(["applet", *map(str, arguments)])
     printed = capfd.readouterr()
     return code, printed.out, printed.err
 

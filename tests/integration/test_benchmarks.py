@@ -17,9 +17,9 @@ from benchmarks.registry import fill_projects, fill_publishers
 from benchmarks.report import P99, RATE, Table
 from benchmarks.servers import Device, Server, event_requests
 from benchmarks.tools import compiler
-from fieldbrook import keys
-from fieldbrook.clock import now_ms
-from fieldbrook.storage.registry import RegistryReader, RegistryWriter
+from fieldbrook.core.clock import now_ms
+from fieldbrook.security import node_secrets
+from fieldbrook.storage.registry.service import RegistryReader, RegistryWriter
 from tests.tools import require_tool
 
 DEVICE = Device("load", "d0", "the token")
@@ -102,7 +102,7 @@ def test_an_event_that_waits_for_a_connection_counts_from_when_it_was_due(
 
 
 def test_a_registry_is_filled_with_publishers_and_projects_a_node_can_read(tmp_path: Path) -> None:
-    token_key = keys.load_or_create_key(tmp_path / "secrets", "token.key")
+    token_key = node_secrets.load_or_create_key(tmp_path / "secrets", "token.key")
     writer = RegistryWriter(tmp_path / "registry", 4 << 20, now_ms, token_key)
     project = writer.create_project(writer.create_account("a", "", "admin").account_id, "load")
     first = writer.create_publisher(project.project_id, "d0", "d0")

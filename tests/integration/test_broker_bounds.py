@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from fieldbrook import broker
-from fieldbrook.gateway.broker_bounds import Bounds, Kept, look_up
-from fieldbrook.gateway.nats_source import NatsSource
-from fieldbrook.gateway.nats_wire import NatsConnection
-from fieldbrook.gateway.sources import Delivery
+from fieldbrook.gateway.mqtt import embedded_broker
+from fieldbrook.gateway.mqtt.broker_bounds import Bounds, Kept, look_up
+from fieldbrook.gateway.mqtt.nats_source import NatsSource
+from fieldbrook.gateway.mqtt.nats_wire import NatsConnection
+from fieldbrook.gateway.mqtt.sources import Delivery
 from tests.integration.applets import TALLY
 from tests.integration.brokers import REFUSED, Device, Embedded, Mosquitto
 from tests.integration.nodes import RunningNode, message, until
@@ -185,7 +185,7 @@ def test_at_an_external_broker_the_node_says_whom_to_ask(tmp_path: Path) -> None
 def seen(running: Embedded, bounds: Bounds = TIGHT) -> dict[str, Kept]:
     async def ask() -> list[Kept]:
         connection = NatsConnection(lambda reason: None, lambda: None)
-        await connection.open(broker.read_endpoint(running.folder), "test", 5)
+        await connection.open(embedded_broker.read_endpoint(running.folder), "test", 5)
         try:
             return await look_up(connection, bounds)
         finally:
@@ -198,7 +198,7 @@ def serve_once(running: Embedded, bounds: Bounds) -> None:
     """A gateway comes, sets the limits and goes."""
 
     async def serve() -> None:
-        source = NatsSource(lambda: broker.read_endpoint(running.folder), bounds)
+        source = NatsSource(lambda: embedded_broker.read_endpoint(running.folder), bounds)
         await source.start(lambda delivery: delivery.ack())
         while not source.connected:
             await asyncio.sleep(0.01)
@@ -310,7 +310,7 @@ def stored(running: Embedded) -> int:
 
     async def ask() -> int:
         connection = NatsConnection(lambda reason: None, lambda: None)
-        await connection.open(broker.read_endpoint(running.folder), "test", 5)
+        await connection.open(embedded_broker.read_endpoint(running.folder), "test", 5)
         try:
             found = await connection.ask("$JS.API.STREAM.INFO.$MQTT_msgs", None, 5)
             return int(found["state"]["messages"])
@@ -329,7 +329,7 @@ def handle(running: Embedded, bounds: Bounds, until_left: int, *, finish: bool) 
             delivery.ack()
 
     async def serve() -> None:
-        source = NatsSource(lambda: broker.read_endpoint(running.folder), bounds)
+        source = NatsSource(lambda: embedded_broker.read_endpoint(running.folder), bounds)
         source.set_topics(frozenset(["p"]))
         await source.start(take)
         while await source.kept() is None or await asyncio.to_thread(stored, running) > until_left:

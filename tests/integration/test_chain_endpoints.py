@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook import metrics
-from fieldbrook.chain import client as client_module
-from fieldbrook.chain.client import ChainClient
 from fieldbrook.chain.errors import RpcError, TooManyResultsError
-from fieldbrook.errors import ChainUnavailableError
-from fieldbrook.gateway import chain_monitors
-from fieldbrook.health import NO_CHAIN
+from fieldbrook.chain.monitors import watcher
+from fieldbrook.chain.rpc import client as client_module
+from fieldbrook.chain.rpc.client import ChainClient
+from fieldbrook.core.errors import ChainUnavailableError
+from fieldbrook.observability import metrics
+from fieldbrook.observability.health import NO_CHAIN
 from tests.chain.evm import CHAIN_ID, Evm
 from tests.chain.proxy import Proxy
 from tests.chain.tall import ADDRESS, TallChain
@@ -429,7 +429,7 @@ def test_a_chain_that_does_not_answer_is_a_trouble_of_the_node_until_it_does(
             await eventually(lambda: NO_CHAIN not in world.health)
             await eventually(lambda: world.store.state().error == "")
 
-    monkeypatch.setattr(chain_monitors, "_NO_CHAIN_S", 0.2)
+    monkeypatch.setattr(watcher, "_NO_CHAIN_S", 0.2)
     asyncio.run(scenario())
     assert SECRET not in caplog.text
 

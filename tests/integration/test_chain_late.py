@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.chain import client
-from fieldbrook.gateway import chain_monitors
-from fieldbrook.health import NO_CHAIN
+from fieldbrook.chain.monitors import watcher
+from fieldbrook.chain.rpc import client
+from fieldbrook.observability.health import NO_CHAIN
 from tests.chain.evm import CHAIN_ID, Evm
 from tests.chain.proxy import Proxy
 from tests.chain.world import World, eventually
@@ -148,7 +148,7 @@ def test_monitors_go_on_at_once_when_their_chain_is_there_again(
         proxy.refuses.clear()
 
     monkeypatch.setattr(client, "_REST_S", (0.0, 0.05))
-    monkeypatch.setattr(chain_monitors, "_REST_S", (3_600.0,))
+    monkeypatch.setattr(watcher, "_REST_S", (3_600.0,))
     asyncio.run(scenario())
     assert "closed the connection" in caplog.text
 
@@ -170,7 +170,7 @@ def test_a_chain_that_nobody_watches_is_found_when_it_comes_and_one_failure_is_n
             await eventually(lambda: NO_CHAIN not in world.health)
             await eventually(lambda: world.store.state().head == evm.height)
             # It was looked at long ago, as a chain is that nobody watches.
-            monkeypatch.setattr(chain_monitors, "_NO_CHAIN_S", 3_600.0)
+            monkeypatch.setattr(watcher, "_NO_CHAIN_S", 3_600.0)
             proxy.fault = "drop"
             service._look.at = service._look.due = time.monotonic() - 7_200.0
             await eventually(lambda: world.store.state().error)
@@ -179,6 +179,6 @@ def test_a_chain_that_nobody_watches_is_found_when_it_comes_and_one_failure_is_n
             await eventually(lambda: not world.store.state().error)
 
     monkeypatch.setattr(client, "_REST_S", (0.0, 0.05))
-    monkeypatch.setattr(chain_monitors, "_NO_CHAIN_S", 0.2)
+    monkeypatch.setattr(watcher, "_NO_CHAIN_S", 0.2)
     asyncio.run(scenario())
     assert "closed the connection" in caplog.text

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.chain import client
-from fieldbrook.gateway import chain_monitors
+from fieldbrook.chain.monitors import watcher
+from fieldbrook.chain.rpc import client
 from tests.chain.cable import Cable
 from tests.chain.evm import Evm
 from tests.chain.forked import ADDRESS, TOPIC, ForkedChain
@@ -25,7 +25,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who failed is asked again at once."""
     monkeypatch.setattr(client, "_REST_S", (0.0, 0.01))
     monkeypatch.setattr(client, "_FOREIGN_REST_S", 0.01)
-    monkeypatch.setattr(chain_monitors, "_REST_S", (0.01,))
+    monkeypatch.setattr(watcher, "_REST_S", (0.01,))
 
 
 def world_over(folder: Path, *chains: Any, **settings: Any) -> World:
@@ -172,7 +172,7 @@ def test_a_subscription_that_is_cut_is_polling_until_there_is_one_again(
                 await eventually(lambda: world.numbers() == [1, 2, 3])
             assert max(world.ids().values()) == 1
 
-    monkeypatch.setattr(chain_monitors, "_SUBSCRIBE_AGAIN_S", 0.1)
+    monkeypatch.setattr(watcher, "_SUBSCRIBE_AGAIN_S", 0.1)
     asyncio.run(scenario())
 
 
@@ -193,5 +193,5 @@ def test_a_subscription_that_comes_late_tells_of_the_blocks_that_came_before_it(
                 cable.mend()
                 await eventually(lambda: world.numbers() == [1])
 
-    monkeypatch.setattr(chain_monitors, "_SUBSCRIBE_AGAIN_S", 0.1)
+    monkeypatch.setattr(watcher, "_SUBSCRIBE_AGAIN_S", 0.1)
     asyncio.run(scenario())

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.actors.frames import BY_CHAIN, EXACT, NAMED
-from fieldbrook.chain.follower import DEPTH
-from fieldbrook.errors import PayloadTooLargeError, TooManyRequestsError
-from fieldbrook.model import NODE_PUBLISHER
+from fieldbrook.actors.wire import BY_CHAIN, EXACT, NAMED
+from fieldbrook.chain.blocks.follower import DEPTH
+from fieldbrook.core.errors import PayloadTooLargeError, TooManyRequestsError
+from fieldbrook.core.model import NODE_PUBLISHER
 from tests.chain.evm import CHAIN_ID, Evm, topic, word
 from tests.chain.proxy import Proxy
 from tests.chain.world import World, eventually

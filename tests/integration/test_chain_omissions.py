@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook import metrics
-from fieldbrook.chain import client
-from fieldbrook.chain.bloom import FULL, bloom_of
-from fieldbrook.chain.logs import read_header, read_logs
-from fieldbrook.gateway import chain_monitors
-from fieldbrook.gateway.chain_omissions import AGAIN_PER_BLOCK
+from fieldbrook.chain.blocks.bloom import FULL, bloom_of
+from fieldbrook.chain.blocks.logs import read_header, read_logs
+from fieldbrook.chain.blocks.omissions import AGAIN_PER_BLOCK
+from fieldbrook.chain.monitors import watcher
+from fieldbrook.chain.rpc import client
+from fieldbrook.observability import metrics
 from tests.chain.evm import Evm
 from tests.chain.forgetful import ALL, BY_CONTRACT, RECEIPTS, Busy, Forgetful, Strange
 from tests.chain.forked import ADDRESS, TOPIC, Block
@@ -26,7 +26,7 @@ from tests.integration.test_chain_liars import world_over
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who failed is asked again at once."""
     monkeypatch.setattr(client, "_REST_S", (0.0, 0.01))
-    monkeypatch.setattr(chain_monitors, "_REST_S", (0.02,))
+    monkeypatch.setattr(watcher, "_REST_S", (0.02,))
 
 
 def left_out() -> float:

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from fieldbrook.storage.archive import pack, unpack
-from fieldbrook.storage.codec import decode_record, encode_record
-from fieldbrook.storage.transfer import KIND, Exported
-from fieldbrook.storage.verify import verify
+from fieldbrook.storage.backup.archive import pack, unpack
+from fieldbrook.storage.backup.transfer import KIND, Exported
+from fieldbrook.storage.backup.verify import verify
+from fieldbrook.storage.lmdb.codec import decode_record, encode_record
 from tests.chain.evm import CHAIN_ID, contract, topic
 from tests.integration.nodes import RunningNode
 from tests.integration.test_cli_node import Shell

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook.clock import now_ms, rfc3339
-from fieldbrook.operator_keys import eip55
+from fieldbrook.core.clock import now_ms, rfc3339
+from fieldbrook.security.operator_keys import eip55
 from tests.chain.evm import CHAIN_ID, Contract, Evm
 from tests.integration.nodes import Answer, RunningNode
 from tests.integration.nodes import until as wait_until

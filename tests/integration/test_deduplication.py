@@ -8,20 +8,12 @@ from typing import Any
 
 import pytest
 
-from fieldbrook import clock
-from fieldbrook.actors.chains import call_key
-from fieldbrook.actors.frames import (
-    DELIVERY,
-    KEYED,
-    NAMED,
-    REDELIVERY,
-    REPEATED,
-    WireEvent,
-    keyed,
-)
-from fieldbrook.storage import seen
-from fieldbrook.storage.project_store import ProjectStore
-from fieldbrook.storage.seen import old_digest_of
+from fieldbrook.actors.project.chains import call_key
+from fieldbrook.actors.wire import DELIVERY, KEYED, NAMED, REDELIVERY, REPEATED, WireEvent, keyed
+from fieldbrook.core import clock
+from fieldbrook.storage.project import deduplication
+from fieldbrook.storage.project.deduplication import old_digest_of
+from fieldbrook.storage.project.store import ProjectStore
 from fieldbrook.wasm.run import Run
 from tests.integration.test_shards import MAP, Project
 
@@ -144,9 +136,9 @@ def test_the_form_of_before_is_looked_for_only_while_there_is_any(
     store.close()
     store = ProjectStore(tmp_path / "store", MAP)
     looked_for = [store.has_old_digests]
-    tomorrow = clock.now_ms() + seen.WINDOW_MS
+    tomorrow = clock.now_ms() + deduplication.WINDOW_MS
     monkeypatch.setattr(clock, "now_ms", lambda: tomorrow)
-    store.finished[seen.digest_of(PUBLISHER, "T", f"5 {LONG}", COUNT)] = ((1, 1, ""),)
+    store.finished[deduplication.digest_of(PUBLISHER, "T", f"5 {LONG}", COUNT)] = ((1, 1, ""),)
     store.commit()
     looked_for.append(store.has_old_digests)
     store.close()

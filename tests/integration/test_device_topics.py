@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fieldbrook import broker
+from fieldbrook.gateway.mqtt import embedded_broker
 from tests.integration.applets import SENDER, TALLY
 from tests.integration.brokers import REFUSED, Device
 from tests.integration.nodes import RunningNode, message, parts, until
@@ -120,7 +120,9 @@ def test_a_node_without_logins_lets_in_devices_that_send_none(tmp_path: Path) ->
 def test_the_servers_own_port_lets_nobody_in_but_the_node(
     node: RunningNode, said: dict[str, str]
 ) -> None:
-    host, _, port = broker.read_endpoint(node.data).url.removeprefix("nats://").rpartition(":")
+    host, _, port = (
+        embedded_broker.read_endpoint(node.data).url.removeprefix("nats://").rpartition(":")
+    )
     with socket.create_connection((host, int(port)), LIMIT_S) as connection:
         connection.sendall(b"CONNECT " + json.dumps(said).encode() + b"\r\nPING\r\n")
         heard = b""

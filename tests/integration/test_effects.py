@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fieldbrook import broker
+from fieldbrook.gateway.mqtt import embedded_broker
 from tests.integration.applets import SENDER
 from tests.integration.nodes import RunningNode, message, parts, until
 from tests.tools import require_tool
@@ -91,7 +91,7 @@ class Subscriber:
         require_tool("mosquitto_sub")
         # A line at a time, although it writes to a pipe.
         command = ["stdbuf", "-oL", "mosquitto_sub", "-h", "127.0.0.1", "-p", str(node.mqtt_port)]
-        login = ["-u", broker.NODE_USER, "-P", broker.password(node.data)]
+        login = ["-u", embedded_broker.NODE_USER, "-P", embedded_broker.password(node.data)]
         session = ["-c", "-i", "subscriber"]
         self._process = subprocess.Popen(
             [*command, *login, *session, "-q", "1", "-v", "-d", "-t", topic],

@@ -15,15 +15,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from fieldbrook.wasm import abi
-from fieldbrook.wasm.applet import AppletHost, load_host
-from fieldbrook.wasm.compile import compile_in_child
-from fieldbrook.wasm.crypto import keccak256
-from fieldbrook.wasm.engine import engine_tag, make_engine
+from fieldbrook.wasm.engine.applet import AppletHost, load_host
+from fieldbrook.wasm.engine.compile import compile_in_child
+from fieldbrook.wasm.engine.engine import engine_tag, make_engine
+from fieldbrook.wasm.engine.reference import ReferenceHost
 from fieldbrook.wasm.limits import Limits
-from fieldbrook.wasm.module import check, compile_module, to_binary
-from fieldbrook.wasm.reference import ReferenceHost
+from fieldbrook.wasm.module import abi
+from fieldbrook.wasm.module.inspection import check, compile_module, to_binary
 from fieldbrook.wasm.run import Host, Run
+from fieldbrook.wasm.signatures import keccak256
 from tests.integration.nodes import RunningNode
 from tests.tools import require_tool
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.errors import BadRequestError
-from fieldbrook.gateway.management.passing import new_path, remove_left
-from fieldbrook.gateway.management.project_files import ProjectFile
-from fieldbrook.model import Applet, Project, Resource
-from fieldbrook.storage.codec import encode_record
-from fieldbrook.storage.transfer import Exported, ReadLimits
+from fieldbrook.core.errors import BadRequestError
+from fieldbrook.core.model import Applet, Project, Resource
+from fieldbrook.gateway.management.framework.passing import new_path, remove_left
+from fieldbrook.gateway.management.routes.projects.project_files import ProjectFile
+from fieldbrook.storage.backup.transfer import Exported, ReadLimits
+from fieldbrook.storage.lmdb.codec import encode_record
 from tests import bombs
 from tests.integration.applets import TALLY
 from tests.integration.nodes import Answer, RunningNode, parts, until

@@ -19,11 +19,12 @@ import pytest
 import wasmtime
 from tornado import httpserver, netutil, web
 
-from fieldbrook import tokens
-from fieldbrook.actors.frames import pack, unpack
-from fieldbrook.clock import Clock, now_ms
-from fieldbrook.errors import NodeError, UnavailableError, from_wire, to_wire
-from fieldbrook.gateway.link import Outcome
+from fieldbrook.actors.wire import pack, unpack
+from fieldbrook.core.clock import Clock, now_ms
+from fieldbrook.core.errors import NodeError, UnavailableError, from_wire, to_wire
+from fieldbrook.core.model import ADMIN, DEVELOPER, DISABLED, Account
+from fieldbrook.core.settings import Chain
+from fieldbrook.gateway.events.project_client import Outcome
 from fieldbrook.gateway.management.application import (
     JSON_LIMIT_BYTES,
     PREFIXES,
@@ -32,18 +33,22 @@ from fieldbrook.gateway.management.application import (
     log_request,
     make_application_routes,
 )
-from fieldbrook.gateway.management.route import Auth
-from fieldbrook.gateway.management.workers import Workers
-from fieldbrook.health import NO_BROKER, STORE_FULL, Condition, Trouble
-from fieldbrook.model import ADMIN, DEVELOPER, DISABLED, Account
-from fieldbrook.operator_keys import Vault
-from fieldbrook.settings import Chain
-from fieldbrook.storage.dead_letters import DeadLetter, NumberedLetter
-from fieldbrook.storage.history import EventRecord, Replayable, Wanted
-from fieldbrook.storage.outbox import EffectOf
-from fieldbrook.storage.project_store import LogRow, MetricRow, NumberedRow, ProjectStore
-from fieldbrook.storage.registry import RegistryWriter, decode_result, encode_result, execute
-from fieldbrook.storage.rows import Numbered
+from fieldbrook.gateway.management.framework.route import Auth
+from fieldbrook.gateway.management.framework.workers import Workers
+from fieldbrook.observability.health import NO_BROKER, STORE_FULL, Condition, Trouble
+from fieldbrook.security import tokens
+from fieldbrook.security.operator_keys import Vault
+from fieldbrook.storage.lmdb.rows import Numbered
+from fieldbrook.storage.project.dead_letters import DeadLetter, NumberedLetter
+from fieldbrook.storage.project.history import EventRecord, Replayable, Wanted
+from fieldbrook.storage.project.outbox import EffectOf
+from fieldbrook.storage.project.store import LogRow, MetricRow, NumberedRow, ProjectStore
+from fieldbrook.storage.registry.service import (
+    RegistryWriter,
+    decode_result,
+    encode_result,
+    execute,
+)
 from fieldbrook.wasm.limits import Limits
 from tests.tools import LIMIT_S
 

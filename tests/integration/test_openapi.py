@@ -23,9 +23,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from fieldbrook.errors import ModuleRefusedError
+from fieldbrook.core.errors import ModuleRefusedError
 from fieldbrook.gateway import replies
-from fieldbrook.gateway.management import shapes
+from fieldbrook.gateway.management.openapi import shapes
 from tests.integration.nodes import PREFIX, Answer, RunningNode
 from tests.integration.test_management import LOG_WAT, wasm
 from tests.tools import LIMIT_S

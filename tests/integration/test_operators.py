@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.gateway.management.operators import draft_operator
-from fieldbrook.operator_keys import ECDSA, ED25519, Vault
+from fieldbrook.gateway.management.routes.accounts.operators import draft_operator
+from fieldbrook.security.operator_keys import ECDSA, ED25519, Vault
 from tests.integration.test_management import KEY, V0, Node, Reply, User, ada, bob, node, root
 from tests.integration.test_management import register as register_with
-from tests.unit.test_operator_keys import PAIR
+from tests.unit.security.test_operator_keys import PAIR
 
 __all__ = ["ada", "bob", "node", "root"]
 

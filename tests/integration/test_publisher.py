@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook.gateway import publisher as module
-from fieldbrook.gateway.outbox import MessageRefusedError
-from fieldbrook.gateway.publisher import Publisher
+from fieldbrook.gateway.delivery import mqtt_publisher as module
+from fieldbrook.gateway.delivery.mqtt_publisher import Publisher
+from fieldbrook.gateway.delivery.outbox import MessageRefusedError
 from tests.integration.brokers import LOOPBACK, Mosquitto
 from tests.tools import LIMIT_S
 

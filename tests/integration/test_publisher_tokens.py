@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.clock import now_ms, rfc3339
+from fieldbrook.core.clock import now_ms, rfc3339
 from tests.integration.applets import TALLY
 from tests.integration.nodes import RunningNode, message, until
 

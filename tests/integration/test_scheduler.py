@@ -9,16 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook.actors.frames import BY_CRON, NAMED, WireEvent
-from fieldbrook.errors import (
-    NodeError,
-    OutcomeUnknownError,
-    TooManyRequestsError,
-)
-from fieldbrook.gateway.link import Settle
-from fieldbrook.gateway.scheduler import Ticker
-from fieldbrook.model import ADMIN, NODE_PUBLISHER
-from fieldbrook.storage.registry import RegistryWriter
+from fieldbrook.actors.wire import BY_CRON, NAMED, WireEvent
+from fieldbrook.core.errors import NodeError, OutcomeUnknownError, TooManyRequestsError
+from fieldbrook.core.model import ADMIN, NODE_PUBLISHER
+from fieldbrook.gateway.events.project_client import Settle
+from fieldbrook.gateway.schedule.ticker import Ticker
+from fieldbrook.storage.registry.service import RegistryWriter
 from tests.integration.applets import TALLY
 from tests.integration.nodes import RunningNode, parts, until
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fieldbrook import broker
+from fieldbrook.gateway.mqtt import embedded_broker
 from tests.integration.applets import TALLY
 from tests.integration.brokers import Device
 from tests.integration.nodes import RunningNode, alive, message, parts, until
@@ -55,7 +55,7 @@ class Planted:
             "external broker's password": BROKER_PASSWORD,
             "chain's key": CHAIN_KEY,
             "database's password": DATABASE_PASSWORD,
-            "embedded broker's password": broker.password(node.data),
+            "embedded broker's password": embedded_broker.password(node.data),
             "token key": (node.data / "secrets" / "token.key").read_bytes().hex(),
         }
         self.answers: list[bytes] = []

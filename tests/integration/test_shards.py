@@ -14,18 +14,19 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from fieldbrook import clock, health
-from fieldbrook.actors.frames import NAMED, REPEATED, FrameReader, Peer, WireEvent, pack, unpack
-from fieldbrook.actors.pool import InstancePool
-from fieldbrook.actors.shard import Setup
-from fieldbrook.actors.shards import IDLE_S, Shards
-from fieldbrook.actors.worker import ProjectWorker
-from fieldbrook.actors.worth import Worth
-from fieldbrook.model import ADMIN, PER_BATCH, PER_INSTANCE
-from fieldbrook.storage import kv
-from fieldbrook.storage.project_store import ProjectStore, ProjectStoreReader
-from fieldbrook.storage.registry import Module, RegistryWriter
-from fieldbrook.wasm.compile import compile_in_child
+from fieldbrook.actors.project.executor import ProjectWorker
+from fieldbrook.actors.project.pool import InstancePool
+from fieldbrook.actors.project.shard import Setup
+from fieldbrook.actors.project.shards import IDLE_S, Shards
+from fieldbrook.actors.project.worth import Worth
+from fieldbrook.actors.wire import NAMED, REPEATED, FrameReader, Peer, WireEvent, pack, unpack
+from fieldbrook.core import clock
+from fieldbrook.core.model import ADMIN, PER_BATCH, PER_INSTANCE
+from fieldbrook.observability import health
+from fieldbrook.storage.project import kv
+from fieldbrook.storage.project.store import ProjectStore, ProjectStoreReader
+from fieldbrook.storage.registry.service import Module, RegistryWriter
+from fieldbrook.wasm.engine.compile import compile_in_child
 from fieldbrook.wasm.limits import Limits
 from tests.integration.nodes import MODULES, alive, part_of, until
 
@@ -341,7 +342,7 @@ def test_shards_that_die_are_a_trouble_of_the_project_until_others_last(
     project.wait_for_shards(2)
     project.worker.on_quiet()
     assert health.SHARDS_DIE in project.worker.health  # they have not lasted yet
-    monkeypatch.setattr("fieldbrook.actors.shards.STEADY_S", 0)
+    monkeypatch.setattr("fieldbrook.actors.project.shards.STEADY_S", 0)
     project.round([event(1000 + n, b"c%d" % (n % 6), n % 6) for n in range(60)])
     assert health.SHARDS_DIE not in project.worker.health
     assert "died: the project's process runs its events" in caplog.text
@@ -353,7 +354,7 @@ def test_shards_that_died_are_no_trouble_once_nobody_needs_any(
     project = make(2)
     _with_a_dead_shard(project)
     assert health.SHARDS_DIE in project.worker.health
-    monkeypatch.setattr("fieldbrook.actors.shards.IDLE_S", 0)
+    monkeypatch.setattr("fieldbrook.actors.project.shards.IDLE_S", 0)
     project.worker.on_quiet()
     assert health.SHARDS_DIE not in project.worker.health
     assert caplog.records
@@ -376,7 +377,7 @@ def test_shards_that_take_long_to_start_are_waited_for_by_who_needs_them(
     shards = project.shards
     assert shards is not None
     clock = Clock()
-    monkeypatch.setattr("fieldbrook.actors.shards.time", clock)
+    monkeypatch.setattr("fieldbrook.actors.project.shards.time", clock)
     shards.close()
     clock.now += IDLE_S + 1  # so long has nobody needed any
     project.round([event(n, b"c%d" % (n % 6), n % 6) for n in range(60)])
@@ -454,7 +455,7 @@ def test_shards_end_when_nobody_needs_them_and_with_their_project(
     assert [part_of(pid) for pid in pids] == ["fb-shard", "fb-shard"]
     project.worker.on_quiet()
     assert shards.pids == pids
-    monkeypatch.setattr("fieldbrook.actors.shards.IDLE_S", 0)
+    monkeypatch.setattr("fieldbrook.actors.project.shards.IDLE_S", 0)
     project.worker.on_quiet()
     assert shards.pids == []
     assert not any(alive(pid) for pid in pids)

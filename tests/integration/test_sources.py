@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook import broker
-from fieldbrook.gateway import nats_source, paho_source
-from fieldbrook.gateway.nats_source import topic_of
-from fieldbrook.gateway.nats_wire import NatsConnection
-from fieldbrook.gateway.sources import UNACKNOWLEDGED_HIGH, Delivery, Source
+from fieldbrook.gateway.mqtt import embedded_broker, nats_source, paho_source
+from fieldbrook.gateway.mqtt.nats_source import topic_of
+from fieldbrook.gateway.mqtt.nats_wire import NatsConnection
+from fieldbrook.gateway.mqtt.sources import UNACKNOWLEDGED_HIGH, Delivery, Source
 from tests.integration.brokers import (
     LOOPBACK,
     REFUSED,
@@ -407,7 +406,7 @@ def test_an_anonymous_device_can_neither_listen_in_nor_publish_elsewhere(
                 device.publish(topic, b"forged", 1)
                 device.publish("p1", b"the broker has cut the connection", 1)
                 raise ConnectionError  # it took the message and delivers it to nobody
-        endpoint = broker.read_endpoint(embedded.folder)
+        endpoint = embedded_broker.read_endpoint(embedded.folder)
         with Device(embedded.port, "node", endpoint.user, endpoint.password) as node:
             node.publish("ack/listener", b"genuine", 1)
         kind, body = listener.read()
@@ -418,13 +417,15 @@ def test_an_anonymous_device_can_neither_listen_in_nor_publish_elsewhere(
 def test_the_nodes_port_of_the_embedded_broker_is_local_and_demands_its_credentials(
     embedded: Embedded,
 ) -> None:
-    endpoint = broker.read_endpoint(embedded.folder)
+    endpoint = embedded_broker.read_endpoint(embedded.folder)
     assert endpoint.url.startswith(f"nats://{LOOPBACK}:")
 
     async def scenario(user: str, password: str) -> None:
         connection = NatsConnection(lambda _reason: None, lambda: None)
         with pytest.raises(ConnectionError, match=r"(?i)authorization"):
-            await connection.open(broker.Endpoint(endpoint.url, user, password), "thief", LIMIT_S)
+            await connection.open(
+                embedded_broker.Endpoint(endpoint.url, user, password), "thief", LIMIT_S
+            )
         connection.close()
 
     for user, password in (("", ""), ("node", "wrong"), ("device", "")):
@@ -457,14 +458,14 @@ def test_an_embedded_broker_whose_port_is_taken_says_so_and_ends(tmp_path: Path)
     second = Embedded(tmp_path)
     with socket.create_server((LOOPBACK, second.port)):
         ended = subprocess.run(second.command(), capture_output=True, timeout=LIMIT_S, check=False)
-    assert ended.returncode == broker.CANNOT_START
+    assert ended.returncode == embedded_broker.CANNOT_START
     assert f"port {second.port}" in ended.stderr.decode()
 
 
 def test_the_embedded_broker_keeps_its_password_over_restarts(tmp_path: Path) -> None:
     port = free_port()
-    first = broker.write_config(tmp_path, LOOPBACK, port).read_text()
-    again = broker.write_config(tmp_path, LOOPBACK, port).read_text()
+    first = embedded_broker.write_config(tmp_path, LOOPBACK, port).read_text()
+    again = embedded_broker.write_config(tmp_path, LOOPBACK, port).read_text()
     key = (tmp_path / "secrets" / "broker.key").read_bytes().hex()
     assert key in first
     assert key in again

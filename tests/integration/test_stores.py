@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fieldbrook import __version__
-from fieldbrook.storage.backup import restore
-from fieldbrook.storage.verify import verify
+from fieldbrook.storage.backup.backup import restore
+from fieldbrook.storage.backup.verify import verify
 from tests.integration.nodes import RunningNode, message
 
 STORES = Path(__file__).parents[1] / "stores"

@@ -16,15 +16,15 @@ from typing import IO, Any, NamedTuple
 
 import pytest
 
-from fieldbrook.certificates import Authority
-from fieldbrook.clock import now_ms, rfc3339
-from fieldbrook.errors import SettingsError
-from fieldbrook.settings import Settings
-from fieldbrook.tls import check
+from fieldbrook.core.clock import now_ms, rfc3339
+from fieldbrook.core.errors import SettingsError
+from fieldbrook.core.settings import Settings
+from fieldbrook.security.certificates import Authority
+from fieldbrook.security.tls import check
 from tests.integration import applets
 from tests.integration.nodes import PREFIX, RunningNode, message, parts, until
 from tests.tools import LIMIT_S, free_port, require_tool
-from tests.unit.gateway.test_wallet import SAMPLE, signed
+from tests.unit.gateway.management.sign_in.test_wallet import SAMPLE, signed
 
 NAMES = ("localhost", "127.0.0.1")
 

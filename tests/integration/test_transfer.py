@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.storage.archive import read_manifest
-from fieldbrook.storage.verify import verify
+from fieldbrook.storage.backup.archive import read_manifest
+from fieldbrook.storage.backup.verify import verify
 from tests.integration.applets import TALLY
 from tests.integration.nodes import PREFIX, RunningNode, message, parts
 from tests.integration.test_cli_node import Shell

@@ -10,11 +10,17 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.gateway.throttle import PER_NAME
-from fieldbrook.gateway.wallet import WalletPolicy
-from fieldbrook.model import DEVELOPER, ENABLED
+from fieldbrook.core.model import DEVELOPER, ENABLED
+from fieldbrook.gateway.management.sign_in.throttle import PER_NAME
+from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
 from tests.integration.test_management import V0, Node, Reply, serving, started
-from tests.unit.gateway.test_wallet import ADDRESS, ISSUED_MS, SAMPLE, SIGNATURE, signed
+from tests.unit.gateway.management.sign_in.test_wallet import (
+    ADDRESS,
+    ISSUED_MS,
+    SAMPLE,
+    SIGNATURE,
+    signed,
+)
 
 NOW_MS = ISSUED_MS + 1_000
 

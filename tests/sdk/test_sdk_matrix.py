@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 import pytest
 import wasmtime
 
-from fieldbrook.chain_file import Call, Chain, ChainFile
-from fieldbrook.simulated_chain import SimulatedChains
-from fieldbrook.storage.sql import SqlDatabase
-from fieldbrook.wasm import abi
+from fieldbrook.storage.sql.sqlite import SqlDatabase
 from fieldbrook.wasm.limits import Limits
-from fieldbrook.wasm.module import check, compile_module
+from fieldbrook.wasm.module import abi
+from fieldbrook.wasm.module.inspection import check, compile_module
 from fieldbrook.wasm.run import Host, Message, Metric, Run, Surroundings
-from fieldbrook.workbench import DEFAULT_SEED, HOSTS, Trial, Workbench, describe
+from fieldbrook.workbench.chain_file import Call, Chain, ChainFile
+from fieldbrook.workbench.runs import DEFAULT_SEED, HOSTS, Trial, Workbench, describe
+from fieldbrook.workbench.simulated_chain import SimulatedChains
 from tests.contract.hosts import harness as h
 from tests.contract.sql.databases import Backend
 from tests.integration.test_applet_projects import rustc_for_wasm

@@ -10,22 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fieldbrook.wasm.abi import Signature
-from fieldbrook.wasm.host import (
-    api,
-    assemblyscript,
-    chain,
-    crypto,
-    data,
-    env,
-    kv,
-    log,
-    metrics,
-    mqtt,
-    sql,
-    wasi,
-)
+from fieldbrook.wasm.host import api, chain, crypto, data, env, kv, log, metrics, mqtt, sql
 from fieldbrook.wasm.host.guest import Functions, Guest
+from fieldbrook.wasm.host.runtimes import assemblyscript, wasi
+from fieldbrook.wasm.module.abi import Signature
 
 GROUPS: tuple[Callable[[Guest], Functions], ...] = (
     data.functions,

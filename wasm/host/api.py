@@ -12,10 +12,10 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
-from fieldbrook.foreign_json import from_json
-from fieldbrook.model import EVENT_TYPE_LIMIT
-from fieldbrook.wasm import abi
+from fieldbrook.core.bounded_json import from_json
+from fieldbrook.core.model import EVENT_TYPE_LIMIT
 from fieldbrook.wasm.host.guest import Functions, Guest
+from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.run import ApiCall, Transaction
 
 EVENT_TYPE_HEADER = "Eventtype"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fieldbrook.foreign_json import from_json
-from fieldbrook.wasm import abi
+from fieldbrook.core.bounded_json import from_json
 from fieldbrook.wasm.host.guest import Functions, Guest, GuestError
+from fieldbrook.wasm.module import abi
 
 _REQUEST_BYTES = 1 << 20
 

@@ -1,4 +1,4 @@
-"""Signatures of devices and digests, in a namespace of our own: see `wasm.crypto`.
+"""Signatures of devices and digests, in a namespace of our own: see `wasm.signatures`.
 
 Verifying answers 0 for a signature that is good and another number for every other reason,
 as host functions do: code that only asks for zero is safe, whatever a device sends.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fieldbrook.wasm import abi, crypto
+from fieldbrook.wasm import signatures
 from fieldbrook.wasm.host.guest import Functions, Guest
+from fieldbrook.wasm.module import abi
 
 
 def functions(guest: Guest) -> Functions:
@@ -44,11 +45,11 @@ def functions(guest: Guest) -> Functions:
         return call
 
     return {
-        abi.VERIFY_SECP256K1: verifier(crypto.verify_secp256k1),
-        abi.VERIFY_P256: verifier(crypto.verify_p256),
-        abi.VERIFY_ED25519: verifier(crypto.verify_ed25519),
-        abi.RECOVER_SECP256K1: recoverer(crypto.recover_secp256k1),
-        abi.RECOVER_ADDRESS: recoverer(crypto.recover_address),
-        abi.SHA256: hasher(crypto.sha256),
-        abi.KECCAK256: hasher(crypto.keccak256),
+        abi.VERIFY_SECP256K1: verifier(signatures.verify_secp256k1),
+        abi.VERIFY_P256: verifier(signatures.verify_p256),
+        abi.VERIFY_ED25519: verifier(signatures.verify_ed25519),
+        abi.RECOVER_SECP256K1: recoverer(signatures.recover_secp256k1),
+        abi.RECOVER_ADDRESS: recoverer(signatures.recover_address),
+        abi.SHA256: hasher(signatures.sha256),
+        abi.KECCAK256: hasher(signatures.keccak256),
     }

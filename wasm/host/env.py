@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fieldbrook.wasm import abi
 from fieldbrook.wasm.host.guest import Functions, Guest
+from fieldbrook.wasm.module import abi
 
 
 def functions(guest: Guest) -> Functions:

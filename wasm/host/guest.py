@@ -10,8 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
-from fieldbrook.errors import NodeError
-from fieldbrook.wasm.abi import (
+from fieldbrook.core.errors import NodeError
+from fieldbrook.wasm.limits import DEADLINE, Limits
+from fieldbrook.wasm.module.abi import (
     COPY_TO_GUEST_FAILED,
     FAILED,
     LOG_ERROR,
@@ -19,7 +20,6 @@ from fieldbrook.wasm.abi import (
     SOURCE_HOST,
     Signature,
 )
-from fieldbrook.wasm.limits import DEADLINE, Limits
 from fieldbrook.wasm.run import Effect, EffectRefusedError, Run
 
 log = logging.getLogger(__name__)

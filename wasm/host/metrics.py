@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 
-from fieldbrook.foreign_json import from_json
-from fieldbrook.wasm import abi
+from fieldbrook.core.bounded_json import from_json
 from fieldbrook.wasm.host.guest import Functions, Guest, GuestError
+from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.run import Metric
 
 _SIZE_LIMIT = 64 << 10

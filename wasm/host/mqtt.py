@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from fieldbrook.wasm import abi
 from fieldbrook.wasm.host.guest import Functions, Guest, GuestError
+from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.run import Message
 
 TOPIC_BYTES = 65_535

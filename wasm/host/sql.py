@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fieldbrook.errors import StatementError
-from fieldbrook.wasm import abi
+from fieldbrook.core.errors import StatementError
 from fieldbrook.wasm.host.guest import Functions, Guest, GuestError
+from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.run import SqlSession
 
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import wasmtime
 
-from fieldbrook.wasm.applet import AppletHost
-from fieldbrook.wasm.engine import Engine, make_engine
+from fieldbrook.wasm.engine.applet import AppletHost
+from fieldbrook.wasm.engine.engine import Engine, make_engine
+from fieldbrook.wasm.engine.reference import ReferenceHost
 from fieldbrook.wasm.limits import Limits
-from fieldbrook.wasm.module import compile_module, to_binary
-from fieldbrook.wasm.reference import ReferenceHost
+from fieldbrook.wasm.module.inspection import compile_module, to_binary
 from fieldbrook.wasm.run import Host, Run
 
 MODULES = Path(__file__).parents[2] / "modules"

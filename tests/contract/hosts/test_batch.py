@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldbrook.errors import StoreError
-from fieldbrook.wasm.abi import LOG_INFO, SOURCE_GUEST
+from fieldbrook.core.errors import StoreError
 from fieldbrook.wasm.limits import Limits
+from fieldbrook.wasm.module.abi import LOG_INFO, SOURCE_GUEST
 from fieldbrook.wasm.run import Run
 from tests.contract.hosts import harness as h
 from tests.contract.hosts.harness import Outcome

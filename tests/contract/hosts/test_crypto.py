@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldbrook.wasm import abi, crypto
+from fieldbrook.wasm import signatures
 from fieldbrook.wasm.limits import PAGE_BYTES
+from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.run import Run
 from tests.contract.hosts import harness as h
 from tests.contract.hosts.vectors import ED25519, ETHEREUM, KECCAK, P256, SECP256K1, SHA, Signed
@@ -123,4 +124,4 @@ def test_a_batch_of_signatures_is_settled_together() -> None:
     runs = [Run(payload) for payload in payloads]
     settled = h.host("raw", "crypto").run_batch("start", runs)
     assert settled == [(abi.OK, ""), (abi.KEY_MALFORMED, ""), (abi.OK, "")]
-    assert runs[2].writes == {b"out": crypto.keccak256(b"abc")}
+    assert runs[2].writes == {b"out": signatures.keccak256(b"abc")}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fieldbrook.wasm.limits import Limits
-from fieldbrook.wasm.module import compile_module, to_binary
+from fieldbrook.wasm.module.inspection import compile_module, to_binary
 from fieldbrook.wasm.run import ApiCall, EffectRefusedError, Message, Metric, Run, Surroundings
 from tests.contract.hosts import harness as h
 

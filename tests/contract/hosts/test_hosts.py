@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from fieldbrook.errors import StoreError
-from fieldbrook.wasm.abi import LOG_ERROR, LOG_INFO, LOG_UNKNOWN, SOURCE_GUEST, SOURCE_HOST
-from fieldbrook.wasm.engine import make_engine
+from fieldbrook.core.errors import StoreError
+from fieldbrook.wasm.engine.engine import make_engine
 from fieldbrook.wasm.limits import PAGE_BYTES, Limits
-from fieldbrook.wasm.module import compile_module, to_binary
+from fieldbrook.wasm.module.abi import LOG_ERROR, LOG_INFO, LOG_UNKNOWN, SOURCE_GUEST, SOURCE_HOST
+from fieldbrook.wasm.module.inspection import compile_module, to_binary
 from fieldbrook.wasm.run import Run
 from tests.contract.hosts import harness as h
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fieldbrook.wasm.applet import AppletHost
+from fieldbrook.wasm.engine.applet import AppletHost
 from fieldbrook.wasm.limits import Limits
-from fieldbrook.wasm.module import compile_module, to_binary
+from fieldbrook.wasm.module.inspection import compile_module, to_binary
 from fieldbrook.wasm.run import Run
 from tests.contract.hosts import harness as h
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.wasm.applet import AppletHost
-from fieldbrook.wasm.reference import ReferenceHost
+from fieldbrook.wasm.engine.applet import AppletHost
+from fieldbrook.wasm.engine.reference import ReferenceHost
 from fieldbrook.wasm.run import Host, Run, Surroundings
 from fieldbrook.wasm.seeded import READING_NS, Seeded
 from tests.contract.hosts import harness as h

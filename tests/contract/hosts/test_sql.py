@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fieldbrook.errors import StoreError
-from fieldbrook.storage.sql import SqlDatabase
-from fieldbrook.wasm.abi import LOG_ERROR, SOURCE_HOST
+from fieldbrook.core.errors import StoreError
+from fieldbrook.storage.sql.sqlite import SqlDatabase
 from fieldbrook.wasm.limits import Limits
+from fieldbrook.wasm.module.abi import LOG_ERROR, SOURCE_HOST
 from fieldbrook.wasm.run import Run
 from tests.contract.hosts import harness as h
 from tests.contract.hosts.harness import Outcome

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import wasmtime
 
-from fieldbrook.errors import ModuleRefusedError
-from fieldbrook.wasm import abi
-from fieldbrook.wasm.module import check, compile_module, to_binary
+from fieldbrook.core.errors import ModuleRefusedError
+from fieldbrook.wasm.module import abi
+from fieldbrook.wasm.module.inspection import check, compile_module, to_binary
 from fieldbrook.wasm.run import Message, Metric, Run, Surroundings, Transaction
 from tests.contract.hosts import harness as h
 

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from fieldbrook.storage import postgres, sql
-from fieldbrook.storage.postgres import PostgresDatabase
-from fieldbrook.storage.sql import SqlDatabase
-from fieldbrook.storage.sql_batch import SqlLimits
+from fieldbrook.storage.sql import postgres
+from fieldbrook.storage.sql import sqlite as sql
+from fieldbrook.storage.sql.batch import SqlLimits
+from fieldbrook.storage.sql.postgres import PostgresDatabase
+from fieldbrook.storage.sql.sqlite import SqlDatabase
 
 BACKENDS = ("sqlite", "postgres")
 PROJECT = 7

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.errors import DatabaseUnreachableError, StoreError
-from fieldbrook.storage import project_store
-from fieldbrook.storage.dead_letters import DeadLetter
-from fieldbrook.storage.history import find_events, remembered
-from fieldbrook.storage.outbox import MQTT, OutboxEntry
-from fieldbrook.storage.postgres import PostgresDatabase, committed_number, namespace_of
-from fieldbrook.storage.postgres_link import LinkLostError
-from fieldbrook.storage.project_store import LogRow, MetricRow, ProjectStore
-from fieldbrook.storage.sql import SqlDatabase
-from fieldbrook.storage.sql_batch import SqlLimits
+from fieldbrook.core.errors import DatabaseUnreachableError, StoreError
+from fieldbrook.storage.project import store as project_store
+from fieldbrook.storage.project.dead_letters import DeadLetter
+from fieldbrook.storage.project.history import find_events, remembered
+from fieldbrook.storage.project.outbox import MQTT, OutboxEntry
+from fieldbrook.storage.project.store import LogRow, MetricRow, ProjectStore
+from fieldbrook.storage.sql.batch import SqlLimits
+from fieldbrook.storage.sql.postgres import PostgresDatabase, committed_number, namespace_of
+from fieldbrook.storage.sql.postgres_link import LinkLostError
+from fieldbrook.storage.sql.sqlite import SqlDatabase
 from tests.contract.sql.databases import Backend, Database
 from tests.integration.nodes import until
 from tests.postgres import PostgresServer

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fieldbrook.errors import DatabaseConfigError, StatementError, StoreError
+from fieldbrook.core.errors import DatabaseConfigError, StatementError, StoreError
 from tests.contract.sql.databases import (
     ENDLESS,
     READINGS,

@@ -9,14 +9,14 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from fieldbrook import health
 from fieldbrook.actors import store_watch
 from fieldbrook.actors.store_watch import StoreWatch
-from fieldbrook.errors import StoreError
-from fieldbrook.health import Reporter
-from fieldbrook.storage.environment import store_error, store_errors
-from fieldbrook.storage.project_store import ProjectStore
-from fieldbrook.storage.trouble import trouble_of
+from fieldbrook.core.errors import StoreError
+from fieldbrook.observability import health
+from fieldbrook.observability.health import Reporter
+from fieldbrook.storage.lmdb.condition import trouble_of
+from fieldbrook.storage.lmdb.environment import store_error, store_errors
+from fieldbrook.storage.project.store import ProjectStore
 
 
 def raised(cause: Exception) -> StoreError:

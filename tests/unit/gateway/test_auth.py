@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook import tokens
-from fieldbrook.clock import now_ms
-from fieldbrook.errors import AccountNotFoundError, InvalidTokenError, NoAdminPermissionError
+from fieldbrook.core.clock import now_ms
+from fieldbrook.core.errors import AccountNotFoundError, InvalidTokenError, NoAdminPermissionError
+from fieldbrook.core.model import ADMIN, DEVELOPER
 from fieldbrook.gateway.auth import account_of, require_admin, require_setup_code, token_of
-from fieldbrook.model import ADMIN, DEVELOPER
-from fieldbrook.storage.registry import RegistryWriter
+from fieldbrook.security import tokens
+from fieldbrook.storage.registry.service import RegistryWriter
 
 KEY = b"k" * 32
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldbrook.errors import ProjectNotFoundError
+from fieldbrook.core.errors import ProjectNotFoundError
 from fieldbrook.gateway.replies import (
     error_json,
     is_real_name,

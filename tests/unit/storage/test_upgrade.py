@@ -9,14 +9,15 @@ import lmdb
 import pytest
 
 from fieldbrook import __version__
-from fieldbrook.errors import StoreError
-from fieldbrook.storage import backup, upgrade
-from fieldbrook.storage.ids import to_key
-from fieldbrook.storage.project_store import ProjectStore
-from fieldbrook.storage.schema import META, SCHEMA_CELL, VERSION_CELL
+from fieldbrook.core.errors import StoreError
+from fieldbrook.storage import upgrade
+from fieldbrook.storage.backup import backup
+from fieldbrook.storage.backup.verify import verify
+from fieldbrook.storage.lmdb.ids import to_key
+from fieldbrook.storage.lmdb.schema import META, SCHEMA_CELL, VERSION_CELL
+from fieldbrook.storage.project.store import ProjectStore
 from fieldbrook.storage.upgrade import PROJECT, REGISTRY, Form
-from fieldbrook.storage.verify import verify
-from tests.unit.storage.test_backup import KEY, MAP, change, project_folder, write
+from tests.unit.storage.backup.test_backup import KEY, MAP, change, project_folder, write
 
 
 @pytest.fixture

@@ -1,0 +1,215 @@
+"""The actor of one project: it owns the strategies, the instance pool and the store.
+
+Its main thread is Thespian's and idles; one data thread serves the gateways' frames (see
+`actors.project.executor`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fieldbrook.actors import messages as m
+from fieldbrook.actors.project.chains import ChainName, ProjectChains
+from fieldbrook.actors.project.executor import ProjectWorker
+from fieldbrook.actors.project.pool import InstancePool
+from fieldbrook.actors.project.shard import Setup
+from fieldbrook.actors.project.shards import Shards
+from fieldbrook.actors.runtime import Address, NodeActor
+from fieldbrook.actors.wire import FrameServer, project_socket
+from fieldbrook.core.errors import NodeError
+from fieldbrook.core.settings import Settings
+from fieldbrook.observability import metrics
+from fieldbrook.observability.health import Reporter
+from fieldbrook.storage.project.store import ProjectDatabase, ProjectStore, store_path
+from fieldbrook.storage.registry.service import RegistryReader
+from fieldbrook.storage.sql import sqlite as sql
+from fieldbrook.storage.sql.batch import SqlLimits
+from fieldbrook.storage.sql.sqlite import SqlDatabase
+from fieldbrook.system.process import name_process
+from fieldbrook.wasm.limits import Limits
+
+log = logging.getLogger(__name__)
+
+_TICK_S = 0.25
+
+
+class OpenDatabase(NamedTuple):
+    """How to open the project's SQL database, and how to ask what it has committed; None is
+    the file in the project's folder."""
+
+    open: Callable[[Mapping[str, Any]], ProjectDatabase]
+    committed: Callable[[], int] | None
+
+
+def database_of(settings: Settings, folder: Path, project_id: int) -> OpenDatabase:
+    """The database of a project, SQLite or PostgreSQL with its limits, as the settings say."""
+    limits = SqlLimits(
+        statement_ms=settings.sql_statement_ms,
+        rows=settings.sql_rows,
+        result_bytes=settings.sql_result_bytes,
+        database_bytes=settings.sql_database_bytes,
+    )
+    dsn = settings.postgres_dsn
+    if dsn is None:
+        return OpenDatabase(lambda config: SqlDatabase(folder / sql.FILE, config, limits), None)
+    from fieldbrook.storage.sql import postgres  # libpq is loaded where it is used
+
+    return OpenDatabase(
+        lambda config: postgres.PostgresDatabase(dsn, folder, project_id, config, limits),
+        postgres.CommittedNumber(dsn, folder),
+    )
+
+
+_GIVES_WAY_S = 2.0  # without an event, where another project of the account waits
+
+
+class ProjectActor(NodeActor):
+    """Owns one project: its strategies, its instance pool, its store."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._server: FrameServer | None = None
+        self._worker: ProjectWorker | None = None
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._pool: InstancePool | None = None
+        self._idle_s = 0.0
+
+    def receive(self, message: object, sender: Address) -> None:
+        """See `actors.messages`."""
+        match message:
+            case m.Prepare(settings=settings):
+                name_process("fb-spare")
+                self._pool = _make_pool(settings)
+            case m.Start():
+                self._start(message, sender)
+            case m.Ping(number=number):
+                busy_s, phase, phase_s = self._worker.doing() if self._worker else (0.0, "", 0.0)
+                self.send(sender, m.Ponged(self._part, number, busy_s, phase, phase_s))
+            case m.GiveWay():
+                self._idle_s = min(self._idle_s, _GIVES_WAY_S)
+            case m.Retire():
+                if self._server:
+                    self._server.retire()
+            case _:
+                self.unexpected(message, sender)
+
+    def posted(self, message: object) -> None:
+        """From the data thread: tell the supervisor."""
+        self.send(self._supervisor, message)
+
+    def stopping(self) -> None:
+        """Finish the round that runs, then close the store."""
+        self._stopping = True
+        if self._server and self._thread and self._thread.is_alive():
+            self._server.stop()
+            self._thread.join(5)
+
+    def _start(self, start: m.Start, sender: Address) -> None:
+        name_process("fb-project")
+        metrics.attach(start.slot)
+        self._part = start.part
+        self._supervisor = sender
+        self._project_id = int(start.part.removeprefix("project:"))
+        self._generation = start.generation
+        self._idle_s = float(start.settings.idle_s)
+        try:
+            self._open(start.settings, start.run_dir)
+        except NodeError as error:
+            self.send(sender, m.Failed(start.part, str(error)))
+            return
+        self.accept_posts()
+        self._thread = threading.Thread(target=self._serve, name="data", daemon=True)
+        self._thread.start()
+        ready = m.Ready(start.part, start.generation, os.getpid(), str(self._path))
+        self.send(sender, ready)
+        assert self._worker is not None
+        self._worker.tell_of_outbox()
+
+    def _open(self, settings: Settings, run_dir: Path) -> None:
+        data = settings.data
+        folder = store_path(data / "projects", self._project_id)
+        database = database_of(settings, folder, self._project_id)
+        self._store = ProjectStore(
+            folder, settings.project_map_bytes, database.committed, settings.replayable_bytes
+        )
+        self._pool = self._pool or _make_pool(settings)
+        self._shards = _make_shards(settings, self._store)
+        reader = RegistryReader(data / "registry")
+        chains = [ChainName(chain.id, chain.name) for chain in settings.chains]
+        self._worker = ProjectWorker(
+            self._project_id,
+            reader,
+            self._store,
+            self._pool,
+            settings.api_host_list,
+            lambda taker: self.post(m.Sent(self._project_id, self._generation, taker)),
+            database.open,
+            ProjectChains(
+                self._project_id, chains, run_dir, self._store.leases, settings.default_chain
+            )
+            if chains
+            else None,
+            Reporter(lambda now: self.post(m.Reported(self._part, self._generation, now))),
+            prover=settings.prover is not None,
+            shards=self._shards,
+        )
+        self._worker.refresh()
+        self._path = project_socket(run_dir, self._project_id, self._generation)
+        self._server = FrameServer(self._path, self._worker.on_round, self._on_quiet, _TICK_S)
+
+    def _serve(self) -> None:
+        assert self._server is not None
+        assert self._worker is not None
+        assert self._pool is not None
+        try:
+            self._server.serve()
+            if self._shards is not None:
+                self._shards.close()
+            self._pool.close()
+            self._worker.close_database()
+            self._store.close()
+        except BaseException:
+            # Half a worker is worse than none: the supervisor starts a whole one.
+            log.exception("%s: data thread failed", self._part)
+            os._exit(70)
+        if not self._stopping:
+            os._exit(0)  # retired: nobody asked the actor itself to exit
+
+    def _on_quiet(self) -> None:
+        assert self._worker is not None
+        self._worker.on_quiet()
+        if self._worker.has_outbox or self._worker.health.troubled:
+            return  # whoever knows of a trouble stays until it is over
+        if time.monotonic() - self._worker.last_event >= self._idle_s:
+            self._worker.last_event = time.monotonic()
+            self.post(m.Idle(self._project_id, self._generation))
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes)
+
+
+def _make_pool(settings: Settings) -> InstancePool:
+    return InstancePool(settings.data / "modules", _limits(settings))
+
+
+def _make_shards(settings: Settings, store: ProjectStore) -> Shards | None:
+    if not settings.shard_processes:
+        return None
+    setup = Setup(
+        store=str(store.path),
+        modules=str(settings.data / "modules"),
+        registry=str(settings.data / "registry"),
+        api_hosts=settings.api_host_list,
+        limits=_limits(settings),
+        log_level=settings.log_level,
+        log_format=settings.log_format,
+    )
+    return Shards(settings.shard_processes, setup, store)

@@ -1,0 +1,1016 @@
+"""What the data thread of a project does: route, run, commit, answer.
+
+A batch ends after `BATCH_EVENTS` events, `BATCH_S` of work or `BATCH_BYTES` of writes, is
+committed in one synced transaction, and only then are its events answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from fieldbrook.actors.project.capabilities import ProjectSurroundings
+from fieldbrook.actors.project.chains import HELLO, Origin, ProjectChains
+from fieldbrook.actors.project.pool import InstancePool
+from fieldbrook.actors.project.routing import (
+    Routes,
+    Target,
+    build_routes,
+    count_dead,
+    find_target,
+    match,
+)
+from fieldbrook.actors.project.shards import Ahead, Shards
+from fieldbrook.actors.project.traffic import TrafficGate
+from fieldbrook.actors.store_watch import StoreWatch
+from fieldbrook.actors.wire import (
+    AFTER,
+    BY_MQTT,
+    CLEAR_LOG,
+    DELIVERY,
+    DONE,
+    EXACT,
+    FRAME_EVENTS,
+    KEY_ITEM,
+    KEYED,
+    NAMED,
+    NODE_COMMAND,
+    POISON,
+    REDELIVERY,
+    REFUSED,
+    REPEATED,
+    REPLAY,
+    REPLAY_EVENTS,
+    RESUME,
+    SOURCE_BITS,
+    TAKE,
+    TAKER,
+    WRITE_LOG,
+    EventResult,
+    HandlerResult,
+    Peer,
+    Round,
+    WireEvent,
+    key_of,
+    name_of,
+    unpack,
+)
+from fieldbrook.core import clock
+from fieldbrook.core.errors import (
+    BatchTooLargeError,
+    DisabledAccountError,
+    EffectsTooLargeError,
+    IdempotencyKeyReusedError,
+    ModuleRefusedError,
+    NodeError,
+    StorageQuotaError,
+    StoreError,
+    TrafficLimitExceededError,
+    UnavailableError,
+    to_wire,
+)
+from fieldbrook.core.model import ENABLED, EVENT, PER_BATCH, PER_EVENT, PROJECT_DATABASE, Applet
+from fieldbrook.observability import fault_points, metrics
+from fieldbrook.observability.health import HUNG_GUEST, MODULE_UNREADABLE, SHARDS_DIE, Reporter
+from fieldbrook.storage.lmdb.condition import as_told
+from fieldbrook.storage.project import kv
+from fieldbrook.storage.project.dead_letters import DeadLetter
+from fieldbrook.storage.project.deduplication import (
+    Outcome,
+    digest_of,
+    digests_of_key,
+    old_digest_of,
+)
+from fieldbrook.storage.project.history import AGAIN, remembered, replay_of
+from fieldbrook.storage.project.outbox import API, MQTT, TRANSACTIONS, OutboxEntry
+from fieldbrook.storage.project.store import LogRow, MetricRow, ProjectDatabase, ProjectStore
+from fieldbrook.storage.registry.service import RegistryReader, RegistrySnapshot
+from fieldbrook.storage.sql import sqlite as sql
+from fieldbrook.storage.sql.sqlite import SqlDatabase
+from fieldbrook.wasm.limits import DEADLINE
+from fieldbrook.wasm.module.abi import LOG_ERROR, NOT_EXPORTED, SOURCE_TASK
+from fieldbrook.wasm.run import ApiCall, Effect, Host, Message, Metric, Run, Transaction
+
+log = logging.getLogger(__name__)
+
+BATCH_EVENTS = FRAME_EVENTS
+BATCH_S = 0.020
+BATCH_BYTES = 16 << 20  # of key-value writes that wait in memory for their commit
+TOGETHER_EVENTS = 6  # fewer are as fast in instances of their own (benchmarks/README.md)
+_MEASURE_S = 1.0
+TAKE_LIMIT = 256  # outbox entries in one answer
+
+_WAYS_REMEMBERED = 1_024
+_NODE = 0  # what the node itself keeps lies where no applet has its keys
+
+FAILED = -1
+NOT_RUNNING = "instance not running"
+
+
+_NOT_KEPT = frozenset(
+    error.__name__ for error in (TrafficLimitExceededError, DisabledAccountError, StorageQuotaError)
+)
+DEADLY = "the project's process died on this event twice"
+NO_LETTER = "there is no such dead letter"
+NOT_KEPT = "its payload is not kept"
+NO_MATCH = "no strategy matches its type"
+NO_STRATEGY = "its strategy is gone"
+HANDLED_BEFORE: Outcome = ((0, 0, ""),)
+"""The answer to a delivery that comes again; nobody reads it."""
+
+Batch = list[tuple[Peer, list[EventResult], Sequence[WireEvent], int]]
+"""Who is to be answered, the results so far, the frame's events, and the first of the batch."""
+
+
+class ProjectWorker:
+    """What the data thread does, free of actors and threads."""
+
+    def __init__(
+        self,
+        project_id: int,
+        reader: RegistryReader,
+        store: ProjectStore,
+        pool: InstancePool,
+        api_hosts: Sequence[str] = (),
+        tell: Callable[[str], None] = lambda _taker: None,
+        open_database: Callable[[Mapping[str, Any]], ProjectDatabase] | None = None,
+        chains: ProjectChains | None = None,
+        health: Reporter | None = None,
+        *,
+        prover: bool = False,
+        shards: Shards | None = None,
+    ) -> None:
+        self.health = health or Reporter()
+        self._watch = StoreWatch(self.health, store)
+        self._phase: tuple[str, float] = ("", 0.0)
+        self._ways: dict[str, tuple[tuple[int, int, int], ...]] = {}
+        self._behind: set[Peer] = set()  # gateways that do not know yet what was refused
+        self._store_refused = False  # a single event, not its batch
+        self._again: set[int] = set()  # events (`id`) of this batch that were handled before
+        self._overrun = ""  # a handler of this round was ended at its deadline
+        self._unreadable: set[int] = set()  # applets whose module could not be loaded
+        self._project_id = project_id
+        self._reader = reader
+        self._store = store
+        self._pool = pool
+        self._tell = tell
+        self._open_database = open_database or (
+            lambda config: SqlDatabase(store.path / sql.FILE, config)
+        )
+        self._version = -1
+        self._closed: NodeError | None = None  # why no event is taken, if none is
+        self._routes: Routes = {}
+        self._applets: dict[int, Applet] = {}
+        self._scopes: dict[int, bytes] = {}
+        self._reads: dict[int, Callable[[bytes], bytes | None]] = {}
+        self._hosts: dict[int, Host] = {}
+        self._per_batch: frozenset[int] = frozenset()
+        self._env: dict[str, str] = {}
+        self._sql: ProjectDatabase | None = None
+        self._database: bytes | None = None
+        self._written = 0
+        self._shards = shards
+        self._ahead: Ahead | None = None  # of the round under way, if shards help with it
+        self._chains = chains
+        self._surroundings = ProjectSurroundings(
+            reader, store.outbox, api_hosts, chains, prover=prover
+        )
+        self.told: set[str] = set()  # of whose entries in the outbox the supervisor knows
+        self._node_scope = kv.scope(_NODE)
+        self._traffic = TrafficGate(self._reader_of(self._node_scope))
+        self.busy_since = 0.0
+        self._measured = float("-inf")
+        self.last_event = time.monotonic()
+
+    def doing(self) -> tuple[float, str, float]:
+        """For how long a handler has been running; what else is being done, and for how
+        long. Callable from any thread."""
+        now, busy_since, (phase, since) = time.monotonic(), self.busy_since, self._phase
+        return now - busy_since if busy_since else 0.0, phase, now - since if phase else 0.0
+
+    def _enter(self, phase: str) -> None:
+        """From here on no handler runs; "" for nothing in particular."""
+        self.busy_since, self._phase = 0.0, (phase, time.monotonic() if phase else 0.0)
+
+    def refresh(self) -> None:
+        """Read routes, modules and environment again if the registry has changed."""
+        version = self._reader.version()
+        if version == self._version:
+            return
+        with self._reader.snapshot() as registry:
+            applets = registry.applets(self._project_id)
+            self._env = registry.environment(self._project_id)
+            database = registry.config(self._project_id, PROJECT_DATABASE)
+            exported = {
+                applet.applet_id: resource.handlers
+                for applet in applets
+                if (resource := registry.resource(applet.resource_id)) is not None
+            }
+            strategies = registry.strategies(self._project_id)
+            self._routes = build_routes(strategies, applets, exported)
+            limits = registry.traffic_limits(self._project_id)
+            self._closed = _why_closed(registry, self._project_id)
+        self._applets = {applet.applet_id: applet for applet in applets}
+        self._per_batch = frozenset(
+            applet.applet_id for applet in applets if applet.isolation == PER_BATCH
+        )
+        self._scopes = {applet.applet_id: kv.scope(kv.owner(applet)) for applet in applets}
+        self._reads = {applet_id: self._reader_of(s) for applet_id, s in self._scopes.items()}
+        self._hosts = {}
+        self._use_database(database.value if database else None)
+        self._surroundings.forget()
+        self._traffic.configure(next((t for t in limits if t.api_type == EVENT), None))
+        self._pool.keep_only(applets)
+        self._ways.clear()
+        if self._shards is not None:
+            self._shards.use(self._env, applets)
+        self._version = version
+
+    def _use_database(self, config: bytes | None) -> None:
+        """Take a changed database configuration; a batch never sees two."""
+        if config == self._database:
+            return
+        self.close_database()
+        self._database = config
+        if config is not None:
+            self._sql = self._open_database(msgspec.json.decode(config))
+
+    def close_database(self) -> None:
+        """Let go of the project's database; what it has not committed is dropped."""
+        if self._sql is not None:
+            self._sql.close()
+            self._sql = None
+
+    def _reader_of(self, scope: bytes) -> Callable[[bytes], bytes | None]:
+        store = self._store
+        return lambda key: store.read(kv.stored_key(scope, key))
+
+    def on_round(self, round_: Round) -> None:
+        """Run the events of some frames in order, in batches, and answer each batch."""
+        self.refresh()
+        frames = [(peer, unpack(data)) for peer, data in round_]
+        if self._shards is not None and self._shards.wanted and self._closed is None:
+            self._ahead = self._shards.look_ahead(_events_of(frames), self._shardable)
+        batch: Batch = []
+        # Of computing, which is what shards can share: a busy machine makes no run heavy.
+        computed_s = time.thread_time() if self._shards is not None else 0.0
+        now = time.monotonic()
+        size, limit = 0, now + BATCH_S
+        readers: list[Peer] = []
+        for peer, events in frames:
+            if isinstance(events, dict):
+                if WRITE_LOG in events:
+                    readers.append(peer)
+                else:
+                    self._give_outbox(peer, events)
+                continue
+            part: list[EventResult] = []
+            batch.append((peer, part, events, 0))
+            at = 0
+            while at < len(events):
+                self.busy_since = now
+                if self._behind and (held := self._held_back(peer, events[at])):
+                    results: Sequence[EventResult] = (held,)
+                else:
+                    results = self._handle_together(events, at, BATCH_EVENTS - size)
+                part += results or (self._handle(events[at]),)
+                if self._store_refused:
+                    self._store_refused = False
+                    self._hold_back(peer, events)
+                at += len(results) or 1
+                size += len(results) or 1
+                now = time.monotonic()
+                if size >= BATCH_EVENTS or now >= limit or self._written >= BATCH_BYTES:
+                    self._finish(batch)
+                    if self._ahead is not None:
+                        self._ahead.settle()
+                    self.refresh()  # a new module takes over between two batches
+                    part = []
+                    batch = [(peer, part, events, at)]
+                    now = time.monotonic()
+                    size, limit = 0, now + BATCH_S
+        if self._shards is not None:
+            computed_s = time.thread_time() - computed_s
+        self._finish(batch)
+        if readers:
+            self._write_log(readers)
+        self.measure(now)
+        if self._overrun:
+            self.health.begin(HUNG_GUEST, self._overrun)
+            self._overrun = ""
+        else:
+            self.health.end(HUNG_GUEST)
+        if self._shards is not None:
+            self._ahead = None
+            self._shards.round_over(computed_s, _count(frames))
+            self._look_at_shards(self._shards)
+        if len(readers) < len(frames):  # who only reads keeps no project awake
+            self.last_event = now
+
+    def _write_log(self, readers: Sequence[Peer]) -> None:
+        """Have the log and the history on disk for those who are about to read them."""
+        self._enter("log")
+        try:
+            self._store.write_logs()
+        except StoreError as error:
+            self._watch.failed(error)
+        for peer in readers:
+            peer.answer(None)
+        self._enter("")
+
+    def on_quiet(self) -> None:
+        """Nothing arrived for a moment: write waiting log rows, and look whether what was
+        wrong still is."""
+        self._behind = {peer for peer in self._behind if not peer.closed}
+        self._enter("log")
+        try:
+            self._store.flush_logs()
+        except StoreError as error:
+            self._watch.failed(error)
+        if self.health.troubled:
+            self.health.end(HUNG_GUEST)
+            self._watch.look_again()
+            for applet_id in list(self._unreadable):
+                self._load_again(applet_id)
+        if self._shards is not None:
+            self._shards.rest()
+            self._look_at_shards(self._shards)
+        self.measure(time.monotonic())
+        self._enter("")
+
+    def _hold_back(self, peer: Peer, events: Sequence[WireEvent]) -> None:
+        """Take no more messages of a broker from a gateway that does not know yet that one
+        could not be stored: those behind it, which are on their way, must not overtake it."""
+        if any(event[5] & SOURCE_BITS == BY_MQTT for event in events):
+            self._behind.add(peer)
+
+    def _held_back(self, peer: Peer, event: WireEvent) -> EventResult | None:
+        """The refusal of an event that is behind one that could not be stored; None for one
+        that may run."""
+        if event[1] == NODE_COMMAND and event[0] == RESUME:
+            self._behind.discard(peer)
+        if peer not in self._behind or event[5] & SOURCE_BITS != BY_MQTT:
+            return None
+        return to_wire(UnavailableError(what="an earlier event could not be stored"))
+
+    def _look_at_shards(self, shards: Shards) -> None:
+        """Report them while they do not last."""
+        if shards.trouble:
+            self.health.begin(SHARDS_DIE, shards.trouble)
+        elif self.health.troubled:
+            self.health.end(SHARDS_DIE)
+
+    def _load_again(self, applet_id: int) -> None:
+        if applet_id in self._applets:
+            with contextlib.suppress(ModuleRefusedError):
+                self._host(applet_id)
+        else:
+            self._readable(applet_id)
+
+    def _readable(self, applet_id: int) -> None:
+        self._unreadable.discard(applet_id)
+        if not self._unreadable:
+            self.health.end(MODULE_UNREADABLE)
+
+    def _handle_together(
+        self, events: Sequence[WireEvent], at: int, room: int
+    ) -> Sequence[EventResult]:
+        """Results of the events from `at` on that could share an instance, often none."""
+        if not self._per_batch or self._traffic.active:  # a limit looks at each event
+            return ()
+        if self._closed is not None:
+            return ()
+        event_type = events[at][0]
+        targets = match(self._routes, event_type)
+        if len(targets) != 1 or targets[0].applet_id not in self._per_batch:
+            return ()
+        target = targets[0]
+        if target.dead:
+            return ()
+        end = at + 1
+        limit = min(len(events), at + room)
+        while end < limit and events[end][0] == event_type and self._is_new(events[end]):
+            end += 1
+        if end - at < TOGETHER_EVENTS or not target.started or not self._is_new(events[at]):
+            return ()
+        together = events[at:end]
+        read = self._reads[target.applet_id]
+        around = self._surroundings
+        runs = [
+            Run(event[3], event_type, self._env, read, around, origin=_origin(event, target))
+            for event in together
+        ]
+        try:
+            outcomes = self._host(target.applet_id).run_batch(target.handler, runs)
+        except ModuleRefusedError:
+            return ()
+        results = []
+        for event, run, (code, error) in zip(together, runs, outcomes, strict=False):
+            result = (self._settle(target, event, run, code, error),)
+            if event[5]:
+                self._remember(event, result)
+            results.append(result)
+        return results
+
+    def _is_new(self, event: WireEvent) -> bool:
+        """Whether an event can share an instance as far as its id goes. A named one is
+        looked up alone: its like may be in the same frame."""
+        kind = event[5]
+        if kind & (NAMED | KEYED | POISON):
+            return False
+        return not (kind & REDELIVERY and self._store.was_delivered(name_of(event)))
+
+    def _handle(self, event: WireEvent) -> EventResult:
+        if event[1] == NODE_COMMAND:
+            return self._obey(event)
+        if event[5]:
+            try:
+                known = self._known(event)
+            except IdempotencyKeyReusedError as error:
+                return to_wire(error)
+            except StoreError as error:
+                self._store_refused = True
+                self._watch.failed(error)
+                return to_wire(as_told(error))
+            if known is not None:
+                self._again.add(id(event))
+                return known
+        if self._closed is not None:
+            return to_wire(self._closed)
+        targets = self._targets(event)
+        if event[5] & POISON:
+            return self._bury_unrun(targets, event)
+        try:
+            if self._traffic.active:
+                refusal = self._traffic.take(event[1], clock.now_ms())
+                if refusal is not None:
+                    return to_wire(refusal)
+            if len(targets) == 1:
+                result: Outcome = (self._run(targets[0], event),)
+            else:
+                results = []
+                for target in targets:
+                    self.busy_since = time.monotonic()  # each handler has its own deadline
+                    results.append(self._run(target, event))
+                result = tuple(results)
+            if event[5]:
+                self._remember(event, result)
+            return result
+        except StoreError as error:  # what the node cannot do is not the handler's failure
+            self._store_refused = True
+            self._watch.failed(error)
+            return to_wire(as_told(error))
+
+    def _known(self, event: WireEvent) -> Outcome | None:
+        """The stored result of an event that was handled before; None for one that is new."""
+        kind = event[5]
+        if kind & KEYED:
+            known = self._known_by_key(event)
+            if known is not None:
+                return known
+        if kind & NAMED:
+            return self._known_by_name(event)
+        if kind & REDELIVERY and self._store.was_delivered(name_of(event)):
+            return HANDLED_BEFORE
+        return None
+
+    def _known_by_name(self, event: WireEvent) -> Outcome | None:
+        event_type, publisher_id, event_id, payload, _, kind, name = event
+        store, now = self._store, clock.now_ms()
+        name = key_of(event)[1] if kind & KEYED else name or event_id
+        known = store.outcome_of(digest_of(publisher_id, event_type, name, payload), now)
+        if known is None and store.has_old_digests:
+            known = store.outcome_of(old_digest_of(publisher_id, event_id, payload), now)
+        return known
+
+    def _known_by_key(self, event: WireEvent) -> Outcome | None:
+        """The result that is stored under an event's `Idempotency-Key`.
+
+        Raises:
+            IdempotencyKeyReusedError: it is another event's.
+        """
+        event_type, publisher_id, _, payload, _, _, _ = event
+        key, now = key_of(event)[0], clock.now_ms()
+        with_event, alone = digests_of_key(publisher_id, event_type, key, payload)
+        known = self._store.outcome_of(with_event, now)
+        if known is None and self._store.outcome_of(alone, now) is not None:
+            raise IdempotencyKeyReusedError(key=key.partition(KEY_ITEM)[0])
+        return known
+
+    def _remember(self, event: WireEvent, outcome: Outcome) -> None:
+        """Have an event known once its batch is committed. One that matched nothing has
+        done nothing, and may match when it comes again."""
+        event_type, publisher_id, event_id, payload, _, kind, name = event
+        finished = self._store.finished
+        if kind & DELIVERY:
+            self._store.delivered[name or event_id] = None
+        elif not outcome:
+            return
+        if kind & KEYED:
+            key, name = key_of(event)
+            with_event, alone = digests_of_key(publisher_id, event_type, key, payload)
+            finished[with_event], finished[alone] = outcome, ()
+        if kind & NAMED:
+            finished[digest_of(publisher_id, event_type, name or event_id, payload)] = outcome
+
+    def _run(self, target: Target, event: WireEvent) -> HandlerResult:
+        if not target.started:
+            metrics.add(metrics.RUN_FAILURES["not_running"])
+            self._bury(target, event, NOT_RUNNING)
+            return target.instance_id, FAILED, NOT_RUNNING
+        if target.dead:
+            return self._bury_dead(target, event)
+        read = self._reads[target.applet_id]
+        origin = _origin(event, target)
+        run = Run(event[3], event[0], self._env, read, self._surroundings, origin=origin)
+        if self._ahead is None:
+            code, error = self._execute(target, run)
+        else:
+            code, error = self._run_ahead(self._ahead, target, event, run)
+        return self._settle(target, event, run, code, error)
+
+    def _bury_dead(self, target: Target, event: WireEvent) -> HandlerResult:
+        """Keep an event of a dead strategy. The sender's answer has the original's words."""
+        metrics.add(metrics.RUN_FAILURES["not_exported"])
+        reason = f"the module exports no handler {target.handler} ({NOT_EXPORTED})"
+        self._log(target, event[2], [(LOG_ERROR, SOURCE_TASK, reason)])
+        self._bury(target, event, reason)
+        return target.instance_id, FAILED, NOT_EXPORTED
+
+    def _run_ahead(
+        self, ahead: Ahead, target: Target, event: WireEvent, run: Run
+    ) -> tuple[int, str]:
+        """What a shard has found, or where that does not count, a run made here."""
+        self.busy_since = 0.0  # for how long a shard may run is for who waits for it
+        done = ahead.result(event, target, run)
+        if done is None:
+            self.busy_since, began = time.monotonic(), time.thread_time()
+            done = self._execute(target, run)
+            ahead.ran_here(time.thread_time() - began)
+        return done
+
+    def _targets(self, event: WireEvent) -> Sequence[Target]:
+        """The handlers of an event."""
+        if event[5] & EXACT:
+            return self._routes.get(event[0], ())
+        return match(self._routes, event[0])
+
+    def _shardable(self, event: WireEvent) -> Sequence[Target]:
+        """The handlers of an event if all of them may run in a shard. Whether the event is to
+        be handled at all is seen when its turn has come."""
+        if event[1] == NODE_COMMAND or event[5] & POISON:
+            return ()
+        targets = self._targets(event)
+        applets = self._applets
+        if all(
+            t.started and not t.dead and applets[t.applet_id].isolation == PER_EVENT
+            for t in targets
+        ):
+            return targets
+        return ()
+
+    def _execute(self, target: Target, run: Run) -> tuple[int, str]:
+        """See `Host.run`; a module that cannot be loaded is the handler's failure."""
+        try:
+            host = self._host(target.applet_id)
+            if host.uses_sql and self._sql is not None:
+                return self._run_with_sql(self._sql, host, target.handler, run)
+            return host.run(target.handler, run)
+        except ModuleRefusedError as refused:
+            return FAILED, str(refused)
+        except BaseException:
+            run.effects.clear()
+            raise
+
+    def _run_with_sql(
+        self, database: ProjectDatabase, host: Host, handler: str, run: Run
+    ) -> tuple[int, str]:
+        """A run whose statements are kept or undone with the rest of it."""
+        run.sql = database
+        error: str | None = None
+        before = database.written_bytes
+        database.begin_event()
+        try:
+            code, error = host.run(handler, run)
+        finally:
+            if error == "":
+                database.keep_event()
+            else:
+                database.undo_event()
+        self._written += database.written_bytes - before
+        return code, error
+
+    def _host(self, applet_id: int) -> Host:
+        host = self._hosts.get(applet_id)
+        if host is None:
+            since = self.busy_since
+            self._enter("load")  # it may be compiled, which no handler's deadline is made for
+            try:
+                host = self._hosts[applet_id] = self._pool.host(self._applets[applet_id])
+            except ModuleRefusedError as error:
+                self._unreadable.add(applet_id)
+                self.health.begin(MODULE_UNREADABLE, str(error))
+                raise
+            finally:
+                self._enter("")
+                self.busy_since = time.monotonic() if since else 0.0
+            self._readable(applet_id)
+        return host
+
+    def _settle(
+        self, target: Target, event: WireEvent, run: Run, code: int, error: str
+    ) -> HandlerResult:
+        if error:
+            run.effects.clear()
+            unreadable = target.applet_id in self._unreadable
+            metrics.add(metrics.RUN_FAILURES["module" if unreadable else failure_class(error)])
+            if error.startswith(DEADLINE):
+                self._overrun = f"applet {target.applet_name}, {target.handler}: {error}"
+            run.logs.append((LOG_ERROR, SOURCE_TASK, f"{target.handler}: {error}"))
+            self._bury(target, event, error)
+        else:
+            self._keep(target, event[2], run)
+        if run.logs:
+            self._log(target, event[2], run.logs)
+        return target.instance_id, code, error
+
+    def _bury(self, target: Target, event: WireEvent, reason: str) -> None:
+        """Keep an event that a handler could not handle."""
+        event_type, publisher_id, event_id, payload, received_at, _, _ = event
+        self._written += len(payload)
+        self._store.failed.append(
+            DeadLetter(
+                time_ms=clock.now_ms(),
+                event_id=event_id,
+                event_type=event_type,
+                publisher_id=publisher_id,
+                payload=payload,
+                received_at=received_at,
+                strategy_id=target.strategy_id,
+                applet_id=target.applet_id,
+                applet_name=target.applet_name,
+                handler=target.handler,
+                reason=reason,
+                attempts=_attempt(event_id),
+            )
+        )
+
+    def _bury_unrun(self, targets: Sequence[Target], event: WireEvent) -> Outcome:
+        """Keep an event that nobody may run: a dead letter for each of its handlers."""
+        for target in targets:
+            metrics.add(metrics.RUN_FAILURES["process_died"])
+            self._bury(target, event, DEADLY)
+        result = tuple((target.instance_id, FAILED, DEADLY) for target in targets)
+        self._remember(event, result)
+        return result
+
+    def _obey(self, event: WireEvent) -> EventResult:
+        """A command of the node: its payload is the numbers of what it is about."""
+        numbers: Sequence[int] = unpack(event[3])
+        if self._closed is not None and event[0] in (REPLAY, REPLAY_EVENTS):
+            return to_wire(self._closed)
+        try:
+            if event[0] == REPLAY:
+                return tuple(self._replay(number) for number in numbers)
+            if event[0] == REPLAY_EVENTS:
+                pairs = zip(numbers[::2], numbers[1::2], strict=True)
+                return tuple(self._replay_event(place, attempt) for place, attempt in pairs)
+            if event[0] == CLEAR_LOG:
+                for number in numbers:
+                    self._store.clear_log(number)
+            else:
+                self._store.resolved.extend(numbers)
+            return ()
+        except StoreError as error:
+            return to_wire(as_told(error))
+
+    def _replay(self, number: int) -> HandlerResult:
+        """Run one handler again over its dead letter; if it fails again, that is a letter of
+        its own, and the old one goes either way."""
+        letter = self._store.dead_letter(number)
+        if letter is None or number in self._store.resolved:
+            return 0, FAILED, NO_LETTER
+        target = find_target(self._routes, letter.strategy_id)
+        if target is None:
+            return 0, FAILED, NO_STRATEGY
+        self._store.resolved.append(number)
+        self.busy_since = time.monotonic()
+        origin = letter.event_id.partition("#r")[0]
+        event_id = f"{origin}#r{letter.attempts}"
+        event = (
+            letter.event_type,
+            letter.publisher_id,
+            event_id,
+            letter.payload,
+            letter.received_at,
+            0,
+            f"letter {number}",
+        )
+        result = self._run(target, event)
+        ways = ((target.strategy_id, target.applet_id, target.version),)
+        self._store.record([remembered(event, clock.now_ms(), (result,), 0, ways)])
+        return result
+
+    def _replay_event(self, place: int, attempt: int) -> HandlerResult:
+        """Run all handlers again over an event of the history, as its sender's."""
+        found = self._store.replayable(place)
+        if found is None:
+            return 0, FAILED, NOT_KEPT
+        record, payload = found
+        targets = match(self._routes, record.event_type)
+        if not targets:
+            return 0, FAILED, NO_MATCH
+        event_id = f"{record.event_id}#r{attempt}"
+        event = (
+            record.event_type,
+            record.publisher_id,
+            event_id,
+            payload,
+            record.received_at,
+            0,
+            f"place {place} {attempt}",
+        )
+        results = []
+        for target in targets:
+            self.busy_since = time.monotonic()
+            results.append(self._run(target, event))
+        ways = tuple((t.strategy_id, t.applet_id, t.version) for t in targets)
+        self._store.record([remembered(event, clock.now_ms(), tuple(results), record.flags, ways)])
+        reason = next((reason for _, _, reason in results if reason), "")
+        return len(targets), FAILED if reason else 0, reason
+
+    def _keep(self, target: Target, event_id: str, run: Run) -> None:
+        """Take what a run that went well leaves behind into the batch."""
+        if run.writes:
+            scope, overlay = self._scopes[target.applet_id], self._store.overlay
+            for key, value in run.writes.items():
+                overlay[kv.stored_key(scope, key)] = value
+                self._written += len(value)
+        for effect in run.effects:
+            self._take(effect, target, event_id)
+
+    def _take(self, effect: Effect, target: Target, event_id: str) -> None:
+        now, store = clock.now_ms(), self._store
+        applet, instance_id = target.applet_name, target.instance_id
+        match effect:
+            case Message(topic=topic, payload=payload):
+                self._written += len(payload)
+                store.sent.append(
+                    OutboxEntry(MQTT, topic, payload, event_id, applet, instance_id, now)
+                )
+            case ApiCall(event_type=event_type, request=request):
+                self._written += len(request)
+                store.sent.append(
+                    OutboxEntry(API, event_type, request, event_id, applet, instance_id, now)
+                )
+            case Transaction(chain=chain, key=key, body=body):
+                self._written += len(body)
+                store.sent.append(
+                    OutboxEntry(chain, key.hex(), body, event_id, applet, instance_id, now)
+                )
+            case Metric(value=value):
+                store.measured.append(MetricRow(now, instance_id, applet, event_id, value))
+
+    def _log(self, target: Target, event_id: str, rows: list[tuple[int, str, str]]) -> None:
+        now = clock.now_ms()
+        for level, source, text in rows:
+            self._store.log(
+                LogRow(now, level, source, target.instance_id, target.applet_name, event_id, text)
+            )
+
+    def _record(self, batch: Batch) -> int:
+        """Note for the history what becomes of a batch's events; how many they are."""
+        count = 0
+        now = clock.now_ms()
+        again, known_ways = self._again, self._ways
+        for _, part, events, first in batch:
+            records, payloads = [], []
+            for event, result in zip(events[first:] if first else events, part, strict=False):
+                if event[1] == NODE_COMMAND or (result and result[0] in _NOT_KEPT):
+                    # Who sends too much is not to push out what was handled: the gateway
+                    # keeps some of those, and counts the others.
+                    continue
+                flags = event[5] & SOURCE_BITS
+                ways = known_ways.get(event[0])
+                if ways is None or event[5] & EXACT:
+                    ways = self._ways_of(event)
+                if again and id(event) in again:
+                    flags, ways = flags | AGAIN, ()
+                records.append(remembered(event, now, result, flags, ways))
+                payloads.append(event[3])
+            self._store.record(records, payloads)
+            count += len(records)
+        if again:
+            metrics.add(metrics.PROJECT_AGAIN, len(again))
+            _mark_repeated(batch, again)
+            again.clear()
+        return count
+
+    def _ways_of(self, event: WireEvent) -> tuple[tuple[int, int, int], ...]:
+        """The ways an event went; remembered for those of one type."""
+        ways = tuple((t.strategy_id, t.applet_id, t.version) for t in self._targets(event))
+        if len(self._ways) < _WAYS_REMEMBERED and not event[5] & EXACT:
+            self._ways[event[0]] = ways
+        return ways
+
+    def _finish(self, batch: Batch) -> None:
+        self._enter("commit")
+        written, self._written = self._written, 0
+        for key, value in self._traffic.take_changes().items():
+            self._store.overlay[kv.stored_key(self._node_scope, key)] = value
+        events = self._record(batch)
+        leases: dict[str, list[bytes]] | None = _leases(self._store.sent) if self._chains else {}
+        if batch:
+            fault_points.passes("project.commits")
+        wrote = events or self._store.failed or self._store.sent
+        tally = self._tally(events) if wrote else ()
+        began = time.monotonic()
+        try:
+            self._store.commit(self._sql)
+            if events:
+                metrics.COMMIT_SECONDS.observe(time.monotonic() - began)
+            for column, number in tally:
+                metrics.here.row[column] += number
+        except StoreError as error:
+            metrics.add(metrics.COMMITS_FAILED)
+            self._traffic.roll_back()
+            leases = None
+            refused = self._refusal(error, batch, written)
+            if isinstance(refused, StoreError):
+                for peer, _, part_events, _ in batch:
+                    self._hold_back(peer, part_events)
+            refusal = to_wire(refused)
+            batch = [(peer, [refusal] * len(part), events, at) for peer, part, events, at in batch]
+        self._enter("answer")
+        if batch:
+            fault_points.passes("project.committed")
+        for peer, part, _, _ in batch:
+            if part:
+                peer.answer(part)
+        if batch:
+            fault_points.passes("project.answered")
+        if self._chains:
+            self._chains.settle(leases)
+        self._enter("")
+        if self.health.troubled:
+            self._watch.look_again()
+        self.tell_of_outbox()
+
+    def _refusal(self, error: StoreError, batch: Batch, written: int) -> NodeError:
+        """What the events of a batch are told that could not be stored."""
+        if isinstance(error, BatchTooLargeError):
+            # Others in the batch may be smaller; one alone is never to come again.
+            alone = sum(len(part) for _, part, _, _ in batch) == 1
+            return EffectsTooLargeError(**error.details) if alone else error
+        self._watch.failed(error, written)
+        return as_told(error)
+
+    def _tally(self, events: int) -> list[tuple[int, int]]:
+        """What the metrics are to say of a batch, if it is committed: columns and numbers."""
+        store = self._store
+        tally = [(metrics.BATCHES, 1), (metrics.PROJECT_EVENTS, events)]
+        if store.failed:
+            tally.append((metrics.LETTERS_WRITTEN, len(store.failed)))
+        if store.measured:
+            tally.append((metrics.MEASURED, len(store.measured)))
+        if store.sent:
+            kinds = Counter(metrics.effect_kind(entry.kind) for entry in store.sent)
+            tally += [(metrics.SENT[kind], number) for kind, number in kinds.items()]
+        return tally
+
+    def measure(self, now: float) -> None:
+        """Say in the metrics what the store holds, once a second at most."""
+        if now < self._measured + _MEASURE_S:
+            return
+        self._measured = now
+        store = self._store
+        metrics.put(metrics.DEAD_STRATEGIES, count_dead(self._routes))
+        metrics.put(metrics.LETTERS, store.letters)
+        metrics.put(metrics.OUTBOX_ENTRIES, len(store.outbox))
+        metrics.put(metrics.OUTBOX_BYTES, store.outbox.bytes)
+        metrics.put(metrics.STORE_USED, store.used_bytes)
+        if self._shards is not None:
+            metrics.put(metrics.SHARDS, len(self._shards.pids))
+
+    def tell_of_outbox(self) -> None:
+        """Let the supervisor know, once, that the outbox is to be taken."""
+        if not len(self._store.outbox):
+            return
+        for taker in self._store.outbox.takers - self.told:
+            self.told.add(taker)
+            self._tell(taker)
+
+    def _give_outbox(self, peer: Peer, request: dict[str, Any]) -> None:
+        """Answer somebody who delivers what was sent; `told` ends when nothing is left."""
+        if HELLO in request:
+            self._say_hello(peer, request[HELLO])
+            return
+        outbox, taker = self._store.outbox, request.get(TAKER, "")
+        delivered = request.get(DONE, ())
+        try:
+            if delivered:
+                fault_points.passes("project.removes")
+            outbox.remove(delivered, request.get(REFUSED, {}))
+            if delivered:
+                fault_points.passes("project.removed")
+            entries = outbox.first(min(request[TAKE], TAKE_LIMIT), request[AFTER], taker)
+        except StoreError as error:
+            self._watch.failed(error)
+            entries = []
+        self.told &= outbox.takers
+        if entries:
+            fault_points.passes("project.gives")
+        peer.answer(
+            [(n, entry.kind, entry.target, entry.body, entry.event_id) for n, entry in entries]
+        )
+
+    def _say_hello(self, peer: Peer, part: str) -> None:
+        """Answer a chain that does not know which leases count."""
+        try:
+            peer.answer(self._chains.hello(part) if self._chains else None)
+        except StoreError as error:
+            log.error("project %d: outbox: %s", self._project_id, error)
+            peer.answer(None)
+
+    @property
+    def has_outbox(self) -> bool:
+        """Whether something waits to be taken."""
+        return len(self._store.outbox) > 0
+
+
+def _origin(event: WireEvent, target: Target) -> Origin:
+    """What a run is of; it names the transactions that the run sends."""
+    return event, target.strategy_id
+
+
+def _leases(sent: Sequence[OutboxEntry]) -> dict[str, list[bytes]]:
+    """The keys of the transactions among what a batch has sent, by chain."""
+    leases: dict[str, list[bytes]] = {}
+    for entry in sent:
+        if entry.kind.startswith(TRANSACTIONS):
+            leases.setdefault(entry.kind, []).append(bytes.fromhex(entry.target))
+    return leases
+
+
+_BUDGETS = {
+    "host call": "host_calls",
+    "log": "log",
+    "key-value": "key_value",
+    "data": "data",
+    "effects": "effects",
+}
+
+
+def _why_closed(registry: RegistrySnapshot, project_id: int) -> NodeError | None:
+    """Why a project takes no events from anywhere: gateways refuse those of devices before, but
+    cron jobs, chains and replays have no token that would be looked at."""
+    project = registry.project(project_id)
+    account = None if project is None else registry.account(project.account_id)
+    if account is None:
+        return None
+    if account.state != ENABLED:
+        return DisabledAccountError(account=account.account_id)
+    if account.over_storage:
+        return StorageQuotaError(account=account.username)
+    return None
+
+
+def failure_class(reason: str) -> str:
+    """The class of a failed run's reason, as the metrics have it."""
+    if reason.startswith(DEADLINE):
+        return "deadline"
+    budget, of, _ = reason.partition(" budget of ")
+    if of and budget in _BUDGETS:
+        return _BUDGETS[budget]
+    if reason.startswith("wasm trap"):
+        return "trap"
+    return "other"
+
+
+def _mark_repeated(batch: Batch, repeated: set[int]) -> None:
+    """Have the gateway know which results of a batch are stored ones."""
+    for _, part, events, first in batch:
+        for at, result in enumerate(part):
+            if id(events[first + at]) in repeated:
+                part[at] = (REPEATED, result)
+
+
+def _events_of(frames: Sequence[tuple[Peer, Any]]) -> list[WireEvent]:
+    """All events of a round, in order."""
+    return [event for _, events in frames if not isinstance(events, dict) for event in events]
+
+
+def _count(frames: Sequence[tuple[Peer, Any]]) -> int:
+    """How many events a round has."""
+    return sum(len(events) for _, events in frames if not isinstance(events, dict))
+
+
+def _attempt(event_id: str) -> int:
+    """Which attempt an event's id tells of: `<id>#r2` is the third."""
+    return replay_of(event_id)[1] + 1

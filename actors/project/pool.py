@@ -1,0 +1,67 @@
+"""The applets of one project, loaded when an event first needs them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from fieldbrook.core.errors import ModuleRefusedError
+from fieldbrook.core.model import PER_INSTANCE, Applet
+from fieldbrook.wasm.engine.applet import Host, load_host
+from fieldbrook.wasm.engine.engine import engine_tag, make_engine, start_ticker
+from fieldbrook.wasm.limits import Limits
+
+
+class InstancePool:
+    """One engine, and a linked host per applet and module version.
+
+    An instance is made per event by the host (microseconds); what is kept is the compiled
+    and linked module. Made in the project's process, after the fork.
+    """
+
+    def __init__(self, modules_dir: Path, limits: Limits) -> None:
+        self._modules_dir = modules_dir
+        self._limits = limits
+        self._engine = make_engine(limits)
+        start_ticker(self._engine)
+        self._hosts: dict[int, tuple[object, Host]] = {}
+
+    def host(self, applet: Applet) -> Host:
+        """The host of an applet at its present module and isolation.
+
+        Raises:
+            ModuleRefusedError: the module's files are gone or cannot be loaded.
+        """
+        applet_id, sha256 = applet.applet_id, applet.sha256
+        kept = applet.isolation == PER_INSTANCE
+        # A kept instance ends when somebody restarts or changes the applet.
+        version = (sha256, applet.reuse_events, applet.updated_at) if kept else (sha256,)
+        held = self._hosts.get(applet_id)
+        if held is not None and held[0] == version:
+            return held[1]
+        self.drop(applet_id)
+        compiled = self._modules_dir / f"{sha256}.{engine_tag()}.cwasm"
+        source = self._modules_dir / f"{sha256}.wasm"
+        try:
+            reuse_events = applet.reuse_events if kept else 0
+            host = load_host(self._engine, compiled, source, self._limits, reuse_events)
+        except OSError as error:
+            raise ModuleRefusedError(reason=f"module {sha256[:12]}: {error.strerror}") from error
+        self._hosts[applet_id] = (version, host)
+        return host
+
+    def keep_only(self, applets: Iterable[Applet]) -> None:
+        """Release the hosts of applets that are gone."""
+        for applet_id in self._hosts.keys() - {applet.applet_id for applet in applets}:
+            self.drop(applet_id)
+
+    def drop(self, applet_id: int) -> None:
+        """Release one applet's host, if it is loaded."""
+        with contextlib.suppress(KeyError):
+            self._hosts.pop(applet_id)[1].close()
+
+    def close(self) -> None:
+        """Release everything."""
+        for applet_id in list(self._hosts):
+            self.drop(applet_id)

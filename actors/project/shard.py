@@ -1,0 +1,248 @@
+"""A shard: a process that runs handlers for a project and keeps nothing.
+
+`python -m fieldbrook.actors.project.shard FD` is started by the project's process, which is at the
+other end of the socket FD. It is told which applets there are and which events to run them
+over, and tells what it found (`actors.project.speculation`); it never writes to a store. It ends when
+the other end does.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from fieldbrook.actors.project.capabilities import ProjectSurroundings, is_system
+from fieldbrook.actors.project.pool import InstancePool
+from fieldbrook.actors.project.speculation import (
+    API,
+    TOPIC,
+    Finding,
+    answer_of,
+    pack,
+    sign_of,
+    told,
+    unpack,
+)
+from fieldbrook.actors.wire import FrameReader, frame
+from fieldbrook.core.errors import NodeError
+from fieldbrook.core.model import Applet
+from fieldbrook.observability import logs
+from fieldbrook.storage.project import kv
+from fieldbrook.storage.project.store import ProjectSnapshot
+from fieldbrook.storage.registry.reader import RegistryReader
+from fieldbrook.system.process import die_with_parent, name_process
+from fieldbrook.wasm.limits import Limits
+from fieldbrook.wasm.run import EffectRefusedError, Run, Surroundings
+
+log = logging.getLogger(__name__)
+
+PROJECT, PART, READY = "project", "part", "ready"
+"""Frames to a shard: `(PROJECT, environment, applets)` with the applets as packed records, and
+`(PART, settled, events)`: the number up to which all events are settled, and for each event
+its number, type, payload and the (applet id, handler) to run over it, one after the other.
+Frames from it: `(READY,)`, then `(event's number, place among its handlers, finding)` for each
+run, in order; the finding is None when only the project can make this run."""
+
+FINDING_BYTES = 16 << 20  # more has to be found by the project itself
+_READ_BYTES = 1 << 16
+
+
+class Setup(msgspec.Struct, array_like=True, frozen=True):
+    """What a shard has to know at its start; its first frame."""
+
+    store: str
+    modules: str
+    registry: str
+    api_hosts: tuple[str, ...]
+    limits: Limits
+    log_level: str
+    log_format: str
+
+
+class _AlwaysRoom:
+    """Whether an outbox is full is for its owner to say."""
+
+    is_full = False
+
+
+class ShardSurroundings(Surroundings):
+    """What applets may reach, as far as a shard can tell; notes what they were told.
+
+    `void`: the run has asked for what only the project's process has, so whatever becomes of it
+    here is of no use.
+    """
+
+    def __init__(self, project: Surroundings) -> None:
+        self._project = project
+        self.void = False
+        self.asked: list[tuple[str, Sequence[str], Any]] = []
+
+    def check_topic(self, topic: str) -> None:
+        """See `Surroundings.check_topic`."""
+        refusal = self._ask(TOPIC, topic)
+        if refusal is not None:
+            raise EffectRefusedError(refusal)
+
+    def api_refusal(self, method: str, url: str) -> tuple[int, str] | None:
+        """See `Surroundings.api_refusal`. What the node itself does for applets, it does in
+        the project's process."""
+        if is_system(url):
+            self._give_up()
+        refusal: tuple[int, str] | None = self._ask(API, method, url)
+        return refusal
+
+    def send_transaction(self, *_: object, **__: object) -> NoReturn:
+        """Chains are the project's."""
+        self._give_up()
+
+    def call_contract(self, *_: object, **__: object) -> NoReturn:
+        """Chains are the project's."""
+        self._give_up()
+
+    def _give_up(self) -> NoReturn:
+        self.void = True
+        raise EffectRefusedError("only the project's process can do this")
+
+    def _ask(self, question: str, *arguments: str) -> Any:
+        answer = answer_of(self._project, question, arguments)
+        self.asked.append((question, arguments, answer))
+        return answer
+
+
+class Shard:
+    """Runs parts of batches, and keeps what its runs wrote until that is settled.
+
+    Args:
+        setup: where things are.
+        tell: sends one packed value to the project.
+    """
+
+    def __init__(self, setup: Setup, tell: Callable[[bytes], None]) -> None:
+        self._tell = tell
+        self._pool = InstancePool(Path(setup.modules), setup.limits)
+        self._snapshot = ProjectSnapshot(Path(setup.store))
+        reader = RegistryReader(Path(setup.registry))
+        self._topics = ProjectSurroundings(reader, _AlwaysRoom(), setup.api_hosts)
+        self._applets: dict[int, Applet] = {}
+        self._scopes: dict[int, bytes] = {}
+        self._env: dict[str, str] = {}
+        self._overlay: dict[bytes, tuple[int, bytes]] = {}
+
+    def take(self, frame_: Sequence[Any]) -> None:
+        """Do what a frame says."""
+        if frame_[0] == PROJECT:
+            self._take_project(*frame_[1:])
+        else:
+            self._run_part(*frame_[1:])
+
+    def _take_project(self, env: dict[str, str], applets: bytes) -> None:
+        found = msgspec.msgpack.decode(applets, type=list[Applet])
+        self._env = env
+        self._applets = {applet.applet_id: applet for applet in found}
+        self._scopes = {applet.applet_id: kv.scope(kv.owner(applet)) for applet in found}
+        self._pool.keep_only(found)
+        self._topics.forget()
+
+    def _run_part(self, settled: int, events: Sequence[Any]) -> None:
+        self._snapshot.renew()
+        # What is settled is in the snapshot, or will never be.
+        self._overlay = {k: held for k, held in self._overlay.items() if held[0] > settled}
+        for number, event_type, payload, targets in events:
+            for place, (applet_id, handler) in enumerate(targets):
+                finding = self._run(number, event_type, payload, applet_id, handler)
+                found = pack((number, place, finding))
+                if len(found) > FINDING_BYTES:
+                    found = pack((number, place, None))
+                self._tell(found)
+        self._snapshot.renew()  # a snapshot that is kept keeps pages from being used again
+
+    def _run(
+        self, number: int, event_type: str, payload: bytes, applet_id: int, handler: str
+    ) -> Finding | None:
+        """What becomes of one run; None where the project has to make it."""
+        began = time.thread_time()
+        scope = self._scopes[applet_id]
+        reads: dict[bytes, bytes | None] = {}
+        surroundings = ShardSurroundings(self._topics)
+        run = Run(payload, event_type, self._env, self._reader(scope, reads), surroundings)
+        try:
+            host = self._pool.host(self._applets[applet_id])
+            if host.uses_sql:
+                return None
+            code, error = host.run(handler, run)
+        except NodeError as reason:
+            log.debug("a run of applet %d is left to the project: %s", applet_id, reason)
+            return None
+        if surroundings.void:
+            return None
+        if not error:
+            for key, value in run.writes.items():
+                self._overlay[kv.stored_key(scope, key)] = number, value
+        return Finding(
+            code,
+            error,
+            run.logs,
+            run.writes,
+            told(run.effects),
+            tuple(reads.items()),
+            surroundings.asked,
+            time.thread_time() - began,
+        )
+
+    def _reader(
+        self, scope: bytes, reads: dict[bytes, bytes | None]
+    ) -> Callable[[bytes], bytes | None]:
+        def read(key: bytes) -> bytes | None:
+            stored = kv.stored_key(scope, key)
+            held = self._overlay.get(stored)
+            value = self._snapshot.read(stored) if held is None else held[1]
+            if stored not in reads:
+                reads[stored] = sign_of(value)
+            return value
+
+        return read
+
+
+def serve(connection: socket.socket) -> None:
+    """Be a shard until the other end is gone."""
+    reader = FrameReader()
+    shard: Shard | None = None
+
+    def tell(data: bytes) -> None:
+        connection.sendall(frame(data))
+
+    while data := connection.recv(_READ_BYTES):
+        for body in reader.feed(data):
+            if shard is None:
+                setup = msgspec.msgpack.decode(body, type=Setup)
+                logs.configure(setup.log_level, setup.log_format)
+                shard = Shard(setup, tell)
+                tell(pack((READY,)))
+            else:
+                shard.take(unpack(body))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The process. Returns the exit status."""
+    die_with_parent()
+    name_process("fb-shard")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal: the project says when to end
+    try:
+        with socket.socket(fileno=int(arguments[0])) as connection:
+            serve(connection)
+    except (ConnectionError, NodeError) as error:
+        log.info("a shard ends: %s", error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

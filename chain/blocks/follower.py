@@ -1,0 +1,190 @@
+"""Following the newest blocks of a chain, so that one that vanishes is noticed.
+
+The hashes of the newest blocks are kept. Each new block must have the last one as its parent;
+where it has not, the way is gone back to the block that both have, and all above it are told
+as removed. A head that is older than what is known, and is known, is an endpoint that lies
+behind and changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fieldbrook.chain.blocks.logs import Header, read_header
+from fieldbrook.chain.errors import MalformedAnswerError
+
+DEPTH = 128  # blocks that are kept, and so the deepest reorganisation that is followed
+FIRST_BLOCKS = 32  # that are looked at before the first head
+_AT_ONCE = 64
+
+
+class Caller(Protocol):
+    """What is needed of a client."""
+
+    async def call(
+        self, method: str, params: list[Any], *, checked: bool, read: Callable[[Any], Any]
+    ) -> Any:
+        """See `client.ChainClient.call`."""
+        ...
+
+    async def head(self) -> dict[str, Any]:
+        """See `client.ChainClient.head`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a look has brought: blocks that are new, and the numbers of those that vanished.
+
+    `ancestor` is the last block that is as it was; None where none vanished. `lost` says
+    that more may have vanished than was known.
+    """
+
+    added: tuple[Header, ...] = ()
+    dropped: tuple[int, ...] = ()
+    vanished: tuple[int, ...] = ()
+    ancestor: int | None = None
+    lost: bool = False
+
+
+@dataclass
+class Follower:
+    """The newest blocks. `blocks` maps numbers to hashes, without a gap; `blooms` has those of the
+    blocks that were looked at since the start."""
+
+    blocks: dict[int, str] = field(default_factory=dict)
+    blooms: dict[int, int] = field(default_factory=dict)
+    depth: int = DEPTH
+    first: int = FIRST_BLOCKS
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest block; -1 when none is known."""
+        return next(reversed(self.blocks), -1)
+
+    @property
+    def oldest(self) -> int:
+        """The number of the oldest block that is known; -1 when none is."""
+        return next(iter(self.blocks), -1)
+
+    async def look(self, client: Caller) -> Step:
+        """See what is new. `apply` the step once it is on disk; until then nothing changes.
+
+        Raises:
+            ChainUnavailableError, RpcError: as the client.
+            MalformedAnswerError: a block is none, or the chain moved while it was looked at.
+        """
+        head = read_header(await client.head())
+        if not self.blocks:
+            return Step(added=await self._first(client, head))
+        if self.blocks.get(head.number) == head.hash:
+            return Step()
+        if head.number < self.oldest:
+            raise MalformedAnswerError(
+                f"its newest block is {head.number}, and blocks from {self.oldest} on are known: "
+                "it lies behind, or the chain was begun anew"
+            )
+        if head.parent == self.blocks.get(head.number - 1) and head.number > self.newest:
+            return self._grown((head,))
+        return await self._catch_up(client, head)
+
+    def apply(self, step: Step) -> None:
+        """Know what a step has brought."""
+        for number in (*step.vanished, *step.dropped):
+            self.blocks.pop(number, None)
+            self.blooms.pop(number, None)
+        self.blocks.update((header.number, header.hash) for header in step.added)
+        self.blooms.update((header.number, header.bloom) for header in step.added)
+
+    async def bloom(self, client: Caller, number: int) -> int:
+        """The Bloom filter of a block that is known; 0 where it tells nothing.
+
+        Raises:
+            ChainUnavailableError, RpcError: as the client.
+            MalformedAnswerError: the chain has moved.
+        """
+        if number not in self.blooms:
+            header = await _header(client, number)
+            if header.hash != self.blocks.get(number):
+                raise MalformedAnswerError("the chain moved while it was looked at")
+            self.blooms[number] = header.bloom
+        return self.blooms[number]
+
+    async def _first(self, client: Caller, head: Header) -> tuple[Header, ...]:
+        start = max(0, head.number - self.first + 1)
+        return await self._headers(client, range(start, head.number), head)
+
+    async def _catch_up(self, client: Caller, head: Header) -> Step:
+        """The step to a head that is not the child of the newest block known."""
+        ancestor = await self._ancestor(client, min(head.number, self.newest))
+        lost = ancestor is None
+        above = self.oldest - 1 if ancestor is None else ancestor
+        vanished = tuple(number for number in self.blocks if number > above)
+        start = max(above + 1, head.number - self.depth + 1)
+        added = await self._headers(client, range(start, head.number), head)
+        gap = start > above + 1 or lost
+        if not gap and added[0].parent != self.blocks[above]:
+            raise MalformedAnswerError("the chain moved while it was looked at")
+        kept = [number for number in self.blocks if number <= above]
+        dropped = tuple(kept) if gap else self._too_many(kept, len(added))
+        return Step(added, dropped, vanished, above if vanished else None, lost and bool(vanished))
+
+    def _grown(self, added: tuple[Header, ...]) -> Step:
+        return Step(added, self._too_many(list(self.blocks), len(added)))
+
+    def _too_many(self, kept: list[int], added: int) -> tuple[int, ...]:
+        return tuple(kept[: max(0, len(kept) + added - self.depth)])
+
+    async def _ancestor(self, client: Caller, number: int) -> int | None:
+        """The newest block that is as it was; None when none is."""
+        while number >= self.oldest:
+            # Blocks of another chain, from an endpoint that became one of it, are no
+            # reorganisation of this one.
+            header = await _header(client, number, checked=True)
+            if header.hash == self.blocks[number]:
+                return number
+            number -= 1
+        return None
+
+    async def _headers(self, client: Caller, numbers: range, head: Header) -> tuple[Header, ...]:
+        """Blocks of these numbers and the head; each is the next one's parent."""
+        found: list[Header] = []
+        for at in range(0, len(numbers), _AT_ONCE):
+            some = numbers[at : at + _AT_ONCE]
+            found += await asyncio.gather(*(_header(client, number) for number in some))
+        found.append(head)
+        if any(lower.hash != upper.parent for lower, upper in itertools.pairwise(found)):
+            raise MalformedAnswerError("the chain moved while it was looked at")
+        return tuple(found)
+
+
+async def _header(client: Caller, number: int, *, checked: bool = False) -> Header:
+    def read(raw: Any) -> Header | None:
+        if raw is None:
+            return None
+        header = read_header(raw)
+        if header.number != number:
+            raise MalformedAnswerError(f"block {header.number} instead of {number}")
+        return header
+
+    params = [hex(number), False]
+    found: Header | None = await client.call(
+        "eth_getBlockByNumber", params, checked=checked, read=read
+    )
+    if found is None:  # as happens where several nodes answer at one address
+        raise MalformedAnswerError(f"block {number} is not there, though a newer one is")
+    return found
+
+
+def as_bytes(blocks: Mapping[int, str]) -> dict[int, bytes]:
+    """Hashes as a store keeps them."""
+    return {number: bytes.fromhex(text[2:]) for number, text in blocks.items()}
+
+
+def as_text(blocks: Mapping[int, bytes]) -> dict[int, str]:
+    """Hashes as endpoints write them."""
+    return {number: "0x" + data.hex() for number, data in blocks.items()}

@@ -1,0 +1,229 @@
+"""Logs, blocks and transactions as endpoints write them, and as handlers get them.
+
+Endpoints differ in the order of keys, in letters and in what they add. What goes to a handler
+is made of the fields that geth writes, in its order: an event that is sent again is the same,
+byte by byte, whichever endpoint it came from.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fieldbrook.chain.blocks.bloom import read_bloom
+from fieldbrook.chain.errors import MalformedAnswerError
+
+BLOCK_LIMIT, INDEX_LIMIT = 1 << 63, 1 << 32  # what a number may be; stores have no room for more
+_HEX = re.compile(r"0x[0-9a-fA-F]*+\Z", re.ASCII)
+_TRANSACTION_KEYS = (
+    *("type", "chainId", "nonce", "to", "from", "gas", "gasPrice"),
+    *("maxPriorityFeePerGas", "maxFeePerGas", "maxFeePerBlobGas", "value", "input"),
+    *("accessList", "blobVersionedHashes", "authorizationList", "v", "r", "s", "yParity", "hash"),
+    *("blockHash", "blockNumber", "transactionIndex"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """One log. Hashes, addresses and data are lower-case hexadecimal with `0x`."""
+
+    address: str
+    topics: tuple[str, ...]
+    data: str
+    block: int
+    block_hash: str
+    transaction_hash: str
+    transaction_index: int
+    index: int
+
+    def as_json(self, *, removed: bool = False) -> dict[str, Any]:
+        """The log as geth writes it; quantities are hexadecimal."""
+        return {
+            "address": self.address,
+            "topics": list(self.topics),
+            "data": self.data,
+            "blockNumber": hex(self.block),
+            "transactionHash": self.transaction_hash,
+            "transactionIndex": hex(self.transaction_index),
+            "blockHash": self.block_hash,
+            "logIndex": hex(self.index),
+            "removed": removed,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A block without what is in it but the hashes of its transactions; `bloom` is 0 where the
+    header's tells nothing (see `chain.blocks.bloom`)."""
+
+    number: int
+    hash: str
+    parent: str
+    transactions: tuple[str, ...] = ()
+    bloom: int = 0
+
+
+def read_log(raw: Any) -> Log:
+    """A log of `eth_getLogs`.
+
+    Raises:
+        MalformedAnswerError: it is none.
+    """
+    if not isinstance(raw, Mapping) or not isinstance(raw.get("topics"), list):
+        raise MalformedAnswerError("a log that is none")
+    if raw.get("removed"):
+        raise MalformedAnswerError(
+            "a log that was removed, where those that are there were asked for"
+        )
+    return Log(
+        address=hex_bytes(raw.get("address"), 20),
+        topics=tuple(hex_bytes(topic, 32) for topic in raw["topics"]),
+        data=hex_bytes(raw.get("data")),
+        block=quantity(raw.get("blockNumber"), BLOCK_LIMIT),
+        block_hash=hex_bytes(raw.get("blockHash"), 32),
+        transaction_hash=hex_bytes(raw.get("transactionHash"), 32),
+        transaction_index=quantity(raw.get("transactionIndex"), INDEX_LIMIT),
+        index=quantity(raw.get("logIndex"), INDEX_LIMIT),
+    )
+
+
+def read_logs(raw: Any) -> list[Log]:
+    """The logs of `eth_getLogs`.
+
+    Raises:
+        MalformedAnswerError: they are none.
+    """
+    if not isinstance(raw, list):
+        raise MalformedAnswerError("logs that are no list")
+    return [read_log(found) for found in raw]
+
+
+def read_receipts(raw: Any) -> list[Log]:
+    """The logs of a block, from its receipts of `eth_getBlockReceipts`.
+
+    Raises:
+        MalformedAnswerError: they are none.
+    """
+    if not isinstance(raw, list) or not all(isinstance(found, Mapping) for found in raw):
+        raise MalformedAnswerError("receipts that are none")
+    return [log for found in raw for log in read_logs(found.get("logs"))]
+
+
+def read_header(raw: Any) -> Header:
+    """A block of `eth_getBlockByNumber`, asked for without whole transactions.
+
+    Raises:
+        MalformedAnswerError: it is none.
+    """
+    if not isinstance(raw, Mapping):
+        raise MalformedAnswerError("a block that is none")
+    listed = raw.get("transactions") or []
+    if not isinstance(listed, list):
+        raise MalformedAnswerError("transactions that are no list")
+    return Header(
+        number=quantity(raw.get("number"), BLOCK_LIMIT),
+        hash=hex_bytes(raw.get("hash"), 32),
+        parent=hex_bytes(raw.get("parentHash"), 32),
+        transactions=tuple(tx.lower() for tx in listed if isinstance(tx, str)),
+        bloom=read_bloom(raw.get("logsBloom")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Mined:
+    """A transaction that is in a block; `payload` is it as geth writes it."""
+
+    block: int
+    block_hash: str
+    index: int
+    payload: bytes
+
+
+def read_mined(raw: Any, tx_hash: str) -> Mined | None:
+    """A transaction of `eth_getTransactionByHash`; None while it is in no block.
+
+    Raises:
+        MalformedAnswerError: it is none, or not the one that was asked for.
+    """
+    if raw is None:
+        return None
+    if not isinstance(raw, Mapping) or hex_bytes(raw.get("hash"), 32) != tx_hash:
+        raise MalformedAnswerError("a transaction that is none, or another one")
+    if raw.get("blockNumber") is None:
+        return None
+    try:
+        payload = encoded(transaction_json(raw))
+    except RecursionError:
+        raise MalformedAnswerError("a transaction that is nested too deeply") from None
+    return Mined(
+        quantity(raw["blockNumber"], BLOCK_LIMIT),
+        hex_bytes(raw.get("blockHash"), 32),
+        quantity(raw.get("transactionIndex"), INDEX_LIMIT),
+        payload,
+    )
+
+
+def transaction_json(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A transaction as geth writes it, without what an endpoint adds of its own."""
+    return {
+        key: _lower(raw[key]) for key in _TRANSACTION_KEYS if key in raw and raw[key] is not None
+    } | ({"to": None} if raw.get("to") is None else {})
+
+
+def matches(log: Log, address: str, topics: Sequence[str]) -> bool:
+    """Whether a log is of a contract and has a topic wherever one is asked for.
+
+    `address` and `topics` are as `normal` writes them; an empty topic is any or none.
+    """
+    return log.address == address and all(
+        not wanted or (at < len(log.topics) and log.topics[at] == wanted)
+        for at, wanted in enumerate(topics)
+    )
+
+
+def normal(text: str) -> str:
+    """Hexadecimal digits in lower case with `0x`; an empty text stays empty."""
+    return "0x" + text.lower().removeprefix("0x") if text else ""
+
+
+def encoded(value: Mapping[str, Any]) -> bytes:
+    """A payload: JSON without spaces."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def quantity(raw: Any, limit: int = 1 << 256) -> int:
+    """A number as JSON-RPC writes it, below the limit.
+
+    Raises:
+        MalformedAnswerError: it is none.
+    """
+    if isinstance(raw, str) and _HEX.match(raw) and 2 < len(raw) <= 66:
+        number = int(raw, 16)
+        if number < limit:
+            return number
+    raise MalformedAnswerError("a number that is none")
+
+
+def hex_bytes(raw: Any, size: int | None = None) -> str:
+    """Bytes as JSON-RPC writes them, in lower case.
+
+    Raises:
+        MalformedAnswerError: they are none, or not as many.
+    """
+    digits = len(raw) - 2 if isinstance(raw, str) and _HEX.match(raw) else -1
+    if digits % 2 == 0 and size in (None, digits // 2):
+        return str(raw).lower()
+    raise MalformedAnswerError("bytes that are none, or not as many as they must be")
+
+
+def _lower(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.lower()
+    if isinstance(value, list):
+        return [_lower(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _lower(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,142 @@
+"""The process of one chain: the gateway whose source is a chain.
+
+It owns the connections to the chain's endpoints and the chain's store. What it does with
+them are services that live side by side in its event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from fieldbrook.actors import messages as m
+from fieldbrook.actors.runtime import Address
+from fieldbrook.actors.wire import WireEvent
+from fieldbrook.chain.monitors.watcher import MonitorService
+from fieldbrook.core.settings import Chain
+from fieldbrook.gateway.base import GatewayActor
+from fieldbrook.gateway.events.project_client import Settle
+from fieldbrook.gateway.registry_client import SocketRegistryClient
+from fieldbrook.security import node_secrets
+from fieldbrook.security.operator_keys import Vault
+from fieldbrook.storage.chain.store import ChainStore, chain_path
+from fieldbrook.storage.chain.transactions import ChainTransactions
+from fieldbrook.storage.project.outbox import is_parked
+from fieldbrook.storage.registry.service import RegistryReader
+
+if TYPE_CHECKING:
+    # Its libraries take 0.4 s and 20 MB: only this process imports them, when it starts.
+    from fieldbrook.chain.rpc.client import ChainClient
+    from fieldbrook.chain.transactions.requests import Transactions
+
+log = logging.getLogger(__name__)
+
+_LAG_S = 30  # how long one endpoint may be behind another
+_LAG_BLOCKS_LEAST = 5
+
+
+class Service(Protocol):
+    """One thing a chain's process does. All methods run in its event loop."""
+
+    async def start(self) -> None:
+        """Begin; what takes long goes on in tasks. A chain out of reach is no failure.
+
+        Raises:
+            NodeError: it cannot serve at all, e.g. its tables cannot be opened.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Take nothing more; what was handed to projects may still be answered."""
+        ...
+
+    def gone(self, project_id: int) -> None:
+        """A project was removed."""
+        ...
+
+
+class ChainGateway(GatewayActor):
+    """Owns one chain: `chain` is its settings; services find here what they share."""
+
+    chain: Chain
+    client: ChainClient
+    store: ChainStore
+    reader: RegistryReader
+    registry: SocketRegistryClient
+    transactions: Transactions
+    services: Sequence[Service] = ()
+
+    async def open(self) -> None:
+        """Open the stores and start the services."""
+        from fieldbrook.chain.rpc.client import ChainClient
+
+        chain_id = int(self.part.partition(":")[2])
+        self.chain = next(chain for chain in self.settings.chains if chain.id == chain_id)
+        self.reader = RegistryReader(self.settings.data / "registry")
+        self.registry = SocketRegistryClient(self.run_dir / "registry")
+        self.store = ChainStore(chain_path(self.settings.data / "chains", chain_id))
+        lag_blocks = max(_LAG_BLOCKS_LEAST, _LAG_S * 1_000 // self.chain.poll_ms)
+        self.client = ChainClient(chain_id, self.chain.endpoints, lag_blocks=lag_blocks)
+        self.services = self.make_services()
+        for service in self.services:
+            await service.start()
+
+    def make_services(self) -> list[Service]:
+        """What this process does."""
+        return [MonitorService(self), self.make_transactions()]
+
+    def submit(self, project_id: int, event: WireEvent, settle: Settle) -> None:
+        """Hand an event to a project: alone in a frame after the project died on it, and no
+        more than twice."""
+        self.links[project_id].submit(event, settle, resend=True)
+
+    def make_transactions(self) -> Transactions:
+        """The service that sends transactions."""
+        from fieldbrook.chain.transactions.requests import Transactions
+
+        secrets = self.settings.data / "secrets"
+        self.transactions = Transactions(
+            self.chain,
+            self.client,
+            ChainTransactions(self.store.environment),
+            self.reader,
+            Vault(node_secrets.load_or_create_key(secrets, "operator.key")),
+            self.run_dir,
+            self.submit,
+            self.activate,
+            lambda: is_parked(self.settings.data),
+            self.health,
+        )
+        return self.transactions
+
+    def receive(self, message: object, sender: Address) -> None:
+        """See `GatewayActor`; this one also takes what handlers send."""
+        match message:
+            case m.TakeOutbox(project_id=project_id, path=path):
+                self._in_loop(lambda: self.transactions.take(project_id, path))
+            case m.RouteTo(project_id=project_id, path=route):
+                self._in_loop(lambda: self.transactions.routed(project_id, route))
+                super().receive(message, sender)
+            case _:
+                super().receive(message, sender)
+
+    def registry_reader(self) -> RegistryReader:
+        """See `GatewayActor`."""
+        return self.reader
+
+    async def refuse_more(self) -> None:
+        """Look at the chain no more."""
+        for service in self.services:
+            await service.stop()
+
+    async def close(self) -> None:
+        """Leave the endpoints."""
+        await self.client.close()
+        self.store.close()
+
+    def gone(self, project_id: int) -> None:
+        """See `GatewayActor`."""
+        super().gone(project_id)
+        for service in self.services:
+            service.gone(project_id)

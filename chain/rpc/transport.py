@@ -1,0 +1,230 @@
+"""How a request reaches one endpoint: JSON-RPC over HTTP or over a WebSocket.
+
+What an endpoint answers is bounded in bytes and in time. No failure told from here names
+the endpoint's address, which may hold a key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import aiohttp
+
+from fieldbrook.chain.rpc.retry_after import retry_after_s
+from fieldbrook.core.bounded_json import from_json
+
+ANSWER_LIMIT_BYTES = 128 << 20
+_CONNECT_LIMIT_S = 5.0
+_TOO_MANY_REQUESTS = 429
+
+# They write addresses into their records.
+for _name in ("aiohttp", "web3", "websockets"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
+
+
+class TransportError(Exception):
+    """A request that got no answer; the text says why."""
+
+
+class BusyError(TransportError):
+    """The endpoint asks for fewer requests; `retry_after_s` is what it named, 0 if nothing."""
+
+    def __init__(self, reason: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(reason)
+        self.retry_after_s = retry_after_s
+
+
+class Transport(Protocol):
+    """A way to one endpoint."""
+
+    async def request(self, method: str, params: list[Any]) -> dict[str, Any]:
+        """The whole answer, with `result` or `error`.
+
+        Raises:
+            TransportError: there was none.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+
+
+def make_transport(url: str) -> Transport:
+    """The transport that a URL asks for."""
+    return WebSocketTransport(url) if url.startswith("ws") else HttpTransport(url)
+
+
+class HttpTransport:
+    """JSON-RPC over HTTP, connections kept."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._session: aiohttp.ClientSession | None = None
+        self._numbers = itertools.count(1)
+
+    async def request(self, method: str, params: list[Any]) -> dict[str, Any]:
+        """See `Transport`."""
+        if self._session is None:
+            self._session = _session()
+        body = {"jsonrpc": "2.0", "id": next(self._numbers), "method": method, "params": params}
+        try:
+            # A redirect would take the request, and with it a key, to another host.
+            async with self._session.post(self._url, json=body, allow_redirects=False) as answer:
+                if answer.status == _TOO_MANY_REQUESTS:
+                    rest_s = retry_after_s(answer.headers, datetime.now(UTC))
+                    raise BusyError("429 Too Many Requests", rest_s)
+                data = await _read(answer.content)
+                status = answer.status
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise TransportError(_reason(error)) from None
+        try:
+            return _answer(data)
+        except TransportError:
+            if status != 200:
+                raise TransportError(f"HTTP status {status}") from None
+            raise
+
+    async def close(self) -> None:
+        """See `Transport`."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
+class WebSocketTransport:
+    """JSON-RPC over a WebSocket; connects when needed, and again after a failure."""
+
+    def __init__(self, url: str, notified: Callable[[Any], None] = lambda _params: None) -> None:
+        """`notified` is called with the parameters of each notification."""
+        self._url = url
+        self._notified = notified
+        self._session: aiohttp.ClientSession | None = None
+        self._socket: aiohttp.ClientWebSocketResponse | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._pending: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._numbers = itertools.count(1)
+        self._connecting = asyncio.Lock()
+
+    async def request(self, method: str, params: list[Any]) -> dict[str, Any]:
+        """See `Transport`."""
+        number = next(self._numbers)
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        try:
+            socket = await self._connected()
+            self._pending[number] = answer
+            body = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+            await socket.send_json(body)
+            return await answer
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise TransportError(_reason(error)) from None
+        finally:
+            self._pending.pop(number, None)
+
+    async def connected(self) -> None:
+        """Be connected.
+
+        Raises:
+            TransportError: it cannot be.
+        """
+        try:
+            await self._connected()
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise TransportError(_reason(error)) from None
+
+    async def closed(self) -> None:
+        """Returns when the connection has ended."""
+        if self._reader is not None:
+            await asyncio.wait([self._reader])
+
+    async def close(self) -> None:
+        """See `Transport`."""
+        if self._reader is not None:
+            self._reader.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._reader
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _connected(self) -> aiohttp.ClientWebSocketResponse:
+        async with self._connecting:
+            if self._session is None:
+                self._session = _session()
+            if self._socket is None or self._socket.closed:
+                self._socket = await self._session.ws_connect(
+                    self._url, max_msg_size=ANSWER_LIMIT_BYTES, heartbeat=20.0
+                )
+                self._reader = asyncio.create_task(self._read(self._socket))
+            return self._socket
+
+    async def _read(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        reason = "the connection ended"
+        try:
+            async for message in socket:
+                if message.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+                    self._take(_answer(message.data))
+        except TransportError as error:
+            reason = str(error)
+        finally:
+            for waiting in self._pending.values():
+                if not waiting.done():
+                    waiting.set_exception(TransportError(reason))
+            await socket.close()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        number = message.get("id")
+        if number is None:
+            self._notified(message.get("params"))
+            return
+        waiting = self._pending.get(number) if isinstance(number, int) else None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(message)
+
+
+def _session() -> aiohttp.ClientSession:
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_LIMIT_S)
+    return aiohttp.ClientSession(timeout=timeout)
+
+
+async def _read(content: aiohttp.StreamReader) -> bytes:
+    data = bytearray()
+    async for chunk in content.iter_any():
+        data += chunk
+        if len(data) > ANSWER_LIMIT_BYTES:
+            raise TransportError(f"its answer has more than {ANSWER_LIMIT_BYTES} bytes")
+    return bytes(data)
+
+
+def _answer(data: bytes | str) -> dict[str, Any]:
+    try:
+        answer = from_json(data)
+    except ValueError:
+        raise TransportError("its answer is not JSON") from None
+    if not isinstance(answer, dict):
+        raise TransportError("its answer is not one of JSON-RPC")
+    return answer
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, without what the library's texts say of the address."""
+    match error:
+        case aiohttp.WSServerHandshakeError():
+            return f"HTTP status {error.status} instead of a WebSocket"
+        case aiohttp.ClientConnectorDNSError():
+            return "its host name is not known"
+        case aiohttp.ClientConnectorCertificateError():
+            return "its certificate is not valid"
+        case aiohttp.ClientConnectorError():
+            return error.os_error.strerror or "no connection"
+        case TimeoutError():
+            return "no connection in time"
+        case aiohttp.ServerDisconnectedError():
+            return "it closed the connection"
+        case _:
+            return f"no answer ({type(error).__name__})"

@@ -1,0 +1,299 @@
+"""What a transaction is made of: read, priced, signed, replaced. Decisions only, no I/O.
+
+A guest says where to, how much and with what data; gas and fees are what the chain asks for,
+within a cap. A transaction that does not get into a block is signed again with the same
+nonce and higher fees: of all that have one nonce the chain takes one.
+
+Source: ABI document, 3.1 (`ws_send_tx`); EIP-55, EIP-155, EIP-1559; the rules by which nodes
+replace a transaction in their pool (go-ethereum: both fees at least 10 % higher).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import msgspec
+
+from fieldbrook.chain.rpc.libraries import recursion_kept
+from fieldbrook.core.bounded_json import from_json
+from fieldbrook.security.operator_keys import eip55
+
+if TYPE_CHECKING:
+    from eth_account import Account
+
+DATA_LIMIT_BYTES = 120 << 10  # nodes refuse a transaction of more than 128 KiB
+TRANSFER_GAS = 21_000
+_WORD = 1 << 256
+_GAS_LIMIT = 1 << 40
+_DIGITS = 78  # of the largest 256-bit number
+
+_ADDRESS = re.compile(r"(?:0x)?([0-9a-fA-F]{40})\Z", re.ASCII)
+_DECIMAL = re.compile(rf"[0-9]{{1,{_DIGITS}}}\Z", re.ASCII)
+_HEX = re.compile(r"(?:0x)?((?:[0-9a-fA-F]{2})*+)\Z", re.ASCII)
+_ERROR_STRING = bytes.fromhex("08c379a0")  # Error(string)
+_PANIC = bytes.fromhex("4e487b71")  # Panic(uint256)
+_REASON_LIMIT = 256
+_BRACKETS = 64
+
+
+class TransactionRefusedError(Exception):
+    """No transaction was made; the text says why, for the applet's log."""
+
+
+class ContractCall(msgspec.Struct, array_like=True, frozen=True):
+    """What a guest wants: `to` in EIP-55 form, `value` in wei, and the call's data. `gas` is
+    the guest's own limit, 0 where the chain is to be asked."""
+
+    to: str
+    value: int
+    data: bytes
+    gas: int = 0
+
+
+class Market(NamedTuple):
+    """What a chain asks for, in wei per gas. `base_fee` None: it has no EIP-1559 fees, and
+    `gas_price` is all there is."""
+
+    base_fee: int | None
+    priority: int
+    gas_price: int
+
+
+class Fees(msgspec.Struct, array_like=True, frozen=True):
+    """What a transaction pays at most, in wei per gas; `priority` None: a legacy one."""
+
+    limit: int
+    priority: int | None
+
+
+class Signed(NamedTuple):
+    """A signed transaction: its hash (0x and 64 digits) and its bytes as they are sent."""
+
+    hash: str
+    raw: bytes
+
+
+# ---------------------------------------------------------------- what a guest asks for
+
+
+def parse_call(request: bytes, *, sends: bool) -> ContractCall:
+    """The call a guest describes as JSON.
+
+    Args:
+        request: `{"to": "0x…", "value": "<decimal wei>", "data": "<hex>"}`; for a transaction
+            `to` and `value` must be there. `gasLimit` may be.
+        sends: a transaction, not a call that only reads.
+
+    Raises:
+        TransactionRefusedError: it is none; the reason names the field.
+    """
+    # Looked at first, so that how deep Python may recurse does not matter.
+    if request.count(b"[") + request.count(b"{") > _BRACKETS:
+        raise TransactionRefusedError("the request is not a JSON object of texts")
+    try:
+        fields = from_json(request)
+    except ValueError:
+        raise TransactionRefusedError("the request is not JSON") from None
+    if not isinstance(fields, dict):
+        raise TransactionRefusedError("the request is not a JSON object")
+    return ContractCall(
+        to=_address(fields.get("to")),
+        value=_number(fields.get("value", ""), "value", _WORD) if sends else 0,
+        data=_data(fields.get("data")),
+        gas=_gas(fields.get("gasLimit")),
+    )
+
+
+def _address(value: Any) -> str:
+    if not value:
+        raise TransactionRefusedError("to: an address is required")
+    found = _ADDRESS.match(value) if isinstance(value, str) else None
+    if found is None:
+        reason = f"to: {_shown(value)} is not an address (0x and 40 hexadecimal digits)"
+        raise TransactionRefusedError(reason)
+    digits = found[1]
+    address = eip55(bytes.fromhex(digits))
+    if digits not in (digits.lower(), digits.upper(), address[2:]):
+        raise TransactionRefusedError(
+            f"to: the capitals of {_shown(value)} are not its checksum (EIP-55): {address}?"
+        )
+    return address
+
+
+def _number(value: Any, name: str, limit: int) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        number = value
+    elif isinstance(value, str) and _DECIMAL.match(value):
+        number = int(value)
+    else:
+        raise TransactionRefusedError(f"{name}: {_shown(value)} is not a decimal number")
+    if number >= limit:
+        raise TransactionRefusedError(f"{name}: {_shown(value)} is too large")
+    return number
+
+
+def _data(value: Any) -> bytes:
+    found = _HEX.match(value or "") if isinstance(value, str) or value is None else None
+    if found is None:
+        raise TransactionRefusedError(f"data: {_shown(value)} is not hexadecimal")
+    data = bytes.fromhex(found[1])
+    if len(data) > DATA_LIMIT_BYTES:
+        raise TransactionRefusedError(f"data: more than {DATA_LIMIT_BYTES} bytes")
+    return data
+
+
+def _gas(value: Any) -> int:
+    if value is None:
+        return 0
+    gas = _number(value, "gasLimit", _GAS_LIMIT)
+    if gas < TRANSFER_GAS:
+        raise TransactionRefusedError(f"gasLimit: less than {TRANSFER_GAS}")
+    return gas
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:80]
+
+
+# ---------------------------------------------------------------- fees
+
+
+def fees_for(market: Market, cap: int) -> Fees:
+    """Fees for a new transaction, never above `cap` wei per gas.
+
+    The limit leaves room for the base fee to double, which takes six full blocks. Under a cap
+    below the base fee the transaction waits until that has come down.
+    """
+    if market.base_fee is None:
+        return Fees(min(market.gas_price, cap), None)
+    priority = min(market.priority, cap)
+    return Fees(min(2 * market.base_fee + priority, cap), priority)
+
+
+def raised_fees(fees: Fees, market: Market, cap: int) -> Fees | None:
+    """Fees with which a transaction replaces its earlier self: both an eighth higher, and what
+    a new one would pay if that is more. None when the cap does not allow it."""
+    least = _eighth_more(fees.limit)
+    if least > cap:
+        return None
+    wanted = fees_for(market, cap)
+    if fees.priority is None:
+        return Fees(max(least, wanted.limit), None)
+    least_priority = _eighth_more(fees.priority)
+    if least_priority > cap:
+        return None
+    priority = max(least_priority, wanted.priority or 0)
+    return Fees(min(cap, max(least, wanted.limit, priority)), priority)
+
+
+def _eighth_more(fee: int) -> int:
+    return fee + max(1, -(-fee // 8))
+
+
+def gas_limit(estimate: int) -> int:
+    """The gas a transaction may use: what was estimated and a quarter, because the state it
+    meets may be another. A plain transfer needs what it needs."""
+    return estimate if estimate == TRANSFER_GAS else estimate + estimate // 4
+
+
+def intrinsic_gas(data: bytes) -> int:
+    """The gas without which no node takes a call with this data (EIP-2028, EIP-7623)."""
+    zeros = data.count(0)
+    others = len(data) - zeros
+    return TRANSFER_GAS + max(4 * zeros + 16 * others, 10 * zeros + 40 * others)
+
+
+def worst_cost(call: ContractCall, gas: int, fees: Fees) -> int:
+    """What a transaction takes from its account at most, in wei."""
+    return call.value + gas * fees.limit
+
+
+# ---------------------------------------------------------------- signing
+
+
+def sign(
+    secret: bytes, chain_id: int, nonce: int, call: ContractCall, gas: int, fees: Fees
+) -> Signed:
+    """Sign a transaction; the same arguments give the same bytes (RFC 6979).
+
+    The first call imports much, see `warm_up`.
+    """
+    fields: dict[str, Any] = {
+        "chainId": chain_id,
+        "nonce": nonce,
+        "to": call.to,
+        "value": call.value,
+        "data": call.data,
+        "gas": gas,
+    }
+    if fees.priority is None:
+        fields["gasPrice"] = fees.limit
+    else:
+        fields |= {"type": 2, "maxFeePerGas": fees.limit, "maxPriorityFeePerGas": fees.priority}
+    signed = _account().sign_transaction(fields, secret)
+    return Signed("0x" + bytes(signed.hash).hex(), bytes(signed.raw_transaction))
+
+
+def _account() -> type[Account]:
+    with recursion_kept():
+        from eth_account import Account
+    return Account
+
+
+def warm_up() -> None:
+    """Import what signing needs: a second, which no transaction should wait for."""
+    nowhere = ContractCall("0x" + "00" * 20, 0, b"")
+    sign(bytes(31) + b"\x01", 1, 0, nowhere, TRANSFER_GAS, Fees(1, 1))
+
+
+# ---------------------------------------------------------------- what a chain answers
+
+Rejection = Literal["known", "nonce", "underpriced", "funds", "fee", "never", "other"]
+
+# Of go-ethereum, Erigon, Nethermind, Besu, Reth and Anvil: what is wrong with the bytes themselves.
+_NEVER = re.compile(
+    r"intrinsic gas|floor data gas|exceeds (the )?(block|transaction|tx) gas limit"
+    r"|gas limit (is )?too high|exceeds block gas|gas too high|max initcode|code size"
+    r"|contract creation|type not supported|unsupported transaction type|invalid sender"
+    r"|(invalid|wrong|incorrect) ?chain ?id|oversized data|transaction size exceeds"
+    r"|invalid signature|signature is invalid|gas uint64 overflow|replay-protected",
+    re.IGNORECASE,
+)
+
+
+def rejection(message: str) -> Rejection:
+    """What a node means by refusing a transaction, from the words nodes use.
+
+    `known`: it has it already. `nonce`: a transaction with this nonce is in a block.
+    `underpriced`: it has another with this nonce, which pays as much. `funds`: the account
+    cannot pay. `fee`: less than a block asks for now. `never`: by its rules no block can have
+    these bytes. `other`: anything else, which may pass.
+    """
+    text = message.lower()
+    if "already known" in text or "known transaction" in text or "already imported" in text:
+        return "known"
+    if "nonce too low" in text or "nonce is too low" in text or "old nonce" in text:
+        return "nonce"
+    if "replacement" in text or "underpriced" in text:
+        return "underpriced"
+    if "insufficient funds" in text or "insufficient balance" in text:
+        return "funds"
+    if "base fee" in text or "fee cap" in text or "basefee" in text or "gas price too low" in text:
+        return "fee"
+    if _NEVER.search(text):
+        return "never"
+    return "other"
+
+
+def revert_reason(data: bytes) -> str:
+    """What a contract says when it reverts, in words as far as it has any."""
+    if data[:4] == _ERROR_STRING and len(data) >= 68:
+        size = int.from_bytes(data[36:68], "big")
+        text = data[68 : 68 + min(size, _REASON_LIMIT)].decode("utf-8", "replace")
+        return f"execution reverted: {text}"
+    if data[:4] == _PANIC and len(data) >= 36:
+        return f"execution reverted: panic 0x{int.from_bytes(data[4:36], 'big'):02x}"
+    if data:
+        return f"execution reverted: 0x{data[:_REASON_LIMIT].hex()}"
+    return "execution reverted without a reason"

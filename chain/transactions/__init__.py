@@ -1,0 +1,6 @@
+"""Transactions of projects: nonces, signing, broadcasting, watching.
+
+In: requests of projects over the chain's socket; committed entries of their outboxes.
+Out: signed transactions on the chain; an event with each outcome.
+Open first: `requests.py`, then `nonces.py` and `broadcaster.py`.
+"""

@@ -1,0 +1,417 @@
+"""Transactions of one chain: what projects ask for over the chain's socket, what their outboxes
+bring, and the events that tell what became of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fieldbrook.actors.project.chains import (
+    CALL,
+    COMMITTED,
+    HELD,
+    HELLO,
+    NUMBER,
+    PREPARE,
+    SETTLED,
+    chain_socket,
+)
+from fieldbrook.actors.wire import EXACT, NAMED, WireEntry, WireEvent, frame, pack
+from fieldbrook.chain.errors import RpcError
+from fieldbrook.chain.transaction import TransactionRefusedError, warm_up
+from fieldbrook.chain.transactions.broadcaster import Broadcaster, EachRpc
+from fieldbrook.chain.transactions.nonces import Leases, Wanted
+from fieldbrook.core import clock
+from fieldbrook.core.errors import (
+    ChainUnavailableError,
+    NodeError,
+    StoreError,
+    TooManyRequestsError,
+)
+from fieldbrook.core.model import NODE_PUBLISHER
+from fieldbrook.core.settings import Chain
+from fieldbrook.gateway.chain_client import (
+    CANCEL,
+    COMMAND,
+    PARK,
+    READ,
+    RELEASE,
+    RESUME,
+    TARGET,
+    read_frame,
+)
+from fieldbrook.gateway.delivery.outbox import OutboxTaker
+from fieldbrook.gateway.events.project_client import Outcome, Settle
+from fieldbrook.observability import fault_points, metrics
+from fieldbrook.observability.health import STUCK_LEASES, Reporter
+from fieldbrook.security.operator_keys import Vault
+from fieldbrook.storage.chain.transactions import FINISHED, ChainTransactions, Transaction
+from fieldbrook.storage.lmdb.codec import decode_record, encode_record
+from fieldbrook.storage.registry.service import RegistryReader
+from fieldbrook.wasm.host.api import decode, response
+
+log = logging.getLogger(__name__)
+
+_HASH = re.compile("0x[0-9a-f]{64}", re.ASCII)
+_ASK_S = 0.2
+_RETRY_S = 1.0
+_ACTIVATE_S = 2.0
+_PROJECT_LIMIT_S = 5.0
+_SILENT_S = 5.0  # then it is a trouble of the node that a project does not answer
+
+Submit = Callable[[int, WireEvent, Settle], None]
+
+
+class Transactions:
+    """The service of a chain's process that sends transactions.
+
+    Args:
+        chain: its settings.
+        rpc: the way to it.
+        rows: its transactions.
+        reader: of the registry.
+        vault: opens the keys of operators.
+        run_dir: where sockets are.
+        submit: hands an event to a project; raises a `NodeError` when it cannot be taken.
+        activate: has a project started and its route told.
+        restored: whether the node's data was restored and nothing may leave yet.
+        health: is told of what is stuck.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        rpc: EachRpc,
+        rows: ChainTransactions,
+        reader: RegistryReader,
+        vault: Vault,
+        run_dir: Path,
+        submit: Submit,
+        activate: Callable[[int], None],
+        restored: Callable[[], bool] = lambda: False,
+        health: Reporter | None = None,
+    ) -> None:
+        self.part = f"chain:{chain.id}"
+        self._chain = chain
+        self._rpc = rpc
+        self._rows = rows
+        self._reader = reader
+        self._path = chain_socket(run_dir, self.part)
+        self._submit = submit
+        self._activate = activate
+        self.leases = Leases(chain, rpc, rows, reader, vault)
+        self._health = health or Reporter()
+        self.broadcaster = Broadcaster(
+            chain, rpc, rows, self.leases, self._finished, restored, self._health
+        )
+        self._outbox = OutboxTaker({self.part: self._deliver}, self.part)
+        self._paths: dict[int, str] = {}
+        self._activated: dict[int, float] = {}  # when that was last asked for
+        self._silent: dict[int, float] = {}  # projects with leases, and since when they are
+        self._talking: dict[int, object] = {}  # projects, and their newest connection
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Serve projects, go on with what is under way."""
+        await asyncio.to_thread(warm_up)
+        self._path.unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(self._serve, str(self._path))
+        self._path.chmod(0o600)
+        self._begin(self.broadcaster.run())
+        self._begin(self._ask_silent())
+        for row in list(self._rows.unfinished.values()):
+            if row.state in FINISHED:
+                self._finished(row)
+
+    async def stop(self) -> None:
+        """Serve nobody, send nothing more."""
+        self._outbox.stop()
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._path.unlink(missing_ok=True)
+
+    def gone(self, project_id: int) -> None:
+        """A project was removed: what it has not committed never happens."""
+        self._paths.pop(project_id, None)
+        self._begin(self.leases.settle(project_id, ()))
+
+    def routed(self, project_id: int, path: str | None) -> None:
+        """Where a project is now; None: it is going away."""
+        if path is None:
+            self._paths.pop(project_id, None)
+        else:
+            self._paths[project_id] = path
+
+    def take(self, project_id: int, path: str) -> None:
+        """A project's outbox has transactions."""
+        self._outbox.take(project_id, path)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("chain %s: a task failed", self._chain.name, exc_info=task.exception())
+
+    # ---------------------------------------------------------------- projects ask
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        project_id = 0
+        token = object()
+        try:
+            while True:
+                said = await read_frame(reader)
+                if HELLO in said:
+                    project_id = said[HELLO]
+                    self._talking[project_id] = token
+                    # What an earlier connection still has to say is not its project's any more.
+                    await self.leases.resolve(project_id, said[COMMITTED], said[HELD])
+                    self.broadcaster.wake()
+                elif project_id and self._talking.get(project_id) is not token:
+                    return
+                elif SETTLED in said:
+                    await self.leases.settle(project_id, said[SETTLED])
+                    self.broadcaster.wake()
+                else:
+                    good, result = await self._answer(project_id, said, token)
+                    writer.write(frame(pack((said[NUMBER], good, result))))
+                    await writer.drain()
+                    if PREPARE in said:
+                        fault_points.passes("chain.answered")
+        except (EOFError, OSError, asyncio.CancelledError):
+            pass
+        except StoreError as error:
+            log.error("chain %s: %s", self._chain.name, error)
+        finally:
+            if self._talking.get(project_id) is token:
+                del self._talking[project_id]
+            writer.close()
+
+    async def _answer(
+        self, project_id: int, said: dict[str, Any], token: object
+    ) -> tuple[bool | None, Any]:
+        try:
+            if PREPARE in said:
+                wanted = Wanted(
+                    said[PREPARE],
+                    said["operator"],
+                    said["request"],
+                    said["event_id"],
+                    said["event_type"],
+                    said["api"],
+                )
+                fault_points.passes("chain.asked")
+                row = await self.leases.prepare(
+                    project_id,
+                    wanted,
+                    said["held"],
+                    lambda: self._talking.get(project_id) is token,
+                )
+                return True, (row.last.hash, row.name, encode_record(row))
+            if CALL in said:
+                return True, await self.leases.call(said[CALL])
+            if READ in said:
+                return True, await self._read_tx(said[READ])
+            return True, await self._obey(said[COMMAND], said[TARGET])
+        except ChainUnavailableError as error:
+            return None, str(error)
+        except (TransactionRefusedError, NodeError, RpcError) as error:
+            return False, str(error)
+
+    async def _read_tx(self, hash_: str) -> bytes:
+        """A transaction and its receipt as the chain has them, as JSON."""
+        if not _HASH.fullmatch(hash_):
+            reason = f"hash: {hash_[:80]!r} is not 64 hexadecimal digits, with or without 0x"
+            raise TransactionRefusedError(reason)
+        transaction, receipt = await asyncio.gather(
+            self._rpc.call("eth_getTransactionByHash", [hash_]),
+            self._rpc.call("eth_getTransactionReceipt", [hash_]),
+        )
+        return json.dumps({"transaction": transaction, "receipt": receipt}).encode()
+
+    async def _obey(self, command: str, target: int) -> str:
+        """A command of management; the transaction's state after it."""
+        if command in (PARK, RESUME):
+            self._rows.park(command == PARK)
+            self.broadcaster.wake()
+            return command
+        if command == RELEASE:
+            await self._release(target)
+        elif command == CANCEL:
+            await self.broadcaster.cancel(target)
+        else:
+            await self.broadcaster.retry(target)
+        return command
+
+    async def _release(self, project_id: int) -> None:
+        """Give up the leases of a project that cannot say what became of them. None of them
+        was sent: only what its project has committed ever is."""
+        if project_id in self._talking:
+            raise TransactionRefusedError("the project is there: its leases end with its batch")
+        if project_id not in self.leases.projects():
+            raise TransactionRefusedError("the project has no leases")
+        log.warning("leases of project %d are given up by an administrator", project_id)
+        await self.leases.settle(project_id, ())
+
+    # ---------------------------------------------------------------- leases of silent projects
+
+    async def _ask_silent(self) -> None:
+        """Ask the projects whose leases are open and that do not talk to this process: it, or
+        they, have died. Until they answer nobody else has the nonces."""
+        while True:
+            silent = self.leases.projects() - set(self._talking)
+            self._report_silent(silent)
+            for project_id in silent:
+                try:
+                    await self._ask(project_id)
+                except (OSError, EOFError, ValueError, TimeoutError, StoreError) as error:
+                    log.info("project %d, leases: %s", project_id, str(error) or "no answer")
+            await asyncio.sleep(_ASK_S if self.leases.projects() else _RETRY_S)
+
+    def _report_silent(self, projects: set[int]) -> None:
+        """Tell the node's health of projects that have been silent for long."""
+        now = asyncio.get_running_loop().time()
+        self._silent = {project: self._silent.get(project, now) for project in projects}
+        long = [p for p, since in self._silent.items() if now - since > _SILENT_S]
+        if not long:
+            self._health.end(STUCK_LEASES)
+            return
+        names = [self._name_of(project_id) for project_id in long]
+        self._health.begin(
+            STUCK_LEASES,
+            f"project {', '.join(names)}; if its store is lost: "
+            f"fieldbrook tx release {self._chain.name} {names[0]}",
+        )
+
+    def _name_of(self, project_id: int) -> str:
+        with contextlib.suppress(StoreError):
+            project = self._reader.project(project_id)
+            if project is not None:
+                return project.name
+        return str(project_id)
+
+    async def _ask(self, project_id: int) -> None:
+        path = self._paths.get(project_id)
+        if path is None:
+            if self._reader.project(project_id) is None:  # removed while nobody was here
+                await self.leases.settle(project_id, ())
+                return
+            now = asyncio.get_running_loop().time()
+            if now - self._activated.get(project_id, -_ACTIVATE_S) >= _ACTIVATE_S:
+                self._activated[project_id] = now
+                self._activate(project_id)
+            return
+        self._activated.pop(project_id, None)
+        async with asyncio.timeout(_PROJECT_LIMIT_S):
+            reader, writer = await asyncio.open_unix_connection(path)
+            try:
+                writer.write(frame(pack({HELLO: self.part})))
+                said = await read_frame(reader)
+            finally:
+                writer.close()
+        if said is not None and project_id not in self._talking:
+            await self.leases.resolve(project_id, said[COMMITTED], said[HELD])
+            self.broadcaster.wake()
+
+    # ---------------------------------------------------------------- outboxes
+
+    async def _deliver(self, project_id: int, entry: WireEntry) -> None:
+        """Take a transaction out of a project's outbox."""
+        row = decode_record(entry[3], Transaction)
+        if row.project_id != project_id:
+            raise StoreError(reason=f"transaction {row.name} is not of project {project_id}")
+        fault_points.passes("chain.accepts")
+        await self.leases.accept(row)
+        fault_points.passes("chain.accepted")
+        self.broadcaster.wake()
+
+    # ---------------------------------------------------------------- outcomes
+
+    def _finished(self, row: Transaction) -> None:
+        """Tell the project what became of a transaction, if it wants to know."""
+        self._begin(self._tell(row))
+
+    async def _tell(self, row: Transaction) -> None:
+        event = outcome_event(row)
+        while self._is_wanted(row):
+            done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+            try:
+                metrics.add(metrics.EVENTS_RECEIVED)
+                self._submit(row.project_id, event, done.set_result)
+            except TooManyRequestsError:
+                await asyncio.sleep(_RETRY_S)
+                continue
+            except NodeError as error:
+                log.error("outcome %s is lost: %s", event[2], error)
+                break
+            fault_points.passes("chain.tells")
+            outcome = await done
+            if not isinstance(outcome, NodeError):
+                break
+            log.warning("outcome %s is sent again: %s", event[2], outcome)
+            await asyncio.sleep(_RETRY_S)
+        fault_points.passes("chain.told")
+        self._rows.put(msgspec.structs.replace(row, told=True))
+        fault_points.passes("chain.told_stored")
+
+    def _is_wanted(self, row: Transaction) -> bool:
+        """Whether a strategy is there for the outcome. Those for `DEFAULT` are not: they were
+        written for what devices send. An API call's result goes where it was asked for."""
+        with contextlib.suppress(StoreError):
+            if self._reader.project(row.project_id) is None:
+                return False
+            if row.api:
+                return True
+            found = self._reader.strategies(row.project_id)
+            return any(strategy.event_type == row.event_type for strategy in found)
+        return True
+
+
+def outcome_event(row: Transaction) -> WireEvent:
+    """The event that tells what became of a transaction; the same each time."""
+    body = json.dumps(outcome(row), separators=(",", ":")).encode()
+    if row.api:
+        request = decode(row.api)
+        header = request["Header"] if request else {}
+        short = {"transactionID": row.name, "state": row.state}
+        text = json.dumps(short, separators=(",", ":")).encode()
+        body = response(HTTPStatus.OK, header, text)
+    event_id = f"sent-{row.name}-{row.state}"
+    return row.event_type, NODE_PUBLISHER, event_id, body, clock.now_ms(), NAMED | EXACT, ""
+
+
+def outcome(row: Transaction) -> dict[str, Any]:
+    """What became of a transaction, as an event's payload."""
+    return {
+        "transactionID": row.name,
+        "chainID": row.chain_id,
+        "state": row.state,
+        "hash": row.mined,
+        "hashes": [tried.hash for tried in row.attempts],
+        "eventID": row.event_id,
+        "from": row.sender,
+        "to": row.to,
+        "nonce": row.nonce,
+        "blockNumber": row.block_number,
+        "blockHash": row.block_hash,
+        "gasUsed": row.gas_used,
+        "gasPrice": str(row.gas_price),
+        "reason": row.reason,
+    }

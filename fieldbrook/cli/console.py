@@ -1,0 +1,266 @@
+"""What every command shares: the options `--json` and `--server`, the login, the output.
+
+Results go to standard output, everything else to standard error. Text that came from
+elsewhere (names, logs, errors) is printed without its control characters, so that an
+applet's log line cannot drive the terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from fieldbrook.cli.client import (
+    DEFAULT_SERVER,
+    Client,
+    ClientError,
+    NotLoggedInError,
+    RefusedError,
+    Session,
+    load_session,
+    normal_server,
+    session_path,
+)
+
+_NAMES_SHOWN = 20
+_TOKEN_KEYS = frozenset(
+    {
+        "AccessKeyExpired",
+        "InvalidAccessKey",
+        "InvalidAuthAccountID",
+        "InvalidToken",
+        "Unauthorized",
+    }
+)
+
+Row = Mapping[str, Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Console:
+    """The state of one invocation; every command finds it with `current`."""
+
+    def __init__(self) -> None:
+        self.json = False
+        self.data = Path(os.environ.get("FIELDBROOK_DATA") or "data")
+        self.given_server: str | None = None
+        self.given_authorities: str | None = None
+        self._clients: list[Client] = []
+
+    @property
+    def server(self) -> str:
+        """The node's address: `--server`, `FIELDBROOK_SERVER`, the saved login's, the default."""
+        named = self.given_server or os.environ.get("FIELDBROOK_SERVER")
+        if named:
+            return normal_server(named)
+        saved = load_session(session_path())
+        return saved.server if saved else DEFAULT_SERVER
+
+    @property
+    def authorities(self) -> str:
+        """The file of those that may vouch for the server: `--ca`, `FIELDBROOK_CA`, that of the
+        login; "" for the system's."""
+        named = self.given_authorities or os.environ.get("FIELDBROOK_CA")
+        if named:
+            return str(Path(named).absolute())
+        saved = load_session(session_path())
+        return saved.authorities if saved and saved.server == self.server else ""
+
+    @property
+    def session(self) -> Session | None:
+        """The login for `server`. A login saved for another server is never sent to it."""
+        server = self.server
+        token = os.environ.get("FIELDBROOK_TOKEN")
+        if token:
+            return Session(server, token)
+        saved = load_session(session_path())
+        return saved if saved and saved.server == server else None
+
+    def client(self) -> Client:
+        """A client that carries the login.
+
+        Raises:
+            NotLoggedInError: there is none.
+        """
+        session = self.session
+        if session is None:
+            raise NotLoggedInError(f"not logged in to {self.server}", self._login_hint())
+        return self._keep(Client(session.server, session.token, authorities=self.authorities))
+
+    def anonymous_client(self) -> Client:
+        """A client without a login, for what needs none."""
+        return self._keep(Client(self.server, authorities=self.authorities))
+
+    def explain(self, error: ClientError) -> str:
+        """What to do about an error, "" when nothing can be said."""
+        if error.hint or not isinstance(error, RefusedError):
+            return error.hint
+        if error.key == "ProjectNotFound":
+            return self._names_of_projects()
+        if error.key in _TOKEN_KEYS:
+            return self._login_hint()
+        if error.key == "OutcomeUnknown":
+            return "it may have happened; look before you do it again"
+        if error.status in (429, 503):
+            return "nothing was taken; try again in a moment"
+        return ""
+
+    def answered(self) -> str:
+        """The request that a server answered last, "" when none did."""
+        return next((c.answered for c in reversed(self._clients) if c.answered), "")
+
+    def close(self) -> None:
+        """Close what was opened."""
+        for client in self._clients:
+            client.close()
+
+    def _keep(self, client: Client) -> Client:
+        self._clients.append(client)
+        return client
+
+    def _login_hint(self) -> str:
+        if os.environ.get("FIELDBROOK_TOKEN"):
+            return "FIELDBROOK_TOKEN is set and was used: unset it or give it a fresh token"
+        place = "" if self.server == DEFAULT_SERVER else f" --server {self.server}"
+        return f"log in with `fieldbrook login{place}`"
+
+    def _names_of_projects(self) -> str:
+        # A hint is no reason to fail: without a good answer there is none.
+        with suppress(ClientError, TypeError, LookupError, AttributeError):
+            answer = self.client().call("GET", ["project"], query={"size": 100})
+            names = [str(item["projectName"]) for item in items(answer)]
+            return available("projects", names)
+        return ""
+
+
+def current() -> Console:
+    """The console of the running command."""
+    root = click.get_current_context().find_root()
+    console = root.ensure_object(Console)
+    return console
+
+
+def shared_options(command: F) -> F:
+    """Adds `--json` and `--server`: to the whole program and to each command, so that
+    they may stand on either side of the command's name."""
+
+    def set_json(_ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+        if value:
+            current().json = True
+
+    def set_server(_ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+        if value:
+            current().given_server = normal_server(value)
+
+    def set_authorities(_ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+        if value:
+            current().given_authorities = value
+
+    as_json = click.option(
+        "--json",
+        is_flag=True,
+        expose_value=False,
+        callback=set_json,
+        help="Print JSON, for programs.",
+    )
+    server = click.option(
+        "--server",
+        metavar="URL",
+        expose_value=False,
+        callback=set_server,
+        help="The node's address [env: FIELDBROOK_SERVER; default: the login's, else "
+        f"{DEFAULT_SERVER}].",
+    )
+    authorities = click.option(
+        "--ca",
+        metavar="FILE",
+        expose_value=False,
+        callback=set_authorities,
+        help="PEM file of the authorities that may vouch for an https:// server "
+        "[env: FIELDBROOK_CA; default: the login's, else the system's].",
+    )
+    return as_json(server(authorities(command)))
+
+
+def items(answer: Any) -> list[dict[str, Any]]:
+    """The rows of a list route: a bare array, or under `data`, where null means none."""
+    rows = answer.get("data") if isinstance(answer, dict) else answer
+    return list(rows or [])
+
+
+def available(what: str, names: Sequence[str]) -> str:
+    """A sentence that lists what exists."""
+    if not names:
+        return f"there are no {what} yet"
+    more = ", ..." if len(names) > _NAMES_SHOWN else ""
+    return f"{what}: {', '.join(printable(name) for name in names[:_NAMES_SHOWN])}{more}"
+
+
+def show_rows(rows: Sequence[Row], columns: Mapping[str, str], nothing: str) -> None:
+    """Print rows: a JSON array, or a table of `columns` (key of the row -> heading)."""
+    if current().json:
+        show_json(list(rows))
+        return
+    if not rows:
+        click.echo(nothing, err=True)
+        return
+    table = [list(columns.values())]
+    table += [[_cell(row.get(key)) for key in columns] for row in rows]
+    widths = [max(len(line[i]) for line in table) for i in range(len(columns))]
+    for line in table:
+        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        click.echo("  ".join(padded).rstrip())
+
+
+def show_fields(value: Row, names: Mapping[str, str]) -> None:
+    """Print one object: JSON as it is, or the fields in `names` (key -> label), one a line."""
+    if current().json:
+        show_json(value)
+        return
+    width = max(len(label) for label in names.values())
+    for key, label in names.items():
+        if value.get(key) not in (None, "", []):
+            click.echo(f"{label.ljust(width)}  {_cell(value[key])}")
+
+
+def show_done(text: str, **value: object) -> None:
+    """Print that something was done: a sentence, or `value` as JSON."""
+    if current().json:
+        show_json(value)
+    else:
+        click.echo(printable(text))
+
+
+def show_json(value: object) -> None:
+    """Print one JSON document."""
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def note(text: str) -> None:
+    """Print a remark on standard error."""
+    click.echo(printable(text), err=True)
+
+
+def printable(text: str) -> str:
+    """The text with control characters shown as escapes; line breaks too."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(_cell(item) for item in value)
+    return printable(str(value))

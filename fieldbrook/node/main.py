@@ -1,0 +1,186 @@
+"""The node's process: settings, the actor system, and a watch over both.
+
+It has no threads and no sockets but those of the actor system. When the root or the admin
+process of the system dies it kills the rest and exits, so that whoever supervises it
+(supervisord, `fieldbrook up`, a container) starts a whole node again.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from fieldbrook import __version__
+from fieldbrook.core.errors import NodeError, SettingsError
+from fieldbrook.core.settings import Settings, forget_secrets
+from fieldbrook.observability import fault_points, logs
+from fieldbrook.security import node_secrets, tls
+from fieldbrook.storage import data_lock
+from fieldbrook.system.fsync import make_folder, start_unsynced
+from fieldbrook.system.process import keep_memory_private, name_process, report_fatal_signals
+
+log = logging.getLogger(__name__)
+
+BOOT_LIMIT_S = 60.0
+DRAIN_LIMIT_S = 2.0
+_END_LIMIT_S = 1.0  # what is committed is committed: nothing depends on it
+REFUSED = "refused"  # as `storage.project.refused` names it
+FOLDERS = ("registry", "projects", "chains", "modules", "uploads", "secrets", "run")
+
+
+def run(settings: Settings) -> int:
+    """Run a node until SIGTERM or SIGINT.
+
+    Returns:
+        The exit code: 0 after a drain, 1 when a part was lost, 2 when it cannot start.
+    """
+    name_process("fb-node")
+    report_fatal_signals()
+    settings = settings.model_copy(update={"data": settings.data.absolute()})
+    stop = _StopFlag()
+    logs.configure(settings.log_level, settings.log_format)
+    if not settings.core_dumps:
+        keep_memory_private()
+    forget_secrets()
+    if fault_points.is_armed:
+        log.warning("%s is set: processes of this node die on purpose", fault_points.VARIABLE)
+    try:
+        tls.check(settings)
+        # Held until the last process ends: those that are forked below inherit both.
+        locks = _take_locks(settings.data)
+        _prepare_data(settings.data)
+    except SettingsError as error:
+        log.critical("%s", error)
+        return 2
+    if not _upgraded(settings.data):
+        return 2
+    run_dir = settings.data / "run"
+
+    from fieldbrook.actors import messages as m
+    from fieldbrook.actors import runtime
+
+    runtime.harden(run_dir)
+    _preload(settings)
+    tree = runtime.ActorTree("fieldbrook.actors.supervisor.supervisor.Supervisor")
+    booted = tree.ask(m.Boot(settings, run_dir), BOOT_LIMIT_S, (m.Booted, m.BootFailed))
+    if not isinstance(booted, m.Booted):
+        reason = f"{booted.part}: {booted.reason}" if booted else "time ran out"
+        log.critical("the node cannot start: %s", reason)
+        runtime.kill_descendants()
+        return 2
+    log.info("fieldbrook@%s listen on :%d", __version__, settings.http_port)
+    watch = runtime.DeathWatch(_vital(booted.pids["supervisor"]))
+    lost: list[str] = []
+    while not stop.set and not lost:
+        lost = watch.wait(0.2)
+        runtime.reap()
+    if lost:
+        log.critical("lost %s: the node ends so that it can be started whole", ", ".join(lost))
+        runtime.kill_descendants()
+        return 1
+    started = time.monotonic()
+    tree.ask(m.Drain(), DRAIN_LIMIT_S, m.Drained)
+    tree.shutdown()
+    runtime.await_descendants(_END_LIMIT_S)
+    killed = runtime.kill_descendants()
+    if killed:
+        log.warning("%d processes did not end by themselves and were killed", killed)
+    log.info("stopped in %.1f s", time.monotonic() - started)
+    for lock in locks:
+        os.close(lock)
+    return 0
+
+
+class _StopFlag:
+    """Set by the first SIGTERM, SIGINT or SIGQUIT."""
+
+    def __init__(self) -> None:
+        self.set = False
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        self.set = True
+
+
+def _take_locks(data: Path) -> tuple[int, int]:
+    """The descriptors of the folder's lock and of the node's own."""
+    return data_lock.take_folder(data), data_lock.take_node(data)
+
+
+def _prepare_data(data: Path) -> None:
+    """Make what is missing in the data folder, and remove what an earlier run left in `run`."""
+    try:
+        for name in FOLDERS:
+            make_folder(data / name)
+    except OSError as error:
+        raise SettingsError(reason=f"data folder {data}: {error.strerror}") from error
+    for stale in (data / data_lock.RUN).iterdir():
+        if stale.name not in data_lock.NAMES:
+            with suppress(OSError):
+                stale.unlink()
+    start_unsynced(data / REFUSED)
+    node_secrets.load_or_create_key(data / "secrets", "token.key")
+    node_secrets.setup_code(data / "secrets")
+
+
+def _upgraded(data: Path) -> bool:
+    """Bring older data to this version's form, in a process of its own: LMDB is never open in
+    one that forks. False when that failed; why is in the log then."""
+    from fieldbrook.storage.upgrade import upgrade
+
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    code = 2
+    try:
+        done = upgrade(data)
+        if done is not None:
+            log.warning(
+                "%d stores were brought to the form of fieldbrook %s; what they were is in %s",
+                done.stores,
+                __version__,
+                done.copy,
+            )
+        code = 0
+    except NodeError as error:
+        log.critical("%s", error)
+    except BaseException:
+        log.exception("the data folder could not be looked at")
+    finally:
+        os._exit(code)
+
+
+def _preload(settings: Settings) -> None:
+    """Import once what actors need: they are forks and share these pages."""
+    import fieldbrook.actors.project.actor
+    import fieldbrook.actors.registry
+    import fieldbrook.actors.supervisor.supervisor
+    import fieldbrook.gateway.http.server
+    import fieldbrook.gateway.mqtt.gateway
+    import fieldbrook.gateway.schedule.ticker
+
+    if settings.chains:
+        import fieldbrook.chain.process
+
+    # A node uses one of the two adapters: what a gateway would import alone.
+    if settings.mqtt_broker is None:
+        import fieldbrook.gateway.mqtt.nats_source
+    else:
+        import fieldbrook.gateway.mqtt.paho_source  # noqa: F401
+
+    gc.collect()
+    gc.freeze()
+
+
+def _vital(supervisor_pid: int) -> dict[int, str]:
+    """The processes without which there is no node: the supervisor and its parent, the
+    actor system's admin."""
+    status = Path(f"/proc/{supervisor_pid}/stat").read_text()
+    admin_pid = int(status.rpartition(")")[2].split()[1])
+    return {supervisor_pid: "the supervisor", admin_pid: "the actor system"}

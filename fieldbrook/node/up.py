@@ -1,0 +1,205 @@
+"""`fieldbrook up`: a whole node in the foreground, one command, no other supervisor.
+
+It runs the embedded broker (unless the settings name another) and the node, starts again
+what dies, and stops both, the node first, at SIGINT or SIGTERM.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from fieldbrook.actors.supervisor.restarts import Restarts
+from fieldbrook.core.errors import NodeError, SettingsError
+from fieldbrook.core.settings import (
+    SECRETS_VARIABLE,
+    Settings,
+    as_environment,
+    forget_secrets,
+    secrets_of,
+)
+from fieldbrook.gateway.mqtt import embedded_broker
+from fieldbrook.observability import logs
+from fieldbrook.security import tls
+from fieldbrook.storage import data_lock
+from fieldbrook.system.process import die_with_parent, keep_memory_private, own_program
+
+log = logging.getLogger(__name__)
+
+_NODE_STOP_S = 4.0
+_BROKER_STOP_S = 0.8
+_TICK_S = 0.05
+_RENEWAL_S = 1.0
+CANNOT_START = 2  # the node's exit code for settings that cannot work
+
+
+@dataclass(slots=True)
+class Program:
+    """A child process that is to run for as long as this one."""
+
+    name: str
+    command: list[str]
+    environment: dict[str, str]
+    stop_s: float
+    lock: int
+    cannot_start: int = CANNOT_START
+    secrets: bytes = b""
+    process: subprocess.Popen[bytes] | None = None
+    restarts: Restarts = field(default_factory=Restarts)
+    started: float = 0.0
+    start_at: float = 0.0
+
+    def start(self) -> None:
+        """Start it in a session of its own, so that a Ctrl-C reaches only this process."""
+        self.started = time.monotonic()
+        environment, passed = {**os.environ, **self.environment}, []
+        if self.secrets:
+            # Not by the environment: that of a process can be read for as long as it lives.
+            passed = [_readable(self.secrets)]
+            environment[SECRETS_VARIABLE] = str(passed[0])
+        try:
+            self.process = subprocess.Popen(
+                self.command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=[*passed, self.lock],
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has no threads
+            )
+        finally:
+            for descriptor in passed:
+                os.close(descriptor)
+
+    def watch(self) -> int | None:
+        """Start it again when it died and its time has come; its exit code when it has just
+        died."""
+        now = time.monotonic()
+        if self.process is None:
+            if now >= self.start_at:
+                self.start()
+            return None
+        code = self.process.poll()
+        if code is None:
+            return None
+        self.process = None
+        if code == self.cannot_start and not self.restarts.failures:
+            return code  # it said why; trying again cannot help
+        self.restarts = self.restarts.after_exit(now - self.started)
+        self.start_at = now + self.restarts.delay_s
+        log.error(
+            "%s ended with %d; starting again in %.1f s", self.name, code, self.start_at - now
+        )
+        return code
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL when it does not end in time."""
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(self.stop_s)
+        except subprocess.TimeoutExpired:
+            log.error("%s did not stop within %.1f s: killed", self.name, self.stop_s)
+            with suppress(ProcessLookupError):
+                self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+
+
+def _readable(content: bytes) -> int:
+    """A descriptor from which this can be read once."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    try:
+        if os.write(writing, content) < len(content):
+            raise SettingsError(reason=f"chains have {len(content)} bytes: too many")
+    finally:
+        os.close(writing)
+    return reading
+
+
+class _Renewal:
+    """Has the broker read a renewed certificate; the node's gateways see it themselves."""
+
+    def __init__(self, settings: Settings, embedded: Program) -> None:
+        identity = None if settings.mqtt_broker else embedded_broker.own_identity(settings)
+        self._identity = identity
+        self._files = None if identity is None else tls.Renewal(identity)
+        self._broker = embedded
+        self._next = 0.0
+
+    def look(self) -> None:
+        """Look at the files, at most once a second."""
+        if self._files is None or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _RENEWAL_S
+        if not self._files.noticed() or self._broker.process is None:
+            return
+        assert self._identity is not None
+        try:
+            tls.server_context(self._identity)
+        except NodeError as error:
+            log.warning("the broker keeps the certificate of before: %s", error)
+            return
+        self._broker.process.send_signal(signal.SIGHUP)
+        log.info("the broker reads the renewed certificate %s", self._identity.certificate)
+
+
+def run(settings: Settings) -> int:
+    """Run until SIGINT or SIGTERM; returns the exit code, 0 after a clean stop."""
+    stopping = False
+
+    def stop(number: int, frame: object) -> None:
+        nonlocal stopping
+        stopping = True
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, stop)
+    logs.configure(settings.log_level, settings.log_format)
+    if not settings.core_dumps:
+        keep_memory_private()
+    forget_secrets()
+    try:
+        tls.check(settings)
+        # Before the broker: two of them on one folder would take each other's place.
+        lock = data_lock.take_folder(settings.data.absolute())
+        programs = _programs(settings, lock)
+        renewal = _Renewal(settings, programs[0])
+    except NodeError as error:
+        log.critical("%s", error)
+        return CANNOT_START
+    code = 0
+    for program in programs:
+        program.start()
+    while not stopping:
+        for program in programs:
+            if program.watch() == program.cannot_start and not program.restarts.failures:
+                stopping, code = True, CANNOT_START
+        renewal.look()
+        time.sleep(_TICK_S)
+    for program in reversed(programs):
+        program.stop()
+    return code
+
+
+def _programs(settings: Settings, lock: int) -> list[Program]:
+    environment = {**as_environment(settings), data_lock.LOCK_VARIABLE: str(lock)}
+    node = Program(
+        "the node",
+        own_program("fieldbrook", "node"),
+        environment,
+        _NODE_STOP_S,
+        lock,
+        secrets=secrets_of(settings),
+    )
+    if settings.mqtt_broker is not None:
+        return [node]
+    command = embedded_broker.command(settings)
+    embedded = Program(
+        "the broker", command, {}, _BROKER_STOP_S, lock, embedded_broker.CANNOT_START
+    )
+    return [embedded, node]

@@ -1,0 +1,86 @@
+"""The node's own log: one line per record on standard error."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import time
+from collections.abc import Callable
+
+from fieldbrook.core.clock import rfc3339
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def one_line(text: str) -> str:
+    """Text without what could end the line or drive a terminal: a topic or an error may carry
+    whatever a device sent."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-11-21T06:31:00.123Z INFO  fieldbrook.node.main: listen on :8888`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line; a traceback follows on lines of its own."""
+        line = (
+            f"{rfc3339(int(record.created * 1000))} {record.levelname:<7} "
+            f"{record.name}: {one_line(record.getMessage())}"
+        )
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: `time`, `level`, `logger`, `process`, `message`, `error`?."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, a traceback included."""
+        entry = {
+            "time": rfc3339(int(record.created * 1000)),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "process": record.process,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["error"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
+
+
+class Sparse:
+    """Warnings of something that may happen thousands of times a second: one line per interval,
+    which says how many it stands for."""
+
+    def __init__(
+        self,
+        log: logging.Logger,
+        interval_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._interval_s = interval_s
+        self._clock = clock
+        self._next = float("-inf")
+        self._left_out = 0
+
+    def warning(self, text: str, *args: object) -> None:
+        """Log it, unless it was within the interval."""
+        now = self._clock()
+        if now < self._next:
+            self._left_out += 1
+            return
+        if self._left_out:
+            text, args = text + " (%d more times since the last such line)", (*args, self._left_out)
+        self._log.warning(text, *args)
+        self._next, self._left_out = now + self._interval_s, 0
+
+
+def configure(level: str, form: str = "text") -> None:
+    """Send records of `level` and above to standard error as `text` or `json`."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    # Tornado repeats each request here; what a client did wrong is in its answer.
+    logging.getLogger("tornado.access").setLevel(logging.ERROR)

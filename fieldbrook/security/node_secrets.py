@@ -1,0 +1,81 @@
+"""Secrets of this node: made at first start, readable by its user alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+from fieldbrook.core.errors import StoreError
+from fieldbrook.system.fsync import make_folder, sync_folder
+
+KEY_BYTES = 32
+_SETUP_CODE = "setup-code"
+
+
+def load_or_create_key(folder: Path, name: str) -> bytes:
+    """The key in `folder/name`; 32 random bytes are made when there is none.
+
+    Raises:
+        StoreError: the file is not a key of ours, or cannot be read or written.
+    """
+    key = load_or_create(folder / name, secrets.token_bytes(KEY_BYTES))
+    if len(key) != KEY_BYTES:
+        raise StoreError(reason=f"{folder / name} holds {len(key)} bytes, not a key of {KEY_BYTES}")
+    return key
+
+
+def setup_code(folder: Path) -> str:
+    """The code that the first administrator's registration must carry."""
+    code = load_or_create(folder / _SETUP_CODE, secrets.token_urlsafe(12).encode() + b"\n")
+    return code.decode("ascii", "replace").strip()
+
+
+def load_or_create(path: Path, fresh: bytes) -> bytes:
+    """The content of a secret's file; it is made with `fresh` when there is none.
+
+    Raises:
+        StoreError: it cannot be read or written.
+    """
+    try:
+        if not path.exists():
+            _create(path, fresh)
+        return path.read_bytes()
+    except OSError as error:
+        raise StoreError(reason=f"{path}: {error.strerror}") from error
+
+
+def unreadable(folder: Path) -> list[str]:
+    """What is wrong with the secrets in a folder: one line for each file that could not be
+    read, or is no key, at the next start."""
+    wrong = []
+    try:
+        names = sorted(path.name for path in folder.iterdir())
+        if "token.key" not in names:
+            wrong.append("token.key is gone")
+        for name in names:
+            if name.endswith(".key"):
+                size = len((folder / name).read_bytes())
+                if size != KEY_BYTES:
+                    wrong.append(f"{name} holds {size} bytes, not a key of {KEY_BYTES}")
+    except OSError as error:
+        wrong.append(f"{Path(error.filename or folder).name}: {error.strerror}")
+    return wrong
+
+
+def _create(path: Path, content: bytes) -> None:
+    make_folder(path.parent)
+    # Written aside and linked: a crash never leaves half a secret, and of two processes
+    # that both find none the first one's stays.
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(descriptor, content)
+        os.fsync(descriptor)
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        os.close(descriptor)
+        draft.unlink(missing_ok=True)
+    sync_folder(path.parent)

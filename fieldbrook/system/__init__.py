@@ -1,0 +1,6 @@
+"""What a process asks of the operating system: names, limits, confined children, fsync.
+
+In: commands to run; files that must survive a power cut.
+Out: processes with limits; durable files.
+Open first: `process.py`, then `fsync.py`.
+"""

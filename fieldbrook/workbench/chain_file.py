@@ -1,0 +1,187 @@
+"""Chains in a file: what they answer applets that run without a node.
+
+The file is JSON: `{"chains": [CHAIN, ...], "default_chain": ID}`, where the default may be
+missing. Of a chain all but `id` may be missing:
+
+    {"id": 4690, "name": "iotex-testnet",
+     "operators": {"default": "0x..."},
+     "balances": {"0x...": "1000000000000000000"},
+     "calls": [{"to": "0x...", "data": "0x...", "result": "0x..."}],
+     "transactions": [{"to": "0x...", "value": "0", "data": "0x...", "hash": "0x..."}]}
+
+`docs/applets.md` describes it for authors of applets, `simulated_chain` uses it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from fieldbrook.core.bounded_json import from_json
+from fieldbrook.core.networks import BY_ID
+from fieldbrook.security.operator_keys import eip55
+
+FILE_LIMIT_BYTES = 64 << 20
+_HEX_DIGITS = set("0123456789abcdefABCDEF")
+_HASH = re.compile(r"0x[0-9a-fA-F]{64}\Z", re.ASCII)
+
+Json = dict[str, Any]
+
+
+class ChainSourceError(Exception):
+    """A file or an endpoint of chains is not what it should be; the text says which and where."""
+
+
+class Call(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """What a contract answers. Without `data` it is the answer to any; several entries for
+    the same call are answers in order, of which the last one stays."""
+
+    to: str
+    data: str | None = None
+    result: str | None = None
+    error: str | None = None
+
+
+class Sent(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A transaction that is taken, once. What is missing may be anything (`value`, `data`,
+    `operator`), or is made up (`hash`, `transaction`, `receipt`). With `error` it is refused."""
+
+    to: str
+    value: str | None = None
+    data: str | None = None
+    operator: str | None = None
+    hash: str | None = None
+    transaction: Json | UnsetType | None = UNSET
+    receipt: Json | UnsetType | None = UNSET
+    error: str | None = None
+
+
+class Chain(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """One chain. Without `transactions` any transaction is taken, without `balances` every
+    operator has enough, without `operators` any name is one."""
+
+    id: int
+    name: str = ""
+    operators: dict[str, str] | None = None
+    balances: dict[str, str] | None = None
+    calls: list[Call] = []
+    transactions: list[Sent] | None = None
+
+
+class ChainFile(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """All chains that a workbench has. `default_chain` is the id of the one that calls mean
+    which name none, like the setting of a node."""
+
+    chains: list[Chain]
+    default_chain: int | None = None
+
+
+def read_chains(path: Path) -> ChainFile:
+    """The chains of a file.
+
+    Raises:
+        ChainSourceError: it is too large, no JSON, or of another form; the text has the place.
+        OSError: it cannot be read.
+    """
+    if path.stat().st_size > FILE_LIMIT_BYTES:
+        raise ChainSourceError(f"{path}: more than {FILE_LIMIT_BYTES} bytes")
+    try:
+        file = msgspec.convert(from_json(path.read_bytes()), ChainFile)
+        _check(file)
+    except (ValueError, RecursionError) as error:
+        raise ChainSourceError(f"{path}: {error}") from None
+    return file
+
+
+def write_chains(path: Path, file: ChainFile) -> None:
+    """Keep chains in a file."""
+    path.write_text(json.dumps(msgspec.to_builtins(file), ensure_ascii=False, indent=2) + "\n")
+
+
+def add_chains(file: ChainFile, chain_ids: Sequence[int]) -> None:
+    """Give a file those of the chains that it does not have yet, with nothing known of them."""
+    known = {chain.id for chain in file.chains}
+    for chain_id in chain_ids:
+        if chain_id not in known:
+            network = BY_ID.get(chain_id)
+            file.chains.append(Chain(chain_id, network.name if network is not None else ""))
+
+
+def _check(file: ChainFile) -> None:
+    """Bring addresses and bytes into one form. Raise ValueError, with the place, for texts that
+    are none, and for entries that contradict themselves."""
+    known: set[int] = set()
+    for at, chain in enumerate(file.chains):
+        place = f"$.chains[{at}]"
+        if not 0 < chain.id < 1 << 63 or chain.id in known:
+            raise ValueError(f"the id must be a number of its own above 0 - at `{place}.id`")
+        known.add(chain.id)
+        _check_accounts(chain, place)
+        for n, call in enumerate(chain.calls):
+            _check_call(call, f"{place}.calls[{n}]")
+        for n, sent in enumerate(chain.transactions or ()):
+            _check_sent(sent, f"{place}.transactions[{n}]")
+    if file.default_chain is not None and file.default_chain not in known:
+        raise ValueError(f"there is no chain {file.default_chain} - at `$.default_chain`")
+
+
+def _check_accounts(chain: Chain, place: str) -> None:
+    if chain.operators is not None:
+        chain.operators = {
+            name: _address(address, f"{place}.operators.{name}")
+            for name, address in chain.operators.items()
+        }
+    if chain.balances is not None:
+        chain.balances = {
+            _address(address, f"{place}.balances"): _wei(wei, f"{place}.balances.{address}")
+            for address, wei in chain.balances.items()
+        }
+
+
+def _check_call(call: Call, place: str) -> None:
+    call.to = _address(call.to, f"{place}.to")
+    call.data = _hex(call.data, f"{place}.data")
+    call.result = _hex(call.result, f"{place}.result")
+    if (call.result is None) == (call.error is None):
+        raise ValueError(f"it needs either result or error - at `{place}`")
+
+
+def _check_sent(sent: Sent, place: str) -> None:
+    sent.to = _address(sent.to, f"{place}.to")
+    sent.data = _hex(sent.data, f"{place}.data")
+    if sent.value is not None:
+        sent.value = _wei(sent.value, f"{place}.value")
+    if sent.hash is not None and not _HASH.match(sent.hash):
+        raise ValueError(f"{sent.hash[:80]!r} is not 0x and 64 digits - at `{place}.hash`")
+
+
+def _address(text: str, place: str) -> str:
+    digits = text.removeprefix("0x")
+    if len(digits) != 40 or not _is_hex(digits):
+        raise ValueError(f"{text[:80]!r} is not 0x and 40 digits - at `{place}`")
+    return eip55(bytes.fromhex(digits))
+
+
+def _hex(text: str | None, place: str) -> str | None:
+    if text is None:
+        return None
+    digits = text.removeprefix("0x")
+    if len(digits) % 2 or not _is_hex(digits):
+        raise ValueError(f"{text[:80]!r} is not hexadecimal - at `{place}`")
+    return f"0x{digits.lower()}"
+
+
+def _is_hex(digits: str) -> bool:
+    return not set(digits) - _HEX_DIGITS
+
+
+def _wei(text: str, place: str) -> str:
+    if not (text.isascii() and text.isdigit() and len(text) <= 78):
+        raise ValueError(f"{text[:80]!r} is not a decimal number - at `{place}`")
+    return str(int(text))

@@ -1,0 +1,99 @@
+"""Asks real chains what a simulated one lacks, so that the answers can be kept in a file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from fieldbrook.chain.blocks.logs import hex_bytes, quantity
+from fieldbrook.chain.errors import MalformedAnswerError, RpcError
+from fieldbrook.chain.rpc.client import ChainClient, shown
+from fieldbrook.chain.rpc.transport import TransportError, make_transport
+from fieldbrook.chain.transactions.nonces import RESULT_LIMIT_BYTES, reason_of
+from fieldbrook.core.errors import ChainUnavailableError
+from fieldbrook.wasm.run import EffectRefusedError
+from fieldbrook.workbench.chain_file import ChainSourceError
+
+ASK_LIMIT_S = 2.0
+"""As long as a node waits for a chain while a handler runs."""
+_START_LIMIT_S = 10.0
+_RESULT_LIMIT = 2 + 2 * RESULT_LIMIT_BYTES  # characters
+
+
+class ChainRecorder:
+    """Connections to one endpoint for each chain. Nothing is ever sent to a chain: it is asked
+    what it would answer."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        """Connect.
+
+        Raises:
+            ChainSourceError: an endpoint does not answer, or two are of one chain.
+        """
+        self._runner = asyncio.Runner()
+        self._clients: dict[int, ChainClient] = {}
+        try:
+            for url in urls:
+                chain_id = self._runner.run(_chain_id(url))
+                if chain_id in self._clients:
+                    raise ChainSourceError(
+                        f"{shown(url)}: chain {chain_id} has an endpoint already"
+                    )
+                self._clients[chain_id] = ChainClient(chain_id, [url], limit_s=ASK_LIMIT_S)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def chain_ids(self) -> list[int]:
+        """The chains that can be asked."""
+        return list(self._clients)
+
+    def close(self) -> None:
+        """Close the connections."""
+        for client in self._clients.values():
+            self._runner.run(client.close())
+        self._runner.close()
+
+    def ask(
+        self, chain_id: int, method: str, fields: dict[str, Any]
+    ) -> tuple[str | None, str | None]:
+        """What a chain answers to a call on its newest block: (result, None) in hexadecimal
+        digits, or (None, why it refuses).
+
+        Raises:
+            EffectRefusedError: it gives no answer that could be kept.
+        """
+        client = self._clients.get(chain_id)
+        if client is None:
+            raise EffectRefusedError(f"chain {chain_id} has no endpoint to record from")
+        try:
+            result = self._runner.run(client.call(method, [fields, "latest"]))
+        except RpcError as error:
+            return None, reason_of(error)
+        except (ChainUnavailableError, TimeoutError) as error:
+            raise EffectRefusedError(f"chain {chain_id}: {error}") from None
+        useless = EffectRefusedError(f"chain {chain_id} answered {str(result)[:80]!r}")
+        if isinstance(result, str) and len(result) > _RESULT_LIMIT:
+            raise useless
+        try:
+            return hex_bytes(result), None
+        except MalformedAnswerError:
+            raise useless from None
+
+
+async def _chain_id(url: str) -> int:
+    transport = make_transport(url)
+    try:
+        async with asyncio.timeout(_START_LIMIT_S):
+            answer = await transport.request("eth_chainId", [])
+        return quantity(answer["result"])
+    except TimeoutError:
+        raise ChainSourceError(f"{shown(url)}: no answer in {_START_LIMIT_S:g} s") from None
+    except TransportError as error:
+        raise ChainSourceError(f"{shown(url)}: {error}") from None
+    except (KeyError, TypeError, MalformedAnswerError):
+        raise ChainSourceError(f"{shown(url)}: it does not say of which chain it is") from None
+    finally:
+        await transport.close()

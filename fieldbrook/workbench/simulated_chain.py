@@ -1,0 +1,444 @@
+"""Chains for applets that run without a node: what they answer stands in a `chain_file`.
+
+A question that the file has no answer for is refused, and the reason names what is missing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+from msgspec import UNSET, UnsetType
+
+from fieldbrook.actors.project.capabilities import (
+    NO_OBJECT,
+    READ_ROUTE,
+    api_fields,
+    is_system,
+    sent_by_name,
+)
+from fieldbrook.actors.project.chains import TX_EVENT, ChainName, chain_named, unknown_chain
+from fieldbrook.chain.blocks.logs import normal, quantity
+from fieldbrook.chain.errors import MalformedAnswerError
+from fieldbrook.chain.transaction import ContractCall, TransactionRefusedError, parse_call
+from fieldbrook.security.operator_keys import eip55
+from fieldbrook.wasm.host.api import decode, response
+from fieldbrook.wasm.run import ApiCall, Effect, EffectRefusedError, Transaction
+from fieldbrook.wasm.signatures import keccak256
+from fieldbrook.workbench.chain_file import Call, Chain, ChainFile, Json, Sent
+
+DEFAULT_OPERATOR = "default"
+CONFIRMED, FAILED = "CONFIRMED", "FAILED"
+_TRANSFER_GAS = 21_000
+_SHOWN = 200  # characters of a request within a reason
+
+Ask = Callable[[int, str, Json], tuple[str | None, str | None]]
+"""Asks a real chain by its id: (`eth_call`, its fields) gives a result or a reason."""
+
+
+class _Taken(NamedTuple):
+    """A transaction that a run sent. `cost` is what it took from the sender's balance."""
+
+    run: int
+    chain: Chain
+    entry: Sent | None
+    sender: str
+    nonce: int
+    call: ContractCall
+    cost: int
+    hash: str
+    name: str
+    event_type: str
+    api: bytes
+
+    @property
+    def block(self) -> int:
+        """The number of its block when the file does not say: one for each transaction."""
+        return self.nonce + 1
+
+
+class _Asked(NamedTuple):
+    """A contract call that a run made."""
+
+    run: int
+    key: tuple[int, str, bytes]
+
+
+class SimulatedChains:
+    """The chains of a file, and what runs have done there.
+
+    Runs have numbers and come one after the other. What a run did is undone with `undo` when
+    it failed, as a node drops the transactions of a handler that traps.
+
+    Args:
+        file: the chains; with `ask` answers are added to it.
+        name: of the file, for reasons.
+        seed: hashes that the file does not have depend on it.
+        ask: where to look for what the file lacks; None: nowhere.
+    """
+
+    def __init__(self, file: ChainFile, name: str, seed: int, ask: Ask | None = None) -> None:
+        self._file = file
+        self._name = name
+        self._seed = seed
+        self._ask = ask
+        self._chains = {chain.id: chain for chain in file.chains}
+        self._asked: list[_Asked] = []
+        self._times: Counter[tuple[int, str, bytes]] = Counter()
+        self._taken: list[_Taken] = []
+        self._by_hash: dict[tuple[int, str], _Taken] = {}
+
+    # ------------------------------------------------------------ what handlers ask for
+
+    def undo(self, run: int) -> None:
+        """Forget what a run did, which is the newest one; nothing if it did nothing."""
+        while self._asked and self._asked[-1].run == run:
+            self._times[self._asked.pop().key] -= 1
+        while self._taken and self._taken[-1].run == run:
+            gone = self._taken.pop()
+            del self._by_hash[gone.chain.id, gone.hash.lower()]
+
+    def send(
+        self,
+        run: int,
+        chain_id: int | None,
+        operator: str | None,
+        request: bytes,
+        event_type: str = TX_EVENT,
+        api: bytes = b"",
+    ) -> Transaction:
+        """Take a transaction of a run. Arguments and result are those of
+        `ProjectChains.prepare`; the chain id None is the only chain.
+
+        Raises:
+            EffectRefusedError: there is none, for the reason given.
+        """
+        chain = self._chain(chain_id)
+        call = _parsed(request, sends=True)
+        sender = self._operator(chain, operator or DEFAULT_OPERATOR)
+        entry = self._expected(chain, call, operator or DEFAULT_OPERATOR, sender)
+        if entry is not None and entry.error is not None:
+            raise EffectRefusedError(f"chain {_shown(chain)}: {entry.error}")
+        cost = call.value + (_fee(entry.receipt) if entry is not None else 0)
+        self._check_funds(chain, operator or DEFAULT_OPERATOR, sender, cost)
+        nonce = sum(1 for t in self._taken if (t.chain.id, t.sender) == (chain.id, sender))
+        number = sum(1 for t in self._taken if t.chain.id == chain.id) + 1
+        found = _Taken(
+            run=run,
+            chain=chain,
+            entry=entry,
+            sender=sender,
+            nonce=nonce,
+            call=call,
+            cost=cost,
+            hash=(entry.hash if entry is not None else None)
+            or self._hash(chain, sender, nonce, call),
+            name=f"{chain.id}-{number}",
+            event_type=event_type,
+            api=api,
+        )
+        if (chain.id, found.hash.lower()) in self._by_hash:
+            raise EffectRefusedError(f"{self._name}: two transactions have the hash {found.hash}")
+        self._taken.append(found)
+        self._by_hash[chain.id, found.hash.lower()] = found
+        body = json.dumps(_wanted(found)).encode()
+        return Transaction(f"chain:{chain.id}", b"", found.hash, found.name, body)
+
+    def send_by_name(
+        self, run: int, request: bytes, event_type: str
+    ) -> tuple[int, Transaction | str]:
+        """The same for `POST /system/send_tx`: the status of the answer, and the transaction
+        or the reason why there is none."""
+        named = sent_by_name(request)
+        if named is None:
+            return HTTPStatus.BAD_REQUEST, NO_OBJECT
+        try:
+            chain = self._with_name(named.chain)
+            sent = self.send(run, chain.id, named.operator, named.body, event_type, request)
+        except EffectRefusedError as error:
+            return HTTPStatus.BAD_REQUEST, str(error)
+        return HTTPStatus.OK, sent
+
+    def call(self, run: int, chain_id: int | None, request: bytes) -> bytes:
+        """What a contract returns.
+
+        Raises:
+            EffectRefusedError: nothing, for the reason given.
+        """
+        chain = self._chain(chain_id)
+        wanted = _parsed(request, sends=False)
+        key = chain.id, wanted.to, wanted.data
+        entries = [entry for entry in chain.calls if _fits(entry.to, entry.data, wanted)]
+        if not entries:
+            entries = [self._asked_for(chain, wanted)]
+        entry = entries[min(self._times[key], len(entries) - 1)]
+        self._times[key] += 1
+        self._asked.append(_Asked(run, key))
+        if entry.error is not None:
+            raise EffectRefusedError(f"chain {_shown(chain)}: {entry.error}")
+        return bytes.fromhex((entry.result or "").removeprefix("0x"))
+
+    # ------------------------------------------------------------ what follows from a run
+
+    def answers(self, effects: Sequence[Effect], kinds: Sequence[str]) -> list[tuple[str, bytes]]:
+        """The events, as (type, payload), by which a node tells what became of effects.
+
+        Args:
+            effects: of a run that went well.
+            kinds: event types that have a strategy of their own; outcomes of transactions go
+                to no others, unlike answers to API calls.
+        """
+        found = []
+        for effect in effects:
+            if isinstance(effect, Transaction):
+                sent = self._by_hash[int(effect.chain.partition(":")[2]), effect.hash.lower()]
+                if sent.event_type in kinds:
+                    found.append((sent.event_type, _outcome(sent)))
+            elif isinstance(effect, ApiCall):
+                answer = self._read(effect.request)
+                if answer is not None:
+                    found.append((effect.event_type, answer))
+        return found
+
+    def _read(self, request: bytes) -> bytes | None:
+        """The answer to `GET /system/read_tx`; None: the request is another one."""
+        decoded = decode(request)
+        if decoded is None or not is_system(decoded["Url"]):
+            return None
+        parts = urlsplit(decoded["Url"])
+        if (decoded["Method"], parts.path) != READ_ROUTE:
+            return None
+        header = decoded["Header"]
+        fields: Json = dict(parse_qsl(parts.query))
+        fields |= (api_fields(request) or {}) if decoded["Body"] else {}
+        try:
+            chain = self._with_name(str(fields.get("chainName", "")))
+            body = json.dumps(self._found(chain, str(fields.get("hash", "")))).encode()
+        except EffectRefusedError as error:
+            text = json.dumps({"error": str(error)}).encode()
+            return response(HTTPStatus.BAD_REQUEST, header, text)
+        return response(HTTPStatus.OK, header, body)
+
+    def _found(self, chain: Chain, hash_: str) -> Json:
+        """A transaction and its receipt, as a node asks a chain for them."""
+        full = normal(hash_)
+        sent = self._by_hash.get((chain.id, full))
+        if sent is not None:
+            return {"transaction": _transaction(sent), "receipt": _receipt(sent)}
+        for entry in chain.transactions or ():
+            if (entry.hash or "").lower() == full and entry.receipt is not UNSET:
+                told = None if entry.transaction is UNSET else entry.transaction
+                return {"transaction": told, "receipt": entry.receipt}
+        raise EffectRefusedError(
+            f"{self._name}: chain {_shown(chain)} has no transaction {hash_[:_SHOWN]!r} with a "
+            f"receipt, and no run has sent it"
+        )
+
+    # ------------------------------------------------------------ what the file has
+
+    def _chain(self, chain_id: int | None) -> Chain:
+        names = [ChainName(chain.id, chain.name) for chain in self._file.chains]
+        try:
+            return self._chains[chain_named(names, chain_id, self._file.default_chain).chain_id]
+        except EffectRefusedError as error:
+            raise EffectRefusedError(f"{self._name}: {error}") from None
+
+    def _with_name(self, name: str) -> Chain:
+        for chain in self._file.chains:
+            if name in (chain.name, str(chain.id)):
+                return chain
+        known = [ChainName(chain.id, chain.name) for chain in self._file.chains]
+        raise EffectRefusedError(f"{self._name}: {unknown_chain(name, known)}")
+
+    def _operator(self, chain: Chain, name: str) -> str:
+        """The address of an operator."""
+        if chain.operators is None:
+            return eip55(keccak256(f"operator {name}".encode())[-20:])
+        address = chain.operators.get(name)
+        if address is None:
+            raise EffectRefusedError(
+                f"{self._name}: chain {_shown(chain)} has no operator {name[:64]!r}: it has "
+                f"{', '.join(chain.operators) or 'none'}"
+            )
+        return address
+
+    def _expected(
+        self, chain: Chain, call: ContractCall, operator: str, sender: str
+    ) -> Sent | None:
+        """The entry for a transaction; None: any is taken, made up from nothing."""
+        used = [id(sent.entry) for sent in self._taken]
+        entries = [
+            entry
+            for entry in chain.transactions or ()
+            if _fits(entry.to, entry.data, call)
+            and entry.value in (None, str(call.value))
+            and entry.operator in (None, operator)
+        ]
+        for entry in entries:
+            if entry.error is not None or id(entry) not in used:
+                return entry
+        if self._ask is not None:
+            return self._tried(chain, call, operator, sender)
+        if chain.transactions is None:
+            return None
+        lacks = {"to": call.to, "value": str(call.value), "data": _cut(call.data)}
+        raise self._lacking(chain, "transactions", lacks, len(entries))
+
+    def _lacking(self, chain: Chain, key: str, entry: Json, used: int = 0) -> EffectRefusedError:
+        beside = f", beside the {used} that were sent" if used else ""
+        text = f"`{key}` of chain {_shown(chain)} lacks {json.dumps(entry)}{beside}"
+        return EffectRefusedError(f"{self._name}: {text}")
+
+    def _check_funds(self, chain: Chain, operator: str, sender: str, cost: int) -> None:
+        if chain.balances is None:
+            return
+        if sender not in chain.balances:
+            raise EffectRefusedError(
+                f"{self._name}: `balances` of chain {_shown(chain)} lacks {sender} "
+                f"(operator {operator})"
+            )
+        left = int(chain.balances[sender])
+        for sent in self._taken:
+            if sent.chain.id == chain.id:
+                left -= sent.cost if sent.sender == sender else 0
+                left += sent.call.value if sent.call.to == sender else 0
+        if left < cost:
+            raise EffectRefusedError(
+                f"chain {_shown(chain)}: insufficient funds: operator {operator} ({sender}) has "
+                f"{left} wei; it may take {cost}"
+            )
+
+    def _hash(self, chain: Chain, sender: str, nonce: int, call: ContractCall) -> str:
+        head = f"{self._seed} {chain.id} {sender} {nonce} {call.to} {call.value} "
+        return "0x" + keccak256(head.encode() + call.data).hex()
+
+    # ------------------------------------------------------------ what a real chain says
+
+    def _asked_for(self, chain: Chain, wanted: ContractCall) -> Call:
+        if self._ask is None:
+            lacks = {"to": wanted.to, "data": _cut(wanted.data)}
+            raise self._lacking(chain, "calls", lacks)
+        fields = {"to": wanted.to, "data": "0x" + wanted.data.hex()}
+        result, error = self._ask(chain.id, "eth_call", fields)
+        entry = Call(to=wanted.to, data=fields["data"], result=result, error=error)
+        chain.calls.append(entry)
+        return entry
+
+    def _tried(self, chain: Chain, call: ContractCall, operator: str, sender: str) -> Sent:
+        """An entry for a transaction: whether the chain would take it, without sending it."""
+        assert self._ask is not None
+        data = "0x" + call.data.hex()
+        fields = {"from": sender, "to": call.to, "value": hex(call.value), "data": data}
+        _, error = self._ask(chain.id, "eth_call", fields)
+        entry = Sent(to=call.to, value=str(call.value), data=data, operator=operator, error=error)
+        chain.transactions = [*(chain.transactions or ()), entry]
+        return entry
+
+
+def _parsed(request: bytes, *, sends: bool) -> ContractCall:
+    try:
+        return parse_call(request, sends=sends)
+    except TransactionRefusedError as error:
+        raise EffectRefusedError(str(error)) from None
+
+
+def _fits(to: str, data: str | None, call: ContractCall) -> bool:
+    return to == call.to and data in (None, "0x" + call.data.hex())
+
+
+def _fee(receipt: Json | UnsetType | None) -> int:
+    """What a transaction with this receipt paid for its gas; 0 where the receipt has no price."""
+    if not isinstance(receipt, dict):
+        return 0
+    return _quantity(receipt, "gasUsed") * _quantity(receipt, "effectiveGasPrice")
+
+
+def _quantity(receipt: Json, name: str) -> int:
+    try:
+        return quantity(receipt.get(name))
+    except MalformedAnswerError:
+        return 0
+
+
+def _wanted(sent: _Taken) -> Json:
+    return {
+        "from": sent.sender,
+        "to": sent.call.to,
+        "value": str(sent.call.value),
+        "data": "0x" + sent.call.data.hex(),
+        "nonce": sent.nonce,
+    }
+
+
+def _transaction(sent: _Taken) -> Json | None:
+    """A transaction as `eth_getTransactionByHash` gives it."""
+    if sent.entry is not None and sent.entry.transaction is not UNSET:
+        return sent.entry.transaction
+    return {
+        "hash": sent.hash,
+        "chainId": hex(sent.chain.id),
+        "nonce": hex(sent.nonce),
+        "blockNumber": hex(sent.block),
+        "from": sent.sender.lower(),
+        "to": sent.call.to.lower(),
+        "value": hex(sent.call.value),
+        "input": "0x" + sent.call.data.hex(),
+    }
+
+
+def _receipt(sent: _Taken) -> Json | None:
+    """A receipt as `eth_getTransactionReceipt` gives it."""
+    if sent.entry is not None and sent.entry.receipt is not UNSET:
+        return sent.entry.receipt
+    return {
+        "transactionHash": sent.hash,
+        "status": "0x1",
+        "blockNumber": hex(sent.block),
+        "from": sent.sender.lower(),
+        "to": sent.call.to.lower(),
+        "gasUsed": hex(_TRANSFER_GAS),
+        "effectiveGasPrice": "0x0",
+        "logs": [],
+    }
+
+
+def _outcome(sent: _Taken) -> bytes:
+    """The payload of the event that tells what became of a transaction."""
+    receipt = _receipt(sent) or {}
+    good = receipt.get("status") != "0x0"
+    short = {"transactionID": sent.name, "state": CONFIRMED if good else FAILED}
+    if sent.api:
+        request = decode(sent.api)
+        text = json.dumps(short, separators=(",", ":")).encode()
+        return response(HTTPStatus.OK, request["Header"] if request else {}, text)
+    told = {
+        "transactionID": sent.name,
+        "chainID": sent.chain.id,
+        "state": short["state"],
+        "hash": sent.hash,
+        "hashes": [sent.hash],
+        "eventID": f"run-{sent.run}",
+        "from": sent.sender,
+        "to": sent.call.to,
+        "nonce": sent.nonce,
+        "blockNumber": _quantity(receipt, "blockNumber"),
+        "blockHash": str(receipt.get("blockHash") or ""),
+        "gasUsed": _quantity(receipt, "gasUsed"),
+        "gasPrice": str(_quantity(receipt, "effectiveGasPrice")),
+        "reason": "" if good else "execution reverted without a reason",
+    }
+    return json.dumps(told, separators=(",", ":")).encode()
+
+
+def _shown(chain: Chain) -> str:
+    return f"{chain.id} ({chain.name})" if chain.name else str(chain.id)
+
+
+def _cut(data: bytes) -> str:
+    """Data for a reason, which is a log record of 1024 characters."""
+    text = "0x" + data.hex()
+    return text if len(text) <= 2 * _SHOWN else f"{text[: 2 * _SHOWN]}..."

@@ -1,0 +1,6 @@
+"""What handlers send, delivered after their commit.
+
+In: entries of the projects' outboxes.
+Out: MQTT messages and API calls; the removal of delivered entries.
+Open first: `outbox.py`.
+"""

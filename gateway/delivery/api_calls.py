@@ -1,0 +1,239 @@
+"""API calls of applets, carried out; the response comes back as an event.
+
+Source: ABI document, 3.1 (`ws_api_call`): its payload is the response as JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from tornado.httpclient import HTTPRequest
+from tornado.netutil import DefaultLoopResolver, Resolver
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
+
+from fieldbrook.actors.project.capabilities import PROOF_ROUTE, READ_ROUTE, is_system
+from fieldbrook.actors.project.chains import ChainName, unknown_chain
+from fieldbrook.actors.wire import BY_API, NAMED, WireEntry, WireEvent
+from fieldbrook.chain.blocks.logs import normal
+from fieldbrook.chain.transaction import TransactionRefusedError
+from fieldbrook.core import clock
+from fieldbrook.core.api_hosts import is_allowed, is_named, is_public
+from fieldbrook.core.bounded_json import from_json
+from fieldbrook.core.errors import NodeError, TooManyRequestsError
+from fieldbrook.core.model import NODE_PUBLISHER
+from fieldbrook.core.settings import Chain
+from fieldbrook.gateway.chain_client import READ, ask_chain
+from fieldbrook.gateway.events.project_client import Outcome, Settle
+from fieldbrook.wasm.host.api import decode, response
+
+log = logging.getLogger(__name__)
+
+_TIMEOUT_S = 30.0
+_PROOF_LIMIT_S = 600.0
+_BODY_LIMIT_BYTES = 1 << 20
+_AT_ONCE = 16
+_RETRY_S = 1.0
+_DROPPED_HEADERS = {"eventtype", "host", "content-length", "connection", "transfer-encoding"}
+
+Submit = Callable[[int, WireEvent, Settle], None]
+
+
+class ApiCaller:
+    """Makes the calls, a few at once.
+
+    Args:
+        submit: gives an event to a project; raises a `NodeError` when it cannot be taken.
+        hosts: as the setting `api_hosts`.
+        run_dir: where the chains' processes listen.
+        chains: those of the settings.
+        prover: as the setting.
+    """
+
+    def __init__(
+        self,
+        submit: Submit,
+        hosts: Sequence[str],
+        run_dir: Path = Path(),
+        chains: Sequence[Chain] = (),
+        prover: str | None = None,
+    ) -> None:
+        self._submit = submit
+        self._hosts = hosts
+        self._run_dir = run_dir
+        self._chains = chains
+        self._prover = prover
+        # The operator named the prover: it may be anywhere.
+        self._prover_client = SimpleAsyncHTTPClient(
+            force_instance=True, max_clients=_AT_ONCE, max_body_size=_BODY_LIMIT_BYTES
+        )
+        self._client = SimpleAsyncHTTPClient(
+            force_instance=True,
+            max_clients=_AT_ONCE,
+            resolver=_GuardedResolver(hosts),
+            max_body_size=_BODY_LIMIT_BYTES,
+        )
+
+    async def __call__(self, project_id: int, entry: WireEntry) -> None:
+        """Call, and hand the response to the project as an event."""
+        sequence, _, event_type, request, event_id = entry
+        body = await self._respond(request)
+        result_id = f"{event_id}#api{sequence}"
+        event = event_type, NODE_PUBLISHER, result_id, body, clock.now_ms(), NAMED | BY_API, ""
+        while True:
+            done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+            try:
+                self._submit(project_id, event, done.set_result)
+            except TooManyRequestsError:
+                await asyncio.sleep(_RETRY_S)
+                continue
+            except NodeError as error:
+                log.error("result %s is lost: %s", event[2], error)
+                return
+            outcome = await done
+            if not isinstance(outcome, NodeError):
+                return
+            log.warning("result %s is sent again: %s", event[2], outcome)
+            await asyncio.sleep(_RETRY_S)
+
+    async def _respond(self, raw: bytes) -> bytes:
+        request = decode(raw)
+        assert request is not None  # it was decoded before it was taken
+        header: dict[str, list[str]] = request["Header"]
+        try:
+            if is_system(request["Url"]):
+                return await self._serve(request)
+            return await self._fetch(request)
+        except TransactionRefusedError as error:
+            return _failure(HTTPStatus.BAD_REQUEST, header, str(error))
+        except TimeoutError:
+            return _failure(HTTPStatus.GATEWAY_TIMEOUT, header, "no response in time")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the applet is told
+            return _failure(HTTPStatus.BAD_GATEWAY, header, str(error) or type(error).__name__)
+
+    async def _serve(self, request: dict[str, Any]) -> bytes:
+        """What the node itself is asked for."""
+        header: dict[str, list[str]] = request["Header"]
+        parts = urlsplit(request["Url"])
+        if parts.path == READ_ROUTE[1]:
+            return response(HTTPStatus.OK, header, await self._read_tx(request))
+        if parts.path == PROOF_ROUTE[1]:
+            return await self._prove(request)
+        return response(HTTPStatus.OK, header, b'{"message":"hello"}')
+
+    async def _read_tx(self, request: dict[str, Any]) -> bytes:
+        fields = dict(parse_qsl(urlsplit(request["Url"]).query))
+        if request["Body"]:
+            try:
+                fields |= from_json(request["Body"])
+            except (ValueError, TypeError):
+                raise TransactionRefusedError("the body is not a JSON object") from None
+        name = str(fields.get("chainName", ""))
+        chain = next((c for c in self._chains if name in (c.name, str(c.id))), None)
+        if chain is None:
+            known = [ChainName(each.id, each.name) for each in self._chains]
+            raise TransactionRefusedError(unknown_chain(name, known))
+        hash_ = normal(str(fields.get("hash", "")))  # SDKs send it without 0x
+        result: bytes = await ask_chain(self._run_dir, chain.id, {READ: hash_})
+        return result
+
+    async def _prove(self, request: dict[str, Any]) -> bytes:
+        """Have the prover that the settings name make a proof."""
+        assert self._prover is not None  # the call was refused otherwise
+        answer = await self._prover_client.fetch(
+            HTTPRequest(
+                self._prover,
+                method="POST",
+                headers={"Content-Type": "application/json"},
+                body=request["Body"],
+                follow_redirects=False,
+                connect_timeout=_TIMEOUT_S,
+                request_timeout=_PROOF_LIMIT_S,
+            ),
+            raise_error=False,
+        )
+        if answer.code == 599 and answer.error is not None:
+            raise answer.error
+        header: dict[str, list[str]] = request["Header"]
+        told = json.loads(response(HTTPStatus.OK, header, answer.body))
+        told |= {"Status": f"{answer.code} {answer.reason}", "StatusCode": answer.code}
+        return json.dumps(told, separators=(",", ":")).encode()
+
+    async def _fetch(self, request: dict[str, Any]) -> bytes:
+        header: dict[str, list[str]] = request["Header"]
+        sent = {
+            name: ", ".join(texts)
+            for name, texts in header.items()
+            if name.lower() not in _DROPPED_HEADERS
+        }
+        answer = await self._client.fetch(
+            HTTPRequest(
+                request["Url"],
+                method=request["Method"],
+                headers=sent,
+                body=request["Body"] or None,
+                allow_nonstandard_methods=True,
+                follow_redirects=False,  # it would lead to hosts nobody allowed
+                connect_timeout=_TIMEOUT_S,
+                request_timeout=_TIMEOUT_S,
+            ),
+            raise_error=False,
+        )
+        if answer.code == 599 and answer.error is not None:
+            raise answer.error
+        headers: dict[str, list[str]] = {}
+        for name, text in answer.headers.get_all():
+            headers.setdefault(name, []).append(text)
+        told = json.loads(response(HTTPStatus.OK, {}, answer.body))
+        told |= {
+            "Status": f"{answer.code} {answer.reason}",
+            "StatusCode": answer.code,
+            "Header": headers,
+        }
+        return json.dumps(told, separators=(",", ":")).encode()
+
+
+def _failure(status: HTTPStatus, header: dict[str, list[str]], reason: str) -> bytes:
+    return response(status, header, json.dumps({"error": reason}).encode())
+
+
+class _GuardedResolver(Resolver):
+    """Refuses hosts that are not allowed, and private addresses of hosts not named.
+
+    It resolves for the connection itself, so a name cannot change its address in between.
+    """
+
+    def initialize(self, hosts: Sequence[str]) -> None:
+        self._hosts = hosts
+        self._resolver = DefaultLoopResolver()
+
+    @classmethod
+    def configurable_base(cls) -> type[Resolver]:
+        return _GuardedResolver
+
+    @classmethod
+    def configurable_default(cls) -> type[Resolver]:
+        return _GuardedResolver
+
+    async def resolve(
+        self, host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[tuple[int, Any]]:
+        if not is_allowed(host, self._hosts):
+            raise OSError(f"host {host} is not in the setting api_hosts")
+        found: list[tuple[int, Any]] = await self._resolver.resolve(host, port, family)
+        if is_named(host, self._hosts):
+            return found
+        public = [place for place in found if is_public(place[1][0])]
+        if not public:
+            raise OSError(f"host {host} has no public address")
+        return public
+
+    def close(self) -> None:
+        self._resolver.close()

@@ -1,0 +1,208 @@
+"""Publishing MQTT messages of handlers: a client of the broker beside the one that receives.
+
+Paho's own thread keeps the connection; what the broker has not acknowledged is sent again
+after every reconnection, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from fieldbrook.gateway.delivery.outbox import MessageRefusedError
+
+log = logging.getLogger(__name__)
+
+_QOS = 1
+_IN_FLIGHT = 200
+_LONGEST_DELAY_S = 2
+_FRUITLESS = 3  # connections that ended without an acknowledgement
+
+
+class Publisher:
+    """One connection, opened at once and again whenever it is lost.
+
+    A broker with a limit of its own ends the connection at a message that is too large for
+    it, says nothing, and would do so for ever: paho sends it again. So when sessions keep
+    ending without an acknowledgement, one message is sent at a time. One that was alone at
+    `_FRUITLESS` ends goes behind the others, and is given up when that happens again after
+    another message was acknowledged: a broker that takes none is out of order, and
+    nothing is given up for that.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        client_id: str,
+        username: str | None,
+        password: str | None,
+        context: ssl.SSLContext | None = None,
+        renewed: Path | None = None,
+        shown: Path | None = None,
+    ) -> None:
+        """`context`: for TLS; the certificate in `renewed` is trusted as well, and that in `shown`
+        is the client's own. Both are read again before each connection."""
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._held: list[tuple[str, bytes, asyncio.Future[None]]] = []
+        self._session = self._suspicious = False
+        self._fruitless = 0
+        self._acknowledged = 0
+        self._struck: dict[int, int] = {}  # by number: how many were acknowledged before
+        self._client = client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=client_id)
+        if username is not None:
+            client.username_pw_set(username, password)
+        self._context, self._renewed, self._shown = context, renewed, shown
+        if context is not None:
+            client.tls_set_context(context)
+        client.on_pre_connect = self._before_connecting
+        client.max_inflight_messages_set(_IN_FLIGHT)
+        client.max_queued_messages_set(0)  # the outbox is the bound
+        client.reconnect_delay_set(1, _LONGEST_DELAY_S)
+        client.on_publish = self._on_publish
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.on_socket_open = _without_delay
+        client.connect_async(host, port)
+        client.loop_start()
+
+    def publish(self, topic: str, payload: bytes) -> Awaitable[None]:
+        """Publish with QoS 1; done when the broker has acknowledged it.
+
+        Raises (when awaited):
+            MessageRefusedError: the broker does not take it.
+        """
+        done = self._loop.create_future()
+        if self._session and not self._held:
+            self._send(topic, payload, done)
+        else:
+            # The library sends on a connection that the broker has not accepted yet, ahead of
+            # what it kept from before.
+            self._held.append((topic, payload, done))
+        return done
+
+    def _send(self, topic: str, payload: bytes, done: asyncio.Future[None]) -> None:
+        # The answer may come before the number is known here: it is dealt with in the loop,
+        # after this call.
+        info = self._client.publish(topic, payload, _QOS)
+        self._waiting[info.mid] = done
+
+    def _send_held(self) -> None:
+        held, self._held = self._held, []
+        for topic, payload, done in held:
+            if done.done():  # nobody waits for it any more
+                continue
+            try:
+                self._send(topic, payload, done)
+            except ValueError as error:  # no topic of MQTT
+                done.set_exception(error)
+
+    def close(self) -> None:
+        """Disconnect; messages that were not acknowledged stay their outbox's."""
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    # Called in paho's thread.
+
+    def _on_publish(
+        self, client: mqtt.Client, userdata: Any, mid: int, code: ReasonCode, _: Properties
+    ) -> None:
+        self._fruitless = 0
+        self._acknowledged += 1
+        self._struck.pop(mid, None)
+        self._be_careful(bool(self._struck))
+        self._loop.call_soon_threadsafe(self._published, mid, code)
+
+    def _on_connect(
+        self, client: mqtt.Client, userdata: Any, flags: Any, code: ReasonCode, _: Any
+    ) -> None:
+        if code.is_failure:
+            log.error("the broker refuses the connection for handlers' messages: %s", code)
+        self._session = not code.is_failure
+        if self._session:
+            self._loop.call_soon_threadsafe(self._send_held)
+
+    def _on_disconnect(
+        self, client: mqtt.Client, userdata: Any, flags: Any, code: ReasonCode, _: Any
+    ) -> None:
+        session, self._session = self._session, False
+        if not code.is_failure:
+            return
+        if not self._fruitless:
+            log.warning("handlers' messages wait: no connection to the broker: %s", code)
+        if not session:
+            return
+        self._fruitless += 1
+        if self._fruitless >= _FRUITLESS:
+            self._fruitless = 0
+            self._suspicious = True
+
+    def _before_connecting(self, client: mqtt.Client, userdata: Any) -> None:
+        if self._context is not None and self._renewed is not None:
+            try:
+                self._context.load_verify_locations(self._renewed)
+                if self._shown is not None:
+                    self._context.load_cert_chain(self._shown)
+            except (OSError, ssl.SSLError) as error:
+                log.warning("certificate %s or %s: %s", self._renewed, self._shown, error)
+        # Not when a connection ends: paho may be in the middle of its messages then.
+        if self._suspicious:
+            self._suspicious = False
+            if client.max_inflight_messages == 1:
+                self._strike_first()
+            self._be_careful(True)
+
+    def _be_careful(self, careful: bool) -> None:
+        # The property refuses on an open connection, because of changes from and to 0.
+        self._client._max_inflight_messages = 1 if careful else _IN_FLIGHT
+
+    def _strike_first(self) -> None:
+        client = self._client
+        with client._out_message_mutex:
+            if not client._out_messages:
+                return
+            mid, message = next(iter(client._out_messages.items()))
+            before = self._struck.get(mid)
+            if before is None or before == self._acknowledged:
+                self._struck.setdefault(mid, self._acknowledged)
+                client._out_messages.move_to_end(mid)
+                return
+            del client._out_messages[mid]
+            del self._struck[mid]
+        size = len(message.payload)
+        log.error(
+            "a message of %d bytes to %r is given up: the broker ends the connection at it",
+            size,
+            message.topic[:128],
+        )
+        reason = f"the broker does not take its {size} bytes"
+        self._loop.call_soon_threadsafe(self._refused, mid, reason)
+
+    # In the loop.
+
+    def _refused(self, mid: int, reason: str) -> None:
+        done = self._waiting.pop(mid, None)
+        if done is not None and not done.done():
+            done.set_exception(MessageRefusedError(reason))
+
+    def _published(self, mid: int, code: ReasonCode) -> None:
+        done = self._waiting.pop(mid, None)
+        if code.is_failure:
+            log.error("the broker refused a message: %s", code)
+        if done is not None and not done.done():
+            done.set_result(None)
+
+
+def _without_delay(client: mqtt.Client, userdata: Any, sock: Any) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,0 +1,50 @@
+"""When access keys were last used, told to the registry now and then.
+
+A request must not cost a synced write, so a use is noted once a minute for each key, many
+at a time, and nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from fieldbrook.core.errors import NodeError
+from fieldbrook.core.model import AccessKey
+from fieldbrook.storage.registry.service import RegistryClient
+
+log = logging.getLogger(__name__)
+
+INTERVAL_MS = 60_000
+_REMEMBERED = 10_000
+
+
+class KeyUse:
+    """The uses one gateway has seen. Call it from the loop's thread."""
+
+    def __init__(self, registry: RegistryClient) -> None:
+        self._registry = registry
+        self._noted: dict[int, int] = {}
+        self._due: dict[int, int] = {}
+        self._telling: asyncio.Task[None] | None = None
+
+    def note(self, key: AccessKey, now_ms: int) -> None:
+        """A key was used at `now_ms` (Unix milliseconds)."""
+        last = max(key.last_used, self._noted.get(key.access_key_id, 0))
+        if now_ms - last < INTERVAL_MS:
+            return
+        if len(self._noted) >= _REMEMBERED:
+            self._noted.clear()
+        self._noted[key.access_key_id] = self._due[key.access_key_id] = now_ms
+        if self._telling is None:
+            self._telling = asyncio.get_running_loop().create_task(self._tell())
+
+    async def _tell(self) -> None:
+        try:
+            while self._due:
+                due, self._due = self._due, {}
+                await self._registry.call("note_access_keys_used", used=due)
+        except NodeError as error:
+            log.info("uses of access keys were not noted: %s", error)
+        finally:
+            self._telling = None

@@ -1,0 +1,334 @@
+"""Who may send an event, and to which project: decided per event, from the registry."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from typing import NamedTuple
+
+from fieldbrook.core import clock
+from fieldbrook.core.errors import (
+    DisabledAccountError,
+    EventTypeNotAllowedError,
+    InvalidAuthPublisherIDError,
+    InvalidAuthValueError,
+    InvalidEventChannelError,
+    InvalidTokenError,
+    NodeError,
+    NoProjectPermissionError,
+    ProjectNotFoundError,
+    PublisherNotFoundError,
+    PublisherTokenError,
+    StorageQuotaError,
+)
+from fieldbrook.core.model import (
+    ADMIN,
+    ANONYMOUS,
+    ENABLED,
+    IDENTITY_PUBLISHER,
+    AccessKey,
+    Project,
+    Publisher,
+)
+from fieldbrook.gateway.auth import account_of_key, bare_token, key_of
+from fieldbrook.gateway.channel import project_name as name_of_channel
+from fieldbrook.gateway.events.request import DATA_PUSH
+from fieldbrook.security import access_keys, tokens
+from fieldbrook.security.access_keys import Group, Permission
+from fieldbrook.storage.registry.service import RegistryReader
+
+_REMEMBERED = 200_000
+OPERATION = "HandleEvent"
+
+
+class Admitted(NamedTuple):
+    """Who sends an event by its token alone, and to which project."""
+
+    project_id: int
+    publisher_id: int
+    publisher_key: str
+
+
+class Admission:
+    """Admits publishers of projects.
+
+    What the registry said is remembered until its change counter moves, so a token revoked
+    by a finished management call is refused from the next event on.
+    """
+
+    def __init__(self, reader: RegistryReader, token_key: bytes) -> None:
+        self._reader = reader
+        self._token_key = token_key
+        self._version = -1
+        self._current = False
+        self._projects: dict[str, Project] = {}
+        self._admitted: dict[tuple[str, str, str], tuple[int, int]] = {}
+        self._admitted_by_token: dict[tuple[str, str], Admitted] = {}
+        self._restricted: dict[int, Publisher] = {}
+        self._names: dict[int, str] = {}
+
+    def admit(self, project_name: str, pub_id: str, token: str) -> tuple[int, int]:
+        """The ids of the project and of the publisher.
+
+        `pub_id` is the publisher's key or its id; token and publisher must belong together
+        and to the project. A public project has an anonymous publisher, for messages with
+        neither.
+
+        Raises:
+            ProjectNotFoundError: no project of that name.
+            PublisherNotFoundError: no such publisher in this project.
+            PublisherTokenError: the token is not the publisher's current one; the
+                description says why (expired, another key, another publisher's, replaced).
+            DisabledAccountError: the project's account is disabled.
+            StorageQuotaError: it has more bytes stored than it may.
+        """
+        if not self._current:
+            self.refresh()
+        key = (project_name, pub_id, token)
+        ids = self._admitted.get(key)
+        if ids is None:
+            token = bare_token(token)
+            project = self.project(project_name)
+            self._require_served(project)
+            if project.public and not pub_id and not token:
+                ids = self._anonymous(project)
+            else:
+                ids = self._known(project, pub_id, token)
+            if len(self._admitted) >= _REMEMBERED:
+                self._admitted.clear()
+            self._admitted[key] = ids
+        return ids
+
+    def name_of(self, publisher_id: int) -> str:
+        """The name of a publisher that `admit` has let in by its key; "" for the anonymous."""
+        return self._names.get(publisher_id, "")
+
+    def _known(self, project: Project, pub_id: str, token: str) -> tuple[int, int]:
+        publisher = self._reader.publisher(project.project_id, pub_id)
+        if publisher is None:
+            raise PublisherNotFoundError(pub_id=pub_id)
+        self._check(project.name, publisher, token)
+        self._names[publisher.publisher_id] = publisher.name
+        return project.project_id, publisher.publisher_id
+
+    def _anonymous(self, project: Project) -> tuple[int, int]:
+        publisher = self._reader.publisher_with_key(project.project_id, ANONYMOUS)
+        if publisher is None:
+            return project.project_id, 0
+        self._restrict(publisher)
+        return project.project_id, publisher.publisher_id
+
+    def admit_by_token(self, channel: str, token: str) -> Admitted:
+        """Who holds a publisher's token; without one, the public project's anonymous publisher.
+
+        Raises:
+            InvalidTokenError: no token, and the project is not public; or no token of a
+                publisher of this node.
+            PublisherNotFoundError: the token's publisher is gone, or it is an account's login.
+            PublisherTokenError: the token was replaced.
+            InvalidEventChannelError: the channel is not that of the publisher's project.
+            DisabledAccountError: the project's account is disabled.
+            StorageQuotaError: it has more bytes stored than it may.
+        """
+        if not self._current:
+            self.refresh()
+        key = (channel, token)
+        admitted = self._admitted_by_token.get(key)
+        if admitted is None:
+            admitted, ends = self._by_token(channel, token) if token else self._by_nothing(channel)
+            if not ends:
+                if len(self._admitted_by_token) >= _REMEMBERED:
+                    self._admitted_by_token.clear()
+                self._admitted_by_token[key] = admitted
+        return admitted
+
+    def _by_token(self, channel: str, token: str) -> tuple[Admitted, bool]:
+        """Who a token admits, and whether it will end by itself unseen by `allow`."""
+        ends = False
+        publisher = self._reader.publisher_with_token(token)
+        if publisher is None:
+            publisher, ends = self._by_another_token(token)
+        project = self._reader.project(publisher.project_id)
+        if project is None:
+            raise PublisherNotFoundError(pub_id=publisher.publisher_id)
+        if project.name != name_of_channel(channel):
+            raise InvalidEventChannelError(
+                pub_id=publisher.key, publisher_id=publisher.publisher_id, channel=channel
+            )
+        self._require_served(project)
+        self._restrict(publisher)
+        return Admitted(project.project_id, publisher.publisher_id, publisher.key), ends
+
+    def _by_another_token(self, token: str) -> tuple[Publisher, bool]:
+        """A token that is not kept with its publisher: an access key, or one to be refused."""
+        if not access_keys.is_access_key(token):
+            # As in the original an account's login is looked up like a publisher's token, and is
+            # nobody's.
+            owner = tokens.read_any_token(self._token_key, token)
+            publisher = None if owner.is_account else self._reader.publisher_anywhere(owner.id)
+            if publisher is None:
+                raise PublisherNotFoundError(pub_id=owner.id)
+            raise self._refused(publisher, "token was replaced")
+        key = self._access_key(token)
+        if key.identity_type != IDENTITY_PUBLISHER:
+            raise InvalidAuthPublisherIDError(
+                reason=f"access key {key.name} is an account's: it sends the type {DATA_PUSH} alone"
+            )
+        publisher = self._reader.publisher_anywhere(key.identity_id)
+        if publisher is None:
+            raise PublisherNotFoundError(pub_id=key.identity_id)
+        return publisher, bool(key.expires_at)
+
+    def _access_key(self, token: str) -> AccessKey:
+        """The record of an access key that is good for sending events."""
+        key = key_of(self._reader, token, clock.now_ms())
+        access_keys.require_permission(key, Group.EVENT, Permission.READ_WRITE, OPERATION)
+        return key
+
+    def _by_nothing(self, channel: str) -> tuple[Admitted, bool]:
+        if not self.is_public(channel):
+            raise InvalidTokenError(reason="token is empty")
+        project = self.project(channel)
+        self._require_served(project)
+        return Admitted(*self._anonymous(project), ANONYMOUS), False
+
+    def _require_served(self, project: Project) -> None:
+        account = self._reader.account(project.account_id)
+        if account is not None and account.state != ENABLED:
+            raise DisabledAccountError(account=project.account_id)
+        if account is not None and account.over_storage:
+            raise StorageQuotaError(account=account.username)
+
+    def is_public(self, channel: str) -> bool:
+        """Whether the channel is that of a project that takes events without a token."""
+        try:
+            if not self._current:
+                self.refresh()
+            return self.project(channel).public
+        except NodeError:  # there is no such project, or whoever asks next is told why
+            return False
+
+    def admit_owner(self, channel: str, token: str) -> tuple[Project, AccessKey]:
+        """The project of a channel, for its owner or an administrator with an access key.
+
+        Raises:
+            InvalidTokenError: no token, or none of this node.
+            PublisherNotFoundError: an account's login.
+            InvalidAuthValueError: a token of another kind than an account's access key.
+            InvalidAccessKeyError, AccessKeyNotFoundError, AccessKeyExpiredError,
+            AccessKeyPermissionDeniedError: an access key that is not good for events.
+            AccountNotFoundError, DisabledAccountError: its account is gone, or disabled.
+            ProjectNotFoundError: no project has that channel.
+            NoProjectPermissionError: it is somebody else's.
+        """
+        if not self._current:
+            self.refresh()
+        if not token:
+            raise InvalidTokenError(reason="token is empty")
+        if not access_keys.is_access_key(token):
+            owner = tokens.read_any_token(self._token_key, token)
+            if owner.is_account:
+                raise PublisherNotFoundError(pub_id=owner.id)
+            raise InvalidAuthValueError(reason=f"{DATA_PUSH} needs an account's access key")
+        if self._reader.publisher_with_token(token) is not None:
+            raise InvalidAuthValueError(reason="this access key is a publisher's")
+        key = key_of(self._reader, token, clock.now_ms())
+        account = account_of_key(self._reader, key, Group.EVENT, Permission.READ_WRITE, OPERATION)
+        project = self.project(channel)
+        if project.account_id != account.account_id and account.role != ADMIN:
+            raise NoProjectPermissionError(name=channel)
+        self._require_served(project)
+        return project, key
+
+    def publisher(self, project_id: int, key: str) -> Publisher | None:
+        """The publisher of a project with exactly this key, for the owner of the project."""
+        return self._reader.publisher_with_key(project_id, key)
+
+    def allow(self, publisher_id: int, event_type: str) -> None:
+        """Let an admitted publisher's event of a type through; few have a limit to it.
+
+        Raises:
+            PublisherTokenError: its token has expired.
+            EventTypeNotAllowedError: it may not send events of that type.
+        """
+        publisher = self._restricted.get(publisher_id)
+        if publisher is None:
+            return
+        if publisher.token_expires_at and clock.now_ms() >= publisher.token_expires_at:
+            raise self._refused(publisher, "token is expired")
+        require_type(publisher, event_type)
+
+    def refresh(self) -> None:
+        """Forget what the registry has changed since the last look."""
+        version = self._reader.version()
+        if version != self._version:
+            self._projects.clear()
+            self._admitted.clear()
+            self._admitted_by_token.clear()
+            self._restricted.clear()
+            self._names.clear()
+            self._version = version
+        # Once per turn of the loop, not per event: the answer to a management call leaves in
+        # a later turn than this one, and so does whatever is sent after it.
+        self._current = True
+        asyncio.get_running_loop().call_soon(self._turn_ended)
+
+    def _turn_ended(self) -> None:
+        self._current = False
+
+    def project(self, channel: str) -> Project:
+        """The project of a channel.
+
+        Raises:
+            ProjectNotFoundError: there is none.
+        """
+        name = name_of_channel(channel)
+        project = self._projects.get(name)
+        if project is None:
+            project = self._reader.project_named(name)
+            if project is None:
+                raise ProjectNotFoundError(project=channel)
+            self._projects[name] = project
+        return project
+
+    def _check(self, project_name: str, publisher: Publisher, token: str) -> None:
+        # Only this node writes `publisher.token`: one equal to it is genuine and current,
+        # without checking a signature (20 us) again.
+        if not hmac.compare_digest(token.encode(), publisher.token.encode()):
+            raise PublisherTokenError(
+                pub_id=publisher.key, project=project_name, reason=self._why_not(publisher, token)
+            )
+        self._restrict(publisher)
+
+    def _restrict(self, publisher: Publisher) -> None:
+        if publisher.event_types or publisher.token_expires_at:
+            self._restricted[publisher.publisher_id] = publisher
+
+    def _refused(self, publisher: Publisher, reason: str) -> PublisherTokenError:
+        project = self._reader.project(publisher.project_id)
+        name = project.name if project else str(publisher.project_id)
+        return PublisherTokenError(pub_id=publisher.key, project=name, reason=reason)
+
+    def _why_not(self, publisher: Publisher, token: str) -> str:
+        if access_keys.is_access_key(token):
+            other = self._reader.publisher_with_token(token)
+            return "token of another publisher" if other else "token is unknown or was replaced"
+        try:
+            owner = tokens.read_any_token(self._token_key, token)
+        except InvalidTokenError as error:
+            return str(error)
+        if owner.is_account:
+            return "token is an account's login"
+        if owner.id != publisher.publisher_id:
+            return "token of another publisher"
+        return "token was replaced"
+
+
+def require_type(publisher: Publisher, event_type: str) -> None:
+    """Let events of a type that a publisher may send through.
+
+    Raises:
+        EventTypeNotAllowedError: it may not.
+    """
+    if publisher.event_types and event_type not in publisher.event_types:
+        raise EventTypeNotAllowedError(pub_id=publisher.key, event_type=event_type)

@@ -1,0 +1,417 @@
+"""An event's way through a gateway: decode, admit, hand over, and the answer back."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from fieldbrook.actors.wire import HandlerResult, item_key
+from fieldbrook.core import clock
+from fieldbrook.core.errors import (
+    BadRequestError,
+    MalformedMessageError,
+    NodeError,
+    PayloadTooLargeError,
+    StoreError,
+    StrategyNotFoundError,
+    TooManyRequestsError,
+    UnavailableError,
+)
+from fieldbrook.gateway.events.admission import Admission
+from fieldbrook.gateway.events.handlers import HandlerNames
+from fieldbrook.gateway.events.message import (
+    DataMessage,
+    decode_message,
+    is_single,
+    split_batch,
+    token_in,
+)
+from fieldbrook.gateway.events.project_client import LinkTable, Outcome, Repeated, Request, Settle
+from fieldbrook.gateway.events.raw import RawEvents
+from fieldbrook.gateway.events.refusals import Refusals
+from fieldbrook.gateway.events.request import (
+    NOTHING,
+    UNNAMED,
+    Identity,
+    Meta,
+    Name,
+    identify,
+    is_message,
+    read_key,
+)
+from fieldbrook.gateway.replies import Answer, EventReply, error_json, to_json
+from fieldbrook.observability import metrics
+from fieldbrook.storage.registry.service import RegistryClient, RegistryReader
+
+_REMEMBERED_REPLIES = 4_096
+_REFUSED = 429
+TEMPORARY = (TooManyRequestsError, UnavailableError, StoreError)
+"""What the broker keeps an event for, to be tried again."""
+
+
+class EventIds:
+    """Ids for events that come without one: unique in the node, ordered within a gateway."""
+
+    def __init__(self) -> None:
+        self._prefix = f"{time.time_ns() // 1000:x}-{os.getpid():x}-"
+        self._numbers = itertools.count(1)
+
+    def __call__(self) -> str:
+        """The next id."""
+        return f"{self._prefix}{next(self._numbers):x}"
+
+
+class EventService:
+    """Takes events in every form and answers each exactly once.
+
+    `raw` takes those whose form the transport has told already.
+    """
+
+    def __init__(
+        self,
+        reader: RegistryReader,
+        registry: RegistryClient,
+        token_key: bytes,
+        links: LinkTable,
+        version: str,
+        body_limit_bytes: int,
+        refusals: Refusals | None = None,
+        source: int = 0,
+    ) -> None:
+        """`registry` is asked to create the publishers of devices seen for the first time;
+        `source` is how events reach this gateway (`frames.BY_MQTT`, or 0 for HTTP)."""
+        self._refusals = refusals
+        self._source = source
+        self._admission = Admission(reader, token_key)
+        self._links = links
+        self._version = version
+        self._limit = body_limit_bytes
+        self._new_id = EventIds()
+        self._replies: dict[tuple[HandlerResult, ...], bytes] = {}
+        self.raw = RawEvents(
+            self._admission,
+            links,
+            HandlerNames(reader),
+            registry,
+            self.refuse,
+            self._new_id,
+            body_limit_bytes,
+            source,
+        )
+
+    def take(self, project_name: str, body: bytes, answer: Answer, meta: Meta = NOTHING) -> None:
+        """Take what an HTTP client sent: a message, a batch of them, or raw bytes.
+
+        `answer` is called once. Never raises, like `submit`.
+        """
+        key = ""
+        if meta is not NOTHING:
+            try:
+                key = read_key(meta.key)
+            except BadRequestError as error:
+                metrics.add(metrics.EVENTS_RECEIVED)
+                answer(self.refuse(error, "", project_name, body=body))
+                return
+            if self._is_raw(body, meta):
+                self.raw.submit(project_name, body, answer, meta, key=key)
+                return
+        if not is_single(body) and len(body) <= self._limit:
+            try:
+                messages = split_batch(body)
+            except NodeError as error:
+                metrics.add(metrics.EVENTS_RECEIVED)
+                answer(self.refuse(error, "", project_name, body=body))
+                return
+            if messages is not None:
+                self._take_batch(project_name, messages, answer, key)
+                return
+            if self._admission.is_public(project_name) and not is_message(body):
+                self.raw.submit(project_name, body, answer, meta, key=key)
+                return
+        self.submit(project_name, body, answer, key=key)
+
+    def _is_raw(self, body: bytes, meta: Meta) -> bool:
+        """Source: interface document, 3.6. Early clients send a message and a token both; what
+        has its token beside it alone is raw, whatever it looks like."""
+        if meta.event_type is not None:
+            return True
+        if not meta.token:
+            return False
+        if body.startswith(b'{"header"'):
+            return not token_in(body)
+        return not is_message(body, signed=True)
+
+    def submit(
+        self,
+        project_name: str,
+        body: bytes,
+        answer: Answer,
+        *,
+        resend: bool = False,
+        delivery: Name = UNNAMED,
+        key: str = "",
+    ) -> None:
+        """Take one event; `answer` is called once, now or after its effects are on disk.
+
+        `delivery` is the broker's name for it, which stands in for an id of its own; `key` its
+        `Idempotency-Key`.
+
+        Never raises: what is wrong with the event is in its answer (interface document, 3.1).
+        """
+        event_id = ""
+        message: DataMessage | None = None
+        if not resend:  # what comes over MQTT is counted where it arrives
+            metrics.here.row[metrics.EVENTS_RECEIVED] += 1
+        try:
+            if len(body) > self._limit:
+                raise PayloadTooLargeError(size=len(body), limit_bytes=self._limit)
+            try:
+                message = decode_message(body)
+            except MalformedMessageError as error:
+                message = self._decode_again(project_name, body, error)
+            header = message.header
+            if header.event_id or key:
+                who = identify(header.event_id, header.pub_time, delivery, key, self._new_id)
+            else:  # as `identify` has it, without the call
+                who = delivery[0] or self._new_id(), "", delivery[1]
+            event_id = who[0]
+            taken = message
+
+            def settle(outcome: Outcome) -> None:
+                if isinstance(outcome, NodeError):
+                    answer(self._refuse_message(outcome, event_id, project_name, taken, resend))
+                else:
+                    answer(self._reply(outcome, event_id, taken.event_type))
+
+            self._hand_over(project_name, message, who, settle, resend=resend)
+        except NodeError as error:
+            if message is None:
+                answer(self.refuse(error, event_id, project_name, body=body))
+            else:
+                answer(self._refuse_message(error, event_id, project_name, message, resend))
+
+    def _refuse_message(
+        self, error: NodeError, event_id: str, channel: str, message: DataMessage, resend: bool
+    ) -> EventReply:
+        return self.refuse(
+            error,
+            event_id,
+            channel,
+            publisher=message.header.pub_id,
+            event_type=message.event_type,
+            body=message.payload,
+            resend=resend,
+        )
+
+    def _decode_again(
+        self, project_name: str, body: bytes | msgspec.Raw, error: MalformedMessageError
+    ) -> DataMessage:
+        """A public project's message may lack what others must have."""
+        if self._admission.is_public(project_name):
+            return decode_message(body, anonymous=True)
+        raise error
+
+    def _hand_over(
+        self,
+        project_name: str,
+        message: DataMessage,
+        who: Identity,
+        settle: Settle,
+        *,
+        resend: bool = False,
+        request: Request | None = None,
+    ) -> None:
+        header = message.header
+        event_id, name, kind = who
+        event_type = message.event_type
+        project_id, publisher_id = self._admission.admit(project_name, header.pub_id, header.token)
+        self._admission.allow(publisher_id, event_type)
+        self._links[project_id].submit(
+            (
+                event_type,
+                publisher_id,
+                event_id,
+                message.payload,
+                clock.now_ms(),
+                kind | self._source,
+                name,
+            ),
+            settle,
+            resend=resend,
+            request=request,
+        )
+
+    def _take_batch(
+        self, project_name: str, messages: list[msgspec.Raw], answer: Answer, key: str
+    ) -> None:
+        batch_id = self._new_id()
+        try:
+            self._admission.refresh()
+            self._admission.project(project_name)
+        except NodeError as error:
+            metrics.add(metrics.EVENTS_RECEIVED)
+            answer(self.refuse(error, batch_id, project_name))
+            return
+
+        def done(body: bytes, refused: NodeError | None, replayed: bool) -> None:
+            if refused is None:
+                answer(EventReply(201, body, batch_id, replayed=replayed))
+            else:
+                answer(self.refusal(refused, batch_id))
+
+        metrics.add(metrics.EVENTS_RECEIVED, len(messages))
+        batch = _Batch(project_name, len(messages), done)
+        request: Request = set()
+        for index, raw in enumerate(messages):
+            message: DataMessage | None = None
+            event_id = ""
+            try:
+                try:
+                    message = decode_message(raw)
+                except MalformedMessageError as error:
+                    message = self._decode_again(project_name, raw, error)
+                header = message.header
+                item = item_key(key, index) if key else ""
+                who = identify(header.event_id, header.pub_time, UNNAMED, item, self._new_id)
+                event_id = who[0]
+                batch.name(index, event_id)
+                _, publisher_id = self._admission.admit(project_name, header.pub_id, header.token)
+                batch.name_publisher(index, publisher_id, self._admission.name_of(publisher_id))
+                settle = partial(self._settle_item, batch, index, project_name, message, event_id)
+                self._hand_over(project_name, message, who, settle, request=request)
+            except NodeError as error:
+                if message is None:
+                    event_id = self._new_id()
+                    batch.name(index, event_id)
+                    self._note(error, event_id, project_name, body=bytes(raw))
+                    batch.settle(index, error)
+                else:
+                    self._settle_item(batch, index, project_name, message, event_id, error)
+
+    def _settle_item(
+        self,
+        batch: _Batch,
+        index: int,
+        channel: str,
+        message: DataMessage,
+        event_id: str,
+        outcome: Outcome,
+    ) -> None:
+        if isinstance(outcome, NodeError):
+            self._refuse_message(outcome, event_id, channel, message, resend=False)
+        batch.settle(index, outcome)
+
+    def refuse(
+        self,
+        error: NodeError,
+        event_id: str,
+        channel: str,
+        *,
+        publisher: str = "",
+        event_type: str = "",
+        body: bytes = b"",
+        resend: bool = False,
+    ) -> EventReply:
+        """As `refusal`, and keep the reason for whoever asks what became of the event. One
+        that is to be sent again (`resend`) is not refused by what passes."""
+        event_id = event_id or self._new_id()
+        if not (resend and isinstance(error, TEMPORARY)):
+            self._note(
+                error, event_id, channel, publisher=publisher, event_type=event_type, body=body
+            )
+        return self.refusal(error, event_id)
+
+    def _note(self, error: NodeError, event_id: str, channel: str, **about: Any) -> None:
+        metrics.refused(error.key)
+        if self._refusals is not None:
+            self._refusals.note(error, event_id, channel, **about)
+
+    def refuse_unread(self, error: NodeError, channel: str) -> EventReply:
+        """As `refuse`, for a body that was not read to its end."""
+        metrics.add(metrics.EVENTS_RECEIVED)
+        return self.refuse(error, "", channel)
+
+    def refusal(self, error: NodeError, event_id: str) -> EventReply:
+        """The 8-key error as the answer to an event."""
+        body = error_json(error, self._version)
+        return EventReply(error.status, body, event_id or self._new_id(), error)
+
+    def _reply(
+        self, outcome: tuple[HandlerResult, ...], event_id: str, event_type: str
+    ) -> EventReply:
+        if not outcome:
+            error = StrategyNotFoundError(what=f"no strategy for event type {event_type}")
+            return self.refusal(error, event_id)
+        body = self._replies.get(outcome)
+        if body is None:
+            body = to_json({"results": [_result(result) for result in outcome]})
+            if len(self._replies) >= _REMEMBERED_REPLIES:
+                self._replies.clear()
+            self._replies[outcome] = body
+        return EventReply(201, body, event_id, None, True, "", type(outcome) is Repeated)
+
+
+class _Batch:
+    """The answers of a batch, one per message in its order, sent when the last is there.
+
+    Source: interface document, 3.1: what is wrong with a message is in its own answer. One
+    of which nothing was taken because of a limit is refused as a whole (429), so that its
+    sender waits: `done` gets that error, or None, and whether all results are stored ones.
+    """
+
+    def __init__(
+        self, project_name: str, size: int, done: Callable[[bytes, NodeError | None, bool], None]
+    ) -> None:
+        self._answers: list[dict[str, Any]] = [
+            {"projectName": project_name, "eventID": "", "wasmResults": None} for _ in range(size)
+        ]
+        self._left = size
+        self._done = done
+        self._all_refused: NodeError | None = None
+        self._taken = False
+        self._replayed = True
+        if not size:
+            done(to_json([]), None, False)
+
+    def name(self, index: int, event_id: str) -> None:
+        """Say which event an answer is for."""
+        self._answers[index]["eventID"] = event_id
+
+    def name_publisher(self, index: int, publisher_id: int, name: str) -> None:
+        """Say whose an admitted message is: the publisher's id, and its name if it has one."""
+        self._answers[index]["pubID"] = str(publisher_id)
+        if name:
+            self._answers[index]["pubName"] = name
+
+    def settle(self, index: int, outcome: Outcome) -> None:
+        """One message is done."""
+        answer = self._answers[index]
+        if type(outcome) is Repeated:
+            answer["replayed"] = True
+        else:
+            self._replayed = False
+        if isinstance(outcome, NodeError) and outcome.status == _REFUSED:
+            self._all_refused = outcome
+        else:
+            self._taken = True
+        if isinstance(outcome, NodeError):
+            answer["errMsg"] = outcome.text()
+        elif outcome:
+            answer["wasmResults"] = [_result(result) for result in outcome]
+        else:
+            answer["errMsg"] = StrategyNotFoundError(what="not found strategy").text()
+        self._left -= 1
+        if not self._left:
+            refused = None if self._taken else self._all_refused
+            self._done(to_json(self._answers), refused, self._replayed)
+
+
+def _result(result: HandlerResult) -> dict[str, Any]:
+    instance_id, code, error = result
+    return {"instanceID": str(instance_id), "code": code, "errMsg": error}

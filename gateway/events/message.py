@@ -1,0 +1,262 @@
+"""Data messages as devices send them: the single-message JSON form."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import Annotated, Any
+
+import msgspec
+
+from fieldbrook.core.bounded_json import from_json
+from fieldbrook.core.errors import FieldError, MalformedMessageError
+from fieldbrook.core.model import DEFAULT_EVENT_TYPE, EVENT_TYPE_LIMIT
+
+MISSING = "missing required field"
+EVENT_ID_LIMIT = 128
+BATCH_LIMIT = 8_192  # messages: as many as can wait for a project
+_SECONDS_LIMIT = 100_000_000_000  # below: a time in seconds (until the year 5138)
+
+
+class Header(msgspec.Struct, forbid_unknown_fields=True):
+    """`pub_time` is as the device sent it: seconds or milliseconds.
+
+    Other keys are read by `_decode_leniently`: one may be one of these in another case.
+    """
+
+    pub_id: str
+    token: str
+    event_type: str = ""
+    pub_time: Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)] = 0
+    event_id: str = ""
+
+
+class DataMessage(msgspec.Struct):
+    """One message: the header and the decoded payload."""
+
+    header: Header
+    payload: bytes = b""
+
+    @property
+    def event_type(self) -> str:
+        """The event type; an absent or empty one is `DEFAULT`."""
+        return self.header.event_type or DEFAULT_EVENT_TYPE
+
+    @property
+    def published_ms(self) -> int:
+        """`pub_time` in Unix milliseconds; 0 when the device gave none."""
+        time = self.header.pub_time
+        return time * 1000 if 0 < time < _SECONDS_LIMIT else time
+
+
+class _Signature(msgspec.Struct):
+    token: str = ""
+
+
+class _Signed(msgspec.Struct):
+    """A message as far as the token that it came with."""
+
+    header: _Signature
+
+
+class _Batch(msgspec.Struct):
+    events: list[msgspec.Raw]
+
+
+# The last one is what the decoder raises for brackets within brackets within brackets.
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+_decode = msgspec.json.Decoder(DataMessage).decode
+_decode_signed = msgspec.json.Decoder(_Signed).decode
+_decode_batch = msgspec.json.Decoder(_Batch).decode
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def split_batch(body: bytes) -> list[msgspec.Raw] | None:
+    """The messages of `{"events": [message, ...]}`, each for `decode_message`; None when the
+    body is not of that form. Source: interface document, 3.1 and 3.6.
+
+    Raises:
+        MalformedMessageError: more than `BATCH_LIMIT` messages. They are handled in one turn
+            of the loop, and a megabyte holds half a million that are refused one by one.
+    """
+    body = trimmed(body)
+    try:
+        messages = _decode_batch(body).events
+    except NOT_JSON:
+        found = _batch_in_another_case(body)
+        if found is None:
+            return None
+        messages = found
+    if len(messages) > BATCH_LIMIT:
+        reason = f"more than {BATCH_LIMIT} messages"
+        raise MalformedMessageError(FieldError("events", reason, "body"))
+    return messages
+
+
+def _batch_in_another_case(body: bytes) -> list[msgspec.Raw] | None:
+    try:
+        value = lower_keys(_decode_object(body))
+        return None if "events" not in value else _decode_list(value["events"])
+    except NOT_JSON:
+        return None
+
+
+_PADDING = b"\0 \t\r\n\v\f"
+
+
+def trimmed(body: bytes) -> bytes:
+    """A body without the NULs and white space after its JSON: firmware in C sends whole buffers."""
+    return body.rstrip(_PADDING)
+
+
+def is_single(body: bytes) -> bool:
+    """Whether a body is surely not a batch, decided from its first bytes: cheap, because
+    every event asks."""
+    return body.startswith((b'{"header"', b'{"payload"'))
+
+
+def token_in(body: bytes) -> str:
+    """The token in a message's header; "" when there is none, or the body is no message."""
+    body = trimmed(body)
+    try:
+        token = _decode_signed(body).header.token
+    except NOT_JSON:
+        token = ""
+    if token:
+        return token
+    try:
+        return token_of_header(lower_keys(_decode_object(body)).get("header"))
+    except NOT_JSON:
+        return ""
+
+
+def token_of_header(header: msgspec.Raw | None) -> str:
+    """The token in a header, found as `_decode_leniently` finds it; "" when there is none."""
+    try:
+        found = lower_keys(_decode_object(header)).get("token") if header else None
+        return msgspec.json.decode(found, type=str) if found else ""
+    except NOT_JSON:
+        return ""
+
+
+def decode_message(body: bytes | msgspec.Raw, *, anonymous: bool = False) -> DataMessage:
+    """Decode one data message.
+
+    Shape: `{"header": {"pub_id": str, "token": str, "event_type"?: str, "pub_time"?: int,
+    "event_id"?: str}, "payload"?: base64 str}`; other keys are ignored. `pub_id` and `token`
+    must not be empty. A payload that is a JSON object itself, as early simulators send it,
+    is taken as its text; without one (a heartbeat) it is empty. NULs and white space may
+    follow the JSON.
+
+    Args:
+        body: UTF-8 JSON, already within the gateway's size limit.
+        anonymous: the project takes messages that have neither `pub_id` nor `token`.
+
+    Raises:
+        MalformedMessageError: not JSON, a field is absent, of another type, or the payload
+            is not base64; each offending field is named.
+
+    Source: interface document, 1.4, 3.1 and 8.9.
+    """
+    try:
+        message = _decode(body)
+    except NOT_JSON:
+        message = _decode_leniently(body, anonymous=anonymous)
+    header = message.header
+    if len(header.event_id) > EVENT_ID_LIMIT or len(header.event_type) > EVENT_TYPE_LIMIT:
+        # Both go with the event wherever it waits; queues count the payload only.
+        raise MalformedMessageError(
+            *(
+                FieldError(f"header.{name}", f"longer than {limit} characters", "body")
+                for name, value, limit in (
+                    ("event_id", header.event_id, EVENT_ID_LIMIT),
+                    ("event_type", header.event_type, EVENT_TYPE_LIMIT),
+                )
+                if len(value) > limit
+            )
+        )
+    if not header.pub_id or not header.token:
+        if anonymous and header.pub_id == header.token:
+            return message
+        raise MalformedMessageError(
+            *(
+                FieldError(f"header.{name}", MISSING, "body")
+                for name, value in (("pub_id", header.pub_id), ("token", header.token))
+                if not value
+            )
+        )
+    return message
+
+
+def _decode_leniently(body: bytes | msgspec.Raw, *, anonymous: bool) -> DataMessage:
+    """What the fast decoder refuses: keys in another case and base64 with line breaks are
+    accepted as Go's decoder accepts them; for the rest, say what is wrong."""
+    try:
+        value = from_json(trimmed(bytes(body)), msgspec.json.decode)
+    except ValueError as error:
+        raise MalformedMessageError(desc=f"body is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise MalformedMessageError(desc="body is not a JSON object")
+    message = lower_keys(value)
+    header = message.get("header")
+    if "header" not in message:
+        raise MalformedMessageError(FieldError("header", MISSING, "body"))
+    if not isinstance(header, dict):
+        raise MalformedMessageError(FieldError("header", "not a JSON object", "body"))
+    header = {"pub_id": "", "token": "", **lower_keys(header)}
+    nobody = anonymous and header["pub_id"] == header["token"] == ""
+    errors = [*_header_errors(header, credentials=not nobody)]
+    payload = b""
+    try:
+        payload = _payload(message)
+    except MalformedMessageError as error:
+        errors += error.fields() or []
+    if errors:
+        raise MalformedMessageError(*errors)
+    known = {name: header[name] for name in Header.__struct_fields__ if name in header}
+    return DataMessage(msgspec.convert(known, Header), payload)
+
+
+def lower_keys(value: dict[str, Any]) -> dict[str, Any]:
+    """An object's keys as Go's decoder compares them, and without what is null."""
+    return {key.lower(): item for key, item in value.items() if item is not None}
+
+
+def _header_errors(header: dict[str, Any], *, credentials: bool) -> list[FieldError]:
+    errors = []
+    for name in ("event_type", "pub_id", "token", "event_id"):
+        if not isinstance(header.get(name, ""), str):
+            errors.append(FieldError(f"header.{name}", "not a string", "body"))
+        elif credentials and name in ("pub_id", "token") and not header[name]:
+            errors.append(FieldError(f"header.{name}", MISSING, "body"))
+    pub_time = header.get("pub_time", 0)
+    if isinstance(pub_time, bool) or not isinstance(pub_time, int):
+        errors.append(FieldError("header.pub_time", "not an integer", "body"))
+    elif not -(1 << 63) <= pub_time < 1 << 63:
+        errors.append(FieldError("header.pub_time", "not a 64-bit integer", "body"))
+    return errors
+
+
+_LINE_BREAKS = re.compile(r"[\r\n]")
+_ALPHABET = re.compile(r"[A-Za-z0-9+/]*={0,2}")
+
+
+def _payload(message: dict[str, Any]) -> bytes:
+    text = message.get("payload", "")
+    if isinstance(text, dict):
+        return msgspec.json.encode(text)
+    if not isinstance(text, str):
+        raise MalformedMessageError(FieldError("payload", "not a base64 string", "body"))
+    text = _LINE_BREAKS.sub("", text)
+    match = _ALPHABET.match(text)
+    good = match.end() if match else 0
+    try:
+        if good == len(text):
+            return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        good = len(text)
+    reason = f"illegal base64 data at input byte {good}"
+    raise MalformedMessageError(FieldError("payload", reason, "body"))

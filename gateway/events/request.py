@@ -1,0 +1,226 @@
+"""What an event request says beside its body, and which of the three forms it is.
+
+Source: interface document, 3.3, 3.6 and 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+from urllib.parse import unquote_plus
+
+import msgspec
+
+from fieldbrook.actors.wire import KEYED, NAMED, keyed
+from fieldbrook.core.errors import BadRequestError, FieldError
+from fieldbrook.core.model import DEFAULT_EVENT_TYPE, EVENT_TYPE_LIMIT
+from fieldbrook.gateway.auth import token_of
+from fieldbrook.gateway.events.message import (
+    EVENT_ID_LIMIT,
+    NOT_JSON,
+    token_in,
+    token_of_header,
+    trimmed,
+)
+
+DATA_PUSH = "DA-TA_PU-SH"
+"""The event type of a request that carries events of many devices."""
+
+_INT64 = 1 << 63
+
+NAME_LENGTH = 16
+"""The characters that an event id must have to name its event. Firmware sends constants such as
+`ESP32`; a shorter id is a label, by which the event is found in the history."""
+KEY_LIMIT = 255
+KEY_HEADER = "Idempotency-Key"
+
+Name = tuple[str, int]
+"""The broker's name of a message, and whether to remember it or look it up (`frames.DELIVERY`,
+`frames.REDELIVERY`)."""
+UNNAMED: Name = ("", 0)
+
+
+class Meta(NamedTuple):
+    """What stands in the query and in the headers `Authorization` and `Idempotency-Key`, as it
+    was sent.
+
+    `event_type` is None when the query has none: then the body may still be a message.
+    """
+
+    event_type: str | None = None
+    event_id: str = ""
+    timestamp: str = ""
+    token: str = ""
+    key: str | None = None
+
+    @property
+    def matched_type(self) -> str:
+        """The event type; an absent or empty one is `DEFAULT`."""
+        return self.event_type or DEFAULT_EVENT_TYPE
+
+
+NOTHING = Meta()
+
+
+def read_meta(query: str, authorization: str | None, key: str | None = None) -> Meta:
+    """The meta data of a request; of a repeated parameter the first counts.
+
+    Args:
+        query: what follows the path's `?`, still percent-encoded.
+        authorization: the header's value, if there is one.
+        key: the value of `Idempotency-Key`, if there is one.
+    """
+    if not query:
+        if not authorization and key is None:
+            return NOTHING
+        return Meta(token=token_of(None, authorization), key=key)
+    found: dict[str, str] = {}
+    for part in query.split("&"):
+        name, _, value = part.partition("=")
+        if "%" in part or "+" in part:
+            name, value = unquote_plus(name), unquote_plus(value)
+        found.setdefault(name, value)
+    return Meta(
+        event_type=found.get("eventType"),
+        event_id=found.get("eventID", ""),
+        timestamp=found.get("timestamp", ""),
+        token=token_of(found.get("authorization"), authorization),
+        key=key,
+    )
+
+
+def check_meta(meta: Meta) -> str:
+    """The event's id in lower case, or "" when it was sent without.
+
+    The time stamp is any 64-bit integer: clients send seconds, milliseconds and
+    microseconds, and nothing but its form matters.
+
+    Raises:
+        BadRequestError: the id or the type is too long, or the time stamp no integer.
+    """
+    wrong = []
+    if len(meta.matched_type) > EVENT_TYPE_LIMIT:
+        wrong.append(
+            FieldError("eventType", f"longer than {EVENT_TYPE_LIMIT} characters", "query"),
+        )
+    if len(meta.event_id) > EVENT_ID_LIMIT:
+        wrong.append(
+            FieldError("eventID", f"longer than {EVENT_ID_LIMIT} characters", "query"),
+        )
+    if meta.timestamp and not _is_int64(meta.timestamp):
+        wrong.append(FieldError("timestamp", "not a 64-bit integer", "query"))
+    if wrong:
+        raise BadRequestError(*wrong)
+    return meta.event_id.lower()
+
+
+def read_key(value: str | None) -> str:
+    """The key in the header `Idempotency-Key`; "" when there is no such header.
+
+    It may stand in quotation marks, as the IETF's draft has it, or without, as clients send it.
+
+    Args:
+        value: the header's value; several are joined by line feeds.
+
+    Raises:
+        BadRequestError: it is empty, longer than `KEY_LIMIT`, or not of printable ASCII.
+    """
+    if value is None:
+        return ""
+    key = value.strip()
+    if len(key) >= 2 and key[0] == key[-1] == '"':
+        key = key[1:-1]
+    reason = ""
+    if not key:
+        reason = "empty; use a UUID"
+    elif "\n" in key:
+        reason = "sent more than once"
+    elif len(key) > KEY_LIMIT:
+        reason = f"longer than {KEY_LIMIT} characters"
+    elif not (key.isascii() and key.isprintable()):
+        reason = "has other characters than those of printable ASCII"
+    if reason:
+        raise BadRequestError(FieldError(KEY_HEADER, reason, "header"))
+    return key
+
+
+Identity = tuple[str, str, int]
+"""What an event is known by: its id, its name and its flags (`frames.WireEvent`). No class: one is
+made for each event."""
+
+
+def identify(
+    sent_id: str,
+    sent_time: int | str,
+    delivery: Name,
+    key: str,
+    new_id: Callable[[], str],
+) -> Identity:
+    """What an event is known by, so that a repetition of it can be told from another event.
+
+    Args:
+        sent_id: the event id as it was sent, "" for none.
+        sent_time: the sender's time as it was sent, 0 or "" for none. It belongs to the name: some
+            senders count their ids from 1 at each start.
+        delivery: the broker's name of the message.
+        key: the `Idempotency-Key`, "" for none.
+        new_id: makes an id for an event that has none.
+    """
+    event_id, kind = delivery
+    if not sent_id and not key:
+        return event_id or new_id(), "", kind
+    name = ""
+    if len(sent_id) >= NAME_LENGTH:
+        event_id, name, kind = sent_id, f"{sent_time or 0} {sent_id}", NAMED
+    elif sent_id:
+        event_id, name = sent_id, event_id or new_id()
+    elif not event_id:
+        event_id = new_id()
+    if key:
+        name, kind = keyed(key, name if kind & NAMED else ""), kind | KEYED
+    return event_id, name, kind
+
+
+def stated_length(text: str) -> int:
+    """The bytes that a `Content-Length` states; 0 for what is no number. One of more digits than
+    any body has is the largest there is: Python refuses to read thousands of them."""
+    if not (text.isascii() and text.isdecimal()):
+        return 0
+    return int(text) if len(text) < len(str(_INT64)) else _INT64
+
+
+def _is_int64(text: str) -> bool:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 19):
+        return False
+    return -_INT64 <= int(text) < _INT64
+
+
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_list = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+
+
+def is_message(body: bytes, *, signed: bool = False) -> bool:
+    """Whether a body is a data message or a batch of them: a JSON object with `header`, or
+    with a list `events` of such. Keys may be in any case, as Go's decoder takes them.
+
+    `signed`: whether it is one that carries a token, in a batch at least one of its messages.
+    """
+    body = trimmed(body)
+    try:
+        keys = {key.lower(): value for key, value in _decode_object(body).items()}
+        if "header" in keys:
+            return not signed or bool(token_in(body))
+        if "events" not in keys:
+            return False
+        events = _decode_list(keys["events"])
+    except NOT_JSON:
+        return False
+    headers = [_header_in(event) for event in events]
+    if None in headers:
+        return False
+    return not signed or not headers or any(token_of_header(header) for header in headers)
+
+
+def _header_in(event: dict[str, msgspec.Raw]) -> msgspec.Raw | None:
+    return next((value for key, value in event.items() if key.lower() == "header"), None)

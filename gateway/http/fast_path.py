@@ -1,0 +1,474 @@
+"""The event port's first reader: answers plain event POSTs, leaves the rest to Tornado.
+
+Tornado's parser costs 65 to 150 us per request, most of an event's budget. So each
+connection starts here. A request that is exactly an event POST as devices send it (one
+`Content-Length`, nothing that changes the body's meaning) is taken from the bytes; at the
+first request that is anything else the TCP connection, with the bytes read so far, moves
+to Tornado for good. This parser therefore only has to be strict: whatever it is not sure
+of, Tornado decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Callable, Iterator
+from functools import partial
+from http import HTTPStatus
+from typing import Any, NamedTuple, Protocol, cast
+
+from fieldbrook.gateway.events.request import Meta, read_meta
+from fieldbrook.gateway.http.connections import Quiet
+from fieldbrook.gateway.http.request_stream import HEAD_LIMIT, has_bare_line_feed
+from fieldbrook.gateway.http.tls_port import bridge
+from fieldbrook.gateway.memory_budget import Room, room_for
+from fieldbrook.gateway.replies import EVENT_META, REPLAYED_HEADER, Answer, EventReply
+
+PIPELINED_LIMIT = 16
+IDLE_LIMIT_S = 120.0
+REQUEST_LIMIT_S = 30.0
+_HEADS_REMEMBERED = 4_096
+_FIELDS_REMEMBERED = 4_096
+_ENDS_REMEMBERED = 1_024
+_HEAD_REMEMBERED_LIMIT = 1_024
+
+_START = b"POST /"
+_LINE = re.compile(
+    rb"POST (?:/srv-applet-mgr/v0|/api/w3bapp)/event/([A-Za-z0-9_]{1,96}+)(?:\?([!\x22$-~]*+))?+"
+    rb" HTTP/1\.1"
+)
+# Every pattern here sees bytes from outside: each repeat is possessive, so that a match takes time
+# in proportion to the head. `tests/unit/repository/pattern_table.py` holds each pattern's worst input.
+_FIELDS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+\r\n)++\r\n")
+_PARAMETERS_LIMIT = 1_000  # Tornado refuses a query with more
+_CHANGING = (b"timestamp", b"eventID")  # parameters that make each request's line another
+_NO_ROOM = (
+    b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\n"
+    b"Connection: close\r\n\r\n"
+)
+_LATE = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_DECISIVE = re.compile(
+    rb"^(host|content-length|transfer-encoding|expect|upgrade|content-encoding|connection|origin"
+    rb"|trailer|te|authorization|idempotency-key):([^\r\n]*+)\r$",
+    re.IGNORECASE | re.MULTILINE,
+)
+# The hosts that devices name. Tornado decides about all others (RFC 3986 allows `a=b` and `%41`).
+_HOST = re.compile(rb"[A-Za-z0-9.:_\[\]\-]++")
+_LENGTH = re.compile(rb"[0-9]{1,9}+")
+_META = EVENT_META.encode()
+
+
+class EventTaker(Protocol):
+    """What the front needs of `events.EventService`."""
+
+    def take(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
+        """Take what an HTTP client sent; `answer` is called once."""
+
+
+class Fields(NamedTuple):
+    """What a request's header fields say that matters here."""
+
+    body_length: int
+    authorization: str | None
+    idempotency_key: str | None
+
+
+class Head:
+    """What a request's head says: the project, what the query and `Authorization` say, and
+    how many bytes of body follow. `changing`: the next one will be another."""
+
+    __slots__ = ("body_length", "changing", "meta", "project_name")
+
+    def __init__(self, project_name: str, meta: Meta, body_length: int, changing: bool) -> None:
+        self.project_name = project_name
+        self.meta = meta
+        self.body_length = body_length
+        self.changing = changing
+
+
+def read_fields(fields: bytes) -> Fields | None:
+    """Read header fields up to and with the empty line; None when Tornado must read them."""
+    if _FIELDS.fullmatch(fields) is None:
+        return None
+    length = hosts = -1
+    authorization = idempotency_key = None
+    for name, padded in _DECISIVE.findall(fields):
+        lowered, value = name.lower(), padded.strip(b" \t")
+        if lowered == b"host" and hosts < 0 and _HOST.fullmatch(value):
+            hosts = 1
+        elif lowered == b"content-length" and length < 0 and _LENGTH.fullmatch(value):
+            length = int(value)
+        elif lowered == b"authorization" and authorization is None:
+            authorization = value.decode("latin-1")
+        elif lowered == b"idempotency-key" and idempotency_key is None:
+            idempotency_key = value.decode("latin-1")
+        elif lowered == b"connection" and value.lower() == b"keep-alive":
+            continue
+        else:
+            return None
+    if length < 0 or hosts < 0:
+        return None
+    return Fields(length, authorization, idempotency_key)
+
+
+def read_head(
+    head: bytes, fields_of: Callable[[bytes], Fields | None] = read_fields
+) -> Head | None:
+    """Read a request head up to and with its empty line; None when Tornado must read it.
+
+    Devices send the same head again and again, so `FrontTable` remembers the answer; where
+    the query changes with each request it remembers that of `fields_of`.
+    """
+    line, _, rest = head.partition(b"\r\n")
+    match = _LINE.fullmatch(line)
+    if match is None:
+        return None
+    fields = fields_of(rest)
+    if fields is None:
+        return None
+    query = match[2] or b""
+    if query.count(b"&") >= _PARAMETERS_LIMIT:
+        return None
+    meta = read_meta(query.decode("ascii"), fields.authorization, fields.idempotency_key)
+    changing = meta.key is not None or any(name in query for name in _CHANGING)
+    return Head(match[1].decode("ascii"), meta, fields.body_length, changing)
+
+
+def render(reply: EventReply) -> bytes:
+    """An event's answer as an HTTP/1.1 response."""
+    if reply.repeats:
+        # All but the event's id is the same for answers with the same body.
+        ends = _ends.get(reply.body)
+        if ends is None:
+            if len(_ends) >= _ENDS_REMEMBERED:
+                _ends.clear()
+            ends = _ends[reply.body] = _around_the_id(reply)
+    else:
+        ends = _around_the_id(reply)
+    if reply.replayed:
+        return ends[0] + header_value(reply.event_id) + _REPLAYED + ends[1]
+    return ends[0] + header_value(reply.event_id) + ends[1]
+
+
+_ends: dict[bytes, tuple[bytes, bytes]] = {}
+_REPLAYED = f"\r\n{REPLAYED_HEADER}: true".encode()
+
+
+def _around_the_id(reply: EventReply) -> tuple[bytes, bytes]:
+    reason = HTTPStatus(reply.status).phrase.encode()
+    retry_after_s = None if reply.error is None else reply.error.retry_after_s
+    retry = b"" if retry_after_s is None else b"Retry-After: %d\r\n" % retry_after_s
+    return (
+        b"HTTP/1.1 %d %b\r\nContent-Type: application/json; charset=utf-8\r\n"
+        b"X-Meta: %b\r\nX-Event-Id: " % (reply.status, reason, _META),
+        b"\r\n%bContent-Length: %d\r\n\r\n%b" % (retry, len(reply.body), reply.body),
+    )
+
+
+_UNSAFE = re.compile(r"[^\x21-\x7e]")
+
+
+def header_value(text: str) -> bytes:
+    """Text from outside as a header's value: what could end the header becomes `_`."""
+    if not (text.isascii() and text.isprintable()):
+        text = _UNSAFE.sub("_", text)
+    return text.encode()
+
+
+class FrontTable:
+    """The connections of one port and what they share."""
+
+    def __init__(
+        self,
+        events: EventTaker,
+        body_limit_bytes: int,
+        hand_over: Callable[[socket.socket, tuple[Any, ...], bytes], None],
+        *,
+        room: Room | None = None,
+    ) -> None:
+        """`hand_over(socket, peer address, bytes read)` gives a connection to Tornado.
+
+        Args:
+            events: takes the events.
+            body_limit_bytes: of one event.
+            room: for what has not arrived whole.
+        """
+        self.room = room or room_for(body_limit_bytes)
+        self.events = events
+        self.body_limit_bytes = body_limit_bytes
+        self.hand_over = hand_over
+        self.connections: set[EventFront] = set()
+        self._heads: dict[bytes, Head] = {}
+        self._fields: dict[bytes, Fields] = {}
+
+    def connection(self) -> EventFront:
+        """A protocol for a new connection."""
+        return EventFront(self)
+
+    def quiet(self) -> Iterator[Quiet]:
+        """The connections that are owed no answer."""
+        return (Quiet(each.heard_at(), each.evict) for each in self.connections if not each.is_owed)
+
+    def head(self, head: bytes) -> Head | None:
+        """`read_head`, remembered."""
+        found = self._heads.get(head)
+        if found is None:
+            found = read_head(head, self._fields_of)
+            if found is not None and not found.changing and len(head) <= _HEAD_REMEMBERED_LIMIT:
+                if len(self._heads) >= _HEADS_REMEMBERED:
+                    self._heads.clear()
+                self._heads[head] = found
+        return found
+
+    def _fields_of(self, fields: bytes) -> Fields | None:
+        """`read_fields`, remembered."""
+        found = self._fields.get(fields)
+        if found is None:
+            found = read_fields(fields)
+            # A key is new in each request: such fields would push out those that repeat.
+            common = found is not None and found.idempotency_key is None
+            if found is not None and common and len(fields) <= _HEAD_REMEMBERED_LIMIT:
+                if len(self._fields) >= _FIELDS_REMEMBERED:
+                    self._fields.clear()
+                self._fields[fields] = found
+        return found
+
+    def close_late(self, now: float) -> None:
+        """End connections that idle, or whose request does not come to its end."""
+        for connection in list(self.connections):
+            connection.close_if_late(now)
+
+
+class EventFront(asyncio.Protocol):
+    """One connection: events in, answers out in the order of the requests."""
+
+    __slots__ = (
+        "_answers",
+        "_buffer",
+        "_ended",
+        "_handing_over",
+        "_heard",
+        "_held",
+        "_is_tls",
+        "_missing",
+        "_rest",
+        "_table",
+        "_transport",
+        "_unread",
+    )
+
+    def __init__(self, table: FrontTable) -> None:
+        self._table = table
+        self._transport: asyncio.Transport | None = None
+        self._buffer = b""
+        # Of a body that has not arrived whole: what came since, and how much is to come.
+        self._rest = bytearray()
+        self._missing = 0
+        self._held = 0
+        self._answers: list[list[bytes | None]] = []
+        self._handing_over = False
+        self._ended = False
+        self._unread = False
+        self._is_tls = False
+        self._heard = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client connected."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._is_tls = transport.get_extra_info("ssl_object") is not None
+        self._heard = asyncio.get_running_loop().time()
+        self._table.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone; events it sent are still handled."""
+        self._transport = None
+        self._answers = []
+        self._table.connections.discard(self)
+        self._hold(0)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the client."""
+        if not self._buffer:
+            self._heard = asyncio.get_running_loop().time()
+        if self._missing:
+            self._rest += data
+            self._missing -= len(data)
+            if self._missing > 0:
+                self._hold(len(self._buffer) + len(self._rest))
+                return
+            data, self._rest, self._missing = bytes(self._rest), bytearray(), 0
+        self._buffer = self._buffer + data if self._buffer else data
+        self._take_requests()
+
+    def eof_received(self) -> bool:
+        """The client sends no more; it still gets the answers it is owed, but over TLS, where
+        that end is the connection's."""
+        self._ended = True
+        return bool(self._answers) and not self._is_tls
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers: none of its requests is taken until it does."""
+        self._unread = True
+        self._heard = asyncio.get_running_loop().time()
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """It has read them."""
+        loop = asyncio.get_running_loop()
+        self._unread = False
+        self._heard = loop.time()
+        # Not at once: the transport calls this in the middle of its writing.
+        if not self._handing_over:
+            self._go_on()
+        elif not self._answers:
+            loop.call_soon(self._hand_over)
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether answers are to come."""
+        return bool(self._answers)
+
+    def heard_at(self) -> float:
+        """When it began its last request."""
+        return self._heard
+
+    def evict(self) -> None:
+        """End it for the sake of others."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _hold(self, size: int) -> None:
+        """Count what is kept of an incomplete request; without room for it the client is sent
+        away."""
+        if size == self._held:
+            return
+        room = self._table.room
+        room.give_back(self._held)
+        self._held = size
+        if not room.take(size) and self._transport is not None and not self._answers:
+            self._buffer, self._rest, self._missing = b"", bytearray(), 0
+            self._transport.write(_NO_ROOM)
+            self._transport.close()
+
+    def close_if_late(self, now: float) -> None:
+        """Close an idle connection, one whose request stays incomplete, or one whose client
+        does not read its answers."""
+        limit = REQUEST_LIMIT_S if self._buffer and not self._unread else IDLE_LIMIT_S
+        if self._transport is None or now - self._heard <= limit:
+            return
+        if self._transport.get_write_buffer_size():
+            self._transport.abort()  # a polite end would wait for the client to read
+        elif not self._answers:
+            if self._buffer:
+                self._transport.write(_LATE)
+            self._transport.close()
+
+    def _take_requests(self) -> None:
+        buffer, table = self._buffer, self._table
+        start, end = 0, len(buffer)
+        while start < end and self._transport is not None and not self._handing_over:
+            if self._unread or len(self._answers) >= PIPELINED_LIMIT:
+                self._transport.pause_reading()
+                break
+            if not buffer.startswith(_START[: end - start], start):
+                self._buffer = buffer[start:]
+                self._leave()
+                return
+            # A head above the limit is not looked at, even when all of it is here already.
+            head_end = buffer.find(b"\r\n\r\n", start, start + HEAD_LIMIT)
+            if head_end < 0:
+                if end - start >= HEAD_LIMIT or has_bare_line_feed(buffer[start:]):
+                    self._buffer = buffer[start:]
+                    self._leave()
+                    return
+                break
+            head_end += 4
+            head = table.head(buffer[start:head_end])
+            if head is None or head.body_length > table.body_limit_bytes:
+                self._buffer = buffer[start:]
+                self._leave()
+                return
+            body_end = head_end + head.body_length
+            if body_end > end:
+                self._missing = body_end - end
+                break
+            start = body_end
+            slot: list[bytes | None] = [None]
+            self._answers.append(slot)
+            body = buffer[body_end - head.body_length : body_end]
+            table.events.take(head.project_name, body, partial(self._answer, slot), head.meta)
+        if start:
+            buffer = buffer[start:]
+            if buffer:
+                # What is left is the beginning of another request, however long the
+                # buffer has not been empty.
+                self._heard = asyncio.get_running_loop().time()
+        self._buffer = buffer
+        self._hold(len(buffer))
+
+    def _answer(self, slot: list[bytes | None], reply: EventReply) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        answers = self._answers
+        slot[0] = render(reply)
+        ready = []
+        while answers and answers[0][0] is not None:
+            ready.append(answers.pop(0)[0])
+        if not ready:
+            return
+        transport.write(b"".join(ready) if len(ready) > 1 else ready[0])  # type: ignore[arg-type]
+        if self._handing_over:
+            if not answers:
+                self._hand_over()
+        elif self._ended:
+            if not answers:
+                transport.close()
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Read again, if there is room for answers again."""
+        transport = self._transport
+        if transport is None or transport.is_reading():
+            return
+        if not self._unread and len(self._answers) < PIPELINED_LIMIT:
+            loop = asyncio.get_running_loop()
+            self._heard = loop.time()  # what is in the buffer was not looked at: nobody is late
+            transport.resume_reading()
+            loop.call_soon(self._take_requests)
+
+    def _leave(self) -> None:
+        """Hand the connection over, after the answers still owed."""
+        assert self._transport is not None
+        self._handing_over = True
+        self._transport.pause_reading()
+        if not self._answers:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        if transport.get_write_buffer_size():
+            # Answers are still leaving: `resume_writing` comes when the last has left.
+            transport.set_write_buffer_limits(0)
+            return
+        self._transport = None
+        self._table.connections.discard(self)
+        address = transport.get_extra_info("peername")
+        buffer, self._buffer = self._buffer, b""
+        self._hold(0)
+        if self._is_tls:
+            transport.set_write_buffer_limits()
+            self._table.hand_over(bridge(transport), address, buffer)
+            return
+        # asyncio is left with a socket without a descriptor. A duplicate instead would take twice
+        # as many while many connections are handed over at once.
+        own: socket.socket = transport.get_extra_info("socket")._sock
+        transport.abort()
+        taken = socket.socket(fileno=own.detach())
+        taken.setblocking(False)
+        self._table.hand_over(taken, address, buffer)

@@ -1,0 +1,493 @@
+"""The HTTP gateway: events and management on one port, the dashboard's on another."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from tornado import httpserver, httputil, web
+
+from fieldbrook import __version__
+from fieldbrook.actors.wire import NODE_COMMAND, pack
+from fieldbrook.core import clock
+from fieldbrook.core.clock import zone_of
+from fieldbrook.core.errors import PayloadTooLargeError, SettingsError, StoreError
+from fieldbrook.core.settings import Settings, listed
+from fieldbrook.gateway import replies
+from fieldbrook.gateway.base import GatewayActor
+from fieldbrook.gateway.chain_client import COMMAND, TARGET, ask_chain
+from fieldbrook.gateway.events.handling import EventService
+from fieldbrook.gateway.events.project_client import Outcome
+from fieldbrook.gateway.events.refusals import Refusals
+from fieldbrook.gateway.events.request import KEY_HEADER, Meta, read_meta, stated_length
+from fieldbrook.gateway.http.connections import Connections, Quiet, connections_limit
+from fieldbrook.gateway.http.fast_path import FrontTable, header_value
+from fieldbrook.gateway.http.listener import Listener
+from fieldbrook.gateway.http.request_stream import HEAD_LIMIT, RequestStream
+from fieldbrook.gateway.http.tls_port import BridgedStream, EndingConnections, TlsListener
+from fieldbrook.gateway.management.application import (
+    ManagementContext,
+    log_request,
+    make_application_routes,
+)
+from fieldbrook.gateway.management.framework.open_stores import OpenStores, open_limit
+from fieldbrook.gateway.management.framework.passing import remove_left
+from fieldbrook.gateway.management.sign_in.contract_wallet import ContractWallets
+from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
+from fieldbrook.gateway.memory_budget import NO_ROOM, Room, room_for
+from fieldbrook.gateway.metrics.collectors import Measure
+from fieldbrook.gateway.mqtt.broker_bounds import Bounds, BrokerState
+from fieldbrook.gateway.registry_client import SocketRegistryClient
+from fieldbrook.gateway.replies import EventReply
+from fieldbrook.gateway.request_target import TargetApplication
+from fieldbrook.gateway.waiting_rows import have_written
+from fieldbrook.observability import metrics
+from fieldbrook.observability.health import Condition
+from fieldbrook.security import node_secrets as keys
+from fieldbrook.security import tls
+from fieldbrook.security.operator_keys import Vault
+from fieldbrook.storage.chain.store import ChainStoreReader, chain_path
+from fieldbrook.storage.project.refused import read_refused
+from fieldbrook.storage.registry.service import RegistryReader
+from fieldbrook.wasm.limits import Limits
+
+log = logging.getLogger(__name__)
+
+EVENT_PATH = r"/(?:srv-applet-mgr/v0|api/w3bapp)/event/([^/]+)"
+_BACKLOG = 1_024
+_DRAIN_FACTOR = 4
+_SWEEP_S = 1.0
+_MULTIPART_SLACK = 64 << 10
+_UNREAD_LIMIT_MS = 60_000
+
+
+@web.stream_request_body
+class EventHandler(web.RequestHandler):
+    """Events whose requests the fast front leaves to Tornado: the same service answers."""
+
+    def initialize(self, events: EventService, body_limit_bytes: int, room: Room) -> None:
+        """Tornado's constructor hook."""
+        self._events = events
+        self._room = room
+        self._limit = body_limit_bytes
+        self._body = bytearray()
+        self._size = 0
+
+    def prepare(self) -> None:
+        """Refuse a body far over the limit before it is read."""
+        self._make_room(stated_length(self.request.headers.get("Content-Length", "")))
+
+    def data_received(self, chunk: bytes) -> None:
+        """Collect the body within the limit, whatever its length was said to be."""
+        self._size += len(chunk)
+        self._make_room(self._size)
+        if self._size > self._limit or self._finished:
+            return
+        self._body += chunk
+        if not self._room.take(len(chunk)):
+            self.set_header("Connection", "close")
+            self._reply(self._events.refuse_unread(NO_ROOM, self.path_args[0]))
+
+    def on_finish(self) -> None:
+        """Called by Tornado when the answer has been sent."""
+        self._let_go()
+
+    def on_connection_close(self) -> None:
+        """Called by Tornado when the client goes away."""
+        super().on_connection_close()  # ends who waits for the rest of the body
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._room.give_back(len(self._body))
+        self._body = bytearray()
+
+    def _make_room(self, size: int) -> None:
+        # A client that is still sending does not read: a body not too far over the limit is
+        # read to its end and dropped, so that the refusal arrives.
+        if size > self._limit * _DRAIN_FACTOR and not self._finished:
+            self.set_header("Connection", "close")
+            self._reply(self._too_large(size, self.path_args[0]))
+
+    async def post(self, project_name: str) -> None:
+        """Take the event and wait for its answer."""
+        if self._size > self._limit:
+            self._reply(self._too_large(self._size, project_name))
+            return
+        answer: asyncio.Future[EventReply] = asyncio.get_running_loop().create_future()
+        meta = meta_of(self.request)
+        self._events.take(project_name, bytes(self._body), answer.set_result, meta)
+        self._reply(await answer)
+
+    def options(self, project_name: str) -> None:
+        """CORS preflight; without an origin it asks for nothing."""
+        if "Origin" not in self.request.headers:
+            return
+        for name, value in replies.cors_headers(preflight=True).items():
+            self.set_header(name, value)
+        self.set_status(204)
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """What is no event at all: another method, or a request Tornado cannot read."""
+        if status_code == 405:
+            self.set_header("Allow", "POST, OPTIONS")
+        self.set_header("Content-Type", replies.TEXT_TYPE)
+        self.finish(f"{self._reason}\n")
+
+    def set_default_headers(self) -> None:
+        """A page of another origin may send events: authority is in the message itself."""
+        self.clear_header("Server")
+        self.set_header("X-Meta", replies.EVENT_META)
+        if "Origin" in self.request.headers:
+            for name, value in replies.cors_headers(preflight=False).items():
+                self.set_header(name, value)
+
+    def _too_large(self, size: int, project_name: str) -> EventReply:
+        error = PayloadTooLargeError(size=size, limit_bytes=self._limit)
+        return self._events.refuse_unread(error, project_name)
+
+    def _reply(self, reply: EventReply) -> None:
+        self.set_status(reply.status)
+        self.set_header("Content-Type", replies.JSON_TYPE)
+        self.set_header("X-Event-Id", header_value(reply.event_id).decode())
+        if reply.error is not None and reply.error.retry_after_s is not None:
+            self.set_header("Retry-After", str(reply.error.retry_after_s))
+        if reply.replayed:
+            self.set_header(replies.REPLAYED_HEADER, "true")
+        self.finish(reply.body)
+
+
+def meta_of(request: httputil.HTTPServerRequest) -> Meta:
+    """What stands beside the body of a request that Tornado has read."""
+    keys = request.headers.get_list(KEY_HEADER)
+    # Two keys are refused like a malformed one: nobody can tell which of them is meant.
+    key = "\n".join(keys) if keys else None
+    return read_meta(request.query, request.headers.get("Authorization"), key)
+
+
+class _Port(NamedTuple):
+    """A port that events come in on."""
+
+    listener: Listener
+    front: FrontTable
+    server: httpserver.HTTPServer
+
+    @property
+    def connections(self) -> int:
+        """How many are open or being opened."""
+        return self.listener.opening + len(self.front.connections) + len(self.server._connections)
+
+    def quiet(self) -> Iterator[Quiet]:
+        """Those that are owed no answer."""
+        yield from self.front.quiet()
+        for served in self.server._connections:
+            stream = served.stream
+            if isinstance(stream, RequestStream) and stream.waiting_since is not None:
+                yield Quiet(stream.waiting_since, stream.evict)
+
+
+class HttpGateway(GatewayActor):
+    """Owns the ports of events and, in the first gateway, the dashboard's port."""
+
+    async def open(self) -> None:
+        """Open the registry and the ports."""
+        settings = self.settings
+        self._draining = False
+        token_key = keys.load_or_create_key(settings.data / "secrets", "token.key")
+        self._reader = RegistryReader(settings.data / "registry")
+        self._chains: dict[int, ChainStoreReader] = {}
+        self._stores = OpenStores(settings.data / "projects", open_limit())
+        registry = SocketRegistryClient(self.run_dir / "registry")
+        self._refusals = Refusals(settings.data, self.part, "http")
+        events = EventService(
+            self._reader,
+            registry,
+            token_key,
+            self.links,
+            __version__,
+            settings.body_limit_bytes,
+            self._refusals,
+        )
+        every = [f"http:{number}" for number in range(settings.http_processes)]
+        if removed := remove_left(settings.data / "uploads", self.part, every):
+            log.info("%d uploads of requests that a kill ended are removed", removed)
+        room = room_for(settings.upload_limit_bytes + _MULTIPART_SLACK)
+        context = self._context(registry, token_key, room)
+        application = self._application(events, context)
+        self._identity = tls.identity_of(settings)
+        self._tls = None if self._identity is None else tls.server_context(self._identity)
+        self._names = None if self._identity is None else tls.names_in(self._identity.certificate)
+        self._renewal = None if self._identity is None else tls.Renewal(self._identity)
+        self._room = room
+        shared = settings.http_processes > 1
+        at = bind(settings.bind, settings.http_port, shared=shared)
+        self._connections = Connections(connections_limit(tls=self._tls is not None))
+        if self._tls is not None:
+            self._connections.ports.append(EndingConnections())
+        self._ports = [self._serve(at, application, events)]
+        if settings.event_port is not None:
+            alone = self._application(events, context, management=False)
+            at = bind(settings.bind, settings.event_port, shared=shared)
+            self._ports.append(self._serve(at, alone, events))
+        if self.part == "http:0":
+            at = bind(settings.dashboard_bind, settings.dashboard_port, shared=False)
+            self._ports.append(self._serve(at, application, events))
+            self._announce_setup()
+            self._warn_of_hosts()
+            self._connections.announce()
+        self._sweeper = self.loop.create_task(self._sweep())
+
+    def registry_reader(self) -> RegistryReader:
+        """See `GatewayActor`."""
+        return self._reader
+
+    async def refuse_more(self) -> None:
+        """Stop listening; requests taken are still answered."""
+        self._draining = True
+        self._sweeper.cancel()
+        for port in self._ports:
+            port.listener.close()
+            port.server.stop()
+
+    async def close(self) -> None:
+        """Keep what was refused last."""
+        self._refusals.close()
+
+    async def _command(self, project_id: int, name: str, numbers: list[int]) -> Outcome:
+        """Have a project obey a command of the node, as an event of nobody's."""
+        done: asyncio.Future[Outcome] = self.loop.create_future()
+        event = name, NODE_COMMAND, "", pack(numbers), clock.now_ms(), 0, ""
+        self.links[project_id].submit(event, done.set_result)
+        return await done
+
+    async def _chain_command(self, chain_id: int, command: str, target: int) -> None:
+        """Have a chain's process obey."""
+        await ask_chain(self.run_dir, chain_id, {COMMAND: command, TARGET: target})
+
+    def _serve(
+        self, at: socket.socket, application: web.Application, events: EventService
+    ) -> _Port:
+        """Listen: the fast front first, this application for what it leaves."""
+        server = self._tornado(application)
+        front = FrontTable(
+            events,
+            self.settings.body_limit_bytes,
+            partial(hand_over, server),
+            room=self._room,
+        )
+        listener: Listener
+        if self._tls is None:
+            listener = Listener(at, front.connection, self._connections)
+        else:
+            listener = TlsListener(at, self._tls, front.connection, self._connections)
+        port = _Port(listener, front, server)
+        self._connections.ports.append(port)
+        return port
+
+    def _context(
+        self, registry: SocketRegistryClient, token_key: bytes, room: Room
+    ) -> ManagementContext:
+        settings = self.settings
+        return ManagementContext(
+            reader=self._reader,
+            registry=registry,
+            token_key=token_key,
+            vault=Vault(keys.load_or_create_key(settings.data / "secrets", "operator.key")),
+            upload_limit_bytes=settings.upload_limit_bytes,
+            token_lifetime_s=settings.token_lifetime_s,
+            modules_dir=settings.data / "modules",
+            uploads_dir=settings.data / "uploads",
+            part=self.part,
+            write_waiting=partial(have_written, self.run_dir),
+            setup_code=lambda: keys.setup_code(settings.data / "secrets"),
+            version=__version__,
+            condition=self._condition,
+            store_reader=self._stores.get,
+            limits=Limits(
+                deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes
+            ),
+            command=self._command,
+            refused=partial(read_refused, settings.data),
+            chains=settings.chains,
+            chain_command=self._chain_command,
+            chain_reader=self._chain_reader,
+            wallets=wallet_policy(settings),
+            contract_wallets=ContractWallets(self.run_dir, settings.contract_wallet_chain),
+            is_own_host=self._is_own_host,
+            cron_jobs_limit=settings.cron_jobs_limit,
+            applet_versions_kept=settings.applet_versions_kept,
+            quotas=settings.quotas,
+            running=lambda: self.links.routed,
+            disk_reserve_bytes=settings.disk_reserve_bytes,
+            projects_dir=settings.data / "projects",
+            project_map_bytes=settings.project_map_bytes,
+            cron_zone=zone_of(settings.cron_timezone),
+            room=room,
+            broker=_broker_state(settings),
+            metrics=settings.metrics,
+            measure=Measure(settings, self._reader, self._chain_reader),
+        )
+
+    def _application(
+        self, events: EventService, context: ManagementContext, *, management: bool = True
+    ) -> web.Application:
+        limit = self.settings.body_limit_bytes
+        arguments = {"events": events, "body_limit_bytes": limit, "room": context.room}
+        return TargetApplication(
+            [
+                (EVENT_PATH, EventHandler, arguments),
+                *make_application_routes(context, management=management),
+            ],
+            log_function=log_request,
+        )
+
+    def _tornado(self, application: web.Application) -> httpserver.HTTPServer:
+        return httpserver.HTTPServer(
+            application,
+            max_header_size=HEAD_LIMIT,
+            max_body_size=self.settings.upload_limit_bytes + _MULTIPART_SLACK,
+            idle_connection_timeout=120,
+            body_timeout=60,
+            protocol=None if self._tls is None else "https",
+        )
+
+    def _condition(self) -> Condition:
+        news = self.health_is
+        return Condition(
+            troubles=news.troubles,
+            recent=news.recent,
+            more=news.more,
+            parts=news.parts,
+            projects=news.projects,
+            silent_s=time.monotonic() - self.pinged,
+            silent_limit_s=self.settings.watchdog_s,
+            registry=self._registry_failure(),
+            draining=self._draining,
+        )
+
+    def _registry_failure(self) -> str:
+        try:
+            self._reader.version()
+        except StoreError as error:
+            return str(error)
+        return ""
+
+    def gone(self, project_id: int) -> None:
+        """A project was removed."""
+        super().gone(project_id)
+        self._stores.let_go(project_id)
+
+    def _is_own_host(self, host: str) -> bool:
+        """Whether a host can be this node's; without a certificate nobody knows."""
+        return self._names is None or tls.covers(self._names, host)
+
+    def _chain_reader(self, chain_id: int) -> ChainStoreReader | None:
+        store = self._chains.get(chain_id)
+        if store is None:
+            path = chain_path(self.settings.data / "chains", chain_id)
+            store = ChainStoreReader.open_if_exists(path)
+            if store is not None:
+                self._chains[chain_id] = store
+        return store
+
+    def _announce_setup(self) -> None:
+        if not self._reader.has_administrator():
+            log.warning(
+                "no administrator yet: create one with `fieldbrook admin create`, "
+                "or POST /srv-applet-mgr/v0/register/admin with the header X-Setup-Code, "
+                "whose value is in %s",
+                self.settings.data / "secrets" / "setup-code",
+            )
+
+    def _warn_of_hosts(self) -> None:
+        settings = self.settings
+        if settings.wallet_whitelist and not settings.wallet_domains and self._names is None:
+            log.warning(
+                "wallets sign in for whatever Host their request names: this node has no "
+                "certificate that says which it is. Name the hosts of your pages in wallet_domains"
+            )
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            for port in self._ports:
+                port.front.close_late(self.loop.time())
+            self._refusals.flush()
+            open_now = sum(port.connections for port in self._ports)
+            metrics.put(metrics.HTTP_CONNECTIONS, open_now)
+            metrics.put(metrics.HTTP_CONNECTIONS_LIMIT, self._connections.limit)
+            self._renew()
+
+    def _renew(self) -> None:
+        """Show a renewed certificate from the next connection on."""
+        if self._renewal is None or not self._renewal.noticed():
+            return
+        assert self._tls is not None
+        assert self._identity is not None
+        try:
+            tls.load(self._tls, self._identity)
+            self._names = tls.names_in(self._identity.certificate)
+        except SettingsError as error:
+            log.warning("still serving with the certificate of before: %s", error)
+        else:
+            log.info("serving with the renewed certificate %s", self._identity.certificate)
+
+
+def hand_over(
+    server: httpserver.HTTPServer,
+    connection: socket.socket,
+    address: tuple[Any, ...],
+    read: bytes,
+) -> None:
+    """Give a connection to Tornado, with what has been read of it."""
+    kind = BridgedStream if server.protocol == "https" else RequestStream
+    stream = kind(connection, max_buffer_size=64 << 20)
+    # What the front has read is as if Tornado had: its buffer is filled beforehand.
+    stream._read_buffer += read
+    stream._read_buffer_size += len(read)
+    server.handle_stream(stream, address)
+
+
+def _broker_state(settings: Settings) -> BrokerState | None:
+    """The embedded broker, if it is the one that the node uses."""
+    return None if settings.mqtt_broker else BrokerState(settings.data, Bounds.of(settings))
+
+
+def wallet_policy(settings: Settings) -> WalletPolicy:
+    """Who may sign in with a wallet, as the settings say."""
+    return WalletPolicy(
+        domains=frozenset(listed(settings.wallet_domains)),
+        whitelist=frozenset(listed(settings.wallet_whitelist)),
+        nonce_required=settings.wallet_nonce_required,
+    )
+
+
+def bind(address: str, port: int, *, shared: bool) -> socket.socket:
+    """A listening socket's address, bound; `shared` lets several gateways have it.
+
+    Raises:
+        SettingsError: the port is taken or the address is not of this machine.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    # The protocol is named because asyncio turns Nagle off only where it is: without that,
+    # pipelined answers wait 40 ms for the client's delayed acknowledgement.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listening.setblocking(False)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # Inherited by each connection: a client that does not read its answer for so long
+        # is cut by the kernel, whatever it was asking.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_LIMIT_MS)
+    try:
+        listening.bind((address, port))
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise SettingsError(reason=f"port {port} on {address}: {error.strerror}") from error
+    return listening

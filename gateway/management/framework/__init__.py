@@ -1,0 +1,6 @@
+"""What every management route is made of.
+
+In: a request and the declaration of its route.
+Out: typed values for the route's function; records as JSON for the client.
+Open first: `route.py`, then `binding.py`, `ownership.py` and `views.py`.
+"""

@@ -1,0 +1,275 @@
+"""A route as a declaration: what it is called, who may call it, what it takes.
+
+The dispatcher and the description of the interface read the same declarations.
+"""
+
+from __future__ import annotations
+
+import enum
+import urllib.parse
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from fieldbrook.core.errors import NotFoundError
+from fieldbrook.core.model import AccessKey, Account
+from fieldbrook.gateway.management.framework.audit_trail import Trail
+from fieldbrook.gateway.management.framework.binding import path_id
+from fieldbrook.gateway.management.framework.context import ManagementContext
+from fieldbrook.gateway.management.framework.workers import Workers
+from fieldbrook.gateway.management.sign_in.throttle import SignInThrottle
+from fieldbrook.security.access_keys import Group, Permission
+
+B = TypeVar("B")
+Q = TypeVar("Q")
+
+
+class Auth(enum.Enum):
+    """Who may call a route."""
+
+    ANYBODY = "anybody"
+    ACCOUNT = "an account, by its token"
+    ADMIN = "an administrator, by their token"
+    SETUP = "the setup code until there is an administrator, then an administrator's token"
+
+
+@dataclass(frozen=True)
+class Form:
+    """A multipart upload: the file, if any, and the texts of `info` and `cache`, if any."""
+
+    file: bytes | None
+    filename: str
+    info: bytes | None
+    cache: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Download:
+    """An answer that is a file; `passing` ones are removed once they are read."""
+
+    path: Path
+    filename: str
+    passing: bool = False
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An answer of server-sent events that goes on until either side ends it.
+
+    `chunks` gives an empty one now and then: a moment to notice that the client has gone.
+    Of all that go on, each account may have a share.
+    """
+
+    chunks: AsyncGenerator[bytes, None]
+    account_id: int
+
+
+@dataclass(frozen=True)
+class PlainText:
+    """An answer that is a string, not JSON."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Done:
+    """An answer without a body that has warnings."""
+
+    warnings: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Call(Generic[B, Q]):
+    """One request, authenticated and bound; what a handler gets.
+
+    `account` is the caller; routes open to anybody have none. `key` is the access key it
+    came with, if it came with one; `peer` the address it came from, `host` its header `Host`;
+    `trail` is what the audit log will say. `form` is there on upload routes, `body` and
+    `query` where the route declares them.
+    """
+
+    context: ManagementContext
+    workers: Workers
+    path: Mapping[str, str]
+    body: B
+    query: Q
+    form: Form
+    caller: Account | None
+    throttle: SignInThrottle
+    trail: Trail
+    key: AccessKey | None = None
+    peer: str = ""
+    host: str = ""
+    last_event_id: str = ""
+
+    @property
+    def account(self) -> Account:
+        """The caller of a route that needs one."""
+        assert self.caller is not None
+        return self.caller
+
+    def id(self, name: str) -> int:
+        """The id in the path.
+
+        Raises:
+            BadRequestError: not an id.
+        """
+        return path_id(name, self.path[name])
+
+
+# Which group of operations a route belongs to, by the first segment of its path.
+GROUPS: dict[str, Group] = {
+    "account": Group.ACCOUNT,
+    "account_access_key": Group.ACCOUNT_ACCESS_KEY,
+    "applet": Group.APPLET,
+    "applet_log": Group.WASM_LOG,
+    "applet_metrics": Group.WASM_LOG,
+    "audit": Group.ACCOUNT,
+    "chain": Group.MONITOR,
+    "configuration": Group.CONFIGURATION,
+    "contract_abi": Group.MONITOR,
+    "cronjob": Group.CRONJOB,
+    "dead_letter": Group.EVENT,
+    "deploy": Group.DEPLOY,
+    "event": Group.EVENT,
+    "event_log": Group.EVENT,
+    "health": Group.ACCOUNT,
+    "kv": Group.WASM_LOG,
+    "login": Group.LOGIN,
+    "logout": Group.LOGIN,
+    "monitor": Group.MONITOR,
+    "mqtt": Group.ACCOUNT,
+    "operator": Group.OPERATOR,
+    "project": Group.PROJECT,
+    "project_config": Group.PROJECT_CONFIG,
+    "project_operator": Group.PROJECT_OPERATOR,
+    "publisher": Group.PUBLISHER,
+    "quota": Group.ACCOUNT,
+    "refused_event": Group.EVENT,
+    "register": Group.ACCOUNT_REGISTER,
+    "resource": Group.RESOURCE,
+    "strategy": Group.STRATEGY,
+    "traffic": Group.TRAFFIC_LIMIT,
+    "tx": Group.OPERATOR,
+    "wasmlog": Group.WASM_LOG,
+}
+
+Handler = Callable[[Call[B, Q]], Awaitable[object]]
+
+
+@dataclass(frozen=True)
+class Route(Generic[B, Q]):
+    """One method on one path.
+
+    Args:
+            operation: its name in the interface, as `X-Meta` says it.
+            handler: returns None or a `Done` for 204, a `Download`, a `Stream`, a `PlainText`,
+                or what to send as JSON: with 201 for a POST, else 200.
+            body: the struct its JSON body (for uploads: its `info`) is bound to.
+            query: the struct its query is bound to.
+            upload: the body is a multipart form with `file` and `info`.
+            group: what an access key must be granted; by default the one `GROUPS` has for the
+                path. Access keys cannot call a route without a group.
+            response: the type of its JSON, for the description of the interface alone.
+    """
+
+    method: str
+    pattern: str
+    operation: str
+    auth: Auth
+    handler: Handler[B, Q]
+    body: type[B] | None = None
+    query: type[Q] | None = None
+    upload: bool = False
+    group: Group | None = None
+    response: Any = None
+    segments: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "segments", tuple(self.pattern.split("/")[1:]))
+        if self.group is None:
+            object.__setattr__(self, "group", GROUPS.get(self.segments[0]))
+
+    @property
+    def permission(self) -> Permission:
+        """What an access key needs on the group."""
+        return Permission.READONLY if self.method == "GET" else Permission.READ_WRITE
+
+    def match(self, segments: Sequence[str]) -> dict[str, str] | None:
+        """The path's parameters, if this is a path of this route."""
+        if len(segments) != len(self.segments):
+            return None
+        parameters = {}
+        for given, wanted in zip(segments, self.segments, strict=True):
+            if wanted.startswith("{"):
+                if not given:
+                    return None
+                parameters[wanted[1:-1]] = given
+            elif given != wanted:
+                return None
+        return parameters
+
+
+@dataclass(frozen=True)
+class Match:
+    """A route and the parameters its path had."""
+
+    route: Route[Any, Any]
+    parameters: dict[str, str]
+
+
+class WrongMethod(Exception):  # noqa: N818 - a result of routing, not a failure of ours
+    """The path exists, with other methods."""
+
+    def __init__(self, allowed: list[str]) -> None:
+        super().__init__(", ".join(allowed))
+        self.allowed = allowed
+
+
+def find_route(routes: Sequence[Route[Any, Any]], method: str, path: str) -> Match:
+    """The route of a request; `path` is what follows the prefix, still percent-encoded.
+
+    Raises:
+        NotFoundError: no route has this path.
+        WrongMethod: some do, with other methods.
+    """
+    segments = [urllib.parse.unquote(part, errors="replace") for part in path.split("/")[1:]]
+    found = [(route, route.match(segments)) for route in routes]
+    matches = [Match(route, given) for route, given in found if given is not None]
+    if not matches:
+        raise NotFoundError(what=path)
+    fitting = [match for match in matches if match.route.method == method]
+    if not fitting:
+        raise WrongMethod(sorted({match.route.method for match in matches}))
+    return min(fitting, key=lambda match: len(match.parameters))
+
+
+def fixed_path(patterns: Sequence[Sequence[str]], path: str) -> str | None:
+    """The path that a client means who adds slashes, or writes words in another case; None
+    when it means none. `path` and what is given back follow the prefix, percent-encoded.
+
+    Args:
+        patterns: the segments of the routes that have the request's method.
+        path: of no route.
+
+    Source: interface document, 1.1 (httprouter's redirects).
+    """
+    segments = [part for part in path.split("/") if part not in ("", ".")]
+    candidates = (_fixed(pattern, segments) for pattern in patterns)
+    found = [candidate for candidate in candidates if candidate is not None]
+    return min(found, default=None)
+
+
+def _fixed(pattern: Sequence[str], segments: Sequence[str]) -> str | None:
+    if len(pattern) != len(segments):
+        return None
+    fixed = ""
+    for wanted, given in zip(pattern, segments, strict=True):
+        if wanted.startswith("{"):
+            fixed += f"/{given}"
+        elif wanted.casefold() == urllib.parse.unquote(given, errors="replace").casefold():
+            fixed += f"/{wanted}"
+        else:
+            return None
+    return fixed

@@ -1,0 +1,446 @@
+"""The interface as an OpenAPI 3.1 document, made from the declarations that requests meet.
+
+Methods, paths, authority, bodies and queries come from the routes, success from what their
+handlers say they return, failures from the catalogue of errors.
+
+Source: the OpenAPI Specification 3.1.1; interface document, 1.1 to 1.5.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from http import HTTPStatus
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from fieldbrook.core.errors import BadRequestError, NodeError
+from fieldbrook.gateway.management.framework.binding import Sfid
+from fieldbrook.gateway.management.framework.generations import generations
+from fieldbrook.gateway.management.framework.route import (
+    Auth,
+    Done,
+    Download,
+    PlainText,
+    Route,
+    Stream,
+)
+from fieldbrook.gateway.management.openapi import events as openapi_events
+
+Json = dict[str, Any]
+
+_COMPONENT = "#/components/schemas/{name}"
+_PARAMETER = re.compile(r"\{([^{}]++)\}")
+_SFID: Json = {
+    "type": "string",
+    "pattern": "^[0-9]{1,19}$",
+    "description": "an id: decimal digits, as a string",
+}
+_NUMBERS = frozenset({"version"})  # in paths: as an id is, and not named like one
+
+_SECURITY: dict[Auth, list[Json]] = {
+    Auth.ANYBODY: [],
+    Auth.ACCOUNT: [{"token": []}, {"tokenInQuery": []}],
+    Auth.ADMIN: [{"token": []}, {"tokenInQuery": []}],
+    Auth.SETUP: [{"setupCode": []}, {"token": []}, {"tokenInQuery": []}],
+}
+_SCHEMES: Json = {
+    "token": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "The token a login gives, or an access key of an account (w3b_...).",
+    },
+    "tokenInQuery": {"type": "apiKey", "in": "query", "name": "authorization"},
+    "setupCode": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "X-Setup-Code",
+        "description": "Printed at the node's first start; good until there is an administrator.",
+    },
+    "publisher": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A publisher's token, with Bearer or without.",
+    },
+}
+
+
+def describe(routes: Sequence[Route[Any, Any]], prefixes: Sequence[str], version: str) -> Json:
+    """The document.
+
+    Args:
+        routes: the declarations; of two with the same method and path shape the first counts,
+            as it does for requests.
+        prefixes: what paths are below.
+        version: the node's.
+    """
+    names = _path_names(routes)
+    identifiers = _operation_ids(routes)
+    paths: Json = {}
+    for route in routes:
+        item = paths.setdefault(names[_shape(route)], {})
+        item.setdefault(route.method.lower(), _operation(route, names, identifiers))
+    paths.update(openapi_events.paths())
+    errors = dict(_error_responses())
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "fieldbrook",
+            "version": version,
+            "description": _INTRODUCTION,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": prefix} for prefix in prefixes],
+        "tags": [{"name": tag} for tag in sorted({_tag(route) for route in routes} | {"event"})],
+        "paths": paths,
+        "components": {
+            "schemas": {**_components(routes), "Error": _ERROR, **openapi_events.SCHEMAS},
+            "responses": errors,
+            "headers": {
+                "X-Meta": {
+                    "description": "The node and the operation: srv-applet-mgr@VERSION/OPERATION.",
+                    "schema": {"type": "string"},
+                },
+                "Warning": {
+                    "description": "What was carried out and may not do what is expected, "
+                    "such as a strategy whose handler the module does not export; may be "
+                    "there more than once.",
+                    "schema": {"type": "string"},
+                },
+            },
+            "securitySchemes": _SCHEMES,
+        },
+    }
+
+
+_INTRODUCTION = (
+    "Success is 201 for a POST, 200 with a body and 204 without. A body is read as JSON "
+    "whatever the Content-Type says; keys match whatever their case, unknown ones are passed "
+    "over, and what is required must not be zero or empty. A list in a query repeats its key. "
+    "A wrong method is answered 405, a path nobody has 404, both with plain text. Beside these "
+    "paths the node has / (204), /liveness, /readiness, /metrics and /version."
+)
+
+# The 8 keys of every failure (interface document, 1.3).
+_ERROR: Json = {
+    "type": "object",
+    "description": "A failure. Programs compare keys.",
+    "properties": {
+        "key": {"type": "string"},
+        "code": {"type": "integer", "description": "status * 1000000 + 999000 + a number"},
+        "msg": {"type": "string"},
+        "desc": {"type": "string", "description": "what was wrong, with its names and values"},
+        "canBeTalk": {"type": "boolean", "description": "whether end users may be shown it"},
+        "id": {"type": "string"},
+        "sources": {"type": "array", "items": {"type": "string"}},
+        "fields": {
+            "type": ["array", "null"],
+            "description": "the offending parameters, for badRequest",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "field": {"type": "string"},
+                    "msg": {"type": "string"},
+                    "in": {"enum": ["path", "query", "header", "body"]},
+                },
+                "required": ["field", "msg", "in"],
+            },
+        },
+    },
+    "required": ["key", "code", "msg", "desc", "canBeTalk", "id", "sources", "fields"],
+}
+
+
+# ---------------------------------------------------------------- paths
+
+
+def _shape(route: Route[Any, Any]) -> str:
+    return _PARAMETER.sub("{}", route.pattern)
+
+
+def _path_names(routes: Iterable[Route[Any, Any]]) -> dict[str, str]:
+    """A path for each shape. The document may have a shape once only, while methods of one
+    path may name its parameters differently: those names are joined."""
+    names: dict[str, list[list[str]]] = {}
+    for route in routes:
+        given = _PARAMETER.findall(route.pattern)
+        joined = names.setdefault(_shape(route), [[] for _ in given])
+        for known, name in zip(joined, given, strict=True):
+            if name not in known:
+                known.append(name)
+    paths = {}
+    for shape, joined in names.items():
+        path = shape
+        for known in joined:
+            path = path.replace("{}", f"{{{'_or_'.join(known)}}}", 1)
+        paths[shape] = path
+    return paths
+
+
+def _operation_ids(routes: Sequence[Route[Any, Any]]) -> dict[tuple[str, str], str]:
+    """Generations share the names of operations; the document needs one for each."""
+    often = Counter(route.operation for route in routes)
+    return {
+        (route.method, route.pattern): route.operation
+        if often[route.operation] == 1
+        else "_".join((route.operation, *(part.strip("{}") for part in route.segments)))
+        for route in routes
+    }
+
+
+def _tag(route: Route[Any, Any]) -> str:
+    return route.segments[0]
+
+
+# ---------------------------------------------------------------- operations
+
+
+def _operation(
+    route: Route[Any, Any],
+    names: dict[str, str],
+    identifiers: dict[tuple[str, str], str],
+) -> Json:
+    summary, _, more = (inspect.getdoc(route.handler) or route.operation).partition("\n\n")
+    authority = f"Authority: {route.auth.value}."
+    if route.group is not None and route.auth in (Auth.ACCOUNT, Auth.ADMIN):
+        authority += f" An access key needs {route.permission.name} on {route.group}."
+    description = "\n\n".join(filter(None, (" ".join(more.split()), authority)))
+    parameters = [
+        *_path_parameters(route, names[_shape(route)]),
+        *_query_parameters(route),
+    ]
+    body = _request_body(route)
+    return {
+        "operationId": identifiers[route.method, route.pattern],
+        "summary": " ".join(summary.split()),
+        "description": description,
+        "tags": [_tag(route)],
+        "x-generations": list(generations(route)) or ["ours"],
+        "security": _SECURITY[route.auth],
+        **({"parameters": parameters} if parameters else {}),
+        **({"requestBody": body} if body else {}),
+        "responses": {**_success(route), **_failures(route)},
+    }
+
+
+def _path_parameters(route: Route[Any, Any], path: str) -> Iterator[Json]:
+    given = _PARAMETER.findall(route.pattern)
+    for joined, name in zip(_PARAMETER.findall(path), given, strict=True):
+        number = name.endswith("ID") or name in _NUMBERS
+        schema = _SFID if number else {"type": "string", "minLength": 1}
+        note = {} if joined == name else {"description": f"here: {name}"}
+        yield {"name": joined, "in": "path", "required": True, **note, "schema": schema}
+
+
+def _query_parameters(route: Route[Any, Any]) -> Iterator[Json]:
+    if route.query is None:
+        return
+    schema = _own_schema(route.query)
+    for name, field in schema.get("properties", {}).items():
+        yield {
+            "name": name,
+            "in": "query",
+            "required": name in schema.get("required", ()),
+            "schema": field,
+        }
+
+
+def _request_body(route: Route[Any, Any]) -> Json | None:
+    if route.body is None:
+        return None
+    schema = _reference(route.body)
+    if not route.upload:
+        return {
+            "required": any(field.required for field in msgspec.structs.fields(route.body)),
+            "content": {"application/json": {"schema": schema}},
+        }
+    needed = (
+        {"required": ["file", "info"]}
+        if route.method == "POST"
+        else {"anyOf": [{"required": ["file"]}, {"required": ["info"]}]}
+    )
+    form = {
+        "type": "object",
+        "properties": {
+            "file": {
+                "type": "string",
+                "contentMediaType": "application/wasm",
+                "description": "the module",
+            },
+            "info": schema,
+        },
+        **needed,
+    }
+    encoding = {
+        "file": {"contentType": "application/wasm"},
+        "info": {"contentType": "application/json"},
+    }
+    return {
+        "required": True,
+        "content": {"multipart/form-data": {"schema": form, "encoding": encoding}},
+    }
+
+
+# ---------------------------------------------------------------- answers
+
+
+def _success(route: Route[Any, Any]) -> Json:
+    """What the handler says it returns, as `ManagementHandler` sends it."""
+    created = "201" if route.method == "POST" else "200"
+    answers: Json = {}
+    for kind in _members(get_type_hints(route.handler).get("return", object)):
+        if kind in (type(None), Done):
+            answers["204"] = {"description": HTTPStatus.NO_CONTENT.phrase}
+            if kind is Done:
+                answers["204"]["headers"] = {"Warning": {"$ref": "#/components/headers/Warning"}}
+            continue
+        status, content = created, _json_content(kind, route)
+        if kind is Download:
+            status, content = "200", {"text/plain": {}}
+        elif kind is Stream:
+            status, content = "200", {"text/event-stream": {"schema": {"type": "string"}}}
+        elif kind is PlainText:
+            status, content = "200", {"text/plain": {"schema": {"type": "string"}}}
+        answer = answers.setdefault(
+            status, {"description": HTTPStatus(int(status)).phrase, "content": {}}
+        )
+        answer["content"].update(content)
+    for answer in answers.values():
+        headers = answer.setdefault("headers", {})
+        headers["X-Meta"] = {"$ref": "#/components/headers/X-Meta"}
+    return answers
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def _json_content(kind: Any, route: Route[Any, Any]) -> Json:
+    if route.response is not None:
+        schema = _reference(route.response)
+    elif get_origin(kind) is list:
+        schema = {"type": "array", "items": {"type": "object"}}
+    else:
+        schema = {"type": "object"}
+    return {"application/json": {"schema": schema}}
+
+
+def _failures(route: Route[Any, Any]) -> Json:
+    statuses = {400, 429, 500, 503}
+    if route.auth is not Auth.ANYBODY or route.body is not None:
+        statuses |= {401, 403}
+    if route.auth is not Auth.ANYBODY or route.body is not None or "{" in route.pattern:
+        statuses.add(404)
+    if route.method != "GET":
+        statuses |= {409, 413}
+    return {
+        str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(statuses)
+    }
+
+
+def _error_responses() -> Iterator[tuple[str, Json]]:
+    keys: dict[int, set[str]] = defaultdict(set)
+    codes: dict[int, set[str]] = defaultdict(set)
+    for error in _catalogue(NodeError):
+        keys[error.status].add(error.key)
+        codes[error.status].add(f"{error.key} {_code(error)}")
+    keys[500].add("UnknownError")
+    for status, known in sorted(keys.items()):
+        body = {
+            "allOf": [
+                {"$ref": _COMPONENT.format(name="Error")},
+                {"properties": {"key": {"enum": sorted(known)}}},
+            ]
+        }
+        headers = {}
+        if status in (429, 503):
+            seconds = {"schema": {"type": "integer"}, "description": "seconds"}
+            headers = {"headers": {"Retry-After": seconds}}
+        yield (
+            str(status),
+            {
+                "description": f"{HTTPStatus(status).phrase}: {', '.join(sorted(codes[status]))}",
+                **headers,
+                "content": {"application/json": {"schema": body}},
+            },
+        )
+
+
+def _catalogue(error: type[NodeError]) -> Iterator[type[NodeError]]:
+    yield error
+    for sub in error.__subclasses__():
+        yield from _catalogue(sub)
+
+
+def _code(error: type[NodeError]) -> int:
+    if error.key == BadRequestError.key:
+        return 400_000_000
+    return error.status * 1_000_000 + 999_000 + error.number
+
+
+# ---------------------------------------------------------------- schemas
+
+
+def _components(routes: Iterable[Route[Any, Any]]) -> Json:
+    """The schemas of all bodies and replies by name; what a body requires must not be empty."""
+    replies = _schemas({route.response for route in routes} - {None})
+    bodies = _schemas({route.body for route in routes} - {None})
+    for schema in bodies.values():
+        _demand_content(schema)
+    return {**replies, **bodies}
+
+
+def _schemas(kinds: Iterable[Any]) -> Json:
+    _, schemas = msgspec.json.schema_components(
+        sorted(kinds, key=str), schema_hook=_schema_of, ref_template=_COMPONENT
+    )
+    return {name: _without_titles(schema) for name, schema in schemas.items()}
+
+
+def _own_schema(kind: Any) -> Json:
+    """The schema of a struct itself, not a reference to it."""
+    schema: Json = _schemas([kind])[kind.__name__]
+    _demand_content(schema)
+    return schema
+
+
+def _reference(kind: Any) -> Json:
+    (schema,), _ = msgspec.json.schema_components(
+        [kind], schema_hook=_schema_of, ref_template=_COMPONENT
+    )
+    return dict(schema)
+
+
+def _schema_of(kind: type) -> Json:
+    if kind is Sfid:
+        return dict(_SFID)
+    raise NotImplementedError  # how a hook of msgspec says that it does not know a type
+
+
+def _without_titles(schema: Any) -> Any:
+    """Titles repeat the names that schemas go by already."""
+    if isinstance(schema, dict):
+        return {
+            key: _without_titles(value)
+            for key, value in schema.items()
+            if key != "title" or not isinstance(value, str)
+        }
+    if isinstance(schema, list):
+        return [_without_titles(item) for item in schema]
+    return schema
+
+
+def _demand_content(schema: Json) -> None:
+    """What is required must not be empty: see `binding`."""
+    for name in schema.get("required", ()):
+        field = schema["properties"][name]
+        if field.get("type") == "string" and "enum" not in field:
+            field.setdefault("minLength", 1)
+        elif field.get("type") == "array":
+            field.setdefault("minItems", 1)
+        elif field.get("type") == "integer" and field.get("minimum") == 0:
+            field["minimum"] = 1

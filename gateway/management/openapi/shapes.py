@@ -1,0 +1,239 @@
+"""What answers look like, for the description of the interface.
+
+The views make the answers; tests compare a node's own answers with these.
+
+Source: interface document, section 5.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired, TypedDict
+
+from fieldbrook.gateway.management.framework.binding import Sfid
+
+
+class Times(TypedDict):
+    """When something was made and last changed, RFC 3339."""
+
+    createdAt: str
+    updatedAt: str
+
+
+class AccountReply(Times):
+    """An account; `password` when one was generated, once."""
+
+    accountID: Sfid
+    username: str
+    role: str
+    state: str
+    avatar: NotRequired[str]
+    password: NotRequired[str]
+
+
+class LoginReply(TypedDict):
+    """A token for an account, good until `expireAt`."""
+
+    accountID: Sfid
+    accountRole: str
+    token: str
+    expireAt: str
+    issuer: str
+
+
+class EthClientReply(TypedDict):
+    """Ids of chains, as JSON in a string: `{"4690": ""}`."""
+
+    clients: str
+
+
+class ChainConfigReply(TypedDict):
+    """Chains, as JSON in a string: a list of objects with `chainID`, `name`, `endpoint`."""
+
+    chains: str
+
+
+class PlainProject(Times):
+    """A project without its configurations."""
+
+    projectID: Sfid
+    accountID: Sfid
+    name: str
+    version: NotRequired[str]
+    protocol: NotRequired[str]
+    description: NotRequired[str]
+    public: bool
+    channelState: bool
+
+
+class ProjectReply(PlainProject):
+    """A project with its configurations."""
+
+    envs: dict[str, Any]
+    database: dict[str, Any]
+    flow: NotRequired[dict[str, Any]]
+
+
+class CreatedProjectReply(ProjectReply):
+    """A new project, and it once more as early clients read it."""
+
+    project: PlainProject
+
+
+class ProjectPage(TypedDict):
+    """A part of a list."""
+
+    data: list[ProjectReply]
+    total: int
+
+
+class InstanceReply(Times):
+    """An instance."""
+
+    instanceID: Sfid
+    appletID: Sfid
+    instanceState: str
+    state: str
+
+
+class ResourceReply(Times):
+    """A module that was uploaded."""
+
+    resourceID: Sfid
+    path: str
+    md5: str
+    uploadedAt: str
+    expireAt: str
+    filename: str
+    comment: str
+    size: int
+
+
+class ResourcePage(TypedDict):
+    """A part of a list."""
+
+    data: list[ResourceReply]
+    total: int
+
+
+class StrategyReply(Times):
+    """A strategy; a dead one names a handler that the module of its applet does not export."""
+
+    strategyID: Sfid
+    projectID: Sfid
+    appletID: Sfid
+    eventType: str
+    handler: str
+    autoCollectMetric: bool
+    dead: bool
+    warnings: NotRequired[list[str]]
+
+
+class StrategyPage(TypedDict):
+    """A part of a list."""
+
+    data: list[StrategyReply]
+    total: int
+
+
+class AppletReply(Times):
+    """An applet with its instance, resource and strategies."""
+
+    appletID: Sfid
+    projectID: Sfid
+    resourceID: Sfid
+    name: str
+    wasmName: str
+    isolation: str
+    reuseEvents: NotRequired[int]
+    version: int
+    wasmCache: dict[str, str]
+    instance: InstanceReply | None
+    resource: ResourceReply
+    strategies: list[StrategyReply]
+    warnings: NotRequired[list[str]]
+
+
+class AppletPage(TypedDict):
+    """A part of a list."""
+
+    data: list[AppletReply]
+    total: int
+
+
+class PublisherReply(Times):
+    """A publisher with its token."""
+
+    publisherID: Sfid
+    projectID: Sfid
+    name: str
+    key: str
+    token: str
+    eventTypes: NotRequired[list[str]]
+    expiredAt: NotRequired[str]
+
+
+class PublisherPage(TypedDict):
+    """A part of a list."""
+
+    data: list[PublisherReply]
+    total: int
+
+
+class CronJobReply(Times):
+    """A cron job; `nextAt` is when it is due."""
+
+    cronJobID: Sfid
+    projectID: Sfid
+    cronExpressions: str
+    eventType: str
+    nextAt: NotRequired[str]
+
+
+class CronJobPage(TypedDict):
+    """A part of a list."""
+
+    data: list[CronJobReply]
+    total: int
+
+
+class ContractAbiReply(Times):
+    """An ABI that a project keeps, and the signatures of its events."""
+
+    abiID: Sfid
+    projectID: Sfid
+    projectName: str
+    name: str
+    events: list[str]
+    sizeBytes: int
+
+
+class WholeContractAbiReply(ContractAbiReply):
+    """An ABI as it was uploaded."""
+
+    abi: list[dict[str, Any]]
+
+
+class ContractAbiPage(TypedDict):
+    """A part of a list."""
+
+    data: list[ContractAbiReply]
+    total: int
+
+
+class TrafficLimitReply(Times):
+    """A traffic limit."""
+
+    trafficLimitID: Sfid
+    projectID: Sfid
+    threshold: int
+    duration: str
+    apiType: str
+    publisherThreshold: int
+    startAt: str
+
+
+class TrafficLimitPage(TypedDict):
+    """A part of a list."""
+
+    data: list[TrafficLimitReply]
+    total: int

@@ -1,0 +1,6 @@
+"""The management routes, grouped by what they are about.
+
+In: typed values from `framework`.
+Out: records and commands of the registry.
+Open first: the folder of the noun: `accounts`, `projects`, `events`, `chain` or `node`.
+"""

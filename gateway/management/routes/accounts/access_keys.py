@@ -1,0 +1,244 @@
+"""Access keys of the caller's account.
+
+Who calls with an access key can hand on no more than that key holds: neither rights nor time.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from fieldbrook.core.clock import now_ms, rfc3339
+from fieldbrook.core.errors import AccessKeyNotFoundError, AccessKeyPermissionDeniedError
+from fieldbrook.core.model import AccessKey
+from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
+from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.views import Json, page, privileges_json, times_json
+from fieldbrook.security.access_keys import (
+    DESCRIPTIONS,
+    Group,
+    Permission,
+    known_privileges,
+    require_permission,
+)
+
+_DAY_MS = 86_400_000
+
+Days = Annotated[int, msgspec.Meta(ge=0, le=36_500)]
+Description = Annotated[str, msgspec.Meta(max_length=1_024)]
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class Privilege(msgspec.Struct, frozen=True, kw_only=True):
+    """What is granted on a group of operations; an unknown group grants nothing."""
+
+    name: Text
+    perm: Literal["NO_ACCESS", "READONLY", "READ_WRITE"]
+
+
+class CreateKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A new key; without `expirationDays`, or with 0, it never expires."""
+
+    name: Text
+    expiration_days: Days = msgspec.field(name="expirationDays", default=0)
+    desc: Description = ""
+    privileges: list[Privilege] = []
+
+
+class UpdateKey(msgspec.Struct, frozen=True, kw_only=True):
+    """What to change of a key; `expirationDays` counts from now, 0 is never."""
+
+    expiration_days: Days | None = msgspec.field(name="expirationDays", default=None)
+    desc: Description | None = None
+    privileges: list[Privilege] | None = None
+
+
+class ListKeys(Paging, frozen=True, kw_only=True):
+    """Filters: a part of the name, when the key expires, and whom it stands for."""
+
+    name: str = ""
+    expired_at_begin: Moment | None = msgspec.field(name="expiredAtBegin", default=None)
+    expired_at_end: Moment | None = msgspec.field(name="expiredAtEnd", default=None)
+    identity_id: Sfid | None = msgspec.field(name="identityID", default=None)
+    identity_type: Literal["ACCOUNT", "PUBLISHER"] | None = msgspec.field(
+        name="identityType", default=None
+    )
+
+
+async def create_key(call: Call[CreateKey, None]) -> Json:
+    """Create an access key; it is shown in this answer only."""
+    expires_at = _expiry(call.body.expiration_days)
+    privileges = _granted(call.body.privileges)
+    _require_rights(call, privileges)
+    _require_time(call, expires_at)
+    made = await call.context.registry.call(
+        "create_access_key",
+        account_id=call.account.account_id,
+        name=call.body.name,
+        privileges=privileges,
+        expires_at=expires_at,
+        description=call.body.desc,
+    )
+    return {**key_json(made.key), "accessKey": made.text}
+
+
+async def update_key(call: Call[UpdateKey, None]) -> Json:
+    """Change an access key's expiry, description or privileges; the key itself stays."""
+    key = _own_key(call)
+    days, asked = call.body.expiration_days, call.body.privileges
+    expires_at = key.expires_at if days is None else _expiry(days)
+    privileges = key.privileges if asked is None else _granted(asked)
+    _require_rights(call, key.privileges)
+    _require_rights(call, privileges)
+    if days is not None:
+        _require_time(call, expires_at)
+    changed = await call.context.registry.call(
+        "update_access_key",
+        account_id=call.account.account_id,
+        name=key.name,
+        privileges=privileges,
+        expires_at=expires_at,
+        description=call.body.desc,
+    )
+    return key_json(changed)
+
+
+async def remove_key(call: Call[None, None]) -> None:
+    """Remove an access key; it stops working at once. An unknown name is passed over."""
+    await call.context.registry.call(
+        "remove_access_key", account_id=call.account.account_id, name=call.path["name"]
+    )
+
+
+async def get_key(call: Call[None, None]) -> Json:
+    """One access key, without its text."""
+    return key_json(_own_key(call))
+
+
+async def list_keys(call: Call[None, ListKeys]) -> Json:
+    """The access keys of the caller's account, those of its publishers included."""
+    found = [
+        key
+        for key in call.context.reader.access_keys(call.account.account_id)
+        if _is_asked_for(key, call.query)
+    ]
+    return {"data": [key_json(key) for key in page(found, call.query)], "total": len(found)}
+
+
+async def list_groups(_call: Call[None, None]) -> list[Json]:
+    """The groups of operations that privileges name."""
+    return [{"name": str(name), "desc": DESCRIPTIONS[name]} for name in sorted(Group)]
+
+
+def key_json(key: AccessKey) -> Json:
+    """An access key, as far as the node knows it: its text is not kept."""
+    return {
+        "name": key.name,
+        "identityType": key.identity_type,
+        "identityID": str(key.identity_id),
+        "privileges": privileges_json(key.privileges),
+        **({"expiredAt": rfc3339(key.expires_at)} if key.expires_at else {}),
+        **({"lastUsed": rfc3339(key.last_used)} if key.last_used else {}),
+        **({"desc": key.description} if key.description else {}),
+        **times_json([key]),
+    }
+
+
+def _own_key(call: Call[Any, Any]) -> AccessKey:
+    name = call.path["name"]
+    key = call.context.reader.access_key_named(call.account.account_id, name)
+    if key is None:
+        raise AccessKeyNotFoundError(what=f"access key {name}")
+    return key
+
+
+def _granted(asked: list[Privilege]) -> dict[str, str]:
+    return known_privileges((privilege.name, privilege.perm) for privilege in asked)
+
+
+def _expiry(days: int) -> int:
+    return now_ms() + days * _DAY_MS if days else 0
+
+
+def _require_rights(call: Call[Any, Any], privileges: dict[str, str]) -> None:
+    if call.key is not None:
+        for group, permission in privileges.items():
+            require_permission(call.key, group, Permission[permission], "granting")
+
+
+def _require_time(call: Call[Any, Any], expires_at: int) -> None:
+    if call.key is None or not call.key.expires_at:
+        return
+    if not 0 < expires_at <= call.key.expires_at:
+        raise AccessKeyPermissionDeniedError(
+            operation="granting",
+            group=Group.ACCOUNT_ACCESS_KEY,
+            needed="a later expiry",
+            granted=f"until {rfc3339(call.key.expires_at)}",
+        )
+
+
+def _is_asked_for(key: AccessKey, query: ListKeys) -> bool:
+    begin, end = query.expired_at_begin, query.expired_at_end
+    return (
+        query.name in key.name
+        and query.identity_id in (None, key.identity_id)
+        and query.identity_type in (None, key.identity_type)
+        and (begin is None or (key.expires_at > 0 and key.expires_at >= _ms(begin)))
+        and (end is None or 0 < key.expires_at <= _ms(end))
+    )
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
+
+
+ROUTES: tuple[Route[Any, Any], ...] = (
+    Route(
+        "POST",
+        "/account_access_key",
+        "CreateAccountAccessKey",
+        Auth.ACCOUNT,
+        create_key,
+        body=CreateKey,
+    ),
+    Route(
+        "PUT",
+        "/account_access_key/{name}",
+        "UpdateAccountAccessKeyByName",
+        Auth.ACCOUNT,
+        update_key,
+        body=UpdateKey,
+    ),
+    Route(
+        "DELETE",
+        "/account_access_key/{name}",
+        "DeleteAccountAccessKeyByName",
+        Auth.ACCOUNT,
+        remove_key,
+    ),
+    Route(
+        "GET",
+        "/account_access_key/data/{name}",
+        "GetAccessKeyByName",
+        Auth.ACCOUNT,
+        get_key,
+    ),
+    Route(
+        "GET",
+        "/account_access_key/datalist",
+        "ListAccountAccessKey",
+        Auth.ACCOUNT,
+        list_keys,
+        query=ListKeys,
+    ),
+    Route(
+        "GET",
+        "/account_access_key/operator_group_metas",
+        "ListAccessGroupMetas",
+        Auth.ACCOUNT,
+        list_groups,
+    ),
+)

@@ -1,0 +1,228 @@
+"""Accounts: the first administrator, logging in, passwords."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import string
+import urllib.parse
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from fieldbrook.core.clock import now_ms, rfc3339
+from fieldbrook.core.errors import (
+    AccountIdentityNotFoundError,
+    AccountNotFoundError,
+    BadRequestError,
+    DisabledAccountError,
+    FieldError,
+    InvalidNewPasswordError,
+    InvalidOldPasswordError,
+    InvalidPasswordError,
+)
+from fieldbrook.core.model import ENABLED, Account
+from fieldbrook.gateway.management.framework.binding import Text
+from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.views import Json, account_json
+from fieldbrook.gateway.management.openapi import shapes
+from fieldbrook.gateway.management.routes.accounts.operators import default_draft
+from fieldbrook.security import tokens
+
+_PASSWORD_MIN = 8
+_GENERATED_LENGTH = 16
+_ALPHABET = string.ascii_letters + string.digits
+_WALLET = re.compile(r"0x[0-9a-f]{40}", re.IGNORECASE)
+
+Password = Annotated[str, msgspec.Meta(max_length=1024)]
+
+
+class Register(msgspec.Struct, frozen=True, kw_only=True):
+    """A new account; without a password one is generated and returned, once."""
+
+    username: Text
+    password: Password | None = None
+    role: Literal["ADMIN", "DEVELOPER"] = "ADMIN"
+    avatar_url: Annotated[str, msgspec.Meta(max_length=1_024)] = msgspec.field(
+        name="avatarURL", default=""
+    )
+
+
+class Login(msgspec.Struct, frozen=True, kw_only=True):
+    """Username and password."""
+
+    username: Text
+    password: Password
+
+
+class ChangePassword(msgspec.Struct, frozen=True, kw_only=True):
+    """The old password and the new one of the caller."""
+
+    old_password: Password = msgspec.field(name="oldPassword")
+    password: Password
+
+
+async def register(call: Call[Register, None]) -> Json:
+    """Create an account; the first one needs the setup code, later ones an administrator."""
+    given = call.body.password
+    if given is not None:
+        require_length(given)
+    _require_name(call.body.username)
+    _require_url(call.body.avatar_url)
+    password = given or generated_password()
+    if call.caller is None:
+        call.trail.named(call.body.username)
+    account = await call.context.registry.call(
+        "create_account",
+        username=call.body.username,
+        password_hash=await call.workers.hash_password(password),
+        role=call.body.role,
+        only_if_first=call.caller is None,
+        avatar=call.body.avatar_url,
+        operator=await default_draft(call),
+    )
+    return {**account_json(account), **({} if given else {"password": password})}
+
+
+async def login(call: Call[Login, None]) -> Json:
+    """A token for the account whose password this is."""
+    username = call.body.username
+    call.throttle.attempt(username, call.peer)
+    account = call.context.reader.account_named(username)
+    if account is None:
+        raise AccountIdentityNotFoundError(username=username)
+    call.trail.about(account)
+    if not await call.workers.is_password(account.password_hash, call.body.password):
+        raise InvalidPasswordError()
+    call.throttle.succeeded(username, call.peer)
+    return login_json(call, account)
+
+
+def login_json(call: Call[Any, Any], account: Account) -> Json:
+    """What a login is answered with: a token for the account.
+
+    Raises:
+        DisabledAccountError: the account is disabled.
+    """
+    if account.state != ENABLED:
+        raise DisabledAccountError(account=account.account_id)
+    expires_at_s = now_ms() // 1000 + call.context.token_lifetime_s
+    return {
+        "accountID": str(account.account_id),
+        "accountRole": account.role,
+        "token": tokens.issue_account_token(
+            call.context.token_key, account.account_id, expires_at_s, account.token_generation
+        ),
+        "expireAt": rfc3339(expires_at_s * 1000),
+        "issuer": tokens.ISSUER,
+    }
+
+
+async def end_logins(call: Call[None, None]) -> None:
+    """End all logins of the caller, this one too; access keys stay."""
+    await call.context.registry.call("end_logins", account_id=call.account.account_id)
+
+
+async def change_password(call: Call[ChangePassword, None]) -> Json:
+    """Replace the caller's password and end all their logins; the answer is a new one."""
+    old, new = call.body.old_password, call.body.password
+    username = call.account.username
+    call.throttle.attempt(username, call.peer)
+    if not await call.workers.is_password(call.account.password_hash, old):
+        raise InvalidOldPasswordError()
+    call.throttle.succeeded(username, call.peer)
+    if old == new:
+        raise InvalidNewPasswordError()
+    require_length(new)
+    changed = await call.context.registry.call(
+        "update_password",
+        account_id=call.account.account_id,
+        old_hash=call.account.password_hash,
+        new_hash=await call.workers.hash_password(new),
+    )
+    return login_json(call, changed)
+
+
+async def change_password_by_id(call: Call[ChangePassword, None]) -> Json:
+    """As `PUT /account`; the id must be the caller's own."""
+    account_id = call.id("accountID")
+    if account_id != call.account.account_id:
+        raise AccountNotFoundError(account=account_id)
+    return await change_password(call)
+
+
+def generated_password() -> str:
+    """A password nobody can guess."""
+    return "".join(secrets.choice(_ALPHABET) for _ in range(_GENERATED_LENGTH))
+
+
+def require_length(password: str) -> None:
+    """Refuse a new password that is too short.
+
+    Raises:
+        BadRequestError: it is.
+    """
+    if len(password) < _PASSWORD_MIN:
+        reason = f"needs at least {_PASSWORD_MIN} characters"
+        raise BadRequestError(FieldError("password", reason, "body"))
+
+
+def _require_name(username: str) -> None:
+    if not username.isprintable() or username != username.strip():
+        reason = "must be printable, without blanks at its ends"
+    elif _WALLET.fullmatch(username):
+        reason = "is a wallet's address: its account is made when the wallet signs in"
+    else:
+        return
+    raise BadRequestError(FieldError("username", reason, "body"))
+
+
+def _require_url(url: str) -> None:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        valid = not url or (parts.scheme in ("http", "https") and bool(parts.hostname))
+    except ValueError:
+        valid = False
+    if not valid or not url.isprintable():
+        raise BadRequestError(FieldError("avatarURL", "is not an http or https URL", "body"))
+
+
+ROUTES: tuple[Route[Any, Any], ...] = (
+    Route(
+        "POST",
+        "/register/admin",
+        "CreateAccountByUsernameAndPassword",
+        Auth.SETUP,
+        register,
+        body=Register,
+        response=shapes.AccountReply,
+    ),
+    Route(
+        "PUT",
+        "/login",
+        "LoginByUsername",
+        Auth.ANYBODY,
+        login,
+        body=Login,
+        response=shapes.LoginReply,
+    ),
+    Route("POST", "/logout", "EndLogins", Auth.ACCOUNT, end_logins),
+    Route(
+        "PUT",
+        "/account",
+        "UpdatePasswordByAccountID",
+        Auth.ACCOUNT,
+        change_password,
+        body=ChangePassword,
+        response=shapes.LoginReply,
+    ),
+    Route(
+        "PUT",
+        "/account/{accountID}",
+        "UpdatePasswordByAccountID",
+        Auth.ACCOUNT,
+        change_password_by_id,
+        body=ChangePassword,
+        response=shapes.LoginReply,
+    ),
+)

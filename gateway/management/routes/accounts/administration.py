@@ -1,0 +1,155 @@
+"""What administrators do with accounts: see, enable, disable and delete them, reset passwords.
+
+A disabled account's logins are ended, and its access keys and the events of its projects are
+refused, with the answer to the call. There is always an enabled administrator left.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from fieldbrook.core.errors import (
+    AccountInUseError,
+    AccountNotFoundError,
+    BadRequestError,
+    FieldError,
+)
+from fieldbrook.core.model import ADMIN, DISABLED, ENABLED, Account
+from fieldbrook.gateway.management.framework.binding import Paging
+from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.views import Json, account_json, page
+from fieldbrook.gateway.management.routes.accounts.accounts import (
+    Password,
+    generated_password,
+    require_length,
+)
+
+
+class ListAccounts(Paging, frozen=True, kw_only=True):
+    """Filters: a part of the username, the role, the state."""
+
+    username: str = ""
+    role: Literal["ADMIN", "DEVELOPER"] | None = None
+    state: Literal["ENABLED", "DISABLED"] | None = None
+
+
+class RemoveAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """With `force` the account's projects go too."""
+
+    force: bool = False
+
+
+class ResetPassword(msgspec.Struct, frozen=True, kw_only=True):
+    """The new password; without one it is generated and returned, once."""
+
+    password: Password | None = None
+
+
+async def list_accounts(call: Call[None, ListAccounts]) -> Json:
+    """The accounts of the node."""
+    query = call.query
+    found = [
+        account
+        for account in call.context.reader.accounts()
+        if query.username in account.username
+        and query.role in (None, account.role)
+        and query.state in (None, account.state)
+    ]
+    return {"data": [_row_json(call, row) for row in page(found, query)], "total": len(found)}
+
+
+async def get_account(call: Call[None, None]) -> Json:
+    """One account: the caller's own, or any for administrators."""
+    account_id = call.id("accountID")
+    if account_id != call.account.account_id and call.account.role != ADMIN:
+        raise AccountNotFoundError(account=account_id)
+    return _row_json(call, _account(call))
+
+
+async def enable_account(call: Call[None, None]) -> Json:
+    """Let an account in again, with its access keys; its owner logs in anew."""
+    return await _set_state(call, ENABLED)
+
+
+async def disable_account(call: Call[None, None]) -> Json:
+    """Shut an account out, its access keys and the events of its projects too; logins end."""
+    return await _set_state(call, DISABLED)
+
+
+async def reset_password(call: Call[ResetPassword, None]) -> Json:
+    """Give another account a new password and end its logins; one's own needs the old one."""
+    account = _account(call)
+    if account.account_id == call.account.account_id:
+        reason = "is your own: change your password with PUT /account"
+        raise BadRequestError(FieldError("accountID", reason, "path"))
+    given = call.body.password
+    if given is not None:
+        require_length(given)
+    password = given or generated_password()
+    changed = await call.context.registry.call(
+        "set_password",
+        account_id=account.account_id,
+        new_hash=await call.workers.hash_password(password),
+    )
+    return {**account_json(changed), **({} if given else {"password": password})}
+
+
+async def remove_account(call: Call[None, RemoveAccount]) -> None:
+    """Delete an account with its access keys, operators and unused resources.
+
+    One that has projects is deleted with `force` only, and its projects with it.
+    """
+    account_id = _account(call).account_id
+    projects = call.context.reader.projects(account_id)
+    if projects and not call.query.force:
+        raise AccountInUseError(account=account_id, projects=len(projects))
+    registry = call.context.registry
+    if projects:
+        # Disabled first, so that its owner makes no new projects while the old ones go.
+        await registry.call("set_account_state", account_id=account_id, state=DISABLED)
+        for project in call.context.reader.projects(account_id):
+            await registry.call("remove_project", project_id=project.project_id)
+    await registry.call("remove_account", account_id=account_id)
+
+
+async def _set_state(call: Call[None, None], state: str) -> Json:
+    changed = await call.context.registry.call(
+        "set_account_state", account_id=call.id("accountID"), state=state
+    )
+    return _row_json(call, changed)
+
+
+def _account(call: Call[Any, Any]) -> Account:
+    account_id = call.id("accountID")
+    account = call.context.reader.account(account_id)
+    if account is None:
+        raise AccountNotFoundError(account=account_id)
+    return account
+
+
+def _row_json(call: Call[Any, Any], account: Account) -> Json:
+    return {
+        **account_json(account),
+        "projects": len(call.context.reader.projects(account.account_id)),
+    }
+
+
+_ONE = "/account/{accountID}"
+
+ROUTES: tuple[Route[Any, Any], ...] = (
+    Route("GET", "/account", "ListAccount", Auth.ADMIN, list_accounts, query=ListAccounts),
+    Route("GET", _ONE, "GetAccount", Auth.ACCOUNT, get_account),
+    Route("PUT", _ONE + "/enable", "EnableAccount", Auth.ADMIN, enable_account),
+    Route("PUT", _ONE + "/disable", "DisableAccount", Auth.ADMIN, disable_account),
+    Route(
+        "PUT",
+        _ONE + "/password",
+        "ResetAccountPassword",
+        Auth.ADMIN,
+        reset_password,
+        body=ResetPassword,
+    ),
+    Route("DELETE", _ONE, "RemoveAccount", Auth.ADMIN, remove_account, query=RemoveAccount),
+)

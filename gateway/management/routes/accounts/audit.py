@@ -1,0 +1,78 @@
+"""Reading the audit log."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from fieldbrook.core.clock import rfc3339
+from fieldbrook.gateway.management.framework.binding import Sfid
+from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.views import Json
+from fieldbrook.storage.registry.audit import AuditRow
+
+_NUMBER_LIMIT = (1 << 63) - 1
+
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class ReadAudit(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest rows below the number `before`, and filters; `path` is a part of it."""
+
+    before: Annotated[int, msgspec.Meta(ge=0, le=_NUMBER_LIMIT)] = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
+    account: str = ""
+    account_id: Sfid | None = msgspec.field(name="accountID", default=None)
+    operation: str = ""
+    path: str = ""
+    begin: Moment | None = None
+    end: Moment | None = None
+    outcome: Literal["DONE", "REFUSED"] | None = None
+
+
+async def read_audit(call: Call[None, ReadAudit]) -> Json:
+    """Who changed what, newest first; `next` is the `before` of the following request.
+
+    A page may have fewer rows than asked for, even none, while there is a `next`.
+    """
+    query = call.query
+    found = call.context.reader.audit(query.before, query.limit, lambda row: _fits(row, query))
+    return {
+        "data": [_row_json(number, row) for number, row in found.rows],
+        **({"next": str(found.following)} if found.following else {}),
+    }
+
+
+def _fits(row: AuditRow, query: ReadAudit) -> bool:
+    return (
+        query.account in ("", row.account)
+        and query.account_id in (None, row.account_id)
+        and query.operation.casefold() in ("", row.operation.casefold())
+        and query.path in row.path
+        and (query.begin is None or row.time_ms >= query.begin.timestamp() * 1000)
+        and (query.end is None or row.time_ms <= query.end.timestamp() * 1000)
+        and (query.outcome is None or (row.status >= 400) == (query.outcome == "REFUSED"))
+    )
+
+
+def _row_json(number: int, row: AuditRow) -> Json:
+    return {
+        "sequence": str(number),
+        "time": rfc3339(row.time_ms),
+        **({"accountID": str(row.account_id)} if row.account_id else {}),
+        "account": row.account,
+        **({"accessKey": row.key} if row.key else {}),
+        "from": row.peer,
+        "operation": row.operation,
+        "method": row.method,
+        "path": row.path,
+        "status": row.status,
+        **({"error": row.error} if row.error else {}),
+    }
+
+
+ROUTES: tuple[Route[Any, Any], ...] = (
+    Route("GET", "/audit", "ListAudit", Auth.ADMIN, read_audit, query=ReadAudit),
+)

@@ -1,0 +1,257 @@
+"""Operators: keys of an account that sign what its projects send to chains.
+
+Private keys come in and go out only to administrators who give their password again.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from fieldbrook.core.errors import InvalidPasswordError, OperatorNotFoundError
+from fieldbrook.core.model import Operator, ProjectOperator
+from fieldbrook.gateway.management.framework.binding import Paging, Text
+from fieldbrook.gateway.management.framework.ownership import own_project_with_id
+from fieldbrook.gateway.management.framework.route import Auth, Call, PlainText, Route
+from fieldbrook.gateway.management.framework.views import Json, page, times_json
+from fieldbrook.security.operator_keys import (
+    DEFAULT_OPERATOR,
+    ECDSA,
+    Vault,
+    address_of,
+    new_secret,
+    parse_secret,
+)
+from fieldbrook.storage.registry.service import OperatorDraft
+
+Key = Annotated[str, msgspec.Meta(max_length=256)]
+
+
+class CreateOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator's name and its key; type 1 is ECDSA, 2 is ED25519."""
+
+    name: Text
+    private_key: Key = msgspec.field(name="privateKey")
+    paymaster_key: Key = msgspec.field(name="paymasterKey", default="")
+    type: Annotated[int, msgspec.Meta(ge=0, le=2)] = ECDSA
+
+
+class GenerateOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """The new operator's name."""
+
+    name: Text
+
+
+class ExportOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """The administrator's own password."""
+
+    password: Annotated[str, msgspec.Meta(max_length=1_024)]
+
+
+class WhichOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """The operator's name."""
+
+    name: Text = msgspec.field(name="accountOperatorName", default=DEFAULT_OPERATOR)
+
+
+async def create_operator(call: Call[CreateOperator, None]) -> Json:
+    """Create an operator from a private key, which the node keeps encrypted."""
+    body, vault = call.body, call.context.vault
+    kind = body.type or ECDSA
+    draft = await call.workers.run(
+        lambda: draft_operator(
+            vault, body.name, kind, parse_secret(body.private_key, kind), body.paymaster_key
+        )
+    )
+    operator = await call.context.registry.call(
+        "create_operator", account_id=call.account.account_id, draft=draft
+    )
+    return operator_json(operator)
+
+
+async def generate_operator(call: Call[GenerateOperator, None]) -> Json:
+    """Create an operator with a key that nobody has seen."""
+    vault, name = call.context.vault, call.body.name
+    draft = await call.workers.run(lambda: draft_operator(vault, name, ECDSA, new_secret()))
+    made = await call.context.registry.call(
+        "create_operator", account_id=call.account.account_id, draft=draft
+    )
+    return operator_json(made)
+
+
+async def export_operator(call: Call[ExportOperator, None]) -> Json:
+    """An operator's private key, for an administrator who gives their password again. That it
+    left the node is in the audit log before it does."""
+    account = call.account
+    call.throttle.attempt(account.username, call.peer)
+    if not await call.workers.is_password(account.password_hash, call.body.password):
+        raise InvalidPasswordError()
+    call.throttle.succeeded(account.username, call.peer)
+    operator_id = call.id("operatorID")
+    operator = call.context.reader.operator(operator_id)
+    if operator is None:
+        raise OperatorNotFoundError(what=f"operator {operator_id}")
+    secret = call.context.vault.open(operator.sealed_key, operator.address)
+    await call.context.registry.call("note_audit", rows=[])
+    return {**operator_json(operator), "privateKey": "0x" + secret.hex()}
+
+
+async def list_operators(call: Call[None, Paging]) -> Json:
+    """The caller's operators; the one named `default` is always there."""
+    await default_operator(call, call.account.account_id)
+    found = call.context.reader.operators(call.account.account_id)
+    return {"data": [operator_json(row) for row in page(found, call.query)], "total": len(found)}
+
+
+async def remove_operator(call: Call[None, None]) -> None:
+    """Remove an operator and its key, which nobody can bring back."""
+    operator = _own_operator(call)
+    await call.context.registry.call("remove_operator", operator_id=operator.operator_id)
+
+
+async def operator_address(call: Call[None, WhichOperator]) -> PlainText:
+    """The address of an operator of the caller, as plain text."""
+    name, account_id = call.query.name, call.account.account_id
+    if name == DEFAULT_OPERATOR:
+        return PlainText((await default_operator(call, account_id)).address)
+    operator = call.context.reader.operator_named(account_id, name)
+    if operator is None:
+        raise OperatorNotFoundError(what=f"operator {name}")
+    return PlainText(operator.address)
+
+
+async def bind_operator(call: Call[None, None]) -> Json:
+    """Have a project use an operator of its account."""
+    project, operator = own_project_with_id(call), _own_operator(call)
+    bound = await call.context.registry.call(
+        "bind_operator", project_id=project.project_id, operator_id=operator.operator_id
+    )
+    return _bound_json(bound)
+
+
+async def get_project_operator(call: Call[None, None]) -> Json:
+    """The operator a project uses: the one it is bound to, else its account's default."""
+    project = own_project_with_id(call)
+    operator = call.context.reader.operator_of_project(project)
+    return operator_json(operator or await default_operator(call, project.account_id))
+
+
+async def unbind_operator(call: Call[None, None]) -> None:
+    """Have a project use its account's default operator again, if it does not already."""
+    project = own_project_with_id(call)
+    await call.context.registry.call("unbind_operator", project_id=project.project_id)
+
+
+async def default_operator(call: Call[Any, Any], account_id: int) -> Operator:
+    """The operator `default` of an account; it is made when there is none."""
+    found = call.context.reader.operator_named(account_id, DEFAULT_OPERATOR)
+    if found is not None:
+        return found
+    made: Operator = await call.context.registry.call(
+        "create_operator",
+        account_id=account_id,
+        draft=await default_draft(call),
+        unless_there=True,
+    )
+    return made
+
+
+async def default_draft(call: Call[Any, Any]) -> OperatorDraft:
+    """An operator `default` with a random key, for a new account."""
+    vault = call.context.vault
+    return await call.workers.run(
+        lambda: draft_operator(vault, DEFAULT_OPERATOR, ECDSA, new_secret())
+    )
+
+
+def draft_operator(
+    vault: Vault, name: str, kind: int, secret: bytes, paymaster_key: str = ""
+) -> OperatorDraft:
+    """An operator for the registry, its keys sealed. The first call imports much."""
+    address = address_of(secret, kind)
+    return OperatorDraft(
+        name=name,
+        kind=kind,
+        address=address,
+        sealed_key=vault.seal(secret, address),
+        sealed_paymaster=vault.seal(paymaster_key.encode(), address) if paymaster_key else b"",
+    )
+
+
+def operator_json(operator: Operator) -> Json:
+    """An operator without its keys."""
+    return {
+        "operatorID": str(operator.operator_id),
+        "accountID": str(operator.account_id),
+        "name": operator.name,
+        "type": operator.kind,
+        "address": operator.address,
+        **times_json([operator]),
+    }
+
+
+def _bound_json(bound: ProjectOperator) -> Json:
+    return {
+        "projectID": str(bound.project_id),
+        "operatorID": str(bound.operator_id),
+        **times_json([bound]),
+    }
+
+
+def _own_operator(call: Call[Any, Any]) -> Operator:
+    operator_id = call.id("operatorID")
+    operator = call.context.reader.operator(operator_id)
+    if operator is None or operator.account_id != call.account.account_id:
+        raise OperatorNotFoundError(what=f"operator {operator_id}")
+    return operator
+
+
+_BOUND = "/project_operator/{projectID}"
+
+ROUTES: tuple[Route[Any, Any], ...] = (
+    Route(
+        "POST", "/operator", "CreateOperator", Auth.ACCOUNT, create_operator, body=CreateOperator
+    ),
+    Route(
+        "POST",
+        "/operator/generate",
+        "GenerateOperator",
+        Auth.ACCOUNT,
+        generate_operator,
+        body=GenerateOperator,
+    ),
+    Route(
+        "POST",
+        "/operator/data/{operatorID}/export",
+        "ExportOperator",
+        Auth.ADMIN,
+        export_operator,
+        body=ExportOperator,
+    ),
+    Route("GET", "/operator/datalist", "ListOperator", Auth.ACCOUNT, list_operators, query=Paging),
+    Route("DELETE", "/operator/data/{operatorID}", "RemoveOperator", Auth.ACCOUNT, remove_operator),
+    Route(
+        "GET",
+        "/account/operatoraddr",
+        "GetOperatorAddr",
+        Auth.ACCOUNT,
+        operator_address,
+        query=WhichOperator,
+    ),
+    Route(
+        "POST",
+        _BOUND + "/{operatorID}",
+        "CreateProjectOperator",
+        Auth.ACCOUNT,
+        bind_operator,
+    ),
+    Route(
+        "GET",
+        "/project_operator/data/{projectID}",
+        "GetProjectOperator",
+        Auth.ACCOUNT,
+        get_project_operator,
+    ),
+    Route("DELETE", _BOUND, "RemoveProjectOperator", Auth.ACCOUNT, unbind_operator),
+)

@@ -1,0 +1,125 @@
+"""Quotas: what an account may have and has, and limits that administrators give to one.
+
+Source: ours; the interface has no such routes. docs/decisions/0036-quotas.md
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from fieldbrook.core import quotas
+from fieldbrook.core.errors import AccountNotFoundError, BadRequestError, FieldError
+from fieldbrook.core.model import ADMIN, Account
+from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.views import Json
+from fieldbrook.storage.registry.usage import stored_bytes_in
+
+Name = Literal[
+    "projects",
+    "applets",
+    "modules",
+    "bytes",
+    "strategies",
+    "publishers",
+    "databases",
+    "monitors",
+    "cron_jobs",
+    "abis",
+    "operators",
+    "access_keys",
+    "processes",
+]
+Limit = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
+
+
+class ChangedQuota(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit of an account's own, or none at all; with neither, that of the settings again."""
+
+    name: Name
+    limit: Limit | None = None
+    unlimited: bool = False
+
+
+class ChangeQuotas(msgspec.Struct, frozen=True, kw_only=True):
+    """The quotas to change; the others stay."""
+
+    quotas: Annotated[list[ChangedQuota], msgspec.Meta(max_length=100)]
+
+
+async def show_own(call: Call[None, None]) -> Json:
+    """What the caller's account may have, and has."""
+    return _shown(call, call.account)
+
+
+async def show_quotas(call: Call[None, None]) -> Json:
+    """What an account may have, and has: the caller's own, or any for administrators."""
+    return _shown(call, _account(call))
+
+
+async def change_quotas(call: Call[ChangeQuotas, None]) -> Json:
+    """Give an account limits in place of those of the settings. Who has more already keeps it,
+    and gets no more."""
+    account = _account(call)
+    limits: dict[str, int | None] = {}
+    default: list[str] = []
+    for n, changed in enumerate(call.body.quotas):
+        if changed.name in limits or changed.name in default:
+            reason = f"{changed.name} is there twice"
+            raise BadRequestError(FieldError(f"quotas[{n}].name", reason, "body"))
+        if changed.unlimited and changed.limit is not None:
+            reason = "cannot be given beside unlimited"
+            raise BadRequestError(FieldError(f"quotas[{n}].limit", reason, "body"))
+        if changed.unlimited or changed.limit is not None:
+            limits[changed.name] = changed.limit
+        else:
+            default.append(changed.name)
+    changed_account = await call.context.registry.call(
+        "set_account_quotas", account_id=account.account_id, limits=limits, default=default
+    )
+    return _shown(call, changed_account)
+
+
+def _account(call: Call[Any, Any]) -> Account:
+    account_id = call.id("accountID")
+    own = account_id == call.account.account_id
+    account = call.context.reader.account(account_id) if own or call.account.role == ADMIN else None
+    if account is None:
+        raise AccountNotFoundError(account=account_id)
+    return account
+
+
+def _shown(call: Call[Any, Any], account: Account) -> Json:
+    return {
+        "accountID": str(account.account_id),
+        "username": account.username,
+        "data": [_row(call, account, name) for name in quotas.NAMES],
+    }
+
+
+def _row(call: Call[Any, Any], account: Account, name: str) -> Json:
+    context = call.context
+    limit, source = context.quotas.limit_and_source(account, name)
+    if name == quotas.PROCESSES:
+        own = {project.project_id for project in context.reader.projects(account.account_id)}
+        used = len(own & context.running())
+    else:
+        stored = stored_bytes_in(context.projects_dir)
+        used = context.reader.usage(account.account_id, name, stored)
+    return {
+        "name": name,
+        "desc": quotas.NOUNS[name],
+        "used": used,
+        **({"unlimited": True} if limit is None else {"limit": limit}),
+        "from": source,
+    }
+
+
+_ONE = "/account/{accountID}/quota"
+
+ROUTES: tuple[Route[Any, Any], ...] = (
+    Route("GET", "/quota", "GetOwnQuotas", Auth.ACCOUNT, show_own),
+    Route("GET", _ONE, "GetAccountQuotas", Auth.ACCOUNT, show_quotas),
+    Route("PUT", _ONE, "SetAccountQuotas", Auth.ADMIN, change_quotas, body=ChangeQuotas),
+)

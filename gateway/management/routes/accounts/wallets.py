@@ -1,0 +1,106 @@
+"""Signing in with a wallet."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from fieldbrook.core.clock import rfc3339
+from fieldbrook.core.errors import InvalidEthLoginSignatureError, UnavailableError
+from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.views import Json
+from fieldbrook.gateway.management.openapi import shapes
+from fieldbrook.gateway.management.routes.accounts.accounts import login_json
+from fieldbrook.gateway.management.routes.accounts.operators import default_draft
+from fieldbrook.gateway.management.sign_in import wallet
+
+Message = Annotated[str, msgspec.Meta(max_length=8_192)]
+Signature = Annotated[str, msgspec.Meta(max_length=16_384)]  # a contract's may be of many
+
+
+class WalletLogin(msgspec.Struct, frozen=True, kw_only=True):
+    """An EIP-4361 message and the wallet's signature of it."""
+
+    message: Message
+    signature: Signature
+
+
+async def give_nonce(call: Call[None, None]) -> Json:
+    """A nonce to put into the message that a wallet signs; good for one login in 5 minutes."""
+    now_ms = call.context.clock()
+    return {
+        "nonce": wallet.issue_nonce(call.context.token_key, now_ms),
+        "expireAt": rfc3339(now_ms + wallet.NONCE_LIFETIME_MS),
+    }
+
+
+async def login_by_wallet(call: Call[WalletLogin, None]) -> Json:
+    """A token for the account of a wallet; the account is made where the settings allow it."""
+    context, policy = call.context, call.context.wallets
+    message = wallet.parse_message(call.body.message)
+    stated = message.address.lower()
+    call.throttle.attempt(stated, call.peer)
+    known = context.reader.account_named(stated)
+    if known is not None:
+        call.trail.about(known)
+    now_ms = context.clock()
+    wallet.require_timely(message, now_ms)
+    wallet.require_domain(message, policy, call.host, context.is_own_host)
+    once = wallet.once_of(message, policy, context.token_key, now_ms)
+    try:
+        address = await _require_signature(call, message)
+    except UnavailableError:
+        call.throttle.undecided(stated, call.peer)
+        raise
+    call.trail.named(address)
+    may_create = policy.may_create(address)
+    account = await context.registry.call(
+        "sign_in_wallet",
+        address=address,
+        digest=once.digest,
+        valid_until=once.valid_until,
+        may_create=may_create,
+        operator=await default_draft(call) if may_create and known is None else None,
+    )
+    call.throttle.succeeded(stated, call.peer)
+    return login_json(call, account)
+
+
+async def _require_signature(call: Call[WalletLogin, None], message: wallet.SignInMessage) -> str:
+    """The address that signed, in lower case: its key, or the contract that it is.
+
+    Raises:
+        InvalidEthLoginMessageError: the stated address has not the capitals of EIP-55.
+        InvalidEthLoginSignatureError: not a signature, or not the stated address's.
+        UnavailableError: it may be a contract's, and the chain cannot be asked.
+    """
+    signature = wallet.signature_bytes(call.body.signature)
+
+    def look() -> tuple[str, bytes, str]:
+        address, digest = wallet.require_capitals(message), wallet.digest_of(message)
+        return address, digest, wallet.why_not_signed(message, digest, signature)
+
+    address, digest, why_not = await call.workers.run(look)
+    if why_not and not await call.context.contract_wallets(
+        message.chain_id, address, digest, signature
+    ):
+        raise InvalidEthLoginSignatureError(reason=why_not)
+    return address
+
+
+ROUTES: tuple[Route[Any, Any], ...] = (
+    Route("GET", "/login/wallet/nonce", "GetWalletNonce", Auth.ANYBODY, give_nonce),
+    *(
+        Route(
+            "PUT",
+            path,
+            "LoginByEthAddress",
+            Auth.ANYBODY,
+            login_by_wallet,
+            body=WalletLogin,
+            response=shapes.LoginReply,
+        )
+        for path in ("/login/wallet", "/login/eth")
+    ),
+)

@@ -1,0 +1,6 @@
+"""Routes about monitors, contract ABIs and transactions.
+
+In: typed values from `framework`.
+Out: records and commands of the registry; questions to a chain's process.
+Open first: `monitors.py`.
+"""

@@ -1,0 +1,163 @@
+"""JSON ABIs of contracts: uploaded once for a project, named by its monitors.
+
+An ABI is looked over when it comes, so that a monitor is not the first to stumble over it. A
+monitor keeps the declaration it was made with: removing an ABI changes no monitor, and an event
+that is told again says the same.
+
+Source: the Contract ABI Specification of Solidity, "JSON".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from fieldbrook.core.errors import BadRequestError, ContractAbiNotFoundError, FieldError
+from fieldbrook.core.model import ContractAbi
+from fieldbrook.gateway.management.framework.binding import MISSING, Paging
+from fieldbrook.gateway.management.framework.ownership import own_project
+from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.views import Json, contract_abi_json, page
+from fieldbrook.gateway.management.openapi import shapes
+from fieldbrook.gateway.management.routes.chain import contract_events
+from fieldbrook.gateway.management.routes.chain.contract_events import EventError
+
+LIMIT_BYTES = 262_144
+ENTRIES_LIMIT = 2_000
+ABIS_LIMIT = 100
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z", re.ASCII)
+_TYPES = frozenset({"function", "event", "error", "constructor", "receive", "fallback"})
+
+
+class CreateContractAbi(msgspec.Struct, frozen=True, kw_only=True):
+    """An ABI and what the project calls it: letters, digits, `_`, `.` and `-`."""
+
+    name: str
+    abi: list[dict[str, Any]]
+
+
+async def create_abi(call: Call[CreateContractAbi, None]) -> Json:
+    """Keep an ABI for the monitors of a project. One that is there is not replaced."""
+    project = own_project(call)
+    content = msgspec.json.encode(call.body.abi)
+    errors = []
+    if not _NAME.match(call.body.name):
+        reason = "1 to 64 letters, digits, _, . and -, and a letter or digit first"
+        errors.append(FieldError("name", reason, "body"))
+    if problem := _problem(call.body.abi, content):
+        errors.append(FieldError("abi", problem, "body"))
+    if errors:
+        raise BadRequestError(*errors)
+    made = await call.context.registry.call(
+        "create_contract_abi",
+        project_id=project.project_id,
+        name=call.body.name,
+        content=content,
+        limit=ABIS_LIMIT,
+    )
+    return contract_abi_json(made, project, contract_events.signatures(call.body.abi))
+
+
+async def list_abis(call: Call[None, Paging]) -> Json:
+    """The ABIs of a project with the events that each has."""
+    project = own_project(call)
+    found = call.context.reader.contract_abis(project.project_id)
+    rows = [
+        contract_abi_json(kept, project, contract_events.signatures(entries(kept)))
+        for kept in page(found, call.query)
+    ]
+    return {"data": rows, "total": len(found)}
+
+
+async def get_abi(call: Call[None, None]) -> Json:
+    """An ABI as it was uploaded."""
+    project = own_project(call)
+    kept = abi_named(call, call.path["abiName"])
+    abi = entries(kept)
+    return {**contract_abi_json(kept, project, contract_events.signatures(abi)), "abi": abi}
+
+
+async def remove_abi(call: Call[None, None]) -> None:
+    """Remove an ABI; monitors that were made with it go on as they are."""
+    kept = abi_named(call, call.path["abiName"])
+    await call.context.registry.call("remove_contract_abi", abi_id=kept.abi_id)
+
+
+def abi_named(call: Call[Any, Any], name: str) -> ContractAbi:
+    """The ABI of that name in the project the path names.
+
+    Raises:
+        ProjectNotFoundError, ContractAbiNotFoundError: there is none.
+    """
+    project = own_project(call)
+    kept = call.context.reader.contract_abi(project.project_id, name)
+    if kept is None:
+        raise ContractAbiNotFoundError(abi=name[:64])
+    return kept
+
+
+def entries(kept: ContractAbi) -> list[dict[str, Any]]:
+    """What an ABI declares."""
+    return msgspec.json.decode(kept.content, type=list[dict[str, Any]])
+
+
+def problem_of(kept: Sequence[ContractAbi]) -> str:
+    """Why ABIs of another node cannot be kept; empty when they can."""
+    if len(kept) > ABIS_LIMIT or len({abi.name for abi in kept}) < len(kept):
+        return f"more than {ABIS_LIMIT} ABIs, or two of a name"
+    for abi in kept:
+        try:
+            problem = _problem(entries(abi), abi.content)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            problem = "it is no JSON ABI"
+        if problem or not _NAME.match(abi.name):
+            return f"its ABI {abi.name[:64]!r}: {problem or 'that is no name'}"
+    return ""
+
+
+def _problem(abi: list[dict[str, Any]], content: bytes) -> str:
+    """Why an ABI cannot be kept; empty when it can."""
+    if not abi:
+        return MISSING
+    if len(abi) > ENTRIES_LIMIT or len(content) > LIMIT_BYTES:
+        return f"more than {ENTRIES_LIMIT} entries or {LIMIT_BYTES} bytes"
+    for at, entry in enumerate(abi):
+        kind = entry.get("type", "function")
+        if not isinstance(kind, str) or kind not in _TYPES:
+            return f"entry {at} has a type that no ABI has: {str(kind)[:40]!r}"
+    try:
+        if not contract_events.signatures(abi):
+            return "it has no event that a monitor could be for"
+    except EventError as error:
+        return str(error)
+    return ""
+
+
+_ALL, _ONE = "/contract_abi/{projectName}", "/contract_abi/{projectName}/{abiName}"
+ROUTES: tuple[Route[Any, Any], ...] = (
+    Route(
+        "POST",
+        _ALL,
+        "CreateContractAbi",
+        Auth.ACCOUNT,
+        create_abi,
+        body=CreateContractAbi,
+        response=shapes.ContractAbiReply,
+    ),
+    Route(
+        "GET",
+        _ALL,
+        "ListContractAbis",
+        Auth.ACCOUNT,
+        list_abis,
+        query=Paging,
+        response=shapes.ContractAbiPage,
+    ),
+    Route(
+        "GET", _ONE, "GetContractAbi", Auth.ACCOUNT, get_abi, response=shapes.WholeContractAbiReply
+    ),
+    Route("DELETE", _ONE, "RemoveContractAbi", Auth.ACCOUNT, remove_abi),
+)

@@ -1,0 +1,248 @@
+"""Events of contracts as their owners name them: by an ABI, or by a signature.
+
+A signature is the Solidity of the declaration without `event`: `Transfer(address,address,
+uint256)`, or `Transfer(address indexed from, address indexed to, uint256 value)`. The second
+says which arguments are indexed, and so how a log is read; the first only chooses the logs.
+
+Source: the Contract ABI Specification of Solidity, "Events" and "JSON".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from fieldbrook.chain.blocks.abi_walk import ARRAYS_LIMIT
+from fieldbrook.wasm.signatures import keccak256
+
+FRAGMENT_LIMIT_BYTES = 16_384
+_DEPTH_LIMIT = 8
+_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]{0,127}\Z", re.ASCII)
+_TYPE = re.compile(
+    r"(?:address|bool|string|bytes(?:[1-9]|[12][0-9]|3[0-2])?|u?int(?P<bits>[0-9]{1,3})?|tuple)"
+    r"(?P<arrays>(?:\[(?:[1-9][0-9]{0,3})?\])*)\Z",
+    re.ASCII,
+)
+_TOKEN = re.compile(r"\s*([A-Za-z0-9_$]+|\[[0-9]*\]|[(),])", re.ASCII)
+
+
+class EventError(ValueError):
+    """A declaration that cannot be used; the text says why."""
+
+
+class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One argument of an event, or a member of a tuple."""
+
+    type: str
+    name: str = ""
+    indexed: bool = False
+    components: tuple[Parameter, ...] = ()
+
+    @property
+    def canonical(self) -> str:
+        """The type as signatures have it: tuples spelled out."""
+        if not self.type.startswith("tuple"):
+            return self.type
+        inner = ",".join(part.canonical for part in self.components)
+        return f"({inner}){self.type.removeprefix('tuple')}"
+
+
+class EventAbi(msgspec.Struct, frozen=True):
+    """An event's declaration."""
+
+    name: str
+    inputs: tuple[Parameter, ...]
+
+    @property
+    def signature(self) -> str:
+        """E.g. `Transfer(address,address,uint256)`."""
+        return f"{self.name}({','.join(part.canonical for part in self.inputs)})"
+
+    @property
+    def topic(self) -> str:
+        """The first topic of its logs."""
+        return "0x" + keccak256(self.signature.encode()).hex()
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """An event that was chosen; `readable` says that its logs can be decoded."""
+
+    event: EventAbi
+    readable: bool
+
+
+def choose(wanted: str, abi: Sequence[Mapping[str, Any]]) -> Chosen:
+    """The event that is meant.
+
+    Args:
+        wanted: a name or a signature; with an ABI of a single event it may be empty.
+        abi: the JSON ABI of a contract; empty for none.
+
+    Raises:
+        EventError: no event is meant, or more than one, or it is not of the form.
+    """
+    if not abi:
+        if "(" not in wanted:
+            raise EventError("without an ABI it must be a signature, e.g. Transfer(address,...)")
+        event, marked = parse(wanted)
+        return Chosen(event, marked or not event.inputs)
+    events = [_read(entry) for entry in abi if entry.get("type") == "event"]
+    if not events:
+        raise EventError("the ABI has no event")
+    if "(" in wanted:
+        signature = parse(wanted)[0].signature
+        found = [event for event in events if event.signature == signature]
+    elif wanted:
+        found = [event for event in events if event.name == wanted]
+    else:
+        found = events
+    if len(found) == 1:
+        return Chosen(found[0], readable=True)
+    names = ", ".join(sorted({event.signature for event in events}))[:500]
+    how = "none" if not found else "more than one"
+    raise EventError(f"{how} of the ABI's events is meant; there are {names}")
+
+
+def signatures(abi: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The events that can be chosen from an ABI, in its order.
+
+    Raises:
+        EventError: one of them is not of the form.
+    """
+    events = [_read(entry) for entry in abi if entry.get("type") == "event"]
+    return list(dict.fromkeys(e.signature for e in events if _NAME.match(e.name)))
+
+
+def parse(text: str) -> tuple[EventAbi, bool]:
+    """The event a signature declares, and whether it says what is indexed.
+
+    Raises:
+        EventError: it is not of the form.
+    """
+    if len(text) > FRAGMENT_LIMIT_BYTES:
+        raise EventError(f"a signature has at most {FRAGMENT_LIMIT_BYTES} characters")
+    words = _Words(text.strip().removeprefix("event ").rstrip(";"))
+    name = words.take()
+    if not _NAME.match(name) or not words.took("(") or not words.next:
+        raise EventError("not a signature: NAME(TYPE,...)")
+    inputs = _parameters(words, 0)
+    if words.next:
+        raise EventError(f"what is {words.next[:40]!r} after the signature?")
+    event = EventAbi(name, inputs)
+    _check(event)
+    return event, any(part.indexed for part in inputs)
+
+
+def encode(event: EventAbi) -> str:
+    """A declaration as a monitor keeps it."""
+    text = msgspec.json.encode(event).decode()
+    if len(text) > FRAGMENT_LIMIT_BYTES:
+        raise EventError(f"its declaration has more than {FRAGMENT_LIMIT_BYTES} bytes")
+    return text
+
+
+def _read(entry: Mapping[str, Any]) -> EventAbi:
+    try:
+        event = msgspec.convert(entry, EventAbi)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise EventError(f"an event of the ABI is not of the form: {error}") from None
+    if entry.get("anonymous"):
+        # It has no topic to be found by; nor is it one that somebody means here.
+        return EventAbi(f"{event.name} (anonymous)", event.inputs)
+    _check(event)
+    return event
+
+
+def _check(event: EventAbi) -> None:
+    if not _NAME.match(event.name):
+        raise EventError(f"{event.name[:40]!r} is no name")
+    if sum(part.indexed for part in event.inputs) > 3:
+        raise EventError(f"{event.name} has more than three indexed arguments")
+    for part in event.inputs:
+        _check_parameter(part, 0)
+
+
+def _check_parameter(part: Parameter, depth: int) -> None:
+    found = _TYPE.match(part.type)
+    bits = found["bits"] if found else None
+    if found is None or (bits and (int(bits) % 8 or not 8 <= int(bits) <= 256)):
+        raise EventError(f"{part.type[:40]!r} is no type (write uint256, not uint)")
+    if part.type.rstrip("[]0123456789") in ("uint", "int") and not bits:
+        raise EventError(f"{part.type[:40]!r} is no type (write uint256, not uint)")
+    if part.type.count("[") > ARRAYS_LIMIT:
+        raise EventError(f"{part.type[:40]!r} has more than {ARRAYS_LIMIT} arrays in each other")
+    if part.type.startswith("tuple") != bool(part.components) or depth > _DEPTH_LIMIT:
+        raise EventError(f"{part.type[:40]!r} and its components do not fit")
+    for inner in part.components:
+        _check_parameter(inner, depth + 1)
+
+
+class _Words:
+    """The words of a signature, taken one after the other: what is taken is not copied again."""
+
+    def __init__(self, text: str) -> None:
+        self._words: list[str] = []
+        self._at = 0
+        text, at = text.rstrip(), 0
+        while at < len(text):
+            found = _TOKEN.match(text, at)
+            if found is None:
+                raise EventError(f"what is {text[at : at + 20]!r} in a signature?")
+            self._words.append(found[1])
+            at = found.end()
+
+    @property
+    def next(self) -> str:
+        """The next word, which stays the next one; "" at the end."""
+        return self._words[self._at] if self._at < len(self._words) else ""
+
+    def take(self) -> str:
+        """The next word, which is none of the rest any more; "" at the end."""
+        word = self.next
+        self._at += 1
+        return word
+
+    def took(self, word: str) -> bool:
+        """Take the next word if it is this one."""
+        if self.next != word:
+            return False
+        self._at += 1
+        return True
+
+
+def _parameters(words: _Words, depth: int) -> tuple[Parameter, ...]:
+    """Parameters up to the closing parenthesis."""
+    parts: list[Parameter] = []
+    if words.took(")"):
+        return ()
+    while True:
+        parts.append(_parameter(words, depth))
+        separator = words.take()
+        if separator == ")":
+            return tuple(parts)
+        if separator != ",":
+            raise EventError("a parenthesis is not closed")
+
+
+def _parameter(words: _Words, depth: int) -> Parameter:
+    components: tuple[Parameter, ...] = ()
+    words.took("tuple")
+    if words.took("("):
+        if depth > _DEPTH_LIMIT:
+            raise EventError("tuples within tuples too deep")
+        components = _parameters(words, depth + 1)
+        kind = "tuple"
+    elif words.next not in ("", ")", ","):
+        kind = words.take()
+        kind = {"uint": "uint256", "int": "int256"}.get(kind, kind)
+    else:
+        raise EventError("a type is missing")
+    arrays = []
+    while words.next.startswith("["):
+        arrays.append(words.take())
+    indexed = words.took("indexed")
+    name = words.take() if words.next not in ("", ")", ",") else ""
+    return Parameter(kind + "".join(arrays), name, indexed, components)

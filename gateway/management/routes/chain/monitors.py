@@ -1,0 +1,297 @@
+"""Monitors of chains: contract logs, transactions and heights that become events.
+
+The seed-era routes name the project after the kind, the later ones before it. Creating is
+the same for both but for the event type of a monitor that names none. Lists and single
+monitors can be read: without that nobody sees how far one has come.
+
+Source: interface document, 5.8.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+
+from fieldbrook.core.errors import BadRequestError, BlockchainNotFoundError, FieldError
+from fieldbrook.core.model import (
+    CHAIN_HEIGHT,
+    CHAIN_TX,
+    CONTRACT_LOG,
+    DEFAULT_EVENT_TYPE,
+    ContractAbi,
+    Monitor,
+    Project,
+)
+from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
+from fieldbrook.gateway.management.framework.ownership import own_project
+from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.views import Json, monitor_json, page
+from fieldbrook.gateway.management.routes.chain import contract_events
+from fieldbrook.gateway.management.routes.chain.contract_abis import abi_named, entries
+from fieldbrook.gateway.management.routes.chain.contract_events import EventError
+from fieldbrook.storage.registry.commands.projects.monitors import INVALID_IDS, NOT_FOUND
+
+SEED_EVENT_TYPE = "MONITOR_DEFAULT"
+IDS_LIMIT = 100
+_ADDRESS = re.compile(r"(0x)?[0-9a-fA-F]{40}\Z")
+_HASH = re.compile(r"(0x)?[0-9a-fA-F]{64}\Z")
+
+Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+
+
+class CreateMonitor(msgspec.Struct, frozen=True, kw_only=True):
+    """What every monitor has."""
+
+    event_type: Text = msgspec.field(default="", name="eventType")
+    paused: bool = False
+
+
+class CreateContractLog(CreateMonitor, frozen=True, kw_only=True):
+    """The logs of a contract from a block on, to `blockEnd` if it is not 0.
+
+    `event` chooses them by a name or a signature and stands for `topic0`; `abi` is the
+    contract's JSON ABI, which the event is found in and its arguments are read by, and
+    `abiName` stands for one that the project keeps.
+    """
+
+    chain_id: Whole = msgspec.field(name="chainID")
+    address: str = msgspec.field(name="contractAddress")
+    block_start: Whole = msgspec.field(name="blockStart")
+    block_end: Whole = msgspec.field(default=0, name="blockEnd")
+    topic0: str = ""
+    topic1: str = ""
+    topic2: str = ""
+    topic3: str = ""
+    event: str = ""
+    abi: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    abi_name: Text = msgspec.field(default="", name="abiName")
+
+    def command(self, kept: ContractAbi | None = None) -> Json:
+        """Arguments for the registry, after a look at what the types do not say.
+
+        Args:
+            kept: the ABI that is named.
+        """
+        errors = [] if _ADDRESS.match(self.address) else [_wrong("contractAddress", 20)]
+        topics = [self.topic0, self.topic1, self.topic2, self.topic3]
+        errors += [
+            _wrong(f"topic{n}", 32)
+            for n, topic in enumerate(topics)
+            if topic and not _is_hash(topic)
+        ]
+        if self.block_end and self.block_end < self.block_start:
+            errors.append(FieldError("blockEnd", "lies before blockStart", "body"))
+        event = {}
+        try:
+            event = self._event(self.abi if kept is None else entries(kept))
+        except EventError as error:
+            errors.append(FieldError("event", str(error), "body"))
+        if self.abi and self.abi_name:
+            errors.append(FieldError("abiName", "beside an abi of its own", "body"))
+        if errors:
+            raise BadRequestError(*errors)
+        topics[0] = event.pop("topic", self.topic0)
+        return {
+            "address": self.address,
+            "topics": topics,
+            "block_start": self.block_start,
+            "block_end": self.block_end,
+            "abi_name": self.abi_name,
+            **event,
+        }
+
+    def _event(self, abi: list[dict[str, Any]]) -> dict[str, str]:
+        """What the registry keeps of the event that was chosen, and its topic."""
+        if not self.event and not abi:
+            return {}
+        chosen = contract_events.choose(self.event.strip(), abi)
+        topic = chosen.event.topic
+        if self.topic0 and topic != "0x" + self.topic0.lower().removeprefix("0x"):
+            raise EventError(f"topic0 is not that of {chosen.event.signature}")
+        return {
+            "topic": topic,
+            "event": chosen.event.signature,
+            "event_abi": contract_events.encode(chosen.event) if chosen.readable else "",
+        }
+
+
+class CreateChainTx(CreateMonitor, frozen=True, kw_only=True):
+    """A transaction, by its hash."""
+
+    chain_id: Whole = msgspec.field(name="chainID")
+    tx_hash: str = msgspec.field(name="txAddress")
+
+    def command(self) -> Json:
+        """Arguments for the registry, after a look at what the types do not say."""
+        if not _is_hash(self.tx_hash):
+            raise BadRequestError(_wrong("txAddress", 32))
+        return {"tx_hash": self.tx_hash}
+
+
+class CreateChainHeight(CreateMonitor, frozen=True, kw_only=True):
+    """A height of a chain, which is named by its id or by its name."""
+
+    height: Whole
+    chain_id: Whole = msgspec.field(default=0, name="chainID")
+    chain_name: Text = msgspec.field(default="", name="chainName")
+
+    def command(self) -> Json:
+        """Arguments for the registry."""
+        return {"height": self.height, "chain_name": self.chain_name}
+
+
+class ControlMonitors(msgspec.Struct, frozen=True, kw_only=True):
+    """Which monitors to pause or to start, 1 to 100 of them."""
+
+    ids: list[Sfid]
+
+
+class ListMonitors(Paging, frozen=True, kw_only=True):
+    """Filters: ids, event types and chains."""
+
+    ids: list[Sfid] = msgspec.field(default_factory=list, name="id")
+    event_types: list[str] = msgspec.field(default_factory=list, name="eventType")
+    chain_ids: list[Whole] = msgspec.field(default_factory=list, name="chainID")
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """One kind of monitor: its word in paths, its name in operations, its body."""
+
+    kind: str
+    name: str
+    body: type[Any]
+
+    def creates(self, event_type: str) -> Callable[[Call[Any, None]], Any]:
+        """A handler for POST; `event_type` is that of a monitor that names none."""
+
+        async def create(call: Call[Any, None]) -> Json:
+            """Create a monitor; an unknown chain is refused."""
+            project = own_project(call)
+            abi_name: str = getattr(call.body, "abi_name", "")
+            named = {"kept": abi_named(call, abi_name)} if abi_name else {}
+            monitor = await call.context.registry.call(
+                "create_monitor",
+                project_id=project.project_id,
+                kind=self.kind,
+                chain_id=_chain_id(call),
+                event_type=call.body.event_type or event_type,
+                paused=call.body.paused,
+                **call.body.command(**named),
+            )
+            return _json(call, monitor, project)
+
+        return create
+
+    async def control(self, call: Call[ControlMonitors, None]) -> None:
+        """Pause or start monitors, all of them or none; `cmd` is START or PAUSE."""
+        command = call.path["cmd"].upper()
+        if command not in ("START", "PAUSE"):
+            raise BadRequestError(FieldError("cmd", "expected one of START, PAUSE", "path"))
+        if len(call.body.ids) > IDS_LIMIT:
+            raise INVALID_IDS[self.kind](ids=f"{len(call.body.ids)} ids, more than {IDS_LIMIT}")
+        await call.context.registry.call(
+            "pause_monitors",
+            project_id=own_project(call).project_id,
+            kind=self.kind,
+            monitor_ids=call.body.ids,
+            paused=command == "PAUSE",
+        )
+
+    async def list(self, call: Call[None, ListMonitors]) -> Json:
+        """The monitors of this kind in a project, and how far they have come."""
+        project, query = own_project(call), call.query
+        found = [
+            monitor
+            for monitor in call.context.reader.monitors(project.project_id)
+            if monitor.kind == self.kind
+            and (not query.ids or monitor.monitor_id in query.ids)
+            and (not query.event_types or monitor.event_type in query.event_types)
+            and (not query.chain_ids or monitor.chain_id in query.chain_ids)
+        ]
+        rows = [_json(call, monitor, project) for monitor in page(found, query)]
+        return {"data": rows, "total": len(found)}
+
+    async def get(self, call: Call[None, None]) -> Json:
+        """One monitor."""
+        project = own_project(call)
+        return _json(call, self._own(call, project), project)
+
+    async def remove(self, call: Call[None, None]) -> None:
+        """Remove a monitor: it sends no more events."""
+        monitor = self._own(call, own_project(call))
+        await call.context.registry.call("remove_monitor", monitor_id=monitor.monitor_id)
+
+    def _own(self, call: Call[Any, Any], project: Project) -> Monitor:
+        monitor_id = call.id("monitorID")
+        monitor = call.context.reader.monitor(monitor_id)
+        if monitor is None or (monitor.project_id, monitor.kind) != (project.project_id, self.kind):
+            raise NOT_FOUND[self.kind](monitor=monitor_id)
+        return monitor
+
+    def routes(self) -> tuple[Route[Any, Any], ...]:
+        """The routes of both generations."""
+        seed, later = (
+            f"/monitor/{self.kind}/{{projectName}}",
+            f"/monitor/x/{{projectName}}/{self.kind}",
+        )
+        who, one = Auth.ACCOUNT, "{monitorID}"
+        create, listed = f"Create{self.name}", f"List{self.name}"
+        control, get, remove = f"Control{self.name}", f"Get{self.name}", f"Remove{self.name}"
+        seed_create, later_create = self.creates(SEED_EVENT_TYPE), self.creates(DEFAULT_EVENT_TYPE)
+        return (
+            Route("POST", seed, create, who, seed_create, body=self.body),
+            Route("POST", later, create, who, later_create, body=self.body),
+            Route("PUT", f"{later}/{{cmd}}", control, who, self.control, body=ControlMonitors),
+            Route("GET", seed, listed, who, self.list, query=ListMonitors),
+            Route("GET", f"{later}/datalist", listed, who, self.list, query=ListMonitors),
+            Route("GET", f"{seed}/{one}", get, who, self.get),
+            Route("GET", f"{later}/{one}", get, who, self.get),
+            Route("DELETE", f"{seed}/{one}", remove, who, self.remove),
+            Route("DELETE", f"{later}/{one}", remove, who, self.remove),
+        )
+
+
+def _json(call: Call[Any, Any], monitor: Monitor, project: Project) -> Json:
+    """A monitor with what its chain's process keeps of it, once there is something."""
+    store = call.context.chain_reader(monitor.chain_id)
+    chain = next((c for c in call.context.chains if c.id == monitor.chain_id), None)
+    if store is None or chain is None:
+        return monitor_json(monitor, project, known=chain is not None)
+    cursor = store.cursor(monitor.monitor_id)
+    state = store.state()
+    newest = state.head - chain.confirmations
+    return monitor_json(monitor, project, cursor, newest, reachable=not state.error)
+
+
+def _chain_id(call: Call[Any, None]) -> int:
+    """The chain the body means.
+
+    Raises:
+        BlockchainNotFoundError: the settings know none of that id, or of that name.
+    """
+    given: int = call.body.chain_id
+    name: str = getattr(call.body, "chain_name", "")
+    for chain in call.context.chains:
+        if (chain.id == given and name in ("", chain.name)) or (not given and chain.name == name):
+            return chain.id
+    raise BlockchainNotFoundError(chain=given or name or "without id and name")
+
+
+def _is_hash(text: str) -> bool:
+    return _HASH.match(text) is not None
+
+
+def _wrong(field: str, size: int) -> FieldError:
+    return FieldError(field, f"not {size} bytes in hexadecimal digits", "body")
+
+
+ROUTES: tuple[Route[Any, Any], ...] = (
+    *_Kind(CONTRACT_LOG, "ContractLog", CreateContractLog).routes(),
+    *_Kind(CHAIN_TX, "ChainTx", CreateChainTx).routes(),
+    *_Kind(CHAIN_HEIGHT, "ChainHeight", CreateChainHeight).routes(),
+)

@@ -1,0 +1,339 @@
+"""Transactions that projects have sent: lists, one, and what an administrator may do about one.
+
+Transactions are named `<chain id>-<number>`; numbers grow with time on all chains.
+
+Source: ours; states as in the interface document, 5.7.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from fieldbrook.chain.blocks.logs import normal
+from fieldbrook.chain.transaction import TransactionRefusedError
+from fieldbrook.core.clock import now_ms, rfc3339
+from fieldbrook.core.errors import (
+    BlockchainNotFoundError,
+    TransactionNotFoundError,
+    TransactionRefusedByChainError,
+)
+from fieldbrook.core.model import ADMIN, Project
+from fieldbrook.core.settings import Chain
+from fieldbrook.gateway.chain_client import CANCEL, PARK, RELEASE, RESUME, RETRY
+from fieldbrook.gateway.management.framework.binding import Sfid
+from fieldbrook.gateway.management.framework.ownership import own_project
+from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.views import Json
+from fieldbrook.storage.chain.transactions import (
+    INIT,
+    LEASED,
+    STATES,
+    Spending,
+    Transaction,
+    TransactionReads,
+    parse_name,
+)
+
+DAY_MS = 86_400_000
+ANY_PROJECT = "x"  # no project may be called so; transactions outlive theirs
+
+State = Literal["INIT", "PENDING", "IN_BLOCK", "CONFIRMED", "FAILED"]
+
+
+class ListTransactions(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest transactions with numbers below `before`, and filters; `hash` is one of any
+    signature, `from` the address that signed, with or without `0x`; `stuck` those that are
+    refused and hold up their account."""
+
+    before: Sfid | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
+    states: list[State] = msgspec.field(name="state", default_factory=list)
+    chain_id: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] = msgspec.field(
+        name="chainID", default=0
+    )
+    event_id: Annotated[str, msgspec.Meta(max_length=256)] = msgspec.field(
+        name="eventID", default=""
+    )
+    hash: Annotated[str, msgspec.Meta(max_length=66)] = ""
+    sender: Annotated[str, msgspec.Meta(max_length=42)] = msgspec.field(name="from", default="")
+    stuck: bool = False
+
+
+async def list_transactions(call: Call[None, ListTransactions]) -> Json:
+    """Transactions of a project, newest first; `next` is the `before` of the next request."""
+    return _list(call, own_project(call))
+
+
+async def list_all_transactions(call: Call[None, ListTransactions]) -> Json:
+    """Transactions of all projects, newest first."""
+    return _list(call, None)
+
+
+async def get_transaction(call: Call[None, None]) -> Json:
+    """One transaction with its signatures. For administrators the project `x` is any, also one
+    that is no longer there."""
+    row = _own_transaction(call)
+    return _full_json(row, _holders(call, [row]))
+
+
+async def transaction_state(call: Call[None, None]) -> Json:
+    """What a project has sent and spent, by chain."""
+    project = own_project(call)
+    limit = call.context.reader.spending_limit(project.project_id)
+    return {
+        "weiPerDay": None if limit is None else str(limit),
+        "data": [
+            _state_json(chain_id, rows, project.project_id)
+            for chain_id, rows in _chains(call).items()
+        ],
+    }
+
+
+async def cancel_transaction(call: Call[None, None]) -> Json:
+    """Have a transaction's nonce taken by one that does nothing. Too late when a block has
+    the transaction already; then it stays what it is."""
+    return await _obeyed(call, CANCEL)
+
+
+async def retry_transaction(call: Call[None, None]) -> Json:
+    """Sign a transaction again with the same nonce and higher fees, within the chain's cap."""
+    return await _obeyed(call, RETRY)
+
+
+async def park_chain(call: Call[None, None]) -> Json:
+    """Send nothing more to a chain; what is committed waits, what was sent is watched."""
+    return await _parked(call, PARK)
+
+
+async def resume_chain(call: Call[None, None]) -> Json:
+    """Send what waits for a chain that was parked."""
+    return await _parked(call, RESUME)
+
+
+async def release_leases(call: Call[None, None]) -> Json:
+    """Give up the nonces that a project has been given for events of which it cannot say any
+    more whether they were committed, because its store is lost: others wait for them. Refused
+    while the project is there. Should its store come back, what it had committed is still sent."""
+    project, chain = own_project(call), _named_chain(call)
+    await _ask(call, chain.id, RELEASE, project.project_id)
+    return {"chainID": chain.id, "projectID": str(project.project_id)}
+
+
+def transactions_json(rows: TransactionReads) -> Json:
+    """How a chain's transactions fare, for those who watch over it."""
+    counts = dict.fromkeys(STATES[:3], 0)
+    stuck = 0
+    for row in rows.unfinished_rows():
+        stuck += bool(row.refused_at)
+        if row.state in counts:
+            counts[row.state] += 1
+    totals = [*rows.spendings().values()]
+    return {
+        "parked": rows.parked,
+        "stuck": stuck,
+        **{state.lower(): count for state, count in counts.items()},
+        "confirmed": sum(spent.confirmed for spent in totals),
+        "failed": sum(spent.failed for spent in totals),
+        "gasUsed": str(sum(spent.gas_used for spent in totals)),
+        "feesWei": str(sum(int(spent.fees_wei) for spent in totals)),
+    }
+
+
+def _chains(call: Call[Any, Any]) -> dict[int, TransactionReads]:
+    """The transactions of each chain of the settings that has been open once."""
+    found = {}
+    for chain in call.context.chains:
+        store = call.context.chain_reader(chain.id)
+        if store is not None:
+            found[chain.id] = store.transactions
+    return found
+
+
+def _list(call: Call[None, ListTransactions], project: Project | None) -> Json:
+    query = call.query
+    hash_, sender = normal(query.hash), normal(query.sender)
+
+    def fits(row: Transaction) -> bool:
+        return (
+            (not query.states or row.state in query.states)
+            and query.event_id in ("", row.event_id)
+            and sender in ("", row.sender.lower())
+            and (not query.stuck or bool(row.refused_at))
+            and (not hash_ or any(tried.hash == hash_ for tried in row.attempts))
+        )
+
+    pages = [
+        rows.page(query.limit, query.before or 0, project.project_id if project else None, fits)
+        for chain_id, rows in _chains(call).items()
+        if query.chain_id in (0, chain_id)
+    ]
+    newest = heapq.nlargest(
+        query.limit, (row for page in pages for row in page.rows), key=lambda r: r.transaction_id
+    )
+    more = any(page.before for page in pages) or sum(len(p.rows) for p in pages) > len(newest)
+    holders = _holders(call, newest)
+    return {
+        "data": [_json(row, holders) for row in newest],
+        **({"next": str(newest[-1].transaction_id)} if more and newest else {}),
+    }
+
+
+def _holders(call: Call[Any, Any], rows: Sequence[Transaction]) -> Mapping[tuple[int, str], str]:
+    """Which transaction holds up an account of a chain, where one of these waits."""
+    chains = {row.chain_id for row in rows if row.state == INIT and not row.reason}
+    found = _chains(call) if chains else {}
+    return {
+        (row.chain_id, row.sender): row.name
+        for chain_id in chains & found.keys()
+        for row in found[chain_id].unfinished_rows()
+        if row.refused_at
+    }
+
+
+def _own_transaction(call: Call[Any, Any]) -> Transaction:
+    name = call.path["transaction"]
+    anybodys = call.path["projectName"] == ANY_PROJECT and call.account.role == ADMIN
+    project_id = None if anybodys else own_project(call).project_id
+    numbers = parse_name(name)
+    rows = None if numbers is None else _chains(call).get(numbers[0])
+    row = None if rows is None or numbers is None else rows.get(numbers[1])
+    if row is None or project_id not in (None, row.project_id) or row.state == LEASED:
+        raise TransactionNotFoundError(transaction=name[:64])
+    return row
+
+
+async def _obeyed(call: Call[None, None], command: str) -> Json:
+    row = _own_transaction(call)
+    await _ask(call, row.chain_id, command, row.transaction_id)
+    return _full_json(_own_transaction(call), {})
+
+
+async def _parked(call: Call[None, None], command: str) -> Json:
+    chain = _named_chain(call)
+    await _ask(call, chain.id, command, 0)
+    return {"chainID": chain.id, "parked": command == PARK}
+
+
+def _named_chain(call: Call[Any, Any]) -> Chain:
+    wanted = call.path["chain"]
+    for chain in call.context.chains:
+        if wanted in (str(chain.id), chain.name):
+            return chain
+    raise BlockchainNotFoundError(chain=wanted[:64])
+
+
+async def _ask(call: Call[None, None], chain_id: int, command: str, target: int) -> None:
+    try:
+        await call.context.chain_command(chain_id, command, target)
+    except TransactionRefusedError as error:
+        raise TransactionRefusedByChainError(reason=str(error)) from error
+
+
+def _json(row: Transaction, holders: Mapping[tuple[int, str], str]) -> Json:
+    holder = holders.get((row.chain_id, row.sender))
+    waits = row.state == INIT and not row.reason and holder is not None
+    return {
+        "transactionID": row.name,
+        "chainID": row.chain_id,
+        "projectID": str(row.project_id),
+        "eventID": row.event_id,
+        "operatorName": row.operator_name,
+        "from": row.sender,
+        "to": row.to,
+        "value": row.value,
+        "nonce": row.nonce,
+        "hash": row.mined or row.last.hash,
+        "state": row.state,
+        "reason": f"waits for {holder}, which is refused" if waits else row.reason,
+        "stuck": bool(row.refused_at),
+        **({"stuckSince": rfc3339(row.refused_at)} if row.refused_at else {}),
+        "signatures": len(row.attempts),
+        "createdAt": rfc3339(row.created_at),
+        "updatedAt": rfc3339(row.updated_at),
+    }
+
+
+def _full_json(row: Transaction, holders: Mapping[tuple[int, str], str]) -> Json:
+    return {
+        **_json(row, holders),
+        "data": "0x" + row.data.hex(),
+        "gas": row.gas,
+        "eventType": row.event_type,
+        **({"sentAt": rfc3339(row.sent_at)} if row.sent_at else {}),
+        **(
+            {
+                "blockNumber": row.block_number,
+                "blockHash": row.block_hash,
+                "gasUsed": row.gas_used,
+                "gasPrice": str(row.gas_price),
+                "feeWei": str(row.gas_used * row.gas_price),
+            }
+            if row.mined
+            else {}
+        ),
+        "attempts": [
+            {
+                "hash": tried.hash,
+                "nonce": tried.nonce,
+                "maxFeePerGas": str(tried.limit),
+                **({"maxPriorityFeePerGas": str(tried.priority)} if tried.priority >= 0 else {}),
+                "signedAt": rfc3339(tried.made_at),
+                **({"why": tried.why} if tried.why else {}),
+                **({"cancels": True} if tried.cancels else {}),
+            }
+            for tried in row.attempts
+        ],
+    }
+
+
+def _state_json(chain_id: int, rows: TransactionReads, project_id: int) -> Json:
+    counts = dict.fromkeys(STATES[:3], 0)
+    for row in rows.unfinished_rows():
+        if row.project_id == project_id and row.state in counts:
+            counts[row.state] += 1
+    spent = rows.spending(project_id)
+    return {
+        "chainID": chain_id,
+        **{state.lower(): count for state, count in counts.items()},
+        "confirmed": spent.confirmed,
+        "failed": spent.failed,
+        "gasUsed": str(spent.gas_used),
+        "feesWei": spent.fees_wei,
+        "spentTodayWei": _today(spent),
+    }
+
+
+def _today(spent: Spending) -> str:
+    return spent.day_wei if spent.day == now_ms() // DAY_MS else "0"
+
+
+_OF, _ONE = "/tx/{projectName}", "/tx/{projectName}/{transaction}"
+
+ROUTES: tuple[Route[Any, Any], ...] = (
+    Route(
+        "GET",
+        "/tx",
+        "ListAllTransactions",
+        Auth.ADMIN,
+        list_all_transactions,
+        query=ListTransactions,
+    ),
+    Route("GET", _OF, "ListTransactions", Auth.ACCOUNT, list_transactions, query=ListTransactions),
+    Route("GET", _OF + "/state", "GetTransactionState", Auth.ACCOUNT, transaction_state),
+    Route("GET", _ONE, "GetTransaction", Auth.ACCOUNT, get_transaction),
+    Route("POST", _ONE + "/cancel", "CancelTransaction", Auth.ADMIN, cancel_transaction),
+    Route("POST", _ONE + "/retry", "RetryTransaction", Auth.ADMIN, retry_transaction),
+    Route("POST", "/chain/{chain}/park", "ParkChain", Auth.ADMIN, park_chain),
+    Route("POST", "/chain/{chain}/resume", "ResumeChain", Auth.ADMIN, resume_chain),
+    Route(
+        "POST",
+        "/chain/{chain}/release/{projectName}",
+        "ReleaseLeases",
+        Auth.ADMIN,
+        release_leases,
+    ),
+)

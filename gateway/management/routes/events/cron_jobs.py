@@ -1,0 +1,119 @@
+"""Cron jobs of a project: events that the clock sends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fieldbrook.core.clock import now_ms
+from fieldbrook.core.errors import CronJobNotFoundError
+from fieldbrook.core.model import DEFAULT_EVENT_TYPE, CronJob
+from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
+from fieldbrook.gateway.management.framework.ownership import may_project, own_project_with_id
+from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.views import Json, cron_job_json, page
+from fieldbrook.gateway.management.openapi import shapes
+from fieldbrook.gateway.schedule.cron import parse_schedule
+
+
+class CreateCronJob(msgspec.Struct, frozen=True, kw_only=True):
+    """When it runs (five fields, or a descriptor as `@every 10m`), and as which event."""
+
+    expression: Text = msgspec.field(name="cronExpressions")
+    event_type: Text = msgspec.field(default=DEFAULT_EVENT_TYPE, name="eventType")
+
+
+class ListCronJobs(Paging, frozen=True, kw_only=True):
+    """Filters: ids and event types."""
+
+    cron_job_ids: list[Sfid] = msgspec.field(default_factory=list, name="cronJobID")
+    event_types: list[str] = msgspec.field(default_factory=list, name="eventType")
+
+
+async def create_cron_job(call: Call[CreateCronJob, None]) -> Json:
+    """Create a cron job; an absent or empty event type is `DEFAULT`."""
+    project = own_project_with_id(call)
+    expression = " ".join(call.body.expression.split())
+    parse_schedule(expression, call.context.cron_zone)
+    job = await call.context.registry.call(
+        "create_cron_job",
+        project_id=project.project_id,
+        expression=expression,
+        event_type=call.body.event_type or DEFAULT_EVENT_TYPE,
+        limit=call.context.cron_jobs_limit,
+    )
+    return _json(call, job)
+
+
+async def list_cron_jobs(call: Call[None, ListCronJobs]) -> Json:
+    """The cron jobs of a project; `nextAt` is when each is due."""
+    query = call.query
+    found = [
+        job
+        for job in call.context.reader.cron_jobs(own_project_with_id(call).project_id)
+        if (not query.cron_job_ids or job.cron_job_id in query.cron_job_ids)
+        and (not query.event_types or job.event_type in query.event_types)
+    ]
+    return {"data": [_json(call, job) for job in page(found, query)], "total": len(found)}
+
+
+async def get_cron_job(call: Call[None, None]) -> Json:
+    """One cron job."""
+    return _json(call, _own_cron_job(call))
+
+
+async def remove_cron_job(call: Call[None, None]) -> None:
+    """Remove a cron job."""
+    job = _own_cron_job(call)
+    await call.context.registry.call("remove_cron_job", cron_job_id=job.cron_job_id)
+
+
+async def remove_cron_job_of_project(call: Call[None, None]) -> None:
+    """Remove a cron job of the project the path names."""
+    project = own_project_with_id(call)
+    job = _own_cron_job(call)
+    if job.project_id != project.project_id:
+        raise CronJobNotFoundError(cron_job=job.cron_job_id)
+    await call.context.registry.call("remove_cron_job", cron_job_id=job.cron_job_id)
+
+
+def _own_cron_job(call: Call[Any, Any]) -> CronJob:
+    cron_job_id = call.id("cronJobID")
+    job = call.context.reader.cron_job(cron_job_id)
+    if job is None or not may_project(call, job.project_id):
+        raise CronJobNotFoundError(cron_job=cron_job_id)
+    return job
+
+
+def _json(call: Call[Any, Any], job: CronJob) -> Json:
+    schedule = parse_schedule(job.expression, call.context.cron_zone, job.created_at)
+    return cron_job_json(job, schedule.after(now_ms()))
+
+
+_ALL, _DATA = "/cronjob/{projectID}", "/cronjob/data/{cronJobID}"
+_ONE = "/cronjob/{projectID}/{cronJobID}"
+_WHO = Auth.ACCOUNT
+ROUTES: tuple[Route[Any, Any], ...] = (
+    Route(
+        "POST",
+        _ALL,
+        "CreateCronJob",
+        _WHO,
+        create_cron_job,
+        body=CreateCronJob,
+        response=shapes.CronJobReply,
+    ),
+    Route(
+        "GET",
+        _ALL,
+        "ListCronJob",
+        _WHO,
+        list_cron_jobs,
+        query=ListCronJobs,
+        response=shapes.CronJobPage,
+    ),
+    Route("GET", _DATA, "GetCronJob", _WHO, get_cron_job, response=shapes.CronJobReply),
+    Route("DELETE", _DATA, "RemoveCronJob", _WHO, remove_cron_job),
+    Route("DELETE", _ONE, "RemoveCronJob", _WHO, remove_cron_job_of_project),
+)

@@ -1,0 +1,397 @@
+"""What happened to events: their history, and those whose handler failed.
+
+Source: ours; the interface has no such routes.
+"""
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+
+from fieldbrook.actors.wire import DISCARD, REPLAY, REPLAY_EVENTS
+from fieldbrook.core.clock import rfc3339
+from fieldbrook.core.errors import (
+    BadRequestError,
+    DeadLetterNotFoundError,
+    FieldError,
+    NodeError,
+    PublisherNotFoundError,
+)
+from fieldbrook.core.model import Project
+from fieldbrook.gateway.management.framework.binding import Sfid
+from fieldbrook.gateway.management.framework.ownership import own_project
+from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.views import Json, log_row_json
+from fieldbrook.storage.project.dead_letters import NumberedLetter
+from fieldbrook.storage.project.history import EventRecord, Wanted, Way
+from fieldbrook.storage.project.outbox import EffectOf
+from fieldbrook.storage.project.refused import Refusal
+
+_AT_ONCE = 100
+_LOG_ROWS = 200
+_REPLAYED_TOGETHER = 10  # events of one command, which has 15 s for all their handlers
+_EVERYTHING = 1 << 30
+
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
+
+
+class ReadEvents(msgspec.Struct, frozen=True, kw_only=True):
+    """The last events, or all that is known of one."""
+
+    event_id: Annotated[str, msgspec.Meta(max_length=256)] = msgspec.field(
+        name="eventID", default=""
+    )
+    limit: Limit = 100
+
+
+class ReadLetters(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters, the newest first, that are older than `before`."""
+
+    before: Sfid | None = None
+    limit: Limit = 100
+
+
+class ReplayLetters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead letters to run again, 1 to 100."""
+
+    letter_ids: list[Sfid] = msgspec.field(name="letterIDs")
+
+
+class DiscardLetters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead letters to throw away, 1 to 100."""
+
+    letter_ids: list[Sfid] = msgspec.field(name="letterID")
+
+
+class ReplayEvents(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events of the history to run again: received from `from` on and before `to`
+    (RFC 3339), of a type and a publisher (key or id), if they are named.
+
+    At most `limit` events in one call, the oldest first; what the answer calls `next` goes
+    into `after` for those that follow. With `dryRun` they are counted and nothing runs.
+    """
+
+    begin: Moment = msgspec.field(name="from")
+    end: Moment = msgspec.field(name="to")
+    event_type: Annotated[str, msgspec.Meta(max_length=256)] = msgspec.field(
+        name="eventType", default=""
+    )
+    publisher: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    limit: Limit = 100
+    after: Annotated[str, msgspec.Meta(max_length=20, pattern="^[0-9]*$")] = ""
+    dry_run: bool = msgspec.field(name="dryRun", default=False)
+
+
+class ReadRefused(msgspec.Struct, frozen=True, kw_only=True):
+    """Refused events, the newest first: of one id, or for one project name, or all."""
+
+    event_id: Annotated[str, msgspec.Meta(max_length=256)] = msgspec.field(
+        name="eventID", default=""
+    )
+    project: Annotated[str, msgspec.Meta(max_length=128)] = ""
+    limit: Limit = 100
+
+
+async def read_events(call: Call[None, ReadEvents]) -> Json:
+    """What became of events, the newest first. Of one event all that is known: its log lines,
+    what it has sent, and why it was refused, if it was."""
+    project = own_project(call)
+    store = await call.context.settled_store(project.project_id)
+    wanted, limit = call.query.event_id, call.query.limit
+    run = call.workers.searches.run
+    records = await run(lambda: store.events(wanted or None, limit)) if store else ()
+    names = _Names(call)
+    answer: Json = {"data": [_record_json(record, names) for record in records]}
+    if wanted:
+        rows = await run(lambda: store.logs_of(wanted, _LOG_ROWS)) if store else ()
+        sent = await run(lambda: store.effects_of(wanted, _LOG_ROWS)) if store else ()
+        answer["logs"] = [log_row_json(row) for row in rows]
+        answer["effects"] = [_effect_json(effect) for effect in sent]
+        refused, _ = await run(
+            lambda: call.context.refused(limit, event_id=wanted, project=project.name)
+        )
+        answer["refusals"] = [_refusal_json(refusal) for refusal in refused]
+    return answer
+
+
+async def read_refused(call: Call[None, ReadRefused]) -> Json:
+    """Events that no project had, with the reason; `more` were only counted."""
+    query = call.query
+    refused, more = await call.workers.searches.run(
+        lambda: call.context.refused(
+            query.limit, event_id=query.event_id or None, project=query.project or None
+        )
+    )
+    return {"data": [_refusal_json(refusal) for refusal in refused], "more": more}
+
+
+async def replay_events(call: Call[ReplayEvents, None]) -> Json:
+    """Run all handlers again over events of the history, each under `<event id>#r<n>`.
+
+    Only the newest payloads are kept (`replayable_bytes`): `notReplayable` counts events whose
+    payload is not, or whose type no strategy matches any more. A handler that fails
+    leaves a dead letter.
+    """
+    project, body = own_project(call), call.body
+    store = await call.context.settled_store(project.project_id)
+    wanted = _wanted(call, project)
+    if store is None:
+        return _replayed(0, 0, 0, 0, "")
+    after = int(body.after or "0")
+    limit = _EVERYTHING if body.dry_run else body.limit
+    found, more = await call.workers.searches.run(lambda: store.replayable(wanted, after, limit))
+    kept = [event for event in found if event.kept]
+    lost, failed = len(found) - len(kept), 0
+    if body.dry_run:
+        return _replayed(len(found), 0, 0, lost, "")
+    done = 0
+    for start in range(0, len(kept), _REPLAYED_TOGETHER):
+        part = kept[start : start + _REPLAYED_TOGETHER]
+        numbers = [number for event in part for number in (event.place, event.attempt)]
+        outcome = await call.context.command(project.project_id, REPLAY_EVENTS, numbers)
+        if isinstance(outcome, NodeError):
+            raise outcome
+        for handlers, code, _ in outcome:
+            lost += handlers == 0
+            done += handlers > 0
+            failed += handlers > 0 and code < 0
+    following = str(found[-1].place) if found and more else ""
+    return _replayed(len(found), done, failed, lost, following)
+
+
+def _wanted(call: Call[ReplayEvents, None], project: Project) -> Wanted:
+    body = call.body
+    publisher_id = None
+    if body.publisher:
+        publisher = call.context.reader.publisher(project.project_id, body.publisher)
+        if publisher is None:
+            raise PublisherNotFoundError(pub_id=body.publisher)
+        publisher_id = publisher.publisher_id
+    begin, end = (round(moment.timestamp() * 1000) for moment in (body.begin, body.end))
+    if begin >= end:
+        raise BadRequestError(FieldError("to", "must be later than from", "body"))
+    return Wanted(begin, end, body.event_type or None, publisher_id)
+
+
+def _replayed(found: int, replayed: int, failed: int, lost: int, following: str) -> Json:
+    return {
+        "found": found,
+        "replayed": replayed,
+        "failed": failed,
+        "notReplayable": lost,
+        "next": following,
+    }
+
+
+async def read_letters(call: Call[None, ReadLetters]) -> Json:
+    """Dead letters without their payloads."""
+    store = call.context.store_reader(own_project(call).project_id)
+    if store is None:
+        return {"data": [], "total": 0}
+    letters, total = store.dead_letters(call.query.before or None, call.query.limit)
+    return {"data": [_letter_json(letter) for letter in letters], "total": total}
+
+
+async def read_letter(call: Call[None, None]) -> Json:
+    """One dead letter with its payload."""
+    store = call.context.store_reader(own_project(call).project_id)
+    number = call.id("letterID")
+    letter = store.dead_letter(number) if store else None
+    if letter is None:
+        raise DeadLetterNotFoundError(letter=number)
+    payload = base64.b64encode(letter.payload).decode()
+    return {**_letter_json(NumberedLetter(number, letter)), "payload": payload}
+
+
+async def replay_letters(call: Call[ReplayLetters, None]) -> Json:
+    """Run handlers again over their dead letters, in the given order.
+
+    A letter that fails again makes a new one; the old one goes either way.
+    """
+    numbers = _checked(call.body.letter_ids, "letterIDs")
+    outcome = await call.context.command(own_project(call).project_id, REPLAY, numbers)
+    if isinstance(outcome, NodeError):
+        raise outcome
+    return {
+        "results": [
+            {"letterID": str(number), "instanceID": str(instance), "code": code, "errMsg": error}
+            for number, (instance, code, error) in zip(numbers, outcome, strict=True)
+        ]
+    }
+
+
+async def discard_letters(call: Call[None, DiscardLetters]) -> None:
+    """Throw dead letters away; ids the project does not have are passed over."""
+    numbers = _checked(call.query.letter_ids, "letterID")
+    outcome = await call.context.command(own_project(call).project_id, DISCARD, numbers)
+    if isinstance(outcome, NodeError):
+        raise outcome
+
+
+def _checked(numbers: list[Sfid], field: str) -> list[int]:
+    if not 1 <= len(numbers) <= _AT_ONCE:
+        reason = f"between 1 and {_AT_ONCE} ids, got {len(numbers)}"
+        raise BadRequestError(FieldError(field, reason, "body"))
+    return list(numbers)
+
+
+def _letter_json(numbered: NumberedLetter) -> Json:
+    letter = numbered.letter
+    return {
+        "letterID": str(numbered.number),
+        "eventID": letter.event_id,
+        "eventType": letter.event_type,
+        "publisherID": str(letter.publisher_id),
+        "appletName": letter.applet_name,
+        "strategyID": str(letter.strategy_id),
+        "handler": letter.handler,
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "size": len(letter.payload),
+        "receivedAt": rfc3339(letter.received_at),
+        "failedAt": rfc3339(letter.time_ms),
+    }
+
+
+class _Names:
+    """What applets and handlers are called now; those that are gone have numbers only."""
+
+    def __init__(self, call: Call[Any, Any]) -> None:
+        self._reader = call.context.reader
+        self._known: dict[int, Json] = {}
+
+    def of(self, way: Way) -> Json:
+        """Names for one way of an event."""
+        known = self._known.get(way.strategy_id)
+        if known is None:
+            strategy = self._reader.strategy(way.strategy_id)
+            applet = self._reader.applet(way.applet_id)
+            known = self._known[way.strategy_id] = {
+                **({"handler": strategy.handler} if strategy else {}),
+                **({"appletName": applet.name} if applet else {}),
+            }
+        return known
+
+
+def _record_json(record: EventRecord, names: _Names) -> Json:
+    known = len(record.ways) == len(record.results)
+    ways = [_way_json(way, names) for way in record.ways] if known else [{}] * len(record.results)
+    return {
+        "eventID": record.event_id,
+        "eventType": record.event_type,
+        "source": record.source,
+        "publisherID": str(record.publisher_id),
+        "size": record.size,
+        "receivedAt": rfc3339(record.received_at),
+        "handledAt": rfc3339(record.handled_at),
+        "again": record.again,
+        "results": [
+            {
+                "instanceID": str(part.instance_id),
+                "code": part.code,
+                "errMsg": part.reason,
+                **way,
+            }
+            for part, way in zip(record.results, ways, strict=True)
+        ],
+        **({"error": record.refusal} if record.refusal else {}),
+    }
+
+
+def _way_json(way: Way, names: _Names) -> Json:
+    return {
+        "strategyID": str(way.strategy_id),
+        "appletID": str(way.applet_id),
+        "appletVersion": way.version,
+        **names.of(way),
+    }
+
+
+def _effect_json(effect: EffectOf) -> Json:
+    state = "refused" if effect.refused else "delivered" if effect.done_ms else "waiting"
+    return {
+        "kind": effect.kind,
+        "target": effect.target,
+        "size": effect.size,
+        "state": state,
+        **({"at": rfc3339(effect.done_ms)} if effect.done_ms else {}),
+        **({"reason": effect.refused} if effect.refused else {}),
+    }
+
+
+def _refusal_json(refusal: Refusal) -> Json:
+    return {
+        "eventID": refusal.event_id,
+        "refusedAt": rfc3339(refusal.time_ms),
+        "source": refusal.source,
+        "project": refusal.project,
+        "publisher": refusal.publisher,
+        "eventType": refusal.event_type,
+        "error": refusal.key,
+        "reason": refusal.reason,
+        "size": refusal.size,
+        "sha256": refusal.digest,
+    }
+
+
+ROUTES: tuple[Route[Any, Any], ...] = (
+    Route(
+        "GET",
+        "/event_log/{projectName}",
+        "ListEvents",
+        Auth.ACCOUNT,
+        read_events,
+        query=ReadEvents,
+    ),
+    Route(
+        "POST",
+        "/event_log/{projectName}/replay",
+        "ReplayEvents",
+        Auth.ACCOUNT,
+        replay_events,
+        body=ReplayEvents,
+    ),
+    Route(
+        "GET",
+        "/refused_event",
+        "ListRefusedEvents",
+        Auth.ADMIN,
+        read_refused,
+        query=ReadRefused,
+    ),
+    Route(
+        "GET",
+        "/dead_letter/{projectName}",
+        "ListDeadLetters",
+        Auth.ACCOUNT,
+        read_letters,
+        query=ReadLetters,
+    ),
+    Route(
+        "GET",
+        "/dead_letter/{projectName}/{letterID}",
+        "GetDeadLetter",
+        Auth.ACCOUNT,
+        read_letter,
+    ),
+    Route(
+        "POST",
+        "/dead_letter/{projectName}/replay",
+        "ReplayDeadLetters",
+        Auth.ACCOUNT,
+        replay_letters,
+        body=ReplayLetters,
+    ),
+    Route(
+        "DELETE",
+        "/dead_letter/{projectName}",
+        "DiscardDeadLetters",
+        Auth.ACCOUNT,
+        discard_letters,
+        query=DiscardLetters,
+    ),
+)

@@ -1,0 +1,208 @@
+"""Looking into a project: its applet log and its handlers' key-value pairs."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import time
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from fieldbrook.core.clock import rfc3339
+from fieldbrook.core.errors import BadRequestError, FieldError, NotFoundError
+from fieldbrook.core.model import ENABLED
+from fieldbrook.gateway import replies
+from fieldbrook.gateway.management.framework.binding import Sfid
+from fieldbrook.gateway.management.framework.ownership import (
+    may_project,
+    own_applet_in,
+    own_project,
+)
+from fieldbrook.gateway.management.framework.route import Auth, Call, Route, Stream
+from fieldbrook.gateway.management.framework.views import Json, log_row_json
+from fieldbrook.storage.lmdb.rows import Numbered
+from fieldbrook.storage.project import kv
+from fieldbrook.storage.project.store import MetricRow, NumberedRow
+
+_POLL_S = 0.25
+_SILENCE_S = 15.0  # a follower hears something at least so often
+_SEQUENCE_LIMIT = (1 << 63) - 1
+
+Encoding = Literal["text", "base64"]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
+
+
+class ReadLog(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows with a sequence above `after`, oldest first; -20 gives the last 20."""
+
+    after: Annotated[int, msgspec.Meta(ge=-1_000, le=_SEQUENCE_LIMIT)] = 0
+    limit: Limit = 100
+
+
+class FollowLog(ReadLog, frozen=True, kw_only=True):
+    """`follow` asks for rows as they are written, as server-sent events."""
+
+    follow: bool = False
+
+
+class ReadPairs(msgspec.Struct, frozen=True, kw_only=True):
+    """A key of an applet, which may be empty, or without one its keys that start with `prefix`.
+
+    `encoding` is that of keys and values, in the request and in the answer.
+    """
+
+    applet_id: Sfid = msgspec.field(name="appletID")
+    key: str | None = None
+    prefix: str = ""
+    encoding: Encoding = "text"
+    limit: Limit = 100
+
+
+async def read_log(call: Call[None, FollowLog]) -> Json | Stream:
+    """A part of the applet log; `next` is the `after` of the following request. With `follow`
+    each row is a server-sent event, its id the sequence; `Last-Event-ID` goes on behind one."""
+    project = own_project(call)
+    if call.query.follow:
+        chunks = _follow(call, project.project_id, _first(call))
+        return Stream(chunks, call.account.account_id)
+    store = await call.context.settled_store(project.project_id)
+    rows = store.logs(call.query.after, call.query.limit) if store else ()
+    following = rows[-1].sequence if rows else max(call.query.after, 0)
+    return {"data": [_row_json(row) for row in rows], "next": str(following)}
+
+
+async def read_metrics(call: Call[None, ReadLog]) -> Json:
+    """A part of what applets submitted as metrics; paged as the applet log is."""
+    store = call.context.store_reader(own_project(call).project_id)
+    rows = store.metrics(call.query.after, call.query.limit) if store else ()
+    following = rows[-1].sequence if rows else max(call.query.after, 0)
+    return {"data": [_metric_json(row) for row in rows], "next": str(following)}
+
+
+async def read_pairs(call: Call[None, ReadPairs]) -> Json:
+    """The value of a key, or the keys an applet has."""
+    query = call.query
+    project = own_project(call)
+    applet = own_applet_in(call, project, query.applet_id)
+    store = call.context.store_reader(project.project_id)
+    head: Json = {"appletID": str(applet.applet_id), "encoding": query.encoding}
+    if query.key is None:
+        prefix = _decode(query.prefix, query.encoding, "prefix")
+        keys = store.kv_keys(kv.owner(applet), prefix, query.limit) if store else []
+        return {**head, "data": [_encode(key, query.encoding) for key in keys]}
+    key = _decode(query.key, query.encoding, "key")
+    value = store.kv_get(kv.owner(applet), key) if store else None
+    if value is None:
+        raise NotFoundError(what=f"applet {applet.applet_id} has no key {query.key or '(empty)'}")
+    return {**head, "key": query.key, "value": _encode(value, query.encoding)}
+
+
+def _first(call: Call[None, FollowLog]) -> int:
+    """After which row to begin: the last one a client that comes again has seen."""
+    seen = call.last_event_id
+    if seen.isascii() and seen.isdecimal() and int(seen) <= _SEQUENCE_LIMIT:
+        return int(seen)
+    return call.query.after
+
+
+async def _follow(
+    call: Call[None, FollowLog], project_id: int, after: int
+) -> AsyncGenerator[bytes, None]:
+    """Rows as they come, until the caller may no longer see them. A client that goes on after
+    the time a login lasts must come again, and show that it still may."""
+    reader = call.context.reader
+    version = reader.version()
+    started = heard = time.monotonic()
+    while time.monotonic() < started + call.context.token_lifetime_s:
+        if call.key is not None and 0 < call.key.expires_at <= call.context.clock():
+            return
+        if reader.version() != version:
+            version = reader.version()
+            if not _still_may(call, project_id):
+                return
+        store = call.context.store_reader(project_id)
+        rows = store.logs(after, call.query.limit) if store else ()
+        if rows:
+            after, heard = rows[-1].sequence, time.monotonic()
+            yield b"".join(_server_sent(row) for row in rows)
+            if len(rows) == call.query.limit:
+                continue
+        after = max(after, 0)  # an empty log has no end to count from
+        if time.monotonic() >= heard + _SILENCE_S:
+            heard = time.monotonic()
+            yield b": nothing new\n\n"
+        yield b""
+        await asyncio.sleep(_POLL_S)
+
+
+def _still_may(call: Call[Any, Any], project_id: int) -> bool:
+    account = call.context.reader.account(call.account.account_id)
+    key = call.key
+    if key is None:
+        # A login, which may have been ended; an access key outlives a password.
+        if account is not None and account.token_generation != call.account.token_generation:
+            return False
+    else:
+        now = call.context.reader.access_key_with_digest(key.digest)
+        if now is None or (now.privileges, now.expires_at) != (key.privileges, key.expires_at):
+            return False
+    return account is not None and account.state == ENABLED and may_project(call, project_id)
+
+
+def _server_sent(row: NumberedRow) -> bytes:
+    data = replies.to_json(_row_json(row)).rstrip()
+    return b"id: %d\ndata: %b\n\n" % (row.sequence, data)
+
+
+def _row_json(numbered: NumberedRow) -> Json:
+    return {"sequence": str(numbered.sequence), **log_row_json(numbered.row)}
+
+
+def _metric_json(numbered: Numbered[MetricRow]) -> Json:
+    row = numbered.row
+    return {
+        "sequence": str(numbered.sequence),
+        "time": rfc3339(row.time_ms),
+        "appletName": row.applet_name,
+        "instanceID": str(row.instance_id),
+        "eventID": row.event_id,
+        "value": msgspec.Raw(row.value.encode()),
+    }
+
+
+def _decode(text: str, encoding: Encoding, field: str) -> bytes:
+    if encoding == "text":
+        return text.encode()
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise BadRequestError(FieldError(field, f"not base64: {error}", "query")) from None
+
+
+def _encode(data: bytes, encoding: Encoding) -> str:
+    if encoding == "base64":
+        return base64.b64encode(data).decode()
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        reason = "what is stored is not UTF-8 text; ask with encoding=base64"
+        raise BadRequestError(FieldError("encoding", reason, "query")) from None
+
+
+ROUTES: tuple[Route[Any, Any], ...] = (
+    Route(
+        "GET", "/applet_log/{projectName}", "ListAppletLog", Auth.ACCOUNT, read_log, query=FollowLog
+    ),
+    Route(
+        "GET",
+        "/applet_metrics/{projectName}",
+        "ListAppletMetrics",
+        Auth.ACCOUNT,
+        read_metrics,
+        query=ReadLog,
+    ),
+    Route("GET", "/kv/{projectName}", "GetKeyValue", Auth.ACCOUNT, read_pairs, query=ReadPairs),
+)

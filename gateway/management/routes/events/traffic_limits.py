@@ -1,0 +1,200 @@
+"""Traffic limits of a project: administrators set them, its owner sees them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from fieldbrook.core.durations import parse_duration
+from fieldbrook.core.errors import BadRequestError, FieldError, TrafficLimitNotFoundError
+from fieldbrook.core.model import Project, TrafficLimit
+from fieldbrook.gateway.auth import require_admin
+from fieldbrook.gateway.management.framework.binding import MISSING, Paging
+from fieldbrook.gateway.management.framework.ownership import may_project, own_project
+from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.views import Json, page, traffic_limit_json
+from fieldbrook.gateway.management.openapi import shapes
+
+_SHORTEST_MS, _LONGEST_MS = 1_000, 366 * 86_400_000
+
+Threshold = Annotated[int, msgspec.Meta(ge=1, le=1 << 53)]
+ApiType = Literal["EVENT", "BLOCKCHAIN"]
+
+
+class UpdateTrafficLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """How many in how long; `publisherThreshold`: how many of these from one publisher."""
+
+    threshold: Threshold
+    duration: str
+    publisher_threshold: Annotated[int, msgspec.Meta(ge=0, le=1 << 53)] | None = msgspec.field(
+        default=None, name="publisherThreshold"
+    )
+
+
+class CreateTrafficLimit(UpdateTrafficLimit, frozen=True, kw_only=True):
+    """A limit for one kind of call."""
+
+    api_type: ApiType = msgspec.field(name="apiType")
+
+
+class FilterTrafficLimits(Paging, frozen=True, kw_only=True):
+    """Which limits are meant; all of the project's without a filter. Removing passes over
+    `size` and `offset`."""
+
+    api_types: list[ApiType] = msgspec.field(default_factory=list, name="apiType")
+
+
+async def create_traffic_limit(call: Call[CreateTrafficLimit, None]) -> Json:
+    """Limit a kind of call: EVENT is events of publishers, BLOCKCHAIN calls to a chain."""
+    require_admin(call.account)
+    project = own_project(call)
+    limit = await call.context.registry.call(
+        "create_traffic_limit",
+        project_id=project.project_id,
+        threshold=call.body.threshold,
+        duration_ms=_duration_ms(call.body.duration),
+        duration=call.body.duration,
+        api_type=call.body.api_type,
+        publisher_threshold=call.body.publisher_threshold or 0,
+    )
+    return traffic_limit_json(limit)
+
+
+async def update_traffic_limit(call: Call[UpdateTrafficLimit, None]) -> Json:
+    """Change a limit; what was counted stays counted while the windows stay."""
+    require_admin(call.account)
+    limit = _limit_in(call, own_project(call))
+    changed = await call.context.registry.call(
+        "update_traffic_limit",
+        traffic_limit_id=limit.traffic_limit_id,
+        threshold=call.body.threshold,
+        duration_ms=_duration_ms(call.body.duration),
+        duration=call.body.duration,
+        publisher_threshold=call.body.publisher_threshold,
+    )
+    return traffic_limit_json(changed)
+
+
+async def get_traffic_limit(call: Call[None, None]) -> Json:
+    """One limit."""
+    limit_id = call.id("trafficLimitID")
+    limit = call.context.reader.traffic_limit(limit_id)
+    if limit is None or not may_project(call, limit.project_id):
+        raise TrafficLimitNotFoundError(traffic_limit=limit_id)
+    return traffic_limit_json(limit)
+
+
+async def list_traffic_limits(call: Call[None, FilterTrafficLimits]) -> Json:
+    """The limits of a project."""
+    found = _found(call, own_project(call), call.query)
+    return {"data": [traffic_limit_json(t) for t in page(found, call.query)], "total": len(found)}
+
+
+async def remove_traffic_limit(call: Call[None, None]) -> None:
+    """Remove a limit."""
+    require_admin(call.account)
+    project = own_project(call)
+    await _remove(call, project, [_limit_in(call, project)])
+
+
+async def remove_fitting_traffic_limits(call: Call[None, FilterTrafficLimits]) -> None:
+    """Remove the limits that pass the filter: without any, all of the project."""
+    require_admin(call.account)
+    project = own_project(call)
+    await _remove(call, project, _found(call, project, call.query))
+
+
+def is_duration(duration_ms: int) -> bool:
+    """Whether a window may be so long."""
+    return _SHORTEST_MS <= duration_ms <= _LONGEST_MS
+
+
+def _duration_ms(text: str) -> int:
+    try:
+        duration_ms = parse_duration(text)
+    except ValueError as error:
+        raise BadRequestError(FieldError("duration", str(error), "body")) from None
+    if duration_ms == 0:
+        raise BadRequestError(FieldError("duration", MISSING, "body"))
+    if not is_duration(duration_ms):
+        raise BadRequestError(FieldError("duration", "must be between 1s and 8784h", "body"))
+    return duration_ms
+
+
+def _limit_in(call: Call[Any, Any], project: Project) -> TrafficLimit:
+    limit_id = call.id("trafficLimitID")
+    limit = call.context.reader.traffic_limit(limit_id)
+    if limit is None or limit.project_id != project.project_id:
+        raise TrafficLimitNotFoundError(traffic_limit=limit_id)
+    return limit
+
+
+def _found(
+    call: Call[Any, Any], project: Project, wanted: FilterTrafficLimits
+) -> list[TrafficLimit]:
+    limits = call.context.reader.traffic_limits(project.project_id)
+    return [t for t in limits if not wanted.api_types or t.api_type in wanted.api_types]
+
+
+async def _remove(call: Call[Any, Any], project: Project, limits: list[TrafficLimit]) -> None:
+    await call.context.registry.call(
+        "remove_traffic_limits",
+        project_id=project.project_id,
+        traffic_limit_ids=[limit.traffic_limit_id for limit in limits],
+    )
+
+
+_ALL, _WHO = "/traffic/x/{projectName}", Auth.ACCOUNT
+ROUTES: tuple[Route[Any, Any], ...] = (
+    Route(
+        "POST",
+        _ALL,
+        "CreateTrafficLimit",
+        _WHO,
+        create_traffic_limit,
+        body=CreateTrafficLimit,
+        response=shapes.TrafficLimitReply,
+    ),
+    Route(
+        "PUT",
+        f"{_ALL}/{{trafficLimitID}}",
+        "UpdateTrafficLimit",
+        _WHO,
+        update_traffic_limit,
+        body=UpdateTrafficLimit,
+        response=shapes.TrafficLimitReply,
+    ),
+    Route(
+        "GET",
+        "/traffic/data/{trafficLimitID}",
+        "GetTrafficLimit",
+        _WHO,
+        get_traffic_limit,
+        response=shapes.TrafficLimitReply,
+    ),
+    Route(
+        "GET",
+        f"{_ALL}/datalist",
+        "ListTrafficLimit",
+        _WHO,
+        list_traffic_limits,
+        query=FilterTrafficLimits,
+        response=shapes.TrafficLimitPage,
+    ),
+    Route(
+        "DELETE",
+        f"{_ALL}/data/{{trafficLimitID}}",
+        "RemoveTrafficLimit",
+        _WHO,
+        remove_traffic_limit,
+    ),
+    Route(
+        "DELETE",
+        _ALL,
+        "BatchRemoveTrafficLimit",
+        _WHO,
+        remove_fitting_traffic_limits,
+        query=FilterTrafficLimits,
+    ),
+)

@@ -1,0 +1,46 @@
+"""The chains that the settings name, as tools of the later generation ask for them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.views import Json
+from fieldbrook.gateway.management.openapi import shapes
+
+_NOT_SHOWN = ""  # an endpoint may hold a key, and anybody may ask
+
+
+async def show_clients(call: Call[None, None]) -> Json:
+    """The ids of the chains: JSON in a string, each with an endpoint that is not shown."""
+    return {"clients": json.dumps({str(c.id): _NOT_SHOWN for c in call.context.chains})}
+
+
+async def show_chains(call: Call[None, None]) -> Json:
+    """The ids and names of the chains: JSON in a string, endpoints not shown."""
+    chains = [
+        {"chainID": chain.id, "name": chain.name, "endpoint": _NOT_SHOWN}
+        for chain in call.context.chains
+    ]
+    return {"chains": json.dumps(chains)}
+
+
+ROUTES: tuple[Route[Any, Any], ...] = (
+    Route(
+        "GET",
+        "/configuration/eth_client",
+        "EthClient",
+        Auth.ANYBODY,
+        show_clients,
+        response=shapes.EthClientReply,
+    ),
+    Route(
+        "GET",
+        "/configuration/chain_config",
+        "ChainConfig",
+        Auth.ANYBODY,
+        show_chains,
+        response=shapes.ChainConfigReply,
+    ),
+)

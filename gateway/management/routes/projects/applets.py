@@ -1,0 +1,306 @@
+"""Applets: uploaded modules, their strategies, and the versions one can go back to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from fieldbrook.core.errors import BadRequestError, FieldError, InstanceNotFoundError
+from fieldbrook.core.model import (
+    DEFAULT_EVENT_TYPE,
+    DEFAULT_HANDLER,
+    REMOVED,
+    REUSE_EVENTS,
+    REUSE_EVENTS_LIMIT,
+    Applet,
+)
+from fieldbrook.gateway.management.framework import warnings
+from fieldbrook.gateway.management.framework.binding import MISSING, Paging, Sfid, Text, bind_body
+from fieldbrook.gateway.management.framework.ownership import own_applet, own_applet_in, own_project
+from fieldbrook.gateway.management.framework.route import Auth, Call, Done, Route
+from fieldbrook.gateway.management.framework.views import (
+    Json,
+    applet_json,
+    deployed_json,
+    instances_json,
+    page,
+    strategy_json,
+    version_json,
+)
+from fieldbrook.gateway.management.openapi import shapes
+from fieldbrook.gateway.management.routes.projects.uploads import compiled
+from fieldbrook.storage.registry.service import Deployed
+
+Isolation = Literal["EVENT", "BATCH", "INSTANCE"]
+ReuseEvents = Annotated[int, msgspec.Meta(ge=1, le=REUSE_EVENTS_LIMIT)]
+
+
+class RuleDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """A strategy of the applet that is being uploaded."""
+
+    event_type: Text = msgspec.field(name="eventType")
+    handler: Text
+
+
+class Cache(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an applet keeps its pairs. Applets of a project with the same prefix share
+    them; they are on disk whatever the mode."""
+
+    mode: Literal["MEMORY", "REDIS"] = "MEMORY"
+    prefix: Text = ""
+
+    def wire(self) -> tuple[str, str]:
+        """As the registry takes it."""
+        return self.mode, self.prefix
+
+
+class AppletInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """`info` of a new applet. Without strategies it gets `DEFAULT` -> `start`, or none if its
+    module has no such handler."""
+
+    applet_name: Text = msgspec.field(name="appletName")
+    wasm_name: Text = msgspec.field(name="wasmName", default="")
+    wasm_md5: Text = msgspec.field(name="wasmMd5", default="")
+    wasm_cache: Cache | None = msgspec.field(name="wasmCache", default=None)
+    strategies: list[RuleDraft] = msgspec.field(default_factory=list)
+    isolation: Isolation = "EVENT"
+    reuse_events: ReuseEvents = msgspec.field(default=REUSE_EVENTS, name="reuseEvents")
+
+
+class AppletChange(msgspec.Struct, frozen=True, kw_only=True):
+    """`info` of a changed applet; strategies replace those it has."""
+
+    applet_name: Text = msgspec.field(name="appletName", default="")
+    wasm_name: Text = msgspec.field(name="wasmName", default="")
+    wasm_md5: Text = msgspec.field(name="wasmMd5", default="")
+    wasm_cache: Cache | None = msgspec.field(name="wasmCache", default=None)
+    strategies: list[RuleDraft] = msgspec.field(default_factory=list)
+    isolation: Isolation | None = None
+    reuse_events: ReuseEvents | None = msgspec.field(default=None, name="reuseEvents")
+
+
+class ListApplets(Paging, frozen=True, kw_only=True):
+    """Which applets are meant: by id, by name, by a part of it, or by its end (`lName`); all
+    of the project's without a filter. Removing passes over `size` and `offset`."""
+
+    ids: list[Sfid] = msgspec.field(default_factory=list, name="id")
+    applet_ids: list[Sfid] = msgspec.field(default_factory=list, name="appletID")
+    names: list[str] = msgspec.field(default_factory=list)
+    name: str = ""
+    end: str = msgspec.field(default="", name="lName")
+
+    def fits(self, applet: Applet) -> bool:
+        """Whether an applet passes every filter."""
+        ids = {*self.ids, *self.applet_ids}
+        return (
+            (not ids or applet.applet_id in ids)
+            and (not self.names or applet.name in self.names)
+            and self.name in applet.name
+            and applet.name.endswith(self.end)
+        )
+
+
+async def create_applet(call: Call[AppletInfo, None]) -> Json:
+    """Upload a module as a new applet of a project and start it. A name that another applet of
+    the project has gets a suffix."""
+    project, info = own_project(call), call.body
+    if call.form.file is None:
+        raise BadRequestError(FieldError("file", MISSING, "body"))
+    module = await compiled(call, info.wasm_md5, project.account_id)
+    deployed = await call.context.registry.call(
+        "create_applet",
+        project_id=project.project_id,
+        account_id=project.account_id,
+        name=info.applet_name,
+        wasm_name=info.wasm_name or module.filename,
+        filename=module.filename,
+        sha256=module.sha256,
+        md5=module.md5,
+        size=module.size,
+        handlers=module.handlers,
+        strategies=_pairs(info.strategies) or _default_rules(module.handlers),
+        isolation=info.isolation,
+        reuse_events=info.reuse_events,
+        cache=info.wasm_cache and info.wasm_cache.wire(),
+    )
+    none = [] if deployed.strategies else warnings.of_no_strategy(deployed.resource)
+    return _json(deployed, [*warnings.of_name(info.applet_name, deployed.applet.name), *none])
+
+
+async def update_applet(call: Call[AppletChange, None]) -> Json:
+    """Give an applet another module, name or strategies; a module takes over between two
+    batches of events, none is lost and none fails."""
+    applet = own_applet(call, call.id("appletID"))
+    return _json(await _update(call, applet, call.body.wasm_cache))
+
+
+async def update_and_deploy(call: Call[AppletChange, None]) -> Done:
+    """As `UpdateApplet`, and start the instance; the seed era's answer."""
+    applet = own_applet(call, call.id("appletID"))
+    if call.id("instanceID") != applet.instance_id or applet.state == REMOVED:
+        raise InstanceNotFoundError(instance=call.id("instanceID"))
+    given = call.form.cache
+    cache = call.body.wasm_cache if given is None else bind_body(given, Cache, "cache")
+    deployed = await _update(call, applet, cache)
+    await call.context.registry.call("create_instance", applet_id=applet.applet_id)
+    modules = {applet.applet_id: deployed.resource}
+    return Done(list(warnings.of_strategies(deployed.strategies, modules)))
+
+
+async def list_applets(call: Call[None, ListApplets]) -> Json:
+    """The applets of a project; `hints` is what the seed era called `total`."""
+    found = _found(call)
+    data = [
+        {**applet_json(applet), "instances": instances_json(applet)}
+        for applet in page(found, call.query)
+    ]
+    return {"data": data, "total": len(found), "hints": len(found)}
+
+
+async def page_applets(call: Call[None, ListApplets]) -> Json:
+    """The applets of a project with their resources and strategies."""
+    found = _found(call)
+    with call.context.reader.snapshot() as registry:
+        data = []
+        for applet in page(found, call.query):
+            resource = registry.resource(applet.resource_id)
+            strategies = registry.strategies_of_applet(applet.applet_id)
+            if resource is not None:
+                data.append(deployed_json(applet, resource, strategies))
+    return {"data": data, "total": len(found)}
+
+
+async def get_applet(call: Call[None, None]) -> Json:
+    """One applet with its instance and strategies."""
+    return _one(call, own_applet_in(call, own_project(call), call.id("appletID")))
+
+
+async def get_applet_with_id(call: Call[None, None]) -> Json:
+    """One applet, by its id alone."""
+    return _one(call, own_applet(call, call.id("appletID")))
+
+
+async def remove_applet(call: Call[None, None]) -> None:
+    """Remove an applet, its instance, its versions and its strategies."""
+    applet = own_applet(call, call.id("appletID"))
+    await call.context.registry.call("remove_applet", applet_id=applet.applet_id)
+
+
+async def remove_applets(call: Call[None, ListApplets]) -> None:
+    """Remove the applets that pass the filters: without any, all of the project."""
+    await call.context.registry.call(
+        "remove_applets",
+        project_id=own_project(call).project_id,
+        applet_ids=[applet.applet_id for applet in _found(call)],
+    )
+
+
+async def list_versions(call: Call[None, None]) -> Json:
+    """The modules an applet ran and can go back to, the latest first."""
+    applet = own_applet(call, call.id("appletID"))
+    with call.context.reader.snapshot() as registry:
+        kept = registry.applet_versions(applet.applet_id)[::-1]
+        resources = [(version, registry.resource(version.resource_id)) for version in kept]
+    data = [version_json(version, found, applet) for version, found in resources if found]
+    return {"data": data, "total": len(data)}
+
+
+async def roll_back(call: Call[None, None]) -> Json:
+    """Run a kept version of an applet again; its strategies and pairs stay."""
+    applet = own_applet(call, call.id("appletID"))
+    deployed = await call.context.registry.call(
+        "roll_back_applet", applet_id=applet.applet_id, number=call.id("version")
+    )
+    return _json(deployed)
+
+
+async def _update(call: Call[AppletChange, None], applet: Applet, cache: Cache | None) -> Deployed:
+    change = call.body
+    if call.form.file is None and call.form.info is None:
+        raise BadRequestError(FieldError("info", MISSING, "body"))
+    module = None
+    if call.form.file is not None:
+        project = call.context.reader.project(applet.project_id)
+        owner_id = call.account.account_id if project is None else project.account_id
+        module = await compiled(call, change.wasm_md5, owner_id)
+    deployed: Deployed = await call.context.registry.call(
+        "update_applet",
+        applet_id=applet.applet_id,
+        name=change.applet_name or None,
+        wasm_name=change.wasm_name or None,
+        module=None if module is None else msgspec.to_builtins(module),
+        strategies=_pairs(change.strategies) or None,
+        isolation=change.isolation,
+        reuse_events=change.reuse_events,
+        cache=cache and cache.wire(),
+        versions_kept=call.context.applet_versions_kept,
+    )
+    return deployed
+
+
+def _found(call: Call[None, ListApplets]) -> list[Applet]:
+    applets = call.context.reader.applets(own_project(call).project_id)
+    return [applet for applet in applets if call.query.fits(applet)]
+
+
+def _one(call: Call[Any, Any], applet: Applet) -> Json:
+    with call.context.reader.snapshot() as registry:
+        resource = registry.resource(applet.resource_id)
+        strategies = registry.strategies_of_applet(applet.applet_id)
+    return {
+        **applet_json(applet),
+        "instances": instances_json(applet),
+        "strategies": [strategy_json(strategy, resource) for strategy in strategies],
+    }
+
+
+def _json(deployed: Deployed, other_warnings: Iterable[str] = ()) -> Json:
+    return deployed_json(deployed.applet, deployed.resource, deployed.strategies, other_warnings)
+
+
+def _default_rules(handlers: Sequence[str]) -> list[tuple[str, str]]:
+    return [(DEFAULT_EVENT_TYPE, DEFAULT_HANDLER)] if DEFAULT_HANDLER in handlers else []
+
+
+def _pairs(drafts: Sequence[RuleDraft]) -> list[tuple[str, str]]:
+    return [(draft.event_type, draft.handler) for draft in drafts]
+
+
+def _route(method: str, path: str, operation: str, handler: Any, **takes: Any) -> Route[Any, Any]:
+    return Route(method, path, operation, Auth.ACCOUNT, handler, **takes)
+
+
+_ALL, _X, _DATA = "/applet/{projectName}", "/applet/x/{projectName}", "/applet/data/{appletID}"
+_ONE = "/applet/{appletID}"
+_NEW: dict[str, Any] = {"body": AppletInfo, "upload": True}
+_CHANGED: dict[str, Any] = {"body": AppletChange, "upload": True}
+ROUTES: tuple[Route[Any, Any], ...] = (
+    _route("POST", _ALL, "CreateApplet", create_applet, **_NEW, response=shapes.AppletReply),
+    _route("GET", _ALL, "ListApplet", list_applets, query=ListApplets),
+    _route("GET", f"{_ALL}/{{appletID}}", "GetApplet", get_applet),
+    _route("PUT", _ONE, "UpdateApplet", update_applet, **_CHANGED, response=shapes.AppletReply),
+    _route("PUT", f"{_ONE}/{{instanceID}}", "UpdateAndDeploy", update_and_deploy, **_CHANGED),
+    _route("DELETE", _ONE, "RemoveApplet", remove_applet),
+    _route("POST", _X, "CreateApplet", create_applet, **_NEW, response=shapes.AppletReply),
+    _route(
+        "GET",
+        f"{_X}/datalist",
+        "ListApplet",
+        page_applets,
+        query=ListApplets,
+        response=shapes.AppletPage,
+    ),
+    _route("DELETE", _X, "BatchRemoveApplet", remove_applets, query=ListApplets),
+    _route("GET", _DATA, "GetApplet", get_applet_with_id),
+    _route("DELETE", _DATA, "RemoveApplet", remove_applet),
+    _route("GET", f"{_DATA}/versions", "ListAppletVersions", list_versions),
+    _route(
+        "PUT",
+        f"{_DATA}/versions/{{version}}",
+        "RollBackApplet",
+        roll_back,
+        response=shapes.AppletReply,
+    ),
+)

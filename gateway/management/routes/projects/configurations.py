@@ -1,0 +1,439 @@
+"""Configurations of a project: its variables, its tables, its flow.
+
+Each is stored as JSON in the interface's own form, checked here, and read by whatever it
+is for: a running project takes new variables with the next batch of events.
+
+Source: interface document, 5.6. The seed era's PROJECT_SCHEMA is the schema `public` of
+PROJECT_DATABASE; its tables have the times of a row, the others what they are given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from fieldbrook.core.errors import (
+    BadRequestError,
+    ConfigNotFoundError,
+    DatabaseConfigError,
+    FieldError,
+    ProjectNotFoundError,
+)
+from fieldbrook.core.model import (
+    PROJECT_DATABASE,
+    PROJECT_ENV,
+    PROJECT_FLOW,
+    PROJECT_SPENDING,
+    Config,
+)
+from fieldbrook.gateway.management.framework.binding import Text
+from fieldbrook.gateway.management.framework.ownership import own_project
+from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.views import Json, config_json
+from fieldbrook.storage.sql.schema import TIMES, parse_schema
+
+ENV_LIMIT = 1_000
+_KEY_LIMIT, _VALUE_LIMIT = 256, 64 << 10
+_TABLES_LIMIT, _COLUMNS_LIMIT, _KEYS_LIMIT = 200, 200, 64
+_PUBLIC = "public"
+_TIMES = "withTimes"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
+_INTEGERS = frozenset({"INT", "INT8", "INT16", "INT32", "INT64"}) | frozenset(
+    {"UINT", "UINT8", "UINT16", "UINT32", "UINT64"}
+)
+
+Pairs = list[tuple[str, str]]
+Datatype = Literal[
+    "INT",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "UINT",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
+    "FLOAT32",
+    "FLOAT64",
+    "TEXT",
+    "BOOL",
+    "TIMESTAMP",
+    "DECIMAL",
+    "NUMERIC",
+]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+# ---------------------------------------------------------------- variables
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """Variables of the project's applets, as pairs of key and value; they replace all."""
+
+    env: Pairs
+
+
+def check_environment(pairs: Sequence[tuple[str, str]], at: str) -> list[FieldError]:
+    """What is wrong with variables, if anything; `at` says where they stood."""
+    if len(pairs) > ENV_LIMIT:
+        return [FieldError(at, f"more than {ENV_LIMIT} variables", "body")]
+    errors = []
+    seen: set[str] = set()
+    for n, (key, value) in enumerate(pairs):
+        if not key:
+            errors.append(FieldError(f"{at}[{n}][0]", "the key is empty", "body"))
+        elif len(key) > _KEY_LIMIT:
+            errors.append(FieldError(f"{at}[{n}][0]", f"longer than {_KEY_LIMIT}", "body"))
+        elif key in seen:
+            errors.append(FieldError(f"{at}[{n}][0]", f"{key} is there twice", "body"))
+        if len(value) > _VALUE_LIMIT:
+            errors.append(FieldError(f"{at}[{n}][1]", f"longer than {_VALUE_LIMIT}", "body"))
+        seen.add(key)
+    return errors
+
+
+# ---------------------------------------------------------------- tables
+
+
+class Constrains(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a column takes. `default` is the value itself, without quotes."""
+
+    datatype: Datatype
+    length: Count = 0
+    decimal: Count = 0
+    default: str | int | float | bool | None = None
+    null: bool = False
+    autoincrement: bool = False
+    desc: str = ""
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True):
+    """A column."""
+
+    name: str
+    constrains: Constrains
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An index; unique and named `primary` or `...pkey` it is the primary key."""
+
+    columns: list[str] = msgspec.field(name="columnNames")
+    name: str = ""
+    method: str = ""
+    unique: bool = msgspec.field(default=False, name="isUnique")
+    expr: str = ""
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A table. With `withTimes` it has `f_created_at` and `f_updated_at` besides its columns."""
+
+    name: str
+    desc: str = ""
+    cols: list[Column] = msgspec.field(default_factory=list)
+    keys: list[Key] = msgspec.field(default_factory=list)
+    soft_deletion: bool = msgspec.field(default=False, name="withSoftDeletion")
+    primary_key: bool = msgspec.field(default=False, name="withPrimaryKey")
+    times: bool = msgspec.field(default=False, name=_TIMES)
+
+
+class Schema(msgspec.Struct, frozen=True, kw_only=True):
+    """Tables under a name of their own."""
+
+    schema: str = _PUBLIC
+    tables: list[Table] = msgspec.field(default_factory=list)
+
+
+class Database(msgspec.Struct, frozen=True, kw_only=True):
+    """A project's tables. `tables` alone are those of the schema `public` in the early form:
+    each of them has the times of a row."""
+
+    dialect: Literal["POSTGRES"] = "POSTGRES"
+    schemas: list[Schema] = msgspec.field(default_factory=list)
+    tables: list[Table] = msgspec.field(default_factory=list)
+
+
+def database_value(database: Database) -> bytes:
+    """The stored form: every table in a schema."""
+    early = [msgspec.structs.replace(table, times=True) for table in database.tables]
+    more = [Schema(tables=early)] if early else []
+    schemas = [*database.schemas, *more]
+    stored = {"dialect": database.dialect, "schemas": schemas or [Schema()]}
+    return msgspec.json.encode(stored)
+
+
+def check_database(database: Database, at: str = "") -> list[FieldError]:
+    """What is wrong with tables, if anything; `at` says where they stood."""
+    prefix = f"{at}." if at else ""
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for n, schema in enumerate(database.schemas):
+        where = f"{prefix}schemas[{n}]"
+        errors += _check_name(schema.schema, f"{where}.schema")
+        errors += _check_tables(schema, f"{where}.tables", seen)
+    errors += _check_tables(Schema(tables=database.tables), f"{prefix}tables", seen)
+    if len(seen) > _TABLES_LIMIT:
+        errors.append(FieldError(f"{prefix}schemas", f"more than {_TABLES_LIMIT} tables", "body"))
+    return errors or _check_as_sql(database, f"{prefix}schemas")
+
+
+def _check_as_sql(database: Database, at: str) -> list[FieldError]:
+    """What the interface allows and the project's database cannot have."""
+    try:
+        parse_schema(msgspec.json.decode(database_value(database)))
+    except DatabaseConfigError as error:
+        return [FieldError(at, str(error.details["reason"]), "body")]
+    return []
+
+
+def _check_tables(schema: Schema, at: str, seen: set[str]) -> Iterator[FieldError]:
+    for n, table in enumerate(schema.tables):
+        where = f"{at}[{n}]"
+        yield from _check_name(table.name, f"{where}.name")
+        full = f"{schema.schema}.{table.name}".lower()
+        if full in seen:
+            yield FieldError(f"{where}.name", f"table {table.name} is there twice", "body")
+        seen.add(full)
+        yield from _check_columns(table, f"{where}.cols")
+        yield from _check_keys(table, f"{where}.keys")
+
+
+def _check_columns(table: Table, at: str) -> Iterator[FieldError]:
+    if len(table.cols) > _COLUMNS_LIMIT:
+        yield FieldError(at, f"more than {_COLUMNS_LIMIT} columns", "body")
+    yield from _twice((column.name for column in table.cols), at, "column")
+    counting = []
+    for n, column in enumerate(table.cols):
+        yield from _check_name(column.name, f"{at}[{n}].name")
+        if column.constrains.autoincrement:
+            counting.append(n)
+            if column.constrains.datatype not in _INTEGERS:
+                where = f"{at}[{n}].constrains.autoincrement"
+                yield FieldError(where, "only an integer can count up by itself", "body")
+    for n in counting[1:]:
+        where = f"{at}[{n}].constrains.autoincrement"
+        yield FieldError(where, "another column counts up already", "body")
+
+
+def _check_keys(table: Table, at: str) -> Iterator[FieldError]:
+    if len(table.keys) > _KEYS_LIMIT:
+        yield FieldError(at, f"more than {_KEYS_LIMIT} keys", "body")
+    known = {column.name for column in table.cols} | set(TIMES)
+    known |= {"f_id"} if table.primary_key else set()
+    known |= {"f_deleted_at"} if table.soft_deletion else set()
+    for n, key in enumerate(table.keys):
+        for i, name in enumerate(key.columns):
+            if name not in known:
+                where = f"{at}[{n}].columnNames[{i}]"
+                yield FieldError(where, f"table {table.name} has no column {name}", "body")
+
+
+def _check_name(name: str, at: str) -> list[FieldError]:
+    if _NAME.match(name):
+        return []
+    reason = "must be 1 to 63 letters, digits or underscores and start with no digit"
+    return [FieldError(at, reason, "body")]
+
+
+def _twice(names: Iterable[str], at: str, what: str) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    for n, name in enumerate(names):
+        if name.lower() in seen:
+            yield FieldError(f"{at}[{n}].name", f"{what} {name} is there twice", "body")
+        seen.add(name.lower())
+
+
+# ---------------------------------------------------------------- flow
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a flow begins: events of these types."""
+
+    strategies: list[Text]
+
+
+class Operator(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A step of a flow."""
+
+    op_type: Literal["FILTER", "MAP", "FLATMAP", "WINDOW", "GROUP", "REDUCE"] = msgspec.field(
+        name="opType"
+    )
+    wasm_func: Text = msgspec.field(default="", name="wasmFunc")
+    parallel: Count = 0
+
+
+class TableSink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A table as the end of a flow."""
+
+    endpoint: str = ""
+    db_type: str = msgspec.field(default="", name="DBType")
+    table: str = ""
+    columns: list[str] = msgspec.field(default_factory=list)
+
+
+class ChainSink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A chain as the end of a flow."""
+
+    chain_id: int = msgspec.field(default=0, name="chainID")
+
+
+class SinkInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which table or chain."""
+
+    table: TableSink = msgspec.field(default_factory=TableSink, name="DBInfo")
+    chain: ChainSink = msgspec.field(default_factory=ChainSink, name="chainBlock")
+
+
+class Sink(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a flow ends."""
+
+    kind: Literal["RMDB", "BLOCKCHAIN"] = msgspec.field(name="sinkType")
+    info: SinkInfo = msgspec.field(default_factory=SinkInfo, name="sinkInfo")
+
+
+class Flow(msgspec.Struct, frozen=True, kw_only=True):
+    """Events that pass through operators into a sink. Kept, and run by nothing."""
+
+    source: Source
+    operators: list[Operator] = msgspec.field(default_factory=list)
+    sink: Sink
+
+
+_EMPTY_FLOW = msgspec.json.encode(
+    {
+        "source": {"strategies": None},
+        "operators": None,
+        "sink": {"sinkType": "", "sinkInfo": {"DBInfo": {}, "chainBlock": {}}},
+    }
+)
+"""What a project has that never got another one (interface document, 13)."""
+
+
+# ---------------------------------------------------------------- routes
+
+
+async def set_environment(call: Call[Environment, None]) -> Json:
+    """Give a project other variables; running applets see them from the next event on."""
+    _refuse(check_environment(call.body.env, "env"))
+    return await _put(call, PROJECT_ENV, msgspec.json.encode(call.body))
+
+
+async def set_environment_silently(call: Call[Environment, None]) -> None:
+    """Give a project other variables; the seed era's answer."""
+    await set_environment(call)
+
+
+async def set_database(call: Call[Database, None]) -> Json:
+    """Say which tables a project has; those it has and are not named stay."""
+    _refuse(check_database(call.body))
+    return await _put(call, PROJECT_DATABASE, database_value(call.body))
+
+
+async def set_schema(call: Call[Database, None]) -> None:
+    """Say which tables a project has; the seed era's answer."""
+    await set_database(call)
+
+
+async def set_flow(call: Call[Flow, None]) -> Json:
+    """Keep a flow."""
+    return await _put(call, PROJECT_FLOW, msgspec.json.encode(call.body))
+
+
+class SpendingLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """What the project's transactions may take from its operator's account on one day (UTC),
+    fees included, in wei as decimal text."""
+
+    wei_per_day: Annotated[str, msgspec.Meta(pattern="^[0-9]{1,78}$")] = msgspec.field(
+        name="weiPerDay"
+    )
+
+
+async def set_spending(call: Call[SpendingLimit, None]) -> Json:
+    """Limit what a project's transactions may cost a day."""
+    return await _put(call, PROJECT_SPENDING, msgspec.json.encode(call.body))
+
+
+async def get_spending(call: Call[None, None]) -> msgspec.Raw:
+    """What a project's transactions may cost a day."""
+    return _value(call, PROJECT_SPENDING)
+
+
+async def get_environment(call: Call[None, None]) -> msgspec.Raw:
+    """The variables of a project."""
+    return _value(call, PROJECT_ENV)
+
+
+async def get_database(call: Call[None, None]) -> msgspec.Raw:
+    """The tables of a project by schema."""
+    return _value(call, PROJECT_DATABASE)
+
+
+async def get_schema(call: Call[None, None]) -> Json:
+    """The tables of a project's schema `public`, in the early form."""
+    stored = msgspec.json.decode(_value(call, PROJECT_DATABASE))
+    schemas = [schema for schema in stored["schemas"] if schema["schema"] == _PUBLIC]
+    tables = [table for schema in schemas for table in schema["tables"]]
+    return {"tables": [{k: v for k, v in t.items() if k != _TIMES} for t in tables]}
+
+
+async def get_flow(call: Call[None, None]) -> msgspec.Raw:
+    """The flow of a project; an empty one when none was kept."""
+    return _value(call, PROJECT_FLOW, _EMPTY_FLOW)
+
+
+async def _put(call: Call[Any, None], kind: str, value: bytes) -> Json:
+    config: Config = await call.context.registry.call(
+        "put_config", project_id=own_project(call).project_id, kind=kind, value=value
+    )
+    return config_json(config)
+
+
+def _value(call: Call[None, None], kind: str, default: bytes | None = None) -> msgspec.Raw:
+    """A stored configuration, else the default of its kind. A project that is gone has none,
+    which is what its former owner asks about (interface document, 12.2, scenario 6)."""
+    name = call.path["projectName"]
+    try:
+        project = own_project(call)
+    except ProjectNotFoundError:
+        raise ConfigNotFoundError(kind=kind, project=name) from None
+    config = call.context.reader.config(project.project_id, kind)
+    value = default if config is None else config.value
+    if value is None:
+        raise ConfigNotFoundError(kind=kind, project=name)
+    return msgspec.Raw(value)
+
+
+def _refuse(errors: list[FieldError]) -> None:
+    if errors:
+        raise BadRequestError(*errors)
+
+
+def _route(method: str, path: str, operation: str, handler: Any, **takes: Any) -> Route[Any, Any]:
+    return Route(method, path, operation, Auth.ACCOUNT, handler, **takes)
+
+
+_SEED, _LATER = "/project_config/{projectName}", "/project_config/x/{projectName}"
+_ENV, _DATABASE, _FLOW, _SCHEMA = PROJECT_ENV, PROJECT_DATABASE, PROJECT_FLOW, "PROJECT_SCHEMA"
+_SET_ENV = "CreateOrUpdateProjectEnv"
+ROUTES: tuple[Route[Any, Any], ...] = (
+    _route("POST", f"{_SEED}/{_SCHEMA}", "CreateProjectSchema", set_schema, body=Database),
+    _route("GET", f"{_SEED}/{_SCHEMA}", "GetProjectSchema", get_schema),
+    _route("POST", f"{_SEED}/{_ENV}", _SET_ENV, set_environment_silently, body=Environment),
+    _route("GET", f"{_SEED}/{_ENV}", "GetProjectEnv", get_environment),
+    _route("POST", f"{_LATER}/{_ENV}", _SET_ENV, set_environment, body=Environment),
+    _route("GET", f"{_LATER}/{_ENV}", "GetProjectEnv", get_environment),
+    _route("POST", f"{_LATER}/{_DATABASE}", "CreateProjectSchema", set_database, body=Database),
+    _route("GET", f"{_LATER}/{_DATABASE}", "GetProjectSchema", get_database),
+    _route("POST", f"{_LATER}/{_FLOW}", "CreateOrUpdateProjectFlow", set_flow, body=Flow),
+    _route("GET", f"{_LATER}/{_FLOW}", "GetProjectFlow", get_flow),
+    _route(
+        "POST",
+        f"{_LATER}/{PROJECT_SPENDING}",
+        "CreateOrUpdateProjectSpending",
+        set_spending,
+        body=SpendingLimit,
+    ),
+    _route("GET", f"{_LATER}/{PROJECT_SPENDING}", "GetProjectSpending", get_spending),
+)

@@ -1,0 +1,176 @@
+"""Instances: whether an applet runs. Each has one, from the upload on, until it is removed.
+
+Source: interface document, 5.3. The later generation's answers win where both have a route.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from fieldbrook.actors.wire import CLEAR_LOG
+from fieldbrook.core.errors import BadRequestError, FieldError, InstanceNotFoundError, NodeError
+from fieldbrook.core.model import REMOVED, STARTED, STOPPED, Applet
+from fieldbrook.gateway.management.framework.binding import Paging, Sfid
+from fieldbrook.gateway.management.framework.ownership import own_applet, own_instance, own_project
+from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.views import Json, instance_json
+from fieldbrook.gateway.management.openapi import shapes
+from fieldbrook.gateway.management.routes.projects.applets import Cache
+
+
+class Deploy(msgspec.Struct, frozen=True, kw_only=True):
+    """How an applet is to run."""
+
+    cache: Cache | None = None
+
+
+class FilterInstances(Paging, frozen=True, kw_only=True):
+    """Which instances are meant; all of the project's without a filter."""
+
+    instance_ids: list[Sfid] = msgspec.field(default_factory=list, name="instanceID")
+    applet_ids: list[Sfid] = msgspec.field(default_factory=list, name="appletID")
+    states: list[Literal["CREATED", "STARTED", "STOPPED"]] = msgspec.field(
+        default_factory=list, name="state"
+    )
+
+    def fits(self, applet: Applet) -> bool:
+        """Whether the instance of an applet passes every filter."""
+        return (
+            applet.state != REMOVED
+            and (not self.instance_ids or applet.instance_id in self.instance_ids)
+            and (not self.applet_ids or applet.applet_id in self.applet_ids)
+            and (not self.states or applet.state in self.states)
+        )
+
+
+async def create_instance(call: Call[Deploy, None]) -> Json:
+    """The instance of an applet, started; a new one if it was removed."""
+    applet = own_applet(call, call.id("appletID"))
+    started: Applet = await call.context.registry.call(
+        "create_instance", applet_id=applet.applet_id, cache=_cache(call)
+    )
+    return instance_json(started)
+
+
+async def redeploy_instance(call: Call[Deploy, None]) -> Json:
+    """Start an instance anew."""
+    applet = own_instance(call)
+    if applet.applet_id != call.id("appletID"):
+        raise InstanceNotFoundError(instance=call.id("instanceID"))
+    started: Applet = await call.context.registry.call(
+        "restart_instance", instance_id=applet.instance_id, cache=_cache(call)
+    )
+    return instance_json(started)
+
+
+async def get_instance(call: Call[None, None]) -> Json:
+    """One instance."""
+    return instance_json(own_instance(call))
+
+
+async def get_instance_of_applet(call: Call[None, None]) -> Json:
+    """The instance of an applet."""
+    applet = own_applet(call, call.id("appletID"))
+    if applet.state == REMOVED:
+        raise InstanceNotFoundError(instance=f"of applet {applet.applet_id}")
+    return instance_json(applet)
+
+
+async def control_instance(call: Call[None, None]) -> None:
+    """Start, stop, restart or remove an instance."""
+    applet = own_instance(call)
+    instance_id = applet.instance_id
+    registry = call.context.registry
+    match call.path["cmd"].upper():
+        case "START":
+            await registry.call("set_instance_state", instance_id=instance_id, state=STARTED)
+        case "STOP" | "HUNGUP":
+            await registry.call("set_instance_state", instance_id=instance_id, state=STOPPED)
+        case "RESTART":
+            await registry.call("restart_instance", instance_id=instance_id)
+        case "REMOVE":
+            await _remove(call, applet.project_id, [applet])
+        case _:  # CREATE too: a word of the early interface that no generation carries out
+            reason = "expected one of START, STOP, HUNGUP, RESTART, REMOVE"
+            raise BadRequestError(FieldError("cmd", reason, "path"))
+
+
+async def remove_instance(call: Call[None, None]) -> None:
+    """Remove an instance; its applet stays and runs nothing."""
+    applet = own_instance(call)
+    await _remove(call, applet.project_id, [applet])
+
+
+async def remove_instances(call: Call[None, FilterInstances]) -> None:
+    """Remove the instances that pass the filters: without any, all of the project."""
+    project = own_project(call)
+    applets = call.context.reader.applets(project.project_id)
+    await _remove(call, project.project_id, [a for a in applets if call.query.fits(a)])
+
+
+async def remove_log(call: Call[None, None]) -> None:
+    """Delete what an instance has logged so far."""
+    applet = own_instance(call)
+    if call.context.store_reader(applet.project_id) is None:
+        return  # the project has never run
+    outcome = await call.context.command(applet.project_id, CLEAR_LOG, [applet.instance_id])
+    if isinstance(outcome, NodeError):
+        raise outcome
+
+
+def _cache(call: Call[Deploy, None]) -> tuple[str, str] | None:
+    cache = call.body.cache
+    return None if cache is None else cache.wire()
+
+
+async def _remove(call: Call[Any, Any], project_id: int, applets: list[Applet]) -> None:
+    await call.context.registry.call(
+        "remove_instances",
+        project_id=project_id,
+        instance_ids=[applet.instance_id for applet in applets],
+    )
+
+
+def _route(method: str, path: str, operation: str, handler: Any, **takes: Any) -> Route[Any, Any]:
+    return Route(method, path, operation, Auth.ACCOUNT, handler, **takes)
+
+
+_OF_APPLET, _ONE = "/deploy/applet/{appletID}", "/deploy/instance/{instanceID}"
+ROUTES: tuple[Route[Any, Any], ...] = (
+    _route(
+        "POST",
+        _OF_APPLET,
+        "CreateAndStartInstance",
+        create_instance,
+        body=Deploy,
+        response=shapes.InstanceReply,
+    ),
+    _route(
+        "POST",
+        f"{_OF_APPLET}/{{instanceID}}",
+        "ReDeployInstance",
+        redeploy_instance,
+        body=Deploy,
+        response=shapes.InstanceReply,
+    ),
+    _route(
+        "GET",
+        _OF_APPLET,
+        "GetInstanceByAppletID",
+        get_instance_of_applet,
+        response=shapes.InstanceReply,
+    ),
+    _route("GET", _ONE, "GetInstanceByInstanceID", get_instance, response=shapes.InstanceReply),
+    _route("PUT", "/deploy/{instanceID}/{cmd}", "ControlInstance", control_instance),
+    _route("DELETE", "/deploy/data/{instanceID}", "RemoveInstance", remove_instance),
+    _route(
+        "DELETE",
+        "/deploy/x/{projectName}",
+        "BatchRemoveInstance",
+        remove_instances,
+        query=FilterInstances,
+    ),
+    _route("DELETE", "/wasmlog/{instanceID}", "RemoveWasmLogByInstanceID", remove_log),
+)

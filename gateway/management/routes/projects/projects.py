@@ -1,0 +1,244 @@
+"""Projects.
+
+The seed-era routes name a project in `/project/{projectName}`, the later ones behind `x`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from fieldbrook.core.errors import BadRequestError, FieldError
+from fieldbrook.core.model import ADMIN, PROJECT_DATABASE, PROJECT_ENV, PROJECT_FLOW, Project
+from fieldbrook.gateway.channel import project_name
+from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
+from fieldbrook.gateway.management.framework.ownership import own_project
+from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.views import Json, page, project_json, project_row_json
+from fieldbrook.gateway.management.openapi import shapes
+from fieldbrook.gateway.management.routes.projects.configurations import (
+    Database,
+    Environment,
+    Flow,
+    Pairs,
+    check_database,
+    check_environment,
+    database_value,
+)
+from fieldbrook.observability.health import NO_BROKER
+
+_NAME = re.compile(r"[A-Za-z0-9_]{1,32}\Z")
+_RESERVED = frozenset({"x", "data", "datalist", "detail_list"})  # words in later routes' paths
+_RESERVED_PREFIXES = ("aid_", "eth_")  # say whose project a channel means
+
+Protocol = Literal["", "TCP", "UDP", "WEBSOCET", "HTTP", "HTTPS", "MQTT"]  # as clients spell it
+
+
+class Variables(msgspec.Struct, frozen=True, kw_only=True):
+    """Variables as later clients send them."""
+
+    env: Pairs | None = None
+
+
+class CreateProject(msgspec.Struct, frozen=True, kw_only=True):
+    """A new project; `envs` is a list of pairs, or `{"env": [...]}` as later clients send.
+    `schema` is the seed era's name of `database`."""
+
+    name: str
+    public: bool = False
+    version: Text = ""
+    protocol: Protocol = ""
+    description: Annotated[str, msgspec.Meta(max_length=4096)] = ""
+    envs: Pairs | Variables = msgspec.field(default_factory=list)
+    database: Database | None = None
+    schema: Database | None = None
+    flow: Flow | None = None
+
+
+class ListProjects(Paging, frozen=True, kw_only=True):
+    """Filters: ids, exact names, a part of the name, and the version."""
+
+    ids: list[Sfid] = msgspec.field(default_factory=list)
+    project_ids: list[Sfid] = msgspec.field(default_factory=list, name="projectIDs")
+    names: list[str] = msgspec.field(default_factory=list)
+    name: str = ""
+    versions: list[str] = msgspec.field(default_factory=list, name="version")
+
+    def fits(self, project: Project) -> bool:
+        """Whether a project passes every filter."""
+        ids = {*self.ids, *self.project_ids}
+        return (
+            (not ids or project.project_id in ids)
+            and (not self.names or project.name in map(project_name, self.names))
+            and project_name(self.name) in project.name
+            and (not self.versions or project.version in self.versions)
+        )
+
+
+class FilterProjects(Paging, frozen=True, kw_only=True):
+    """Filters: ids, exact names with the owner's prefix or without, and versions."""
+
+    project_ids: list[Sfid] = msgspec.field(default_factory=list, name="projectID")
+    names: list[str] = msgspec.field(default_factory=list, name="name")
+    versions: list[str] = msgspec.field(default_factory=list, name="version")
+
+    def fits(self, project: Project) -> bool:
+        """Whether a project passes every filter."""
+        return (
+            (not self.project_ids or project.project_id in self.project_ids)
+            and (not self.names or project.name in map(project_name, self.names))
+            and (not self.versions or project.version in self.versions)
+        )
+
+
+_CONFIGURED = ("envs", "database", "flow")
+
+
+async def create_project(call: Call[CreateProject, None]) -> Json:
+    """Create a project of the caller. `project` has it once more, where early clients look."""
+    body = call.body
+    configs = _configs(body, name_errors(body.name))
+    project = await call.context.registry.call(
+        "create_project",
+        account_id=call.account.account_id,
+        name=body.name,
+        version=body.version,
+        protocol=body.protocol,
+        description=body.description,
+        configs=configs,
+        public=body.public,
+    )
+    made = shown(call, project)
+    return {**made, "project": {key: made[key] for key in made if key not in _CONFIGURED}}
+
+
+async def list_projects(call: Call[None, ListProjects]) -> Json:
+    """The caller's projects with their applets."""
+    query = call.query
+    return _rows(call, [p for p in _own(call) if query.fits(p)], query)
+
+
+async def page_projects(call: Call[None, FilterProjects]) -> Json:
+    """The caller's projects; an administrator's list has everybody's."""
+    query = call.query
+    everybody = call.account.role == ADMIN
+    projects = call.context.reader.projects() if everybody else _own(call)
+    found = [project for project in projects if query.fits(project)]
+    return {"data": [shown(call, p) for p in page(found, query)], "total": len(found)}
+
+
+async def page_project_details(call: Call[None, FilterProjects]) -> Json:
+    """The caller's projects with their applets, by the later filters."""
+    query = call.query
+    return _rows(call, [p for p in _own(call) if query.fits(p)], query)
+
+
+async def get_project(call: Call[None, None]) -> Json:
+    """One project with its configurations."""
+    return shown(call, own_project(call))
+
+
+async def remove_project(call: Call[None, None]) -> None:
+    """Remove a project and what is in it."""
+    await call.context.registry.call("remove_project", project_id=own_project(call).project_id)
+
+
+def _configs(body: CreateProject, errors: list[FieldError]) -> dict[str, bytes]:
+    """The configurations a project is created with, besides the defaults.
+
+    Raises:
+        BadRequestError: `errors`, or something in them that cannot be.
+    """
+    later = isinstance(body.envs, Variables)
+    pairs = body.envs.env or [] if isinstance(body.envs, Variables) else body.envs
+    errors += check_environment(pairs, "envs.env" if later else "envs")
+    configs = {PROJECT_ENV: msgspec.json.encode(Environment(env=pairs))}
+    name = "schema" if body.database is None else "database"
+    database = body.schema if body.database is None else body.database
+    if database is not None:
+        errors += check_database(database, name)
+        configs[PROJECT_DATABASE] = database_value(database)
+    if body.flow is not None:
+        configs[PROJECT_FLOW] = msgspec.json.encode(body.flow)
+    if errors:
+        raise BadRequestError(*errors)
+    return configs
+
+
+def name_errors(name: str, at: str = "name") -> list[FieldError]:
+    """Why a project cannot be called so, if it cannot; `at` says where the name stood."""
+    if not _NAME.match(name):
+        reason = "must be 1 to 32 letters, digits or underscores"
+    elif name in _RESERVED or name.startswith(_RESERVED_PREFIXES):
+        reason = (
+            f"is reserved: {', '.join(sorted(_RESERVED))} and names that start with "
+            f"{' or '.join(_RESERVED_PREFIXES)} cannot be used"
+        )
+    else:
+        return []
+    return [FieldError(at, reason, "body")]
+
+
+def _own(call: Call[Any, Any]) -> list[Project]:
+    return call.context.reader.projects(call.account.account_id)
+
+
+def _rows(call: Call[Any, Any], found: list[Project], paging: Paging) -> Json:
+    with call.context.reader.snapshot() as registry:
+        rows = [
+            project_row_json(
+                project,
+                [
+                    (applet, registry.resource(applet.resource_id))
+                    for applet in registry.applets(project.project_id)
+                ],
+            )
+            for project in page(found, paging)
+        ]
+    return {"data": rows, "total": len(found)}
+
+
+def shown(call: Call[Any, Any], project: Project) -> Json:
+    """A project with its configurations, as the routes give it."""
+    configs = call.context.reader.configs(project.project_id)
+    listening = all(t.state != NO_BROKER for t in call.context.condition().troubles)
+    return project_json(project, configs, channel_state=listening)
+
+
+def _route(method: str, path: str, operation: str, handler: Any, **takes: Any) -> Route[Any, Any]:
+    return Route(method, path, operation, Auth.ACCOUNT, handler, **takes)
+
+
+_ONE, _X = "/project/{projectName}", "/project/x/{projectName}"
+ROUTES: tuple[Route[Any, Any], ...] = (
+    _route(
+        "POST",
+        "/project",
+        "CreateProject",
+        create_project,
+        body=CreateProject,
+        response=shapes.CreatedProjectReply,
+    ),
+    _route("GET", "/project", "ListProject", list_projects, query=ListProjects),
+    _route("GET", _ONE, "GetProject", get_project, response=shapes.ProjectReply),
+    _route("DELETE", _ONE, "RemoveProject", remove_project),
+    _route("GET", f"{_X}/data", "GetProject", get_project, response=shapes.ProjectReply),
+    _route("DELETE", _X, "RemoveProject", remove_project),
+    _route(
+        "GET",
+        "/project/datalist",
+        "ListProject",
+        page_projects,
+        query=FilterProjects,
+        response=shapes.ProjectPage,
+    ),
+    _route(
+        "GET",
+        "/project/detail_list",
+        "ListProjectDetail",
+        page_project_details,
+        query=FilterProjects,
+    ),
+)

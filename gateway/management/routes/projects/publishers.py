@@ -1,0 +1,326 @@
+"""Publishers of a project and their tokens.
+
+Seed-era routes issue a JSON Web Token, the later ones an access key (`w3b_...`); either is
+replaced, and may expire, the same way.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+
+from fieldbrook.core.clock import now_ms
+from fieldbrook.core.errors import BadRequestError, FieldError, PublisherNotFoundError
+from fieldbrook.core.model import Project, Publisher
+from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
+from fieldbrook.gateway.management.framework.ownership import (
+    may_project,
+    own_project,
+    own_publisher,
+)
+from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.views import (
+    Json,
+    page,
+    publisher_json,
+    publisher_token_json,
+)
+from fieldbrook.gateway.management.openapi import shapes
+
+EVENT_TYPES_LIMIT = 100
+_DAY_MS = 86_400_000
+
+
+class Expiry(msgspec.Struct, frozen=True, kw_only=True):
+    """When a token ends: in days, or at a time; never without either."""
+
+    expiration_days: Annotated[int, msgspec.Meta(ge=0, le=36_500)] = msgspec.field(
+        default=0, name="expirationDays"
+    )
+    expires_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = msgspec.field(
+        default=None, name="expiresAt"
+    )
+
+    def milliseconds(self) -> int:
+        """Unix milliseconds; 0 for never.
+
+        Raises:
+            BadRequestError: in the past, or said in both ways.
+        """
+        if self.expires_at is None:
+            return now_ms() + self.expiration_days * _DAY_MS if self.expiration_days else 0
+        moment = round(self.expires_at.timestamp() * 1_000)
+        if self.expiration_days:
+            reason = "not beside expirationDays"
+        elif moment <= now_ms():
+            reason = "lies in the past"
+        else:
+            return moment
+        raise BadRequestError(FieldError("expiresAt", reason, "body"))
+
+
+class NamePublisher(msgspec.Struct, frozen=True, kw_only=True):
+    """A publisher's name, the key its messages carry as `pub_id`, and the event types it may
+    send: all of them when the list is empty."""
+
+    name: Text
+    key: Text
+    event_types: list[Text] | None = msgspec.field(default=None, name="eventTypes")
+
+
+class CreatePublisher(Expiry, frozen=True, kw_only=True):
+    """A new publisher; see `NamePublisher`."""
+
+    name: Text
+    key: Text
+    event_types: list[Text] | None = msgspec.field(default=None, name="eventTypes")
+
+
+class RemovePublishers(msgspec.Struct, frozen=True, kw_only=True):
+    """Which publishers to remove."""
+
+    publisher_ids: list[Sfid] = msgspec.field(name="publisherID")
+
+
+class FilterPublishers(Paging, frozen=True, kw_only=True):
+    """Which publishers are meant: by id, by key, by a part of the name, by its end (`lname`)
+    or its beginning (`rname`); all of the project's without a filter. Removing passes over
+    `size` and `offset`."""
+
+    publisher_ids: list[Sfid] = msgspec.field(default_factory=list, name="publisherIDs")
+    keys: list[str] = msgspec.field(default_factory=list, name="key")
+    name: str = ""
+    lname: str = ""
+    rname: str = ""
+
+    def fits(self, publisher: Publisher) -> bool:
+        """Whether a publisher passes every filter."""
+        return (
+            (not self.publisher_ids or publisher.publisher_id in self.publisher_ids)
+            and (not self.keys or publisher.key in self.keys)
+            and self.name in publisher.name
+            and publisher.name.endswith(self.lname)
+            and publisher.name.startswith(self.rname)
+        )
+
+
+# ---------------------------------------------------------------- seed-era routes
+
+
+async def create_publisher(call: Call[CreatePublisher, None]) -> Json:
+    """Create a publisher; the answer carries its token."""
+    return await _create(call, "create_publisher", access_key=False)
+
+
+async def list_publishers(call: Call[None, FilterPublishers]) -> Json:
+    """The publishers of a project. The key `ProjectName` is spelled so by the interface."""
+    project = own_project(call)
+    found = _found(call, project, call.query)
+    return {
+        "data": [
+            {**publisher_json(publisher), "ProjectName": project.name}
+            for publisher in page(found, call.query, by_creation=True)
+        ],
+        "total": len(found),
+    }
+
+
+async def update_publisher(call: Call[NamePublisher, None]) -> None:
+    """Rename a publisher; its token stays."""
+    publisher = own_publisher(call)
+    types = call.body.event_types
+    await call.context.registry.call(
+        "update_publisher",
+        publisher_id=publisher.publisher_id,
+        name=call.body.name,
+        key=call.body.key,
+        event_types=None if types is None else _event_types(types),
+    )
+
+
+async def remove_publishers(call: Call[None, RemovePublishers]) -> None:
+    """Remove publishers; ids the project does not have are passed over."""
+    await _remove(call, own_project(call), call.query.publisher_ids)
+
+
+# ---------------------------------------------------------------- later routes
+
+
+async def create_publisher_with_key(call: Call[CreatePublisher, None]) -> Json:
+    """Create a publisher; its token is an access key."""
+    return await _create(call, "create_publisher", access_key=True)
+
+
+async def upsert_publisher(call: Call[CreatePublisher, None]) -> Json:
+    """The publisher of that key as it is; created when there is none."""
+    return await _create(call, "upsert_publisher", access_key=True)
+
+
+async def create_anonymous_publisher(call: Call[None, None]) -> Json:
+    """Make the project public: events without a token are this publisher's."""
+    publisher = await call.context.registry.call(
+        "create_anonymous_publisher", project_id=own_project(call).project_id
+    )
+    return publisher_json(publisher)
+
+
+async def page_publishers(call: Call[None, FilterPublishers]) -> Json:
+    """The publishers of a project."""
+    found = _found(call, own_project(call), call.query)
+    return {"data": [publisher_json(p) for p in page(found, call.query)], "total": len(found)}
+
+
+async def get_publisher(call: Call[None, None]) -> Json:
+    """One publisher, with its token."""
+    return publisher_json(_own_publisher_with_id(call))
+
+
+async def remove_publisher(call: Call[None, None]) -> None:
+    """Remove a publisher: its token stops working."""
+    publisher = _own_publisher_with_id(call)
+    await call.context.registry.call(
+        "remove_publishers",
+        project_id=publisher.project_id,
+        publisher_ids=[publisher.publisher_id],
+    )
+
+
+async def remove_fitting_publishers(call: Call[None, FilterPublishers]) -> None:
+    """Remove the publishers that pass the filters: without any, all of the project."""
+    project = own_project(call)
+    found = _found(call, project, call.query)
+    await _remove(call, project, [publisher.publisher_id for publisher in found])
+
+
+async def rotate_token(call: Call[Expiry, None]) -> Json:
+    """Give a publisher a new token, an access key; the one before stops working at once."""
+    publisher = await call.context.registry.call(
+        "rotate_publisher_token",
+        publisher_id=_own_publisher_with_id(call).publisher_id,
+        expires_at=call.body.milliseconds(),
+    )
+    return publisher_json(publisher)
+
+
+async def get_token(call: Call[None, None]) -> Json:
+    """What is known of a publisher's token; not the token itself."""
+    return publisher_token_json(_own_publisher_with_id(call))
+
+
+# ---------------------------------------------------------------- what both share
+
+
+async def _create(call: Call[CreatePublisher, None], op: str, *, access_key: bool) -> Json:
+    publisher = await call.context.registry.call(
+        op,
+        project_id=own_project(call).project_id,
+        name=call.body.name,
+        key=call.body.key,
+        access_key=access_key,
+        event_types=_event_types(call.body.event_types or []),
+        expires_at=call.body.milliseconds(),
+    )
+    return publisher_json(publisher)
+
+
+def _event_types(types: list[str]) -> list[str]:
+    """The event types a publisher may send.
+
+    Raises:
+        BadRequestError: an empty one, or too many.
+    """
+    if len(types) > EVENT_TYPES_LIMIT:
+        raise BadRequestError(FieldError("eventTypes", f"more than {EVENT_TYPES_LIMIT}", "body"))
+    empty = [n for n, event_type in enumerate(types) if not event_type]
+    if empty:
+        raise BadRequestError(*(FieldError(f"eventTypes[{n}]", "empty", "body") for n in empty))
+    return types
+
+
+def _own_publisher_with_id(call: Call[Any, Any]) -> Publisher:
+    publisher_id = call.id("publisherID")
+    publisher = call.context.reader.publisher_anywhere(publisher_id)
+    if publisher is None or not may_project(call, publisher.project_id):
+        raise PublisherNotFoundError(pub_id=publisher_id)
+    return publisher
+
+
+def _found(call: Call[Any, Any], project: Project, wanted: FilterPublishers) -> list[Publisher]:
+    return [p for p in call.context.reader.publishers(project.project_id) if wanted.fits(p)]
+
+
+async def _remove(call: Call[Any, Any], project: Project, publisher_ids: list[Any]) -> None:
+    await call.context.registry.call(
+        "remove_publishers", project_id=project.project_id, publisher_ids=publisher_ids
+    )
+
+
+def _route(method: str, path: str, operation: str, handler: Any, **takes: Any) -> Route[Any, Any]:
+    return Route(method, path, operation, Auth.ACCOUNT, handler, **takes)
+
+
+_ALL, _X, _DATA = (
+    "/publisher/{projectName}",
+    "/publisher/x/{projectName}",
+    "/publisher/data/{publisherID}",
+)
+_ONE = "{publisherID}"
+ROUTES: tuple[Route[Any, Any], ...] = (
+    _route(
+        "POST",
+        _ALL,
+        "CreatePublisher",
+        create_publisher,
+        body=CreatePublisher,
+        response=shapes.PublisherReply,
+    ),
+    _route("GET", _ALL, "ListPublisher", list_publishers, query=FilterPublishers),
+    _route("PUT", f"{_ALL}/{_ONE}", "UpdatePublisher", update_publisher, body=NamePublisher),
+    _route("DELETE", _ALL, "RemovePublisher", remove_publishers, query=RemovePublishers),
+    _route(
+        "POST",
+        _X,
+        "CreatePublisher",
+        create_publisher_with_key,
+        body=CreatePublisher,
+        response=shapes.PublisherReply,
+    ),
+    _route(
+        "POST",
+        f"{_X}/upsert",
+        "UpsertPublisher",
+        upsert_publisher,
+        body=CreatePublisher,
+        response=shapes.PublisherReply,
+    ),
+    _route(
+        "POST",
+        f"{_X}/anonymous",
+        "CreateAnonymousPublisher",
+        create_anonymous_publisher,
+        response=shapes.PublisherReply,
+    ),
+    _route("PUT", f"{_X}/{_ONE}", "UpdatePublisher", update_publisher, body=NamePublisher),
+    _route(
+        "GET",
+        _X,
+        "ListPublisher",
+        page_publishers,
+        query=FilterPublishers,
+        response=shapes.PublisherPage,
+    ),
+    _route("DELETE", _X, "BatchRemovePublisher", remove_fitting_publishers, query=FilterPublishers),
+    _route("GET", _DATA, "GetPublisher", get_publisher, response=shapes.PublisherReply),
+    _route("DELETE", _DATA, "RemovePublisher", remove_publisher),
+    _route(
+        "POST",
+        f"{_DATA}/token",
+        "RotatePublisherToken",
+        rotate_token,
+        body=Expiry,
+        response=shapes.PublisherReply,
+    ),
+    _route("GET", f"{_DATA}/token", "GetPublisherToken", get_token),
+)

@@ -1,0 +1,103 @@
+"""Resources: the uploaded modules of an account.
+
+Each account has its own row for a content; the file is there once, for as long as anybody
+has a row. The row of a deleted resource stays, in no list, while an applet needs it.
+
+Source: interface document, 2b; where both generations have a route, the later one's answers
+win.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+
+from fieldbrook.core.errors import ResourceNotFoundError, UnsupportedFSOperatorError
+from fieldbrook.core.model import Resource
+from fieldbrook.gateway.management.framework.binding import Paging, Sfid
+from fieldbrook.gateway.management.framework.ownership import own_resource
+from fieldbrook.gateway.management.framework.route import Auth, Call, Download, Route
+from fieldbrook.gateway.management.framework.views import Json, page, resource_json
+from fieldbrook.gateway.management.openapi import shapes
+
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class ListResources(Paging, frozen=True, kw_only=True):
+    """Filters: ids, times, names, a part of the name, and MD5 sums. All that pass when no
+    `size` is given. Nothing expires, so nothing does so before any time."""
+
+    size: Annotated[int, msgspec.Meta(ge=-1)] = -1
+    resource_ids: list[Sfid] = msgspec.field(default_factory=list, name="resourceID")
+    uploaded_before: Moment | None = msgspec.field(default=None, name="uploadedBefore")
+    uploaded_after: Moment | None = msgspec.field(default=None, name="uploadedAfter")
+    expire_before: Moment | None = msgspec.field(default=None, name="expireBefore")
+    expire_after: Moment | None = msgspec.field(default=None, name="expireAfter")
+    filenames: list[str] = msgspec.field(default_factory=list, name="filename")
+    filename_like: str = msgspec.field(default="", name="filenameLike")
+    md5s: list[str] = msgspec.field(default_factory=list, name="md5")
+
+    def fits(self, resource: Resource) -> bool:
+        """Whether a resource passes every filter."""
+        uploaded = resource.created_at / 1_000
+        return (
+            not resource.deleted
+            and (not self.resource_ids or resource.resource_id in self.resource_ids)
+            and (self.uploaded_before is None or uploaded < self.uploaded_before.timestamp())
+            and (self.uploaded_after is None or uploaded > self.uploaded_after.timestamp())
+            and self.expire_before is None
+            and (not self.filenames or resource.filename in self.filenames)
+            and self.filename_like in resource.filename
+            and (not self.md5s or resource.md5 in map(str.lower, self.md5s))
+        )
+
+
+async def list_resources(call: Call[None, ListResources]) -> Json:
+    """The caller's resources."""
+    resources = call.context.reader.resources(call.account.account_id)
+    found = [resource for resource in resources if call.query.fits(resource)]
+    return {"data": [resource_json(r) for r in page(found, call.query)], "total": len(found)}
+
+
+async def remove_resource(call: Call[None, None]) -> None:
+    """Delete a resource. Applets that run it, or keep a version of it, are not touched: the
+    file goes with the last of them and its last owner."""
+    resource = own_resource(call)
+    await call.context.registry.call("remove_resource", resource_id=resource.resource_id)
+
+
+async def download_resource(call: Call[None, None]) -> Download:
+    """The module's bytes."""
+    resource = own_resource(call)
+    path = call.context.modules_dir / f"{resource.sha256}.wasm"
+    if not path.exists():
+        raise ResourceNotFoundError(resource=resource.resource_id)
+    return Download(path, resource.filename)
+
+
+async def get_resource_url(call: Call[None, None]) -> None:
+    """Refused: there is no store elsewhere whose address could be given."""
+    resource = own_resource(call)
+    raise UnsupportedFSOperatorError(path=f"/resource/data/{resource.resource_id}")
+
+
+def _route(method: str, path: str, operation: str, handler: Any, **takes: Any) -> Route[Any, Any]:
+    return Route(method, path, operation, Auth.ACCOUNT, handler, **takes)
+
+
+_ID = "{resourceID}"
+ROUTES: tuple[Route[Any, Any], ...] = (
+    _route(
+        "GET",
+        "/resource",
+        "ListResources",
+        list_resources,
+        query=ListResources,
+        response=shapes.ResourcePage,
+    ),
+    _route("DELETE", f"/resource/{_ID}", "RemoveResource", remove_resource),
+    _route("GET", f"/resource/data/{_ID}", "DownloadResource", download_resource),
+    _route("GET", f"/resource/url/{_ID}", "GetDownloadResourceUrl", get_resource_url),
+)

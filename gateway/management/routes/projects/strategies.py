@@ -1,0 +1,302 @@
+"""Strategies of a project: which event type runs which handler.
+
+The seed-era routes take and give several strategies at once, the later ones one at a time.
+A handler that the module does not export makes a dead strategy: it is accepted, as by the
+original, marked in every answer, and its events become dead letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from fieldbrook.core.model import Project, Resource, Strategy
+from fieldbrook.gateway.management.framework import warnings
+from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
+from fieldbrook.gateway.management.framework.ownership import (
+    own_project,
+    own_strategy,
+    own_strategy_with_id,
+)
+from fieldbrook.gateway.management.framework.route import Auth, Call, Done, Route
+from fieldbrook.gateway.management.framework.views import (
+    Json,
+    dead_json,
+    page,
+    strategy_json,
+    times_json,
+)
+from fieldbrook.gateway.management.openapi import shapes
+from fieldbrook.storage.registry.reader import RegistrySnapshot
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One strategy as a client states it."""
+
+    applet_id: Sfid = msgspec.field(name="appletID")
+    event_type: Text = msgspec.field(name="eventType")
+    handler: Text
+
+
+class StateStrategy(Rule, frozen=True, kw_only=True):
+    """One strategy, with the later generation's mark for collecting metrics."""
+
+    auto_collect_metric: bool | None = msgspec.field(default=None, name="autoCollectMetric")
+
+
+class CreateStrategies(msgspec.Struct, frozen=True, kw_only=True):
+    """New strategies, all of them or none."""
+
+    strategies: list[Rule]
+
+
+class ListStrategies(Paging, frozen=True, kw_only=True):
+    """Filters: strategies' ids, applets and event types."""
+
+    ids: list[Sfid] = msgspec.field(default_factory=list, name="id")
+    strategy_ids: list[Sfid] = msgspec.field(default_factory=list, name="strategyID")
+    applet_ids: list[Sfid] = msgspec.field(default_factory=list, name="appletID")
+    event_types: list[str] = msgspec.field(default_factory=list, name="eventType")
+
+
+class RemoveStrategies(msgspec.Struct, frozen=True, kw_only=True):
+    """Which strategies to remove."""
+
+    strategy_ids: list[Sfid] = msgspec.field(name="strategyID")
+
+
+class FilterStrategies(Paging, frozen=True, kw_only=True):
+    """Which strategies are meant; all of the project's without a filter. Removing passes
+    over `size` and `offset`."""
+
+    strategy_ids: list[Sfid] = msgspec.field(default_factory=list, name="strategyID")
+    applet_ids: list[Sfid] = msgspec.field(default_factory=list, name="appletID")
+    event_types: list[str] = msgspec.field(default_factory=list, name="eventType")
+    handlers: list[str] = msgspec.field(default_factory=list, name="handler")
+
+    def fits(self, strategy: Strategy) -> bool:
+        """Whether a strategy passes every filter."""
+        return (
+            (not self.strategy_ids or strategy.strategy_id in self.strategy_ids)
+            and (not self.applet_ids or strategy.applet_id in self.applet_ids)
+            and (not self.event_types or strategy.event_type in self.event_types)
+            and (not self.handlers or strategy.handler in self.handlers)
+        )
+
+
+# ---------------------------------------------------------------- seed-era routes
+
+
+async def create_strategies(call: Call[CreateStrategies, None]) -> Done:
+    """Create strategies."""
+    project = own_project(call)
+    created: list[Strategy] = await call.context.registry.call(
+        "create_strategies",
+        project_id=project.project_id,
+        strategies=[(r.applet_id, r.event_type, r.handler) for r in call.body.strategies],
+    )
+    return _done(call, created)
+
+
+async def list_strategies(call: Call[None, ListStrategies]) -> Json:
+    """The strategies of a project, grouped by applet; `total` counts strategies."""
+    project = own_project(call)
+    query = call.query
+    wanted = FilterStrategies(
+        strategy_ids=[*query.ids, *query.strategy_ids],
+        applet_ids=query.applet_ids,
+        event_types=query.event_types,
+    )
+    with call.context.reader.snapshot() as registry:
+        names = {a.applet_id: a.name for a in registry.applets(project.project_id)}
+        found = [s for s in registry.strategies(project.project_id) if wanted.fits(s)]
+        rows = page(found, query, by_creation=True)
+        modules = modules_of(registry, rows)
+    groups: dict[int, list[Strategy]] = {}
+    for strategy in rows:
+        groups.setdefault(strategy.applet_id, []).append(strategy)
+    return {
+        "data": [
+            {
+                "projectID": str(project.project_id),
+                "strategies": [
+                    _row(s, names[applet_id], modules.get(applet_id)) for s in strategies
+                ],
+                **times_json(strategies),
+            }
+            for applet_id, strategies in groups.items()
+        ],
+        "total": len(found),
+    }
+
+
+async def get_strategy(call: Call[None, None]) -> Json:
+    """One strategy."""
+    return _one(call, own_strategy(call))
+
+
+async def update_strategy(call: Call[StateStrategy, None]) -> Done:
+    """Change a strategy, also to another applet of its project."""
+    return await _update(call, own_strategy(call))
+
+
+async def remove_strategies(call: Call[None, RemoveStrategies]) -> None:
+    """Remove strategies; ids the project does not have are passed over."""
+    await _remove(call, own_project(call), call.query.strategy_ids)
+
+
+# ---------------------------------------------------------------- later routes
+
+
+async def create_strategy(call: Call[StateStrategy, None]) -> Json:
+    """Create one strategy."""
+    rule = call.body
+    strategy: Strategy = await call.context.registry.call(
+        "create_strategy",
+        project_id=own_project(call).project_id,
+        applet_id=rule.applet_id,
+        event_type=rule.event_type,
+        handler=rule.handler,
+        auto_collect_metric=rule.auto_collect_metric,
+    )
+    return _one(call, strategy)
+
+
+async def page_strategies(call: Call[None, FilterStrategies]) -> Json:
+    """The strategies of a project, one row each."""
+    found = _found(call, own_project(call), call.query)
+    rows = page(found, call.query)
+    with call.context.reader.snapshot() as registry:
+        modules = modules_of(registry, rows)
+    data = [strategy_json(strategy, modules.get(strategy.applet_id)) for strategy in rows]
+    return {"data": data, "total": len(found)}
+
+
+async def get_strategy_with_id(call: Call[None, None]) -> Json:
+    """One strategy, by its id alone."""
+    return _one(call, own_strategy_with_id(call))
+
+
+async def update_strategy_with_id(call: Call[StateStrategy, None]) -> Done:
+    """Change a strategy, by its id alone."""
+    return await _update(call, own_strategy_with_id(call))
+
+
+async def remove_strategy_with_id(call: Call[None, None]) -> None:
+    """Remove a strategy."""
+    strategy = own_strategy_with_id(call)
+    await call.context.registry.call(
+        "remove_strategies",
+        project_id=strategy.project_id,
+        strategy_ids=[strategy.strategy_id],
+    )
+
+
+async def remove_fitting_strategies(call: Call[None, FilterStrategies]) -> None:
+    """Remove the strategies that pass the filters: without any, all of the project."""
+    project = own_project(call)
+    found = _found(call, project, call.query)
+    await _remove(call, project, [strategy.strategy_id for strategy in found])
+
+
+# ---------------------------------------------------------------- what both share
+
+
+async def _update(call: Call[StateStrategy, None], strategy: Strategy) -> Done:
+    rule = call.body
+    changed: Strategy = await call.context.registry.call(
+        "update_strategy",
+        strategy_id=strategy.strategy_id,
+        applet_id=rule.applet_id,
+        event_type=rule.event_type,
+        handler=rule.handler,
+        auto_collect_metric=rule.auto_collect_metric,
+    )
+    return _done(call, [changed])
+
+
+def _done(call: Call[Any, Any], strategies: Sequence[Strategy]) -> Done:
+    with call.context.reader.snapshot() as registry:
+        modules = modules_of(registry, strategies)
+    return Done(list(warnings.of_strategies(strategies, modules)))
+
+
+def _one(call: Call[Any, Any], strategy: Strategy) -> Json:
+    with call.context.reader.snapshot() as registry:
+        modules = modules_of(registry, [strategy])
+    return strategy_json(strategy, modules.get(strategy.applet_id))
+
+
+def modules_of(registry: RegistrySnapshot, strategies: Iterable[Strategy]) -> dict[int, Resource]:
+    """The modules that the strategies' applets run, by applet id."""
+    found = {}
+    for applet_id in {strategy.applet_id for strategy in strategies}:
+        applet = registry.applet(applet_id)
+        resource = registry.resource(applet.resource_id) if applet is not None else None
+        if resource is not None:
+            found[applet_id] = resource
+    return found
+
+
+async def _remove(call: Call[Any, Any], project: Project, strategy_ids: list[Any]) -> None:
+    await call.context.registry.call(
+        "remove_strategies", project_id=project.project_id, strategy_ids=strategy_ids
+    )
+
+
+def _found(call: Call[Any, Any], project: Project, wanted: FilterStrategies) -> list[Strategy]:
+    return [s for s in call.context.reader.strategies(project.project_id) if wanted.fits(s)]
+
+
+def _row(strategy: Strategy, applet_name: str, resource: Resource | None) -> Json:
+    return {
+        "strategyID": str(strategy.strategy_id),
+        "appletID": str(strategy.applet_id),
+        "appletName": applet_name,
+        "eventType": strategy.event_type,
+        "handler": strategy.handler,
+        **dead_json(strategy, resource),
+    }
+
+
+def _route(method: str, path: str, operation: str, handler: Any, **takes: Any) -> Route[Any, Any]:
+    return Route(method, path, operation, Auth.ACCOUNT, handler, **takes)
+
+
+_ALL, _ONE = "/strategy/{projectName}", "/strategy/{projectName}/{strategyID}"
+_X, _DATA = "/strategy/x/{projectName}", "/strategy/data/{strategyID}"
+ROUTES: tuple[Route[Any, Any], ...] = (
+    _route("POST", _ALL, "CreateStrategy", create_strategies, body=CreateStrategies),
+    _route("GET", _ALL, "ListStrategy", list_strategies, query=ListStrategies),
+    _route("DELETE", _ALL, "RemoveStrategy", remove_strategies, query=RemoveStrategies),
+    _route("GET", _ONE, "GetStrategy", get_strategy, response=shapes.StrategyReply),
+    _route("PUT", _ONE, "UpdateStrategy", update_strategy, body=StateStrategy),
+    _route(
+        "POST",
+        _X,
+        "CreateStrategy",
+        create_strategy,
+        body=StateStrategy,
+        response=shapes.StrategyReply,
+    ),
+    _route(
+        "GET",
+        f"{_X}/datalist",
+        "ListStrategy",
+        page_strategies,
+        query=FilterStrategies,
+        response=shapes.StrategyPage,
+    ),
+    _route("DELETE", _X, "BatchRemoveStrategy", remove_fitting_strategies, query=FilterStrategies),
+    _route(
+        "PUT",
+        "/strategy/{strategyID}",
+        "UpdateStrategy",
+        update_strategy_with_id,
+        body=StateStrategy,
+    ),
+    _route("GET", _DATA, "GetStrategy", get_strategy_with_id, response=shapes.StrategyReply),
+    _route("DELETE", _DATA, "RemoveStrategy", remove_strategy_with_id),
+)

@@ -1,0 +1,201 @@
+"""Projects that go from node to node as a file.
+
+Source: ours; the interface has no such routes.
+"""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from fieldbrook.core.errors import (
+    BadRequestError,
+    FieldError,
+    NodeError,
+    OutcomeUnknownError,
+    ProjectNameConflictError,
+    UploadFileFailedError,
+)
+from fieldbrook.core.model import Project
+from fieldbrook.gateway.management.framework import warnings
+from fieldbrook.gateway.management.framework.context import ManagementContext
+from fieldbrook.gateway.management.framework.ownership import own_project
+from fieldbrook.gateway.management.framework.passing import new_path, write_private
+from fieldbrook.gateway.management.framework.route import Auth, Call, Download, Form, Route
+from fieldbrook.gateway.management.framework.views import Json
+from fieldbrook.gateway.management.routes.projects.project_files import Contents, ProjectFile
+from fieldbrook.gateway.management.routes.projects.projects import name_errors, shown
+from fieldbrook.gateway.management.routes.projects.strategies import modules_of
+from fieldbrook.gateway.management.routes.projects.uploads import (
+    compile_file,
+    require_quota,
+    require_room,
+)
+from fieldbrook.security.access_keys import Group
+from fieldbrook.storage.backup.transfer import ReadLimits, collect, export
+from fieldbrook.storage.project.store import store_path
+from fieldbrook.storage.registry.service import Module
+from fieldbrook.storage.registry.usage import stored_bytes_in
+
+_UNPACKED_SHARE = 20  # an archive may unpack to so many times what an upload may have
+
+_EXPORT_SHARE = 3  # a copy of the store, what is taken from it, and the file
+
+
+class ExportProject(msgspec.Struct, frozen=True, kw_only=True):
+    """What the file holds besides the definitions: what handlers stored, and the publishers'
+    tokens, which make the file a secret."""
+
+    data: bool = True
+    tokens: bool = False
+
+
+class ImportProject(msgspec.Struct, frozen=True, kw_only=True):
+    """`name` is what the project is called here, by default as it was; `newTokens` gives its
+    publishers other tokens than those in the file."""
+
+    name: str = ""
+    new_tokens: bool = msgspec.field(default=False, name="newTokens")
+
+
+async def export_project(call: Call[ExportProject, None]) -> Download:
+    """A project as a file that `ImportProject` takes, in this node or in another."""
+    project, context = own_project(call), call.context
+    with context.reader.snapshot() as registry:
+        exported = collect(registry, project, with_tokens=call.body.tokens)
+    store = context.store_reader(project.project_id) if call.body.data else None
+    copy = None if store is None else store.copy
+    target = new_path(context.uploads_dir, context.part, ".project")
+    size = sum(resource.size for resource in exported.resources)
+    if copy is not None:
+        size += stored_bytes_in(context.projects_dir)(project.project_id)
+
+    def write() -> None:
+        try:
+            require_room(_EXPORT_SHARE * size, context)
+        except OSError as error:
+            raise UploadFileFailedError(reason=str(error.strerror)) from error
+        export(exported, context.modules_dir, copy, target)
+
+    await call.workers.uploads.run(call.account.account_id, write)
+    return Download(target, f"{project.name}.fieldbrook", passing=True)
+
+
+async def import_project(call: Call[ImportProject, None]) -> Json:
+    """Make a project from a file of `ExportProject`: all of it, under ids of this node, or
+    nothing."""
+    context, run = call.context, partial(call.workers.uploads.run, call.account.account_id)
+    file = ProjectFile(new_path(context.uploads_dir, context.part, ".parts"))
+    try:
+        contents = await run(partial(_read, file, call.form, context))
+        name = _name(call, contents)
+        _require_quota(call, file, contents)
+        if contents.cron_jobs > context.cron_jobs_limit:
+            reason = f"{contents.cron_jobs} cron jobs, the limit is {context.cron_jobs_limit}"
+            raise BadRequestError(FieldError("file", reason, "body"))
+        modules = [
+            await run(partial(compile_file, file.module(sha256), filename, context))
+            for sha256, filename in sorted(contents.modules.items())
+        ]
+        project = await _import(call, file, contents, name, modules)
+    finally:
+        shutil.rmtree(file.folder, ignore_errors=True)
+    with context.reader.snapshot() as registry:
+        strategies = registry.strategies(project.project_id)
+        dead = list(warnings.of_strategies(strategies, modules_of(registry, strategies)))
+    return {**shown(call, project), **warnings.shown(dead)}
+
+
+async def _import(
+    call: Call[ImportProject, None],
+    file: ProjectFile,
+    contents: Contents,
+    name: str,
+    modules: list[Module],
+) -> Project:
+    context, run = call.context, partial(call.workers.uploads.run, call.account.account_id)
+    count = 1 + len(contents.applets)
+    project_id, *applet_ids = await context.registry.call("reserve_ids", count=count)
+    store = store_path(context.projects_dir, project_id)
+    ids = dict(zip(contents.applets, applet_ids, strict=True))
+    built = await run(partial(file.build, store, ids, context.project_map_bytes))
+    try:
+        project: Project = await context.registry.call(
+            "import_project",
+            account_id=call.account.account_id,
+            name=name,
+            exported=await run(file.records),
+            modules=[msgspec.to_builtins(module) for module in modules],
+            project_id=project_id,
+            applet_ids=applet_ids,
+            new_tokens=call.body.new_tokens,
+        )
+    except OutcomeUnknownError:
+        raise  # the project may be there; if it is not, the registry removes its store
+    except NodeError:
+        shutil.rmtree(store, ignore_errors=True)
+        raise
+    if built and not (store / "data.mdb").exists():
+        # The registry died meanwhile and swept what it did not know of.
+        await context.registry.call("remove_project", project_id=project_id)
+        raise OutcomeUnknownError(what="the registry was started again meanwhile")
+    return project
+
+
+def _read(file: ProjectFile, form: Form, context: ManagementContext) -> Contents:
+    content = form.file or b""
+    try:
+        require_room(len(content), context)
+        file.folder.mkdir(mode=0o700)
+        write_private(file.archive, content)
+    except OSError as error:
+        raise UploadFileFailedError(reason=str(error.strerror)) from error
+    limit = context.upload_limit_bytes
+    limits = ReadLimits(_UNPACKED_SHARE * limit, limit, context.disk_reserve_bytes)
+    return file.read(limits)
+
+
+def _name(call: Call[ImportProject, None], contents: Contents) -> str:
+    """What the project is to be called; said before anything is compiled."""
+    name = call.body.name or contents.name
+    errors = name_errors(name, "info.name")
+    if errors:
+        raise BadRequestError(*errors)
+    if call.context.reader.project_named(name):
+        raise ProjectNameConflictError(what=f"project {name}")
+    return name
+
+
+def _require_quota(call: Call[ImportProject, None], file: ProjectFile, contents: Contents) -> None:
+    """Refuse what the registry would refuse before anything of it is compiled."""
+    sizes = [
+        (bytes.fromhex(sha256), file.module(sha256).stat().st_size) for sha256 in contents.modules
+    ]
+    require_quota(call.context, call.account.account_id, sizes)
+
+
+ROUTES: tuple[Route[Any, Any], ...] = (
+    # Both reach all that belongs to a project, its publishers and data too.
+    Route(
+        "POST",
+        "/project/x/{projectName}/export",
+        "ExportProject",
+        Auth.ACCOUNT,
+        export_project,
+        body=ExportProject,
+        group=Group.ACCOUNT,
+    ),
+    Route(
+        "POST",
+        "/project/import",
+        "ImportProject",
+        Auth.ACCOUNT,
+        import_project,
+        body=ImportProject,
+        upload=True,
+        group=Group.ACCOUNT,
+    ),
+)

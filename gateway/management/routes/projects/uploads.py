@@ -1,0 +1,123 @@
+"""Uploaded modules: compiled before the registry hears of them.
+
+So a module that cannot run is refused with the compiler's or the linker's reason and
+leaves nothing behind, and one that takes over from another is ready when it does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import shutil
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fieldbrook.core.errors import (
+    UploadFileDiskLimitError,
+    UploadFileFailedError,
+    UploadFileMd5UnmatchedError,
+    UploadFileSizeLimitError,
+)
+from fieldbrook.core.quotas import BYTES, MODULES, exceeded
+from fieldbrook.gateway.management.framework.context import ManagementContext
+from fieldbrook.gateway.management.framework.passing import new_path, write_private
+from fieldbrook.gateway.management.framework.route import Call, Form
+from fieldbrook.storage.registry.service import Module
+from fieldbrook.storage.registry.usage import stored_bytes_in
+from fieldbrook.wasm.engine.compile import compile_in_child
+
+_COMPILE_LIMIT_S = 60.0
+
+
+async def compiled(call: Call[Any, Any], stated_md5: str, owner_id: int) -> Module:
+    """The uploaded file of a call, compiled for an account; see `compile_upload`.
+
+    Raises:
+        QuotaExceededError: the account has no room for it. The registry says so when it hears
+            of the module, but then its files lie on the disk, where they stay for a while.
+    """
+    form, context = call.form, call.context
+    content = form.file or b""
+    run = partial(call.workers.uploads.run, call.account.account_id)
+    digest = await run(lambda: hashlib.sha256(content).digest())
+    require_quota(context, owner_id, [(digest, len(content))])
+    return await run(lambda: compile_upload(form, stated_md5, context))
+
+
+def compile_upload(form: Form, stated_md5: str, context: ManagementContext) -> Module:
+    """Check and compile an uploaded file; runs in a thread.
+
+    Raises:
+        UploadFileSizeLimitError: it is larger than a module may be.
+        UploadFileMd5UnmatchedError: it is not the file the client says it sent.
+        UploadFileDiskLimitError: the disk has no room to spare.
+        ModuleRefusedError: it is no module, or one that cannot run here.
+        UploadFileFailedError: the disk did not take it.
+    """
+    content = form.file or b""
+    if len(content) > context.upload_limit_bytes:
+        raise UploadFileSizeLimitError(size=len(content), limit_bytes=context.upload_limit_bytes)
+    md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if stated_md5 and not hmac.compare_digest(stated_md5.lower().encode(), md5.encode()):
+        raise UploadFileMd5UnmatchedError(actual=md5, stated=stated_md5)
+    try:
+        upload = new_path(context.uploads_dir, context.part, ".wasm")
+        try:
+            require_room(len(content), context)
+            write_private(upload, content)
+            return compile_file(upload, form.filename, context)
+        finally:
+            upload.unlink(missing_ok=True)
+    except OSError as error:
+        raise UploadFileFailedError(reason=str(error.strerror)) from error
+
+
+def require_quota(
+    context: ManagementContext, owner_id: int, contents: Sequence[tuple[bytes, int]]
+) -> None:
+    """See that an account has room for modules: the SHA-256 and the size of each.
+
+    Raises:
+        QuotaExceededError: it has not.
+    """
+    reader, account = context.reader, context.reader.account(owner_id)
+    if account is None:
+        return
+    known = reader.resource_with_content
+    new = {digest: size for digest, size in contents if known(owner_id, digest) is None}
+    stored = stored_bytes_in(context.projects_dir)
+    for name, adding in ((MODULES, len(new)), (BYTES, sum(new.values()))):
+        limit = context.quotas.limit(account, name)
+        used = 0 if limit is None else reader.usage(owner_id, name, stored)
+        if limit is not None and adding and used + adding > limit:
+            raise exceeded(account, name, limit, used, adding)
+
+
+def compile_file(source: Path, filename: str, context: ManagementContext) -> Module:
+    """Check and compile a file, which is not read into this process; runs in a thread.
+
+    Raises:
+        ModuleRefusedError: it is no module, or one that cannot run here.
+        UploadFileFailedError: the disk did not take what is compiled.
+    """
+    try:
+        context.modules_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        report = compile_in_child(source, context.modules_dir, context.limits, _COMPILE_LIMIT_S)
+    except OSError as error:
+        raise UploadFileFailedError(reason=str(error.strerror)) from error
+    return Module(filename, report.sha256, report.md5, report.size, list(report.handlers))
+
+
+def require_room(size: int, context: ManagementContext) -> None:
+    """Refuse what the disk has no room to spare for.
+
+    Raises:
+        UploadFileDiskLimitError: fewer bytes would stay free than the settings want.
+        OSError: the disk cannot be asked.
+    """
+    context.modules_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    free, reserve = shutil.disk_usage(context.modules_dir).free, context.disk_reserve_bytes
+    if free < size + reserve:
+        raise UploadFileDiskLimitError(size=size, free=free, reserve=reserve)

@@ -1,0 +1,6 @@
+"""Signing in: wallets, and the throttle against guessing.
+
+In: the token, password or wallet message of a request.
+Out: an account, or an authorization error.
+Open first: `wallet.py`, then `throttle.py`.
+"""

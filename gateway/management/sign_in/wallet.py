@@ -1,0 +1,264 @@
+"""Signing in with a wallet: EIP-4361 messages, EIP-191 signatures, and nonces used once.
+
+An address may be a contract: then its chain says whether a signature is good (EIP-1271).
+
+A nonce needs no memory: it carries its time and is signed by the node, and the registry
+remembers those that were used until they are too old to be used again. Where clients may
+bring nonces of their own, the whole message counts as one.
+
+Source: EIP-4361, EIP-191, EIP-55, EIP-1271; interface document, 4.5.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from fieldbrook.core.errors import (
+    InvalidEthLoginMessageError,
+    InvalidEthLoginSignatureError,
+    WhiteListForbiddenError,
+)
+from fieldbrook.core.host_port import read_host_port
+from fieldbrook.security.operator_keys import eip55
+from fieldbrook.wasm.module.abi import OK
+from fieldbrook.wasm.signatures import keccak256, recover_address
+
+NONCE_LIFETIME_MS = 300_000
+ANYBODY = "*"
+_SKEW_MS = 60_000  # a wallet's clock may be ahead of ours by this much
+
+_DATE = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)"
+_MESSAGE = re.compile(
+    rf"(?:[a-z][a-z0-9+.-]*://)?(?P<domain>[^\s/?#]{{1,255}})"
+    rf" wants you to sign in with your Ethereum account:\n"
+    rf"(?P<address>0x[0-9A-Fa-f]{{40}})\n\n(?:(?P<statement>[^\n]++)\n\n|\n|)"
+    rf"URI: (?P<uri>[^\s]{{1,1024}})\nVersion: (?P<version>\d{{1,20}})\n"
+    rf"Chain ID: (?P<chain_id>\d{{1,20}})\n"
+    rf"Nonce: (?P<nonce>[A-Za-z0-9]{{8,128}})\nIssued At: (?P<issued_at>{_DATE})"
+    rf"(?:\nExpiration Time: (?P<expires_at>{_DATE}))?(?:\nNot Before: (?P<not_before>{_DATE}))?"
+    rf"(?:\nRequest ID: (?P<request_id>[^\n]*+))?"
+    rf"(?:\nResources:(?P<resources>(?:\n- [^\n]++)*+))?\n?",
+    re.ASCII,
+)
+_SIGNATURE = re.compile(r"(?:0x)?((?:[0-9A-Fa-f]{2})++)", re.ASCII)
+_NONCE = re.compile(r"([0-9a-f]{12})([0-9a-f]{16})([0-9a-f]{32})", re.ASCII)
+
+
+@dataclass(frozen=True)
+class WalletPolicy:
+    """Who may sign in with a wallet.
+
+    Args:
+        domains: the hosts (with their ports) that a message may have been signed for, `*` for
+            any. When it is empty, a message must be for the host that the request is sent to.
+        whitelist: addresses in lower case that may sign in, or `*` for anybody. When it is
+            empty, accounts that exist may, and no new one is made.
+        nonce_required: the nonce must be one this node gave.
+    """
+
+    domains: frozenset[str] = frozenset()
+    whitelist: frozenset[str] = frozenset()
+    nonce_required: bool = True
+
+    def may_create(self, address: str) -> bool:
+        """Whether an account is made for an address that has none.
+
+        Raises:
+            WhiteListForbiddenError: there is a white list, and the address is not on it.
+        """
+        listed = address in self.whitelist or ANYBODY in self.whitelist
+        if self.whitelist and not listed:
+            raise WhiteListForbiddenError(address=address)
+        return listed
+
+
+@dataclass(frozen=True)
+class SignInMessage:
+    """What a message says; times are Unix milliseconds. `address` is as it was written."""
+
+    text: str
+    domain: str
+    address: str
+    chain_id: int
+    nonce: str
+    issued_at: int
+    expires_at: int | None
+    not_before: int | None
+
+
+@dataclass(frozen=True)
+class Once:
+    """What makes a sign-in one that cannot be repeated: remembered until `valid_until`."""
+
+    digest: bytes
+    valid_until: int
+
+
+def parse_message(text: str) -> SignInMessage:
+    """What an EIP-4361 message says.
+
+    Raises:
+        InvalidEthLoginMessageError: it is none, of another version, or a time is none.
+    """
+    found = _MESSAGE.fullmatch(text)
+    if found is None:
+        raise InvalidEthLoginMessageError(reason="it is not of the form of EIP-4361")
+    if found["version"] != "1":
+        raise InvalidEthLoginMessageError(reason=f"version {found['version'][:20]} is not known")
+    issued_at = _ms(found["issued_at"])
+    assert issued_at is not None
+    return SignInMessage(
+        text=text,
+        domain=found["domain"],
+        address=found["address"],
+        chain_id=int(found["chain_id"]),
+        nonce=found["nonce"],
+        issued_at=issued_at,
+        expires_at=_ms(found["expires_at"]),
+        not_before=_ms(found["not_before"]),
+    )
+
+
+def require_timely(message: SignInMessage, now_ms: int) -> None:
+    """Refuse a message whose time is over or has not come.
+
+    Raises:
+        InvalidEthLoginMessageError: it is so.
+    """
+    if message.expires_at is not None and message.expires_at <= now_ms:
+        raise InvalidEthLoginMessageError(reason="it has expired")
+    if message.not_before is not None and message.not_before > now_ms:
+        raise InvalidEthLoginMessageError(reason="it is not valid yet")
+
+
+def require_domain(
+    message: SignInMessage, policy: WalletPolicy, host: str, is_own: Callable[[str], bool]
+) -> None:
+    """Refuse a message that was signed for somebody else's page.
+
+    Args:
+        host: the `Host` of the request; never what a proxy says that it was.
+        is_own: whether a host, without its port, can be this node. Whoever sends a request
+            chooses its `Host`: where the node knows its names, the header must be one of them.
+
+    Raises:
+        InvalidEthLoginMessageError: its domain is none of ours.
+    """
+    if ANYBODY in policy.domains:
+        return
+    domain = read_host_port(message.domain)
+    if domain is None:
+        raise InvalidEthLoginMessageError(reason="its domain is not of the form host or host:port")
+    if policy.domains:
+        if domain not in map(read_host_port, policy.domains):
+            reason = f"its domain {message.domain} is none of wallet_domains"
+            raise InvalidEthLoginMessageError(reason=reason)
+        return
+    if domain != read_host_port(host):
+        reason = (
+            f"its domain {message.domain} is not the host that the request is sent to "
+            f"({host[:255] or 'none'}); other hosts are named in the setting wallet_domains"
+        )
+        raise InvalidEthLoginMessageError(reason=reason)
+    if not domain.is_loopback and not is_own(domain.host):
+        reason = (
+            f"its domain {message.domain} is not in the node's certificate; hosts of a proxy are "
+            "named in the setting wallet_domains"
+        )
+        raise InvalidEthLoginMessageError(reason=reason)
+
+
+def once_of(message: SignInMessage, policy: WalletPolicy, key: bytes, now_ms: int) -> Once:
+    """What must not have been used before for this message to sign in.
+
+    Raises:
+        InvalidEthLoginMessageError: the nonce is not one of ours, or too old; or, where
+            clients bring their own, the message was not issued just now.
+    """
+    if policy.nonce_required:
+        valid_until = _nonce_valid_until(key, message.nonce)
+        digest = hashlib.sha256(message.nonce.encode()).digest()
+        expected = "its nonce is none that GET /login/wallet/nonce gave, or has expired"
+    else:
+        valid_until = message.issued_at + NONCE_LIFETIME_MS
+        digest = hashlib.sha256(message.text.encode()).digest()
+        expected = "it was not issued within the last 5 minutes"
+    if not now_ms < valid_until <= now_ms + NONCE_LIFETIME_MS + _SKEW_MS:
+        raise InvalidEthLoginMessageError(reason=expected)
+    return Once(digest, valid_until)
+
+
+def issue_nonce(key: bytes, now_ms: int) -> str:
+    """A nonce for one sign-in within `NONCE_LIFETIME_MS`; letters and digits only."""
+    body = f"{now_ms:012x}{secrets.token_hex(8)}"
+    return body + _nonce_mac(key, body)
+
+
+def require_capitals(message: SignInMessage) -> str:
+    """The stated address in lower case. Call it in a thread: the first call imports the
+    library of the curve.
+
+    Raises:
+        InvalidEthLoginMessageError: the address has not the capitals of EIP-55.
+    """
+    if eip55(bytes.fromhex(message.address[2:])) != message.address:
+        raise InvalidEthLoginMessageError(reason="its address has not the capitals of EIP-55")
+    return message.address.lower()
+
+
+def signature_bytes(text: str) -> bytes:
+    """A signature as bytes; an account's own has 65, a contract's any number.
+
+    Raises:
+        InvalidEthLoginSignatureError: it is not in hexadecimal.
+    """
+    found = _SIGNATURE.fullmatch(text)
+    if found is None:
+        raise InvalidEthLoginSignatureError(reason="it is not bytes in hexadecimal")
+    return bytes.fromhex(found[1])
+
+
+def digest_of(message: SignInMessage) -> bytes:
+    """What a wallet signs (EIP-191): 32 bytes."""
+    data = message.text.encode()
+    return keccak256(b"\x19Ethereum Signed Message:\n" + str(len(data)).encode() + data)
+
+
+def why_not_signed(message: SignInMessage, digest: bytes, signature: bytes) -> str:
+    """Why a signature is not by the key of the stated address; empty when it is."""
+    if len(signature) != 65:
+        return "it is not 65 bytes"
+    if signature[64] not in (27, 28):
+        return "its last byte is neither 27 nor 28"
+    code, signer = recover_address(digest, signature)
+    if code != OK:
+        return "nobody can have made it"
+    if eip55(signer) != message.address:
+        return "it is not by the stated address"
+    return ""
+
+
+def _nonce_valid_until(key: bytes, nonce: str) -> int:
+    found = _NONCE.fullmatch(nonce)
+    if found is None or not hmac.compare_digest(_nonce_mac(key, found[1] + found[2]), found[3]):
+        return 0
+    return int(found[1], 16) + NONCE_LIFETIME_MS
+
+
+def _nonce_mac(key: bytes, body: str) -> str:
+    return hmac.new(key, f"wallet nonce {body}".encode(), hashlib.sha256).hexdigest()[:32]
+
+
+def _ms(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise InvalidEthLoginMessageError(reason="a time in it is none") from None

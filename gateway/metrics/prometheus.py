@@ -1,0 +1,272 @@
+"""The node's metrics in the form that Prometheus reads.
+
+Source: Prometheus' exposition formats; the interface document, 1.2 and 6.2, for the path.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from fieldbrook.core.host_port import is_loopback, read_host_port
+from fieldbrook.observability import health, metrics
+from fieldbrook.observability.metrics import (
+    CHAIN,
+    COUNTER,
+    GATEWAY,
+    GAUGE,
+    PART,
+    PROJECT,
+    Family,
+    Row,
+)
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+_MANY = 12  # labels with more values than this are shown where they are not 0
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Measured(NamedTuple):
+    """A metric that nobody counts: it is looked up when it is asked for. `kind` is
+    `metrics.COUNTER` or `metrics.GAUGE`; each sample has a value for each label."""
+
+    name: str
+    text: str
+    kind: str
+    labels: tuple[str, ...]
+    samples: Sequence[tuple[tuple[str, ...], float]]
+
+
+def is_local(peer: str, headers: Mapping[str, str]) -> bool:
+    """Whether a request comes from a program on this machine: not through a proxy here, and not
+    from a page in a browser, which any site could have made ask."""
+    if any(name in headers for name in ("Origin", "Forwarded", "X-Forwarded-For", "Via")):
+        return False
+    host = read_host_port(headers.get("Host", ""))
+    return is_loopback(peer) and host is not None and host.is_loopback
+
+
+class Node:
+    """Everything that is to be shown of a node, at one moment; a Prometheus collector."""
+
+    def __init__(
+        self,
+        version: str,
+        rows: Sequence[Row],
+        condition: health.Condition,
+        measured: Iterable[Measured] = (),
+    ) -> None:
+        self._version = version
+        self._rows = rows
+        self._condition = condition
+        self._measured = measured
+        self._by_project = any(row.part.startswith("project:") for row in rows)
+
+    def collect(self) -> Iterator[Metric]:
+        """See `prometheus_client.registry.Collector`."""
+        from prometheus_client import core
+
+        yield core.InfoMetricFamily("fieldbrook", "The node.", {"version": self._version})
+        for family in metrics.FAMILIES:
+            yield self._histogram(family) if family.bounds else self._counted(family)
+        for one in (*_health(self._condition), *_processes(self._rows), *self._measured):
+            kind = core.CounterMetricFamily if one.kind == COUNTER else core.GaugeMetricFamily
+            found = kind(one.name, one.text, labels=one.labels)
+            for labels, value in one.samples:
+                found.add_metric(labels, value)
+            yield found
+
+    def _counted(self, family: Family) -> Metric:
+        from prometheus_client import core
+
+        kind = core.CounterMetricFamily if family.kind == COUNTER else core.GaugeMetricFamily
+        found = kind(family.name, family.text, labels=self._labels(family))
+        for group, sums in self._sums(family).items():
+            for value, number in zip(family.values or ("",), sums, strict=True):
+                if number or len(family.values) <= _MANY:
+                    found.add_metric([*group, *([value] if family.label else [])], number)
+        return found
+
+    def _histogram(self, family: Family) -> Metric:
+        from prometheus_client import core
+
+        found = core.HistogramMetricFamily(family.name, family.text, labels=self._labels(family))
+        for group, sums in self._sums(family).items():
+            below, buckets = 0.0, []
+            for bound, number in zip((*family.bounds, float("inf")), sums, strict=False):
+                below += number
+                buckets.append((_bound(bound), below))
+            found.add_metric(list(group), buckets, sums[-1])
+        return found
+
+    def _by(self, family: Family) -> str:
+        """Where no project has figures of its own, they have no label either."""
+        return "" if family.by == PROJECT and not self._by_project else family.by
+
+    def _labels(self, family: Family) -> list[str]:
+        return [label for label in (self._by(family), family.label) if label]
+
+    def _sums(self, family: Family) -> dict[tuple[str, ...], list[float]]:
+        """A family's columns, added up over the rows that share labels."""
+        first, end = family.first, family.first + family.columns
+        found: dict[tuple[str, ...], list[float]] = {}
+        for row in self._rows:
+            group = _group(self._by(family), row.part)
+            if group is None:
+                continue
+            numbers = row.numbers[first:end]
+            before = found.get(group)
+            found[group] = (
+                list(numbers)
+                if before is None
+                else [a + b for a, b in zip(before, numbers, strict=True)]
+            )
+        return found
+
+
+def _bound(bound: float) -> str:
+    """A bucket's bound as Prometheus writes it."""
+    from prometheus_client.utils import floatToGoString
+
+    return str(floatToGoString(bound))  # type: ignore[no-untyped-call]
+
+
+_GATEWAYS = frozenset({"http", "mqtt", "scheduler", "chain"})
+
+
+def _group(by: str, part: str) -> tuple[str, ...] | None:
+    """The labels of a row in a family; None when the row is no part of it."""
+    kind, _, name = part.partition(":")
+    is_project = kind == "project" or part == metrics.PROJECTS
+    if by == GATEWAY:
+        return (kind,) if kind in _GATEWAYS else None
+    if by == CHAIN:
+        return (name,) if kind == "chain" else None
+    if by == PART:
+        return ("project",) if is_project else (part,)
+    if by == PROJECT:
+        return (name,) if is_project else None
+    return ()
+
+
+def _health(condition: health.Condition) -> Iterator[Measured]:
+    parts: dict[str, set[str]] = defaultdict(set)
+    for trouble in condition.all_troubles:
+        parts[trouble.state].add(trouble.part)
+    states = list(health.MEANINGS)
+    yield Measured(
+        "fieldbrook_health_state",
+        "1 while something of the node is in this state.",
+        GAUGE,
+        ("state",),
+        [((state,), float(bool(parts[state]))) for state in states],
+    )
+    yield Measured(
+        "fieldbrook_health_parts",
+        "How many parts of the node are in this state.",
+        GAUGE,
+        ("state",),
+        [((state,), len(parts[state])) for state in states],
+    )
+    status, _ = health.readiness(condition)
+    ready = float(status == 200)
+    yield Measured(
+        "fieldbrook_ready", "1 while events should be sent here.", GAUGE, (), [((), ready)]
+    )
+
+
+def _processes(rows: Iterable[Row]) -> Iterator[Measured]:
+    memory: dict[str, float] = defaultdict(float)
+    seconds: dict[str, float] = defaultdict(float)
+    for row in rows:
+        group = _group(PART, row.part)
+        found = _look_at(row.pid) if row.pid else None
+        if found is not None and group is not None:
+            memory[group[0]] += found[0]
+            seconds[group[0]] += found[1]
+    yield Measured(
+        "fieldbrook_process_resident_bytes",
+        "Memory of the processes now; what they share counts for each.",
+        GAUGE,
+        (PART,),
+        [((part,), size) for part, size in memory.items()],
+    )
+    yield Measured(
+        "fieldbrook_process_cpu_seconds",
+        "Processor time of the processes that run now, since each was started.",
+        GAUGE,
+        (PART,),
+        [((part,), spent) for part, spent in seconds.items()],
+    )
+
+
+def _look_at(pid: int) -> tuple[float, float] | None:
+    """Resident memory in bytes and processor time in seconds; None where it cannot be told."""
+    folder = Path("/proc") / str(pid)
+    try:
+        resident = int((folder / "statm").read_text().split()[1]) * _PAGE
+        times = (folder / "stat").read_text().rpartition(")")[2].split()
+    except (OSError, IndexError, ValueError):
+        return None
+    return resident, (int(times[11]) + int(times[12])) / _TICKS
+
+
+class Sizes:
+    """Sizes of the folders of data, looked up again after `AGAIN_S` at the earliest: a node may
+    have thousands of projects."""
+
+    AGAIN_S = 15.0
+
+    def __init__(self, data: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._data = data
+        self._monotonic = monotonic
+        self._at = float("-inf")
+        self._sizes: dict[str, int] = {}
+
+    def now(self) -> Mapping[str, int]:
+        """Bytes on the disk by folder."""
+        if self._monotonic() - self._at >= self.AGAIN_S:
+            names = ("registry", "projects", "chains", "modules", "refused", "broker")
+            self._sizes = {name: _size(self._data / name) for name in names}
+            self._at = self._monotonic()
+        return self._sizes
+
+
+def _size(folder: Path) -> int:
+    """Bytes that the files below a folder take on the disk; what goes meanwhile counts not."""
+    size = 0
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    size += _size(Path(entry.path))
+                else:
+                    size += _taken(entry)
+    except OSError:
+        return size
+    return size
+
+
+def _taken(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_blocks * 512
+    except OSError:
+        return 0
+
+
+def render(node: Node, accept: str) -> tuple[str, bytes]:
+    """The content type and the text, in the format that `Accept` asks for."""
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.exposition import choose_encoder
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(node)
+    encode, content_type = choose_encoder(accept)
+    return content_type, encode(registry)

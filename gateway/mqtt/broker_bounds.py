@@ -1,0 +1,334 @@
+"""What the embedded broker keeps for devices, and how much of it at most.
+
+Devices connect without an account, and a device can leave three kinds of state at the broker:
+retained messages, QoS 2 messages that it has sent and never released, and sessions that outlive
+their connection. The server keeps each kind in a JetStream stream of its own, by default
+without a limit, and all streams share the room of the messages that wait for the node. So the
+node gives those streams limits, which the server enforces by itself from then on, also while no
+node runs:
+
+- a retained message beyond the limit is handled and acknowledged, and not retained;
+- at a QoS 2 message beyond it the server ends the connection without PUBREC, so the device keeps
+  the message; what is not released for a day is dropped;
+- a session beyond it is not made: the server ends the connection instead of CONNACK. Sessions
+  of connected devices count, clean ones too.
+
+Subscriptions with QoS 1 need no bound here: the server allows a thousand in all. What waits for
+those of devices that are away lies in the stream of the node's own messages, which has no limit:
+`relieve` drops it when that stream grows.
+
+Source: JetStream's API (ADR-2, ADR-31 of the NATS architecture) and nats-server 2.15.1, whose
+streams have these names; docs/decisions/0003-embedded-broker.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from fieldbrook.core.errors import NodeError, UnavailableError
+from fieldbrook.core.settings import Settings
+from fieldbrook.gateway.mqtt import embedded_broker
+from fieldbrook.gateway.mqtt.nats_wire import NOT_FOUND, NatsConnection, RequestError
+from fieldbrook.observability import metrics
+from fieldbrook.observability.health import BROKER_LIMIT, Reporter
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+RETAINED, QOS2, SESSIONS = "retained", "qos2", "sessions"
+KINDS = (RETAINED, QOS2, SESSIONS)
+
+LOOK_S = 10.0
+SOON_S = 1.0  # while there is no connection
+_API = "$JS.API"
+_ASK_LIMIT_S = 5.0
+_MESSAGES = "$MQTT_msgs"
+_OUTGOING = "$MQTT_out"
+_RELEASE_WITHIN_NS = 86_400 * 10**9
+_RETAINED_BYTES = _QOS2_BYTES = 64 << 20
+_SESSIONS_BYTES = 128 << 20
+_SESSION_BYTES = 64 << 10  # of one, with the topics it has subscribed to
+_NEARLY = 0.95  # of the bytes: the next message may not fit
+_NAMES_LIMIT = 100  # pages of the list of consumers: the server allows far fewer
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many of each kind the broker keeps."""
+
+    retained: int = 1_000
+    qos2: int = 10_000
+    sessions: int = 100_000
+    waiting_bytes: int = 1 << 30
+
+    @classmethod
+    def of(cls, settings: Settings) -> Bounds:
+        """Those of the settings."""
+        return cls(
+            settings.mqtt_retained_limit, settings.mqtt_qos2_limit, settings.mqtt_session_limit
+        )
+
+
+class Kept(NamedTuple):
+    """How much there is of one kind, and the bounds of it."""
+
+    kind: str
+    number: int
+    size_bytes: int
+    limit: int
+    limit_bytes: int
+
+    @property
+    def full(self) -> bool:
+        """Whether the broker takes no more of it. A limit of 0 is no trouble: somebody chose it."""
+        return self.limit > 0 and (
+            self.number >= self.limit or self.size_bytes >= _NEARLY * self.limit_bytes
+        )
+
+
+class _Stream(NamedTuple):
+    kind: str
+    name: str
+    made: dict[str, Any]  # as the server makes it when the first device connects
+    limits: dict[str, Any]
+    limit: int
+    trimmed: bool  # whether what is above the limit already is dropped
+
+
+def _streams(bounds: Bounds) -> tuple[_Stream, ...]:
+    single = {"max_msgs_per_subject": 1}
+    return (
+        _Stream(
+            RETAINED,
+            "$MQTT_rmsgs",
+            {"subjects": ["$MQTT.rmsgs.>"], **single},
+            _limits(bounds.retained, _RETAINED_BYTES),
+            bounds.retained,
+            trimmed=True,
+        ),
+        _Stream(
+            QOS2,
+            "$MQTT_qos2in",
+            {"subjects": ["$MQTT.qos2.in.>"], "discard_new_per_subject": True, **single},
+            {**_limits(bounds.qos2, _QOS2_BYTES), "max_age": _RELEASE_WITHIN_NS},
+            bounds.qos2,
+            trimmed=True,
+        ),
+        _Stream(
+            SESSIONS,
+            "$MQTT_sess",
+            {"subjects": ["$MQTT.sess.>"], **single},
+            {**_limits(bounds.sessions, _SESSIONS_BYTES), "max_msg_size": _SESSION_BYTES},
+            bounds.sessions,
+            trimmed=False,  # the server has each in memory, too, and refuses one whose row is gone
+        ),
+    )
+
+
+def _limits(count: int, size_bytes: int) -> dict[str, Any]:
+    """Beyond them the new is refused: what is acknowledged must not make way for a flood."""
+    limits = {"max_msgs": max(1, count), "max_bytes": size_bytes, "discard": "new"}
+    # JetStream takes 0 for no limit. No message is as small as one byte, so none fits.
+    return limits if count else {**limits, "max_msg_size": 1}
+
+
+async def hold(connection: NatsConnection, bounds: Bounds) -> None:
+    """Give the streams of the running server their limits.
+
+    Raises:
+        RequestError: the server refuses.
+        OSError, TimeoutError: it does not answer.
+    """
+    for stream in _streams(bounds):
+        info = await _info(connection, stream.name)
+        if info is None:
+            config = {"name": stream.name, "storage": "file", "num_replicas": 1}
+            question = {**config, **stream.made, **stream.limits}
+            await _ask(connection, f"STREAM.CREATE.{stream.name}", question)
+            continue
+        wanted = {"max_msg_size": -1, "max_age": 0, **stream.limits}
+        if any(info["config"].get(name, 0) != value for name, value in wanted.items()):
+            question = {**info["config"], **wanted}
+            await _ask(connection, f"STREAM.UPDATE.{stream.name}", question)
+        excess = info["state"]["messages"] - stream.limit
+        if stream.trimmed and excess > 0:
+            # A purge without `keep` removes all.
+            keep = {"keep": stream.limit} if stream.limit else None
+            await _ask(connection, f"STREAM.PURGE.{stream.name}", keep)
+            log.warning("the broker kept %d %s above the limit: dropped", excess, stream.kind)
+
+
+async def look_up(connection: NatsConnection, bounds: Bounds) -> list[Kept]:
+    """How much there is of each kind.
+
+    Raises: as `hold`.
+    """
+    found = []
+    for stream in _streams(bounds):
+        info = await _info(connection, stream.name)
+        state = {"messages": 0, "bytes": 0} if info is None else info["state"]
+        counts = int(state["messages"]), int(state["bytes"])
+        found.append(Kept(stream.kind, *counts, stream.limit, stream.limits["max_bytes"]))
+    return found
+
+
+async def relieve(connection: NatsConnection, bounds: Bounds) -> int:
+    """Drop what the node has finished and devices that are away have not fetched, when the stream
+    has more than `waiting_bytes`; returns how many messages that were.
+
+    Events that wait for the node stay, and so do the subscriptions.
+
+    Raises: as `hold`.
+    """
+    stream = await _info(connection, _MESSAGES)
+    if stream is None or stream["state"]["bytes"] <= bounds.waiting_bytes:
+        return 0
+    consumer = await _ask(connection, f"CONSUMER.INFO.{_MESSAGES}.{embedded_broker.NODE_CONSUMER}")
+    following = int(consumer["ack_floor"]["stream_seq"]) + 1
+    if following <= stream["state"]["first_seq"]:
+        return 0  # all of it waits for the node
+    answer = await _ask(connection, f"STREAM.PURGE.{_MESSAGES}", {"seq": following})
+    return int(answer.get("purged", 0))
+
+
+async def clear(connection: NatsConnection, kind: str) -> int:
+    """Remove all that the broker keeps of one kind; returns how many that were.
+
+    With the sessions go the subscriptions that outlived their connections, and the messages
+    that waited for them. The server has sessions in memory, too: whoever clears them ends it.
+
+    Raises: as `hold`.
+    """
+    removed = 0
+    for stream in _streams(Bounds()):
+        if stream.kind == kind and await _info(connection, stream.name) is not None:
+            answer = await _ask(connection, f"STREAM.PURGE.{stream.name}")
+            removed += int(answer.get("purged", 0))
+    if kind == SESSIONS:
+        for name in (_MESSAGES, _OUTGOING):
+            await _end_subscriptions(connection, name)
+    return removed
+
+
+async def _end_subscriptions(connection: NatsConnection, stream: str) -> None:
+    """Remove the consumers that belong to devices' sessions."""
+    for _ in range(_NAMES_LIMIT):
+        try:
+            page = await _ask(connection, f"CONSUMER.NAMES.{stream}", {"offset": 0})
+        except RequestError as error:
+            if error.code == NOT_FOUND:
+                return
+            raise
+        names = [
+            name for name in page.get("consumers") or () if name != embedded_broker.NODE_CONSUMER
+        ]
+        if not names:
+            return
+        for name in names:
+            await _ask(connection, f"CONSUMER.DELETE.{stream}.{name}")
+
+
+async def _info(connection: NatsConnection, stream: str) -> dict[str, Any] | None:
+    try:
+        return await _ask(connection, f"STREAM.INFO.{stream}")
+    except RequestError as error:
+        if error.code != NOT_FOUND:
+            raise
+        return None
+
+
+async def _ask(
+    connection: NatsConnection, what: str, question: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    return await connection.ask(f"{_API}.{what}", question, _ASK_LIMIT_S)
+
+
+# ---------------------------------------------------------------- watching and asking
+
+
+class BoundsWatch:
+    """Counts in the metrics what the broker keeps, and reports a limit that refuses devices.
+
+    Args:
+        look_up: how much there is; None while there is no connection to ask on.
+        health: where such a limit is reported.
+    """
+
+    def __init__(
+        self, look_up: Callable[[], Awaitable[Sequence[Kept] | None]], health: Reporter
+    ) -> None:
+        self._look_up = look_up
+        self._health = health
+
+    async def run(self) -> None:
+        """Watch for as long as the task lives."""
+        while True:
+            await asyncio.sleep(LOOK_S if await self.look() else SOON_S)
+
+    async def look(self) -> bool:
+        """Look once; False when nothing could be seen."""
+        found = await self._look_up()
+        if found is None:
+            return False
+        for kept in found:
+            metrics.put(metrics.BROKER_KEPT[kept.kind], kept.number)
+            metrics.put(metrics.BROKER_KEPT_LIMIT[kept.kind], kept.limit)
+        # Retained messages above the limit refuse nobody: the message itself is handled.
+        full = [kept for kept in found if kept.full and kept.kind != RETAINED]
+        if not full:
+            self._health.end(BROKER_LIMIT)
+            return True
+        words = (
+            f"{kept.kind}: {kept.number} of {kept.limit}, {kept.size_bytes} of "
+            f"{kept.limit_bytes} bytes"
+            for kept in full
+        )
+        self._health.begin(BROKER_LIMIT, "; ".join(words))
+        return True
+
+
+class BrokerState:
+    """What management asks of the embedded broker: each call on a connection of its own."""
+
+    def __init__(self, data: Path, bounds: Bounds) -> None:
+        self._data = data
+        self._bounds = bounds
+
+    async def kept(self) -> list[Kept]:
+        """How much there is of each kind.
+
+        Raises:
+            UnavailableError: the broker does not answer.
+        """
+        return await self._with_connection(lambda connection: look_up(connection, self._bounds))
+
+    async def clear(self, kind: str) -> int:
+        """Remove all of one kind; returns how many that were. For sessions the broker is ended
+        and started again by whoever supervises it; connected devices have to connect anew.
+
+        Raises:
+            UnavailableError: the broker does not answer.
+        """
+        removed = await self._with_connection(lambda connection: clear(connection, kind))
+        if kind == SESSIONS:
+            embedded_broker.end(self._data)
+        log.warning("%d %s of the broker were removed by an administrator", removed, kind)
+        return removed
+
+    async def _with_connection(self, work: Callable[[NatsConnection], Awaitable[T]]) -> T:
+        connection = NatsConnection(lambda reason: None, lambda: None)
+        try:
+            endpoint = embedded_broker.read_endpoint(self._data)
+            await connection.open(endpoint, "fieldbrook management", _ASK_LIMIT_S)
+            return await work(connection)
+        except (OSError, TimeoutError, NodeError) as error:
+            reason = str(error) or type(error).__name__
+            raise UnavailableError(what=f"the embedded broker does not answer: {reason}") from error
+        finally:
+            connection.close()

@@ -1,0 +1,356 @@
+"""The MQTT gateway: messages on a project's topic are events, acknowledged when committed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import Awaitable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from fieldbrook import __version__
+from fieldbrook.actors import messages as m
+from fieldbrook.actors.runtime import Address
+from fieldbrook.actors.wire import BY_MQTT, DELIVERY, REDELIVERY, WireEvent
+from fieldbrook.core.errors import (
+    MalformedMessageError,
+    NodeError,
+    ProjectNotFoundError,
+    StoreError,
+)
+from fieldbrook.gateway.auth import bare_token
+from fieldbrook.gateway.base import GatewayActor
+from fieldbrook.gateway.channel import aliases, project_name
+from fieldbrook.gateway.delivery.api_calls import ApiCaller
+from fieldbrook.gateway.delivery.outbox import OutboxTaker, deliveries
+from fieldbrook.gateway.events.handling import TEMPORARY, EventService
+from fieldbrook.gateway.events.message import token_in
+from fieldbrook.gateway.events.project_client import Settle
+from fieldbrook.gateway.events.protobuf import decode_event
+from fieldbrook.gateway.events.refusals import Refusals
+from fieldbrook.gateway.events.request import UNNAMED, Meta, Name
+from fieldbrook.gateway.mqtt.backlog import Lanes, Passage
+from fieldbrook.gateway.mqtt.broker_bounds import BoundsWatch
+from fieldbrook.gateway.mqtt.broker_watch import BrokerWatch
+from fieldbrook.gateway.mqtt.sources import (
+    Delivery,
+    Probed,
+    Source,
+    make_publisher,
+    make_source,
+    shown,
+)
+from fieldbrook.gateway.registry_client import SocketRegistryClient
+from fieldbrook.gateway.replies import EventReply
+from fieldbrook.observability import metrics
+from fieldbrook.observability.health import NO_BROKER
+from fieldbrook.security import node_secrets
+from fieldbrook.storage.lmdb.condition import STATES, trouble_of
+from fieldbrook.storage.registry.service import RegistryReader
+
+if TYPE_CHECKING:
+    from fieldbrook.gateway.delivery.mqtt_publisher import Publisher
+
+log = logging.getLogger(__name__)
+
+_REGISTRY_POLL_S = 0.05
+_RETRY_S = 1.0
+_NO_BROKER_S = 2.0  # without it before that is called a trouble
+_REFUSALS_LOGGED_PER_S = 10
+_PUBLISHED_REMEMBERED = 10_000  # topics of one level on which handlers have published
+_NO_INGRESS = "the topic must be PROJECT or PROJECT/push/TOKEN/TYPE"
+
+# What both brokers can carry as the rest of a topic; "push/" would make it an ingress topic.
+_ACK_KEY = re.compile(r"(?!push/)[^\x00-\x20\x7f+#*>]{1,256}")
+
+
+class Ingress(NamedTuple):
+    """What a topic says: the channel, and the meta data where the topic carries it."""
+
+    channel: str
+    meta: Meta | None
+
+
+def read_topic(topic: str) -> Ingress | None:
+    """The parts of an ingress topic; None when it is none.
+
+    `<channel>`, `<channel>/push/<token>/<type>` or
+    `<channel>/push/<token>/<type>/ts=<ms>&id=<event id>` (interface document, 3.5).
+    """
+    channel, *levels = topic.split("/")
+    if not levels:
+        return Ingress(channel, None)
+    if len(levels) not in (3, 4) or levels[0] != "push":
+        return None
+    pairs = dict(pair.partition("=")[::2] for pair in levels[3].split("&")) if levels[3:] else {}
+    token = bare_token(levels[1])
+    return Ingress(channel, Meta(levels[2], pairs.get("id", ""), pairs.get("ts", ""), token))
+
+
+def _named_topics(filters: str) -> frozenset[str]:
+    """The topics of one level that these filters name."""
+    named = (part.strip().removesuffix("/#") for part in filters.split(","))
+    return frozenset(name for name in named if name and "/" not in name)
+
+
+def publisher_of(delivery: Delivery) -> str:
+    """What names the publisher of a message: the token it came with, "" where there is none.
+    Without it nobody's message gets into a publisher's line."""
+    ingress = read_topic(delivery.topic)
+    if ingress is None:
+        return ""
+    if ingress.meta is not None:
+        return ingress.meta.token
+    if not delivery.payload.startswith(b"{"):
+        with contextlib.suppress(MalformedMessageError):
+            return decode_event(delivery.payload)[0].token
+    return bare_token(token_in(delivery.payload))
+
+
+def ack_topic(publisher_key: str) -> str | None:
+    """Where a publisher is told about its events; None when no topic can be made of its key."""
+    return f"ack/{publisher_key}" if _ACK_KEY.fullmatch(publisher_key) else None
+
+
+class MqttGateway(GatewayActor):
+    """Owns the connection to the broker.
+
+    A message whose event was handled, or can never be, is acknowledged; one that the node
+    could not take now (overload, a full disk) is tried again and stays the broker's.
+    """
+
+    _source: Source
+
+    async def open(self) -> None:
+        """Open the registry and start the source."""
+        settings = self.settings
+        token_key = node_secrets.load_or_create_key(settings.data / "secrets", "token.key")
+        self._reader = RegistryReader(settings.data / "registry")
+        self._refused_events = Refusals(settings.data, self.part, "mqtt")
+        self._events = EventService(
+            self._reader,
+            SocketRegistryClient(self.run_dir / "registry"),
+            token_key,
+            self.links,
+            __version__,
+            settings.body_limit_bytes,
+            self._refused_events,
+            BY_MQTT,
+        )
+        self._refusals = 0
+        self._known: frozenset[str] = frozenset()
+        self._published: dict[str, None] = {}
+        self._warned: set[str] = set()
+        self._device_topics = _named_topics(settings.mqtt_device_topics)
+        self._closing = False
+        self._publisher: Publisher | None = None
+        api = ApiCaller(
+            self._submit_result,
+            settings.api_host_list,
+            self.run_dir,
+            settings.chains,
+            settings.prover,
+        )
+        self._outbox = OutboxTaker(deliveries(self._publish, api))
+        self._lanes = Lanes(self._take, publisher_of, self.loop.call_later, self.loop.time)
+        self._source = make_source(settings)
+        self._source.set_topics(self._projects())
+        await self._source.start(self._on_delivery)
+        self._broker_watch: asyncio.Task[None] | None = None
+        self._bounds_watch: asyncio.Task[None] | None = None
+        if isinstance(self._source, Probed):
+            self._source.take_strays(self._is_stray)
+            watch = BrokerWatch(settings.data, self._source.probe, self.health, self.loop.time)
+            self._broker_watch = self.loop.create_task(watch.run())
+            bounds_watch = BoundsWatch(self._source.kept, self.health)
+            self._bounds_watch = self.loop.create_task(bounds_watch.run())
+        self._registry_watch = self.loop.create_task(self._watch_registry())
+
+    def measure(self) -> None:
+        """See `GatewayActor`."""
+        super().measure()
+        self._lanes.measure()
+        metrics.put(metrics.BROKER_CONNECTED, float(self._source.connected))
+
+    def receive(self, message: object, sender: Address) -> None:
+        """See `GatewayActor`; this one also delivers what handlers send."""
+        match message:
+            case m.TakeOutbox(project_id=project_id, path=path):
+                self._in_loop(lambda: self._outbox.take(project_id, path))
+            case _:
+                super().receive(message, sender)
+
+    def _publish(self, topic: str, payload: bytes) -> Awaitable[None]:
+        if self._publisher is None:
+            self._publisher = make_publisher(self.settings)
+        if "/" not in topic:
+            self._remember_published(topic)
+        return self._publisher.publish(topic, payload)
+
+    def _remember_published(self, topic: str) -> None:
+        self._published.pop(topic, None)
+        self._published[topic] = None
+        if len(self._published) > _PUBLISHED_REMEMBERED:
+            del self._published[next(iter(self._published))]
+
+    def _is_stray(self, topic: str) -> bool:
+        """Whether a message that is for no known project was meant for one, so that whoever
+        looks for it finds that it was refused. What handlers publish comes by here, too."""
+        channel, slash, rest = topic.partition("/")
+        if slash:
+            return rest.startswith("push/")
+        return not (
+            channel.startswith("$") or channel in self._published or channel in self._device_topics
+        )
+
+    def _submit_result(self, project_id: int, event: WireEvent, settle: Settle) -> None:
+        metrics.add(metrics.EVENTS_RECEIVED)
+        self.links[project_id].submit(event, settle, resend=True)
+
+    def registry_reader(self) -> RegistryReader:
+        """See `GatewayActor`."""
+        return self._reader
+
+    async def refuse_more(self) -> None:
+        """Take no more messages: they stay the broker's and come again."""
+        self._closing = self._lanes.closed = True
+        self._registry_watch.cancel()
+        for watch in (self._broker_watch, self._bounds_watch):
+            if watch is not None:
+                watch.cancel()
+
+    async def close(self) -> None:
+        """Send the last acknowledgements and leave the broker."""
+        self._outbox.stop()
+        if self._publisher is not None:
+            await asyncio.to_thread(self._publisher.close)
+        await self._source.stop()
+        self._refused_events.close()
+
+    def _broker_name(self) -> str:
+        return self.settings.mqtt_broker or f"the embedded one, port {self.settings.mqtt_port}"
+
+    def _projects(self) -> frozenset[str]:
+        projects = self._reader.projects()
+        for project in projects:
+            if project.name in self._device_topics and project.name not in self._warned:
+                self._warned.add(project.name)
+                log.warning(
+                    "mqtt_device_topics lets every device read the events of the project %s and "
+                    "the tokens in them: give one of the two another name",
+                    project.name,
+                )
+        self._known = frozenset(p.name for p in projects)
+        return frozenset(name for p in projects for name in aliases(p.name, p.account_id))
+
+    async def _watch_registry(self) -> None:
+        known = -1
+        ticks = 0
+        lost_at = self.loop.time()
+        while True:
+            now = self.loop.time()
+            if self._source.connected:
+                lost_at = now
+                self.health.end(NO_BROKER)
+            elif now - lost_at > _NO_BROKER_S:
+                self.health.begin(NO_BROKER, self._broker_name())
+            try:
+                version = self._reader.version()
+                if version != known:
+                    self._source.set_topics(self._projects())
+                    known = version
+                self.health.end(*STATES)
+            except StoreError as error:  # topics stay as they are until it can be read again
+                self.health.begin(trouble_of(error), f"the registry: {error}")
+                await asyncio.sleep(_RETRY_S)
+            ticks += 1
+            if ticks % int(1 / _REGISTRY_POLL_S) == 0:
+                self._report_refusals()
+                self._refused_events.flush()
+            await asyncio.sleep(_REGISTRY_POLL_S)
+
+    def _on_delivery(self, delivery: Delivery) -> None:
+        if not self._closing:
+            metrics.here.row[metrics.EVENTS_RECEIVED] += 1
+            channel = delivery.topic.partition("/")[0]
+            self._lanes.arrived(project_name(channel), delivery)
+
+    def _take(self, passage: Passage) -> None:
+        """Read a message and hand it over."""
+        delivery = passage.delivery
+        ingress = read_topic(delivery.topic)
+        if ingress is None:
+            self._never(passage, _NO_INGRESS)
+            return
+        channel, meta = ingress
+        payload = delivery.payload
+        # A protobuf message begins with the tag of its first field; JSON may begin with the
+        # same byte, a line feed, but what follows is no protobuf then.
+        if meta is None and not payload.startswith(b"{"):
+            try:
+                meta, payload = decode_event(payload)
+            except MalformedMessageError as error:
+                if not payload.lstrip().startswith(b"{"):
+                    self._never(passage, f"neither a JSON message nor {error}")
+                    return
+        answered = partial(self._answered, passage)
+        name = _name(delivery)
+        if meta is None:
+            self._events.submit(channel, payload, answered, resend=True, delivery=name)
+        else:
+            self._events.raw.submit(channel, payload, answered, meta, resend=True, delivery=name)
+
+    def _answered(self, passage: Passage, reply: EventReply) -> None:
+        delivery = passage.delivery
+        row = metrics.here.row
+        if isinstance(reply.error, TEMPORARY):
+            row[metrics.EVENTS_PUT_OFF] += 1
+            self._lanes.put_off(passage)
+            return
+        if reply.error is not None:
+            self._refused(delivery, reply.body.decode("utf-8", "replace").strip())
+        if reply.publisher_key:
+            topic = ack_topic(reply.publisher_key)
+            if topic is not None:
+                row[metrics.MQTT_REPLIES] += 1
+                self._source.publish(topic, reply.body)
+        row[metrics.MQTT_ACKNOWLEDGED] += 1
+        delivery.ack()
+        self._lanes.done(passage)
+
+    def _never(self, passage: Passage, reason: str) -> None:
+        """What is no event in any form; it gets an id under which it can be found."""
+        delivery = passage.delivery
+        channel = delivery.topic.partition("/")[0]
+        error: NodeError = MalformedMessageError(desc=reason)
+        if project_name(channel) not in self._known:
+            # Anybody can make up names, so the refusals of all unknown projects count as one's.
+            error = ProjectNotFoundError(project=channel)
+        self._events.refuse(error, delivery.sequence, channel, body=delivery.payload)
+        self._refused(delivery, reason)
+        metrics.add(metrics.MQTT_ACKNOWLEDGED)
+        delivery.ack()
+        self._lanes.done(passage)
+
+    def _refused(self, delivery: Delivery, reason: str) -> None:
+        """A device cannot be told over MQTT: the log is where its owner looks. One that
+        keeps sending such messages must not fill it."""
+        self._refusals += 1
+        if self._refusals <= _REFUSALS_LOGGED_PER_S:
+            log.warning("message on %s refused: %s", shown(delivery.topic), reason[:512])
+
+    def _report_refusals(self) -> None:
+        if self._refusals > _REFUSALS_LOGGED_PER_S:
+            hidden = self._refusals - _REFUSALS_LOGGED_PER_S
+            log.warning("%d more messages were refused in the last second", hidden)
+        self._refusals = 0
+
+
+def _name(delivery: Delivery) -> Name:
+    """The broker's name of a message, for those that it may deliver again."""
+    if not delivery.sequence:
+        return UNNAMED
+    kind = DELIVERY | REDELIVERY if delivery.may_repeat else DELIVERY
+    return f"mqtt-{delivery.sequence}", kind

@@ -1,0 +1,291 @@
+"""A connection to nats-server in the server's own protocol.
+
+Only what reading a stream needs, and only over the loopback, without TLS. Messages are given
+to their takers straight from the read buffer: a general client takes each through a task, a
+queue and parsed headers, which was a third of what a message costs the gateway.
+
+Source: https://docs.nats.io/reference/reference-protocols/nats-protocol, and ADR-1 and ADR-4
+of the NATS architecture for answers of JetStream and for headers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import itertools
+import json
+import os
+from collections.abc import Callable
+from typing import Any, cast
+
+from fieldbrook import __version__
+from fieldbrook.gateway.mqtt.embedded_broker import Endpoint
+
+NOT_FOUND = 404
+_NO_RESPONDERS = b" 503"
+_VERSION_BYTES = len(b"NATS/1.0")
+# As much as is parsed in one turn of the loop: some 150 messages.
+_READ_BYTES = 64 << 10
+_LINE_LIMIT = 8 << 10
+_UNANSWERED_PINGS = 2
+_MSG, _HMSG = b"M"[0], b"H"[0]
+
+Take = Callable[[bytes, bytes, bytes, bytes], None]
+"""Takes a message: its subject, the subject for an answer or nothing, headers, body."""
+
+
+class RequestError(ConnectionError):
+    """The server has refused a request; `code` is as in HTTP."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class NatsConnection(asyncio.BufferedProtocol):
+    """One connection. Every method is called in its loop.
+
+    Args:
+        on_lost: called once with the reason when it ends otherwise than by `close`.
+        on_writable: called when the server takes again what is written.
+    """
+
+    def __init__(self, on_lost: Callable[[str], None], on_writable: Callable[[], None]) -> None:
+        self._on_lost = on_lost
+        self._on_writable = on_writable
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray(_READ_BYTES)
+        self._filled = 0
+        self._wanted = 0  # bytes of the message that the buffer begins with
+        self._takers: dict[bytes, Take] = {}
+        self._info: asyncio.Future[bytes] = self._loop.create_future()
+        self._pongs: collections.deque[asyncio.Future[None]] = collections.deque()
+        self._asked: set[asyncio.Future[bytes]] = set()
+        self._unanswered = 0
+        self._error = ""
+        self._inbox = f"_INBOX.{os.urandom(12).hex()}"
+        self._numbers = itertools.count(1)
+        self.writable = True
+        """Whether the server keeps up with what is written to it."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether it is open."""
+        return self._transport is not None
+
+    async def open(self, endpoint: Endpoint, name: str, limit_s: float) -> None:
+        """Connect and log in.
+
+        Raises:
+            OSError: no connection, or the server refuses it.
+            TimeoutError: no answer in time.
+        """
+        host, _, port = endpoint.url.removeprefix("nats://").rpartition(":")
+        login = {
+            "user": endpoint.user,
+            "pass": endpoint.password,
+            "name": name,
+            "lang": "python-fieldbrook",
+            "version": __version__,
+            "protocol": 1,
+            "headers": True,
+            "no_responders": True,
+            "verbose": False,
+            "pedantic": False,
+        }
+        async with asyncio.timeout(limit_s):
+            await self._loop.create_connection(lambda: self, host.strip("[]"), int(port))
+            await self._info
+            self.write(b"CONNECT " + json.dumps(login).encode() + b"\r\n")
+            await self.flush(limit_s)
+
+    def close(self) -> None:
+        """Close it, after what was written; no taker is called any more."""
+        self._takers.clear()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
+        self._give_up("closed")
+
+    def write(self, data: bytes) -> None:
+        """Send commands of the protocol; on a lost connection they are lost."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def new_inbox(self) -> str:
+        """A subject that nobody else uses."""
+        return f"{self._inbox}.{next(self._numbers)}"
+
+    def subscribe(self, subject: str, take: Take) -> int:
+        """Have messages on a subject taken; returns the subscription's number."""
+        number = next(self._numbers)
+        self._takers[b"%d" % number] = take
+        self.write(f"SUB {subject} {number}\r\n".encode())
+        return number
+
+    async def flush(self, limit_s: float) -> None:
+        """Wait until the server has read everything written so far.
+
+        Raises:
+            OSError: the connection is lost.
+            TimeoutError: no answer in time.
+        """
+        async with asyncio.timeout(limit_s):
+            await self._ping()
+
+    def is_alive(self) -> bool:
+        """Whether the server has answered lately; asks it again. For a timer."""
+        if self._transport is None or self._unanswered >= _UNANSWERED_PINGS:
+            return False
+        self._unanswered += 1
+        self._ping()
+        return True
+
+    def _ping(self) -> asyncio.Future[None]:
+        pong: asyncio.Future[None] = self._loop.create_future()
+        self._pongs.append(pong)
+        self.write(b"PING\r\n")
+        if self._transport is None:
+            self._give_up(self._error or "closed")
+        return pong
+
+    async def ask(self, subject: str, question: object, limit_s: float) -> dict[str, Any]:
+        """Send a request of the server's API, as JSON, and return the answer.
+
+        Raises:
+            RequestError: the server refuses.
+            OSError: the connection is lost.
+            TimeoutError: no answer in time.
+        """
+        answered: asyncio.Future[bytes] = self._loop.create_future()
+
+        def take(_subject: bytes, _reply: bytes, head: bytes, body: bytes) -> None:
+            if not answered.done():
+                nobody = head[_VERSION_BYTES:].startswith(_NO_RESPONDERS)
+                answered.set_result(b"" if nobody else body)
+
+        inbox = self.new_inbox()
+        number = self.subscribe(inbox, take)
+        self._asked.add(answered)
+        body = b"" if question is None else json.dumps(question).encode()
+        self.write(f"PUB {subject} {inbox} {len(body)}\r\n".encode() + body + b"\r\n")
+        if self._transport is None:
+            self._give_up(self._error or "closed")
+        try:
+            async with asyncio.timeout(limit_s):
+                data = await answered
+        finally:
+            self._asked.discard(answered)
+            self._takers.pop(b"%d" % number, None)
+            self.write(b"UNSUB %d\r\n" % number)
+        if not data:
+            raise RequestError(503, f"nobody answers {subject}")
+        answer = cast("dict[str, Any]", json.loads(data))
+        if "error" in answer:
+            error = answer["error"]
+            raise RequestError(int(error.get("code", 0)), str(error.get("description", "")))
+        return answer
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is open."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed."""
+        reason = self._error or (str(exc) if exc else "") or "closed by the server"
+        closed_here = self._transport is None
+        self._transport = None
+        self._give_up(reason)
+        if not closed_here:
+            self._on_lost(reason)
+
+    def pause_writing(self) -> None:
+        """The server does not keep up."""
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self.writable = True
+        self._on_writable()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return memoryview(self._buffer)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have arrived."""
+        self._filled += nbytes
+        if self._filled < self._wanted:
+            return
+        data = bytes(memoryview(self._buffer)[: self._filled])
+        try:
+            used = self._parse(data)
+        except (ValueError, IndexError, UnicodeDecodeError) as error:
+            self._error = f"what the server sends is no NATS protocol: {error}"
+            if self._transport is not None:
+                self._transport.abort()
+            return
+        size = max(_READ_BYTES, self._wanted)
+        if len(self._buffer) != size:
+            self._buffer = bytearray(size)
+        self._filled = len(data) - used
+        self._buffer[: self._filled] = data[used:]
+
+    def _parse(self, data: bytes) -> int:
+        """Take what is whole; returns how many bytes that were."""
+        at, size = 0, len(data)
+        self._wanted = 0
+        while True:
+            end = data.find(b"\r\n", at)
+            if end < 0:
+                if size - at > _LINE_LIMIT:
+                    raise ValueError("a line without an end")
+                return at
+            kind = data[at]
+            if kind not in (_HMSG, _MSG):
+                self._obey(data[at:end])
+                at = end + 2
+                continue
+            # HMSG <subject> <number> [answer to] <bytes of headers> <bytes>; MSG has no headers
+            words = data[at:end].split(b" ")
+            head = end + 2
+            ends = head + int(words[-1])
+            if ends + 2 > size:
+                self._wanted = ends + 2 - at
+                return at
+            body = head + int(words[-2]) if kind == _HMSG else head
+            take = self._takers.get(words[2])
+            if take is not None:
+                reply = words[3] if len(words) == (6 if kind == _HMSG else 5) else b""
+                take(words[1], reply, data[head:body], data[body:ends])
+            at = ends + 2
+
+    def _obey(self, line: bytes) -> None:
+        if line == b"PING":
+            self.write(b"PONG\r\n")
+        elif line == b"PONG":
+            self._unanswered = 0
+            if self._pongs:
+                pong = self._pongs.popleft()
+                if not pong.done():
+                    pong.set_result(None)
+        elif line.startswith(b"INFO "):
+            if not self._info.done():
+                self._info.set_result(line)
+        elif line.startswith(b"-ERR"):
+            self._error = line[4:].decode("utf-8", "replace").strip(" '")
+        elif line and line != b"+OK":
+            raise ValueError(repr(line[:64]))
+
+    def _give_up(self, reason: str) -> None:
+        """Nobody is to wait for what no longer comes."""
+        waiting: list[asyncio.Future[Any]] = [self._info, *self._pongs, *self._asked]
+        self._pongs.clear()
+        self._asked.clear()
+        for future in waiting:
+            if not future.done():
+                future.set_exception(ConnectionError(reason))
+                future.exception()  # whoever waits gets it; nobody need

@@ -1,0 +1,553 @@
+"""Messages of an external MQTT broker, with paho driven by the gateway's own loop.
+
+A persistent session with a fixed client id: what the broker holds for it comes again
+after a reconnect, first and in order. PUBACK is sent when the gateway is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import logging
+import socket
+import ssl
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
+from paho.mqtt.reasoncodes import ReasonCode
+
+from fieldbrook.gateway.mqtt.sources import (
+    UNACKNOWLEDGED_HIGH,
+    UNACKNOWLEDGED_HIGH_BYTES,
+    UNACKNOWLEDGED_LOW,
+    UNACKNOWLEDGED_LOW_BYTES,
+    Delivery,
+    OnDelivery,
+    filters_of,
+    is_ingress,
+    next_delay,
+    shown,
+)
+
+log = logging.getLogger(__name__)
+
+FILTERS_PER_PACKET = 100
+_QOS = 1
+_KEEPALIVE_S = 30
+_TICK_S = 5.0
+_CONNECT_LIMIT_S = 5.0
+_STOP_LIMIT_S = 2.0
+_DISCONNECT = b"\xe0\x00"
+_READ_BYTES = 64 << 10
+_RECEIVE_BUFFER_BYTES = 1 << 20
+_READS_PER_TURN = 16
+_UNSENT_LIMIT_BYTES = 1 << 20
+_WANTS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class PahoSource:
+    """An external broker as a source; see `sources.Source`."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        username: str | None = None,
+        password: str | None = None,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        """`context`: for TLS."""
+        self._context = context
+        self._address = f"{host}:{port}"
+        self._host, self._port = host, port
+        self._client = client = _Client(client_id)
+        if username is not None:
+            client.username_pw_set(username, password)
+        client.connect_async(host, port, _KEEPALIVE_S)
+        client.on_socket_open = self._on_socket_open
+        client.on_socket_close = self._on_socket_close
+        client.on_socket_register_write = self._on_register_write
+        client.on_socket_unregister_write = self._on_unregister_write
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.on_subscribe = self._on_subscribe
+        client.on_message = self._on_message
+        self._task: asyncio.Task[None] | None = None
+        self._deliver: OnDelivery
+        self._projects: frozenset[str] = frozenset()
+        self._subscribed: frozenset[str] = frozenset()
+        self._asked: set[int | None] = set()
+        self._unacknowledged: dict[int, int] = {}
+        self._unacknowledged_bytes = 0
+        self._numbers = itertools.count()
+        self._reading = False
+        self._write_scheduled = False
+        self._connected = False
+
+    @property
+    def connected(self) -> bool:
+        """Whether messages can arrive now: the session is there, every filter granted."""
+        return self._connected and not self._asked
+
+    async def start(self, on_delivery: OnDelivery) -> None:
+        """Begin to connect."""
+        self._deliver = on_delivery
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._run())
+
+    def set_topics(self, projects: frozenset[str]) -> None:
+        """Serve these projects: subscribe to what is new, unsubscribe from what is gone."""
+        self._projects = projects
+        if self._connected:
+            self._change_subscriptions()
+
+    def publish(self, topic: str, payload: bytes) -> None:
+        """Send a message with QoS 0: without a connection, or room, it is lost."""
+        buffer = self._client.buffer
+        if self._connected and buffer is not None and buffer.unsent < _UNSENT_LIMIT_BYTES:
+            self._client.publish(topic, payload)
+
+    async def stop(self) -> None:
+        """Send the acknowledgements given so far and disconnect."""
+        if self._task is None:
+            return
+        self._stop_reading()
+        self._unacknowledged.clear()
+        if self._client.buffer is not None:
+            self._flush()
+            await self._end_session()
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+        self._task = None
+
+    async def _run(self) -> None:
+        delay_s, was_connected = 0.0, True
+        while True:
+            self._answer: asyncio.Future[str] = self._loop.create_future()
+            self._lost: asyncio.Future[str] = self._loop.create_future()
+            try:
+                await self._connect()
+                log.info("connected to the broker at %s", self._address)
+                delay_s, was_connected = 0.0, True
+                reason = await self._watch()
+            except (OSError, TimeoutError) as error:
+                reason = str(error) or type(error).__name__
+            except Exception as error:
+                log.exception("the connection to the broker at %s failed", self._address)
+                reason = type(error).__name__
+            finally:
+                self._disconnect()
+            if was_connected:
+                log.warning("no connection to the broker at %s: %s", self._address, reason)
+            was_connected = False
+            delay_s = next_delay(delay_s)
+            await asyncio.sleep(delay_s)
+
+    async def _connect(self) -> None:
+        """Open the socket, then the session.
+
+        Raises:
+            OSError: no connection, or the broker refuses it.
+            TimeoutError: no answer in time.
+        """
+        async with asyncio.timeout(_CONNECT_LIMIT_S):
+            opened = await _open_socket(self._loop, self._host, self._port)
+            if self._context is not None:
+                opened = await _start_tls(self._loop, opened, self._context, self._host)
+            self._client.opened = opened
+            self._client.reconnect()
+            refusal = await self._answer
+        if refusal:
+            raise ConnectionError(refusal)
+        self._connected = True
+        self._change_subscriptions()
+
+    async def _watch(self) -> str:
+        """Keep the session alive until it is lost; returns why it was."""
+        while True:
+            done, _ = await asyncio.wait([self._lost], timeout=_TICK_S)
+            if done:
+                return self._lost.result()
+            if self._reading:
+                self._client.loop_misc()
+            else:
+                # The broker's answers are not read now, so their absence proves nothing.
+                self._client._send_pingreq()
+
+    def _disconnect(self) -> None:
+        self._connected = False
+        self._client.close_socket()
+        self._subscribed = frozenset()
+        self._asked.clear()
+        self._unacknowledged.clear()  # numbers of an older session are unknown from here on
+        self._unacknowledged_bytes = 0
+
+    async def _end_session(self) -> None:
+        """Disconnect so that the broker reads every acknowledgement first.
+
+        paho would close at once; what had not left yet would be lost, and closing with
+        unread messages resets the connection, which loses what the broker has not read.
+        """
+        buffer = self._client.buffer
+        if buffer is None:
+            return
+        self._loop.remove_writer(buffer.fileno())
+        try:
+            async with asyncio.timeout(_STOP_LIMIT_S):
+                await buffer.finish(self._loop)
+        except (OSError, TimeoutError) as error:
+            log.debug("disconnecting from the broker at %s: %r", self._address, error)
+
+    # Subscriptions.
+
+    def _change_subscriptions(self) -> None:
+        gone = self._subscribed - self._projects
+        new = self._projects - self._subscribed
+        self._subscribed = self._projects
+        for filters in _packets(gone):
+            self._client.unsubscribe(filters)
+        for filters in _packets(new):
+            _, packet_id = self._client.subscribe([(name, _QOS) for name in filters])
+            self._asked.add(packet_id)
+
+    def _on_subscribe(
+        self, client: mqtt.Client, userdata: Any, mid: int, codes: list[ReasonCode], *_: Any
+    ) -> None:
+        self._asked.discard(mid)
+        refused = sum(code.is_failure for code in codes)
+        if refused:
+            log.error("the broker at %s refused %d subscriptions", self._address, refused)
+
+    # The session.
+
+    def _on_connect(
+        self, client: mqtt.Client, userdata: Any, flags: Any, code: ReasonCode, *_: Any
+    ) -> None:
+        if code.is_failure:
+            self._end(f"the broker refuses the session: {code}")
+        elif not self._answer.done():
+            self._answer.set_result("")
+
+    def _on_disconnect(
+        self, client: mqtt.Client, userdata: Any, flags: Any, code: ReasonCode, *_: Any
+    ) -> None:
+        self._end(str(code))
+
+    def _end(self, reason: str) -> None:
+        for future in (self._answer, self._lost):
+            if not future.done():
+                future.set_result(reason)
+
+    # Messages.
+
+    def _on_message(self, client: mqtt.Client, userdata: Any, message: mqtt.MQTTMessage) -> None:
+        topic = message.topic
+        # A retained message comes again with each subscription; the event was its first
+        # arrival, which carries no retain flag.
+        if message.retain or not is_ingress(topic, self._projects):
+            client.ack(message.mid, message.qos)
+            return
+        number, size = next(self._numbers), len(message.payload)
+        self._unacknowledged[number] = size
+        self._unacknowledged_bytes += size
+        payload = bytes(message.payload)
+        ack = partial(self._acknowledge, number, message.mid, message.qos)
+        sequence = _sequence(message) if message.qos else ""
+        stale = partial(self._is_stale, number) if message.qos else _never
+        try:
+            self._deliver(
+                Delivery(topic, payload, message.qos, sequence, ack, message.dup, stale=stale)
+            )
+        except Exception:
+            log.exception("message on %s was not taken; it stays the broker's", shown(topic))
+        if self._is_full:
+            self._stop_reading()
+
+    def _acknowledge(self, number: int, mid: int, qos: int) -> None:
+        size = self._unacknowledged.pop(number, None)
+        if size is None:
+            return
+        self._unacknowledged_bytes -= size
+        self._client.ack(mid, qos)
+        if not self._reading and self._has_room:
+            self._start_reading()
+
+    def _is_stale(self, number: int) -> bool:
+        return number not in self._unacknowledged
+
+    @property
+    def _is_full(self) -> bool:
+        return (
+            len(self._unacknowledged) >= UNACKNOWLEDGED_HIGH
+            or self._unacknowledged_bytes >= UNACKNOWLEDGED_HIGH_BYTES
+        )
+
+    @property
+    def _has_room(self) -> bool:
+        return (
+            len(self._unacknowledged) <= UNACKNOWLEDGED_LOW
+            and self._unacknowledged_bytes <= UNACKNOWLEDGED_LOW_BYTES
+        )
+
+    # The socket, driven by the loop.
+
+    def _on_socket_open(self, client: mqtt.Client, userdata: Any, sock: Any) -> None:
+        self._start_reading()
+
+    def _on_socket_close(self, client: mqtt.Client, userdata: Any, sock: Any) -> None:
+        self._stop_reading()
+        self._loop.remove_writer(sock.fileno())
+        self._client.buffer = None
+
+    def _start_reading(self) -> None:
+        buffer = self._client.buffer
+        if buffer is not None:
+            self._reading = True
+            self._loop.add_reader(buffer.fileno(), self._read)
+            if buffer.pending():
+                self._loop.call_soon(self._read)
+
+    def _stop_reading(self) -> None:
+        buffer = self._client.buffer
+        self._reading = False
+        if buffer is not None:
+            self._loop.remove_reader(buffer.fileno())
+
+    def _read(self) -> None:
+        """Take what has arrived, up to a bound: other work of the loop is to have its turn."""
+        buffer = self._client.buffer
+        reads = 0
+        while self._reading and buffer is not None and buffer is self._client.buffer:
+            if self._client.loop_read() != MQTTErrorCode.MQTT_ERR_SUCCESS:
+                return
+            if not buffer.pending():
+                reads += 1
+                if buffer.drained or reads == _READS_PER_TURN:
+                    return
+
+    def _on_register_write(self, client: mqtt.Client, userdata: Any, sock: Any) -> None:
+        # paho sends each acknowledgement alone; collected for a turn of the loop they
+        # leave in one write.
+        if not self._write_scheduled:
+            self._write_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _on_unregister_write(self, client: mqtt.Client, userdata: Any, sock: Any) -> None:
+        """Nothing to do: `_flush` runs once for each registration."""
+
+    def _flush(self) -> None:
+        self._write_scheduled = False
+        buffer = self._client.buffer
+        if buffer is None:
+            return
+        self._client.loop_write()
+        try:
+            if buffer.flush():
+                self._loop.remove_writer(buffer.fileno())
+            else:
+                self._loop.add_writer(buffer.fileno(), self._flush)
+        except OSError as error:
+            self._end(str(error))
+
+
+class _Client(mqtt.Client):
+    """paho with a socket that was connected by the loop, and buffered."""
+
+    def __init__(self, client_id: str) -> None:
+        super().__init__(
+            CallbackAPIVersion.VERSION2,
+            client_id=client_id,
+            clean_session=False,
+            protocol=mqtt.MQTTv311,
+            manual_ack=True,
+        )
+        self.opened: socket.socket | None = None
+        self.buffer: _BufferedSocket | None = None
+
+    def _create_socket(self) -> Any:
+        if self.opened is None:
+            raise ConnectionError("no socket was opened")
+        self.buffer = _BufferedSocket(self.opened)
+        self.opened = None
+        return self.buffer
+
+    def close_socket(self) -> None:
+        """Close the connection without a word, if there is one."""
+        self._sock_close()
+        if self.opened is not None:
+            self.opened.close()
+            self.opened = None
+
+
+class _BufferedSocket:
+    """Few large system calls for paho's many small ones.
+
+    paho asks for one byte, for the length byte by byte, then for the body, and sends
+    each packet alone: at most half of the messages per second.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._in = b""
+        self._at = 0
+        self._out = bytearray()
+        # A read gives one TLS record, and others may wait where the loop cannot see them.
+        self._is_tls = isinstance(sock, ssl.SSLSocket)
+        self.drained = False
+        """Whether the last read took all that had arrived."""
+
+    def recv(self, size: int) -> bytes:
+        """Bytes from the buffer, which is filled from the socket when it is empty."""
+        if self._at >= len(self._in):
+            try:
+                self._in, self._at = self._sock.recv(_READ_BYTES), 0
+            except (BlockingIOError, *_WANTS):
+                self.drained = True
+                raise BlockingIOError from None
+            self.drained = len(self._in) < _READ_BYTES and not self._is_tls
+        part = self._in[self._at : self._at + size]
+        self._at += len(part)
+        return part
+
+    def pending(self) -> int:
+        """How many bytes can be read without the socket."""
+        return len(self._in) - self._at
+
+    def send(self, data: bytes | bytearray) -> int:
+        """Keep the bytes until `flush`."""
+        self._out += data
+        return len(data)
+
+    @property
+    def unsent(self) -> int:
+        """How many bytes wait for `flush`."""
+        return len(self._out)
+
+    def flush(self) -> bool:
+        """Write what was kept; False when the socket did not take all."""
+        while self._out:
+            try:
+                sent = self._sock.send(self._out)
+            except (BlockingIOError, *_WANTS):
+                return False
+            del self._out[:sent]
+        return True
+
+    async def finish(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Write what was kept and a DISCONNECT, then wait for the broker to close.
+
+        Raises:
+            OSError: the connection is gone.
+        """
+        self._out += _DISCONNECT
+        while not self.flush():
+            await _ready(loop, self._sock, writing=True)
+        self._sock.shutdown(socket.SHUT_WR)
+        while True:
+            try:
+                if not self._sock.recv(_READ_BYTES):
+                    return
+            except (BlockingIOError, *_WANTS):
+                await _ready(loop, self._sock, writing=False)
+
+    def setblocking(self, flag: bool) -> None:
+        """As that of a socket."""
+        self._sock.setblocking(flag)
+
+    def fileno(self) -> int:
+        """As that of a socket."""
+        return self._sock.fileno()
+
+    def close(self) -> None:
+        """As that of a socket."""
+        self._sock.close()
+
+
+async def _open_socket(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+    failure: OSError = OSError(f"{host} has no address")
+    for family, kind, protocol, _, address in await loop.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM
+    ):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)
+            # Without it every PUBACK waits for the peer's delayed acknowledgement: 43 ms.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
+            await loop.sock_connect(sock, address)
+        except OSError as error:
+            sock.close()
+            failure = error
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise failure
+
+
+async def _start_tls(
+    loop: asyncio.AbstractEventLoop, sock: socket.socket, context: ssl.SSLContext, host: str
+) -> ssl.SSLSocket:
+    """Shake hands; the connection is closed when that fails.
+
+    Raises:
+        OSError: the broker does not speak TLS, or its certificate is not to be trusted.
+    """
+    wrapped = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+    try:
+        while True:
+            try:
+                wrapped.do_handshake()
+            except ssl.SSLWantReadError:
+                await _ready(loop, wrapped, writing=False)
+            except ssl.SSLWantWriteError:
+                await _ready(loop, wrapped, writing=True)
+            else:
+                return wrapped
+    except BaseException:
+        wrapped.close()
+        raise
+
+
+async def _ready(loop: asyncio.AbstractEventLoop, sock: socket.socket, *, writing: bool) -> None:
+    """Wait until a socket can be written to, or read from."""
+    descriptor = sock.fileno()
+    add, remove = (
+        (loop.add_writer, loop.remove_writer) if writing else (loop.add_reader, loop.remove_reader)
+    )
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def is_ready() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    add(descriptor, is_ready)
+    try:
+        await ready
+    finally:
+        remove(descriptor)
+
+
+def _never() -> bool:
+    return False
+
+
+def _packets(projects: Iterable[str]) -> Iterable[list[str]]:
+    filters = [each for project in sorted(projects) for each in filters_of(project)]
+    for start in range(0, len(filters), FILTERS_PER_PACKET):
+        yield filters[start : start + FILTERS_PER_PACKET]
+
+
+def _sequence(message: mqtt.MQTTMessage) -> str:
+    """Packet id and body: the broker keeps the id for as long as it repeats the message."""
+    body = hashlib.blake2b(message.payload, digest_size=12, key=message.topic.encode()[:64])
+    return f"{message.mid}-{body.hexdigest()}"

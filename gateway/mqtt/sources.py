@@ -1,0 +1,196 @@
+"""Where MQTT messages come from: the interface that the broker adapters share.
+
+A source keeps one connection to a broker. It hands every message of the served projects
+to the gateway once, in the broker's order, and tells the broker that a message is done
+when the gateway says so. What was not acknowledged comes again after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+
+from fieldbrook.core.settings import Settings, split_address
+from fieldbrook.gateway.channel import project_name
+from fieldbrook.gateway.mqtt import embedded_broker
+from fieldbrook.gateway.mqtt.broker_logins import Logins
+from fieldbrook.security import node_secrets, tls
+
+if TYPE_CHECKING:
+    from fieldbrook.gateway.delivery.mqtt_publisher import Publisher
+    from fieldbrook.gateway.mqtt.broker_bounds import Kept
+
+LOOPBACK = "127.0.0.1"
+ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104
+# What is worked on and what waits behind it in its project's lane (`gateway.mqtt.backlog`).
+UNACKNOWLEDGED_HIGH = 24_000
+UNACKNOWLEDGED_LOW = 12_000
+UNACKNOWLEDGED_HIGH_BYTES = 128 << 20
+UNACKNOWLEDGED_LOW_BYTES = 64 << 20
+
+_FIRST_DELAY_S = 0.05
+_LONGEST_DELAY_S = 1.0
+
+
+def _cannot(_delay_s: float) -> bool:
+    return False
+
+
+def _never() -> bool:
+    return False
+
+
+class Delivery(NamedTuple):
+    """One message.
+
+    `sequence` names a QoS 1 message: each time it is delivered it has the same one; for
+    QoS 0 it is empty. `may_repeat` is False when this is certainly the first delivery. A
+    `sequence` of an external broker may come back for another message later, so it says
+    something only where `may_repeat` is True.
+
+    `ack` is called once, in the loop, when nothing can be lost any more: for QoS 0 as
+    well, because it also makes room for the next message. Late and repeated calls are harmless.
+
+    `put_back` gives the message back for so many seconds instead: it makes room, and the
+    broker delivers it again. False where a broker cannot do that.
+
+    `stale` says that its connection was lost before it was acknowledged: the broker delivers
+    it again by itself.
+    """
+
+    topic: str
+    payload: bytes
+    qos: int
+    sequence: str
+    ack: Callable[[], None]
+    may_repeat: bool
+    put_back: Callable[[float], bool] = _cannot
+    stale: Callable[[], bool] = _never
+
+
+OnDelivery = Callable[[Delivery], None]
+
+
+class Source(Protocol):
+    """A connection to a broker. Every method is called in the loop's thread.
+
+    At most about `UNACKNOWLEDGED_HIGH` messages, or `UNACKNOWLEDGED_HIGH_BYTES`, are
+    with the gateway unacknowledged; QoS 1 messages beyond that wait in the broker.
+    """
+
+    @property
+    def connected(self) -> bool:
+        """Whether messages can arrive now."""
+
+    async def start(self, on_delivery: OnDelivery) -> None:
+        """Begin to connect and return; it connects again by itself for as long as it runs."""
+
+    def set_topics(self, projects: frozenset[str]) -> None:
+        """Serve these projects: topic `<name>` and everything below `<name>/push/`."""
+
+    def publish(self, topic: str, payload: bytes) -> None:
+        """Send a message with QoS 0: when there is no connection, or no room, it is lost."""
+
+    async def stop(self) -> None:
+        """Send the acknowledgements given so far and disconnect."""
+
+
+@runtime_checkable
+class Probed(Protocol):
+    """A source whose broker can be asked whether it stores messages."""
+
+    async def probe(self, limit_s: float) -> str | None:
+        """See `broker_watch.BrokerWatch`."""
+
+    def take_strays(self, is_stray: Callable[[str], bool]) -> None:
+        """Hand over messages of no served project, too, if `is_stray` says so of their topic: at
+        this broker devices may publish to any project's name."""
+
+    async def kept(self) -> Sequence[Kept] | None:
+        """See `broker_bounds.BoundsWatch`."""
+
+
+def make_source(settings: Settings) -> Source:
+    """The source for the broker that the settings name, by default the embedded one."""
+    # Imported here: a node uses one of the two client libraries, not both.
+    if settings.mqtt_broker is None:
+        from fieldbrook.gateway.mqtt.broker_bounds import Bounds
+        from fieldbrook.gateway.mqtt.nats_source import NatsSource
+
+        topics = embedded_broker.subjects_of(settings.mqtt_device_topics)
+        logins = Logins.of(settings.data, topics) if settings.mqtt_logins else None
+        endpoint = partial(embedded_broker.read_endpoint, settings.data)
+        return NatsSource(endpoint, Bounds.of(settings), logins)
+    from fieldbrook.gateway.mqtt.paho_source import PahoSource
+
+    host, port = split_address(settings.mqtt_broker)
+    # Two nodes at one broker must not take over each other's session.
+    identity = node_secrets.load_or_create_key(settings.data / "secrets", "mqtt-client.key").hex()[
+        :12
+    ]
+    return PahoSource(
+        host,
+        port,
+        client_id=f"fieldbrook-{identity}",
+        username=settings.mqtt_username,
+        password=settings.mqtt_password,
+        context=tls.broker_context(settings),
+    )
+
+
+def make_publisher(settings: Settings) -> Publisher:
+    """A connection for what handlers publish, to the same broker. Call it in the loop."""
+    # Imported here: a node whose handlers publish nothing does without the library.
+    from fieldbrook.gateway.delivery.mqtt_publisher import Publisher
+
+    identity = node_secrets.load_or_create_key(settings.data / "secrets", "mqtt-client.key").hex()[
+        :12
+    ]
+    client_id = f"fieldbrook-{identity}-out"
+    if settings.mqtt_broker is not None:
+        host, port = split_address(settings.mqtt_broker)
+        context = tls.broker_context(settings)
+        return Publisher(
+            host, port, client_id, settings.mqtt_username, settings.mqtt_password, context
+        )
+    password = embedded_broker.password(settings.data)
+    host = LOOPBACK if settings.bind in ANY_ADDRESS else settings.bind
+    shown_to_devices = embedded_broker.own_identity(settings)
+    own = shown_to_devices and shown_to_devices.certificate
+    return Publisher(
+        host,
+        settings.mqtt_port,
+        client_id,
+        embedded_broker.NODE_USER,
+        password,
+        None if own is None else tls.own_context(own),
+        own,
+        embedded_broker.own_client(settings.data) if settings.mqtt_client_ca is not None else None,
+    )
+
+
+def is_ingress(topic: str, projects: frozenset[str]) -> bool:
+    """Whether a message on this topic is one for a served project."""
+    channel, slash, rest = topic.partition("/")
+    if slash and not rest.startswith("push/"):
+        return False
+    return channel in projects or project_name(channel) in projects
+
+
+def shown(topic: str) -> str:
+    """A topic for the log: without the token it may carry."""
+    levels = topic.split("/")
+    if len(levels) > 2:
+        levels[2] = "***"
+    return "/".join(levels)[:128]
+
+
+def filters_of(project: str) -> list[str]:
+    """The MQTT topic filters that cover a project's ingress."""
+    return [project, f"{project}/push/#"]
+
+
+def next_delay(delay_s: float) -> float:
+    """How long to wait before the next attempt to connect; 0 asks for the first wait."""
+    return min(max(2 * delay_s, _FIRST_DELAY_S), _LONGEST_DELAY_S)

@@ -1,0 +1,201 @@
+"""When cron jobs are due: pure decisions over expressions and times.
+
+An expression has five fields (minute, hour, day of month, month, day of week) as Debian's
+cron reads them, or is a descriptor: `@hourly`, `@daily`, `@midnight`, `@weekly`,
+`@monthly`, `@yearly`, `@annually`, or `@every` and a duration of at least a second. Either may
+follow `CRON_TZ=ZONE` or `TZ=ZONE` and a blank: its hours and days are those of that time zone.
+Times are Unix milliseconds.
+
+Source: interface document, 5.7. Why cronsim: docs/decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from typing import Protocol
+
+from cronsim import CronSim, CronSimError
+
+from fieldbrook.core.clock import zone_of
+from fieldbrook.core.durations import parse_duration
+from fieldbrook.core.errors import InvalidCronExpressionsError
+
+LATE_MS = 60_000  # a tick this late was missed
+JUMP_BACK_MS = 300_000  # a clock put back by no more than this repeats nothing
+_EVERY = "@every "
+_ZONE_PREFIXES = ("CRON_TZ=", "TZ=")
+_EVERY_MIN_MS, _EVERY_MAX_MS = 1_000, 366 * 86_400_000
+_DESCRIPTORS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+
+
+class Schedule(Protocol):
+    """When one job is due."""
+
+    def after(self, time_ms: int) -> int | None:
+        """The first time strictly after `time_ms`; None when it never comes."""
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Five fields, read in a time zone."""
+
+    expression: str
+    zone: tzinfo
+
+    def after(self, time_ms: int) -> int | None:
+        """See `Schedule`."""
+        # cronsim goes on from the second it is given; what lies within it is not after it.
+        moment = datetime.fromtimestamp(time_ms // 1_000, self.zone)
+        try:
+            return round(next(CronSim(self.expression, moment)).timestamp() * 1_000)
+        except (StopIteration, OverflowError):
+            return None
+
+
+@dataclass(frozen=True)
+class Every:
+    """A fixed interval, counted from when the job was made."""
+
+    interval_ms: int
+    origin_ms: int
+
+    def after(self, time_ms: int) -> int | None:
+        """See `Schedule`."""
+        passed = (time_ms - self.origin_ms) // self.interval_ms
+        return self.origin_ms + (passed + 1) * self.interval_ms
+
+
+def parse_schedule(expression: str, zone: tzinfo = UTC, origin_ms: int = 0) -> Schedule:
+    """The schedule an expression stands for.
+
+    Args:
+        expression: see this module.
+        zone: where the fields' hours and days are meant, unless the expression names another.
+        origin_ms: where `@every` begins to count; its part of a second is cut off.
+
+    Raises:
+        InvalidCronExpressionsError: not of the form, or a time that never comes.
+    """
+    text, zone = _without_zone(expression.strip(), zone)
+    if text.startswith(_EVERY):
+        return _every(text, origin_ms - origin_ms % 1_000)
+    if text.startswith("@") and text not in _DESCRIPTORS:
+        known = ", ".join([*sorted(_DESCRIPTORS), "@every DURATION"])
+        raise InvalidCronExpressionsError(expression=text, reason=f"descriptors are {known}")
+    # A question mark is another way to write a star.
+    fields = _DESCRIPTORS.get(text, text).replace("?", "*")
+    count = len(fields.split())
+    if count != 5:
+        raise InvalidCronExpressionsError(expression=text, reason=f"{count} fields instead of 5")
+    try:
+        CronSim(fields, datetime.now(zone))
+    except CronSimError as error:
+        raise InvalidCronExpressionsError(expression=text, reason=str(error)) from None
+    except (AssertionError, TypeError):  # cronsim 2.8 on mixtures such as `1L/2`
+        reason = "Bad day-of-week"
+        raise InvalidCronExpressionsError(expression=text, reason=reason) from None
+    schedule = Fields(fields, zone)
+    if schedule.after(0) is None:
+        raise InvalidCronExpressionsError(expression=text, reason="that time never comes")
+    return schedule
+
+
+def _without_zone(text: str, zone: tzinfo) -> tuple[str, tzinfo]:
+    """The expression behind `CRON_TZ=ZONE` or `TZ=ZONE`, and that zone."""
+    head, _, rest = text.partition(" ")
+    prefix = next((prefix for prefix in _ZONE_PREFIXES if head.startswith(prefix)), None)
+    if prefix is None:
+        return text, zone
+    name = head.removeprefix(prefix)
+    if name == "Local":  # as the original calls the zone of the node
+        return rest.strip(), zone
+    try:
+        return rest.strip(), zone_of(name or "UTC")
+    except ValueError as error:
+        reason = f"the time zone {name!r} {error}"
+        raise InvalidCronExpressionsError(expression=text, reason=reason) from None
+
+
+def _every(text: str, origin_ms: int) -> Every:
+    try:
+        interval_ms = parse_duration(text.removeprefix(_EVERY).strip())
+    except ValueError as error:
+        raise InvalidCronExpressionsError(expression=text, reason=str(error)) from None
+    if not _EVERY_MIN_MS <= interval_ms <= _EVERY_MAX_MS:
+        reason = "must be between 1s and 8784h"
+        raise InvalidCronExpressionsError(expression=text, reason=reason)
+    return Every(interval_ms, origin_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A job is due, and when it was to be."""
+
+    job_id: int
+    due_ms: int
+
+
+@dataclass(slots=True)
+class _Entry:
+    schedule: Schedule
+    due_ms: int | None
+    fired_ms: int = -1
+
+
+class Plan:
+    """The next time of each job, and what a look at the clock makes due.
+
+    A tick that is more than a minute late was missed and is skipped: after a pause each
+    job goes on with its next time. A clock put back by up to five minutes repeats no tick;
+    one put back further is believed.
+    """
+
+    def __init__(self, now_ms: int) -> None:
+        self._entries: dict[int, _Entry] = {}
+        self._seen_ms = now_ms
+
+    def replace(self, schedules: Iterable[tuple[int, Schedule]], now_ms: int) -> None:
+        """Have these jobs, by id; those that were there already keep their next time."""
+        old = self._entries
+        self._entries = {}
+        for job_id, schedule in schedules:
+            entry = old.get(job_id)
+            if entry is None or entry.schedule != schedule:
+                entry = _Entry(schedule, schedule.after(now_ms))
+            self._entries[job_id] = entry
+
+    def take(self, now_ms: int) -> list[Tick]:
+        """What is due now, each job at most once; the next times lie after `now_ms`."""
+        if now_ms < self._seen_ms:
+            self._put_back(now_ms)
+        self._seen_ms = now_ms
+        ticks = []
+        for job_id, entry in self._entries.items():
+            due_ms = entry.due_ms
+            if due_ms is None or due_ms > now_ms:
+                continue
+            if now_ms - due_ms <= LATE_MS:
+                ticks.append(Tick(job_id, due_ms))
+                entry.fired_ms = due_ms
+            entry.due_ms = entry.schedule.after(now_ms)
+        return ticks
+
+    def next_ms(self) -> int | None:
+        """When the next job is due; None when none ever is."""
+        return min((e.due_ms for e in self._entries.values() if e.due_ms is not None), default=None)
+
+    def _put_back(self, now_ms: int) -> None:
+        believed = self._seen_ms - now_ms > JUMP_BACK_MS
+        for entry in self._entries.values():
+            since = now_ms if believed else max(now_ms, entry.fired_ms)
+            entry.due_ms = entry.schedule.after(since)

@@ -1,0 +1,189 @@
+"""The scheduler: the gateway whose source is the clock. Ticks of cron jobs become events.
+
+A tick is handed to its project as events of devices are; its event id is made of the job
+and the time it was due, so that a tick sent again can be told from the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime, tzinfo
+from functools import partial
+
+from fieldbrook.actors.wire import BY_CRON, NAMED, WireEvent
+from fieldbrook.core import clock
+from fieldbrook.core.errors import (
+    InvalidCronExpressionsError,
+    NodeError,
+    StoreError,
+    TooManyRequestsError,
+    UnavailableError,
+)
+from fieldbrook.core.model import DEFAULT_EVENT_TYPE, NODE_PUBLISHER, CronJob
+from fieldbrook.gateway.base import GatewayActor
+from fieldbrook.gateway.events.project_client import Outcome, Settle
+from fieldbrook.gateway.schedule.cron import LATE_MS, Plan, Schedule, Tick, parse_schedule
+from fieldbrook.observability import metrics
+from fieldbrook.storage.lmdb.condition import STATES, trouble_of
+from fieldbrook.storage.registry.service import RegistryReader
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 1.0  # how soon a change of the jobs, or of the clock, is noticed
+_SHORTEST_S = 0.01
+_RETRY_S = 1.0
+_TEMPORARY = (TooManyRequestsError, UnavailableError, StoreError)
+
+Submit = Callable[[int, WireEvent, Settle], None]
+Later = Callable[[float, Callable[[], None]], object]
+
+
+def event_of(job: CronJob, due_ms: int, now_ms: int) -> WireEvent:
+    """The event of a tick. Payload: interface document, 5.7, with the time that was due."""
+    due = datetime.fromtimestamp(due_ms / 1_000, UTC)
+    payload = {"ID": str(job.cron_job_id), "Timestamp": f"{due:%Y-%m-%dT%H:%M:%S}Z"}
+    return (
+        job.event_type or DEFAULT_EVENT_TYPE,
+        NODE_PUBLISHER,
+        f"cron-{job.cron_job_id}-{due:%Y%m%dT%H%M%S}Z",
+        json.dumps(payload, separators=(",", ":")).encode(),
+        now_ms,
+        NAMED | BY_CRON,
+        "",
+    )
+
+
+class Ticker:
+    """Turns what the registry says of cron jobs into events, at the times it is called.
+
+    Args:
+        submit: hands an event to a project; as `link.Link.submit`.
+        later: calls something after some seconds; as `loop.call_later`.
+        now_ms: the wall clock.
+    """
+
+    def __init__(
+        self,
+        reader: RegistryReader,
+        zone: tzinfo,
+        submit: Submit,
+        later: Later,
+        now_ms: clock.Clock = clock.now_ms,
+    ) -> None:
+        self._reader = reader
+        self._zone = zone
+        self._submit = submit
+        self._later = later
+        self._now_ms = now_ms
+        self._plan = Plan(now_ms())
+        self._version = -1
+        self._jobs: dict[int, CronJob] = {}
+        self._running: dict[int, bool] = {}  # and whether it has been said that one waits
+
+    def turn(self) -> float:
+        """Send what is due; how many seconds to wait before the next turn.
+
+        Raises:
+            StoreError: the registry cannot be read; nothing was sent.
+        """
+        now_ms = self._now_ms()
+        self._refresh(now_ms)
+        for tick in self._plan.take(now_ms):
+            self._tick(tick)
+        next_ms = self._plan.next_ms()
+        if next_ms is None:
+            return _LOOK_S
+        return min(_LOOK_S, max(_SHORTEST_S, (next_ms - now_ms) / 1_000))
+
+    def _refresh(self, now_ms: int) -> None:
+        version = self._reader.version()
+        if version == self._version:
+            return
+        self._jobs = {job.cron_job_id: job for job in self._reader.cron_jobs()}
+        schedules: list[tuple[int, Schedule]] = []
+        for job in self._jobs.values():
+            # Checked when it was made; the library may have changed its mind since.
+            try:
+                schedule = parse_schedule(job.expression, self._zone, job.created_at)
+            except InvalidCronExpressionsError as error:
+                log.error("cron job %d never runs: %s", job.cron_job_id, error)
+            else:
+                schedules.append((job.cron_job_id, schedule))
+        self._plan.replace(schedules, now_ms)
+        self._version = version
+
+    def _tick(self, tick: Tick) -> None:
+        job = self._jobs[tick.job_id]
+        if tick.job_id in self._running:
+            if not self._running[tick.job_id]:
+                log.warning(
+                    "cron job %d: its last tick still runs, others are skipped", job.cron_job_id
+                )
+            self._running[tick.job_id] = True
+            return
+        self._running[tick.job_id] = False
+        self._send(job, tick)
+
+    def _send(self, job: CronJob, tick: Tick) -> None:
+        event = event_of(job, tick.due_ms, self._now_ms())
+        metrics.add(metrics.EVENTS_RECEIVED)
+        try:
+            self._submit(job.project_id, event, partial(self._settled, job, tick))
+        except NodeError as error:
+            self._settled(job, tick, error)
+
+    def _settled(self, job: CronJob, tick: Tick, outcome: Outcome) -> None:
+        if not isinstance(outcome, NodeError):
+            self._running.pop(tick.job_id, None)
+            return
+        metrics.refused(outcome.key)
+        late = self._now_ms() - tick.due_ms > LATE_MS
+        if isinstance(outcome, _TEMPORARY) and not late and job.cron_job_id in self._jobs:
+            self._later(_RETRY_S, lambda: self._send(job, tick))
+            return
+        self._running.pop(tick.job_id, None)
+        log.error("cron job %d: its tick was not handled: %s", tick.job_id, outcome)
+
+
+class Scheduler(GatewayActor):
+    """Owns the clock's side of the data plane."""
+
+    async def open(self) -> None:
+        """Open the registry and begin to look at the clock."""
+        self._reader = RegistryReader(self.settings.data / "registry")
+        ticker = Ticker(
+            self._reader, clock.zone_of(self.settings.cron_timezone), self._hand_over, self._later
+        )
+        self._turns = self.loop.create_task(self._run(ticker))
+
+    def registry_reader(self) -> RegistryReader:
+        """See `GatewayActor`."""
+        return self._reader
+
+    async def refuse_more(self) -> None:
+        """Send no more ticks."""
+        self._turns.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._turns
+
+    def _hand_over(self, project_id: int, event: WireEvent, settle: Settle) -> None:
+        # A tick survives the project's death like a message of the broker does: alone in a
+        # frame, and no more than twice.
+        self.links[project_id].submit(event, settle, resend=True)
+
+    def _later(self, delay_s: float, call: Callable[[], None]) -> None:
+        self.loop.call_later(delay_s, call)
+
+    async def _run(self, ticker: Ticker) -> None:
+        while True:
+            try:
+                wait_s = ticker.turn()
+                self.health.end(*STATES)
+            except StoreError as error:
+                self.health.begin(trouble_of(error), f"the registry: {error}")
+                wait_s = _LOOK_S
+            await asyncio.sleep(wait_s)

@@ -1,0 +1,422 @@
+"""Looking for what is wrong in a data folder: unreadable stores, records and references.
+
+Everything is read, nothing is changed. On the folder of a running node each store is looked
+at as of one moment of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import lmdb
+import msgspec
+
+from fieldbrook.core.errors import NodeError, StoreError
+from fieldbrook.core.model import IDENTITY_PUBLISHER, Record
+from fieldbrook.security.operator_keys import Vault
+from fieldbrook.storage.backup.backup import MODULES, PROJECTS, REGISTRY, copy_store, opened_copy
+from fieldbrook.storage.lmdb.codec import decode_record
+from fieldbrook.storage.lmdb.environment import open_environment, store_errors
+from fieldbrook.storage.lmdb.ids import from_key, to_key
+from fieldbrook.storage.lmdb.table import OpenTable
+from fieldbrook.storage.project.dead_letters import DATABASE as DEAD_LETTERS
+from fieldbrook.storage.project.dead_letters import DeadLetter
+from fieldbrook.storage.project.deduplication import (
+    DELIVERIES,
+    OUTCOMES,
+    Deliveries,
+    RememberedOutcome,
+)
+from fieldbrook.storage.project.history import DATABASE as HISTORY
+from fieldbrook.storage.project.history import PAYLOADS, Chunk, Payloads
+from fieldbrook.storage.project.outbox import DATABASE as OUTBOX
+from fieldbrook.storage.project.outbox import OutboxEntry
+from fieldbrook.storage.project.refused import FOLDER as REFUSED
+from fieldbrook.storage.project.store import KV, LOGS, METRICS, STAGE, Batch, LogRow, MetricRow
+from fieldbrook.storage.registry.audit import AuditRow
+from fieldbrook.storage.registry.reader import RegistryReader
+from fieldbrook.storage.registry.tables import LAST_ID_CELL
+from fieldbrook.storage.sql import sqlite as sql
+from fieldbrook.system.fsync import is_of_this_boot
+
+if TYPE_CHECKING:
+    Transaction = lmdb.Transaction[bytes]
+
+_SECRETS = {"token.key": 32, "operator.key": 32}
+_DEFECTS_LIMIT = 1_000
+_SOCKETS = "run"  # of the node that runs on the folder
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+POSTGRES = "postgres"  # in a project's folder: its number is on a server, out of reach here
+_OWNER_BYTES = 8  # of a stored key of the key-value store, before its marker
+
+
+_T = TypeVar("_T")
+
+
+class Verified(NamedTuple):
+    """What was found: a line for each defect, and how much was looked at."""
+
+    defects: list[str]
+    projects: int
+    records: int
+
+
+def verify(
+    data: Path, fatal: Collection[str] = (), at: Callable[[str], None] = lambda _place: None
+) -> Verified:
+    """Look at a data folder; a defect's line begins with the file or folder it is in.
+
+    Reading a store that is cut short or made to do harm may end the process with a signal:
+    `storage.backup.verify_apart` looks in one of its own.
+
+    Args:
+        fatal: places of stores that are not opened.
+        at: told the place of each store before it is opened.
+    """
+    search = _Search(data, fatal, at)
+    search.run()
+    return Verified(search.defects[:_DEFECTS_LIMIT], search.projects, search.records)
+
+
+class _Search:
+    def __init__(self, data: Path, fatal: Collection[str], at: Callable[[str], None]) -> None:
+        self._data = data
+        self._fatal, self._at = fatal, at
+        self._unreadable: set[Path] = set()  # folders with what is neither file nor folder
+        self.defects: list[str] = []
+        self.projects = 0
+        self.records = 0
+
+    def run(self) -> None:
+        self._look_for_no_files()
+        if self._data / REGISTRY in self._unreadable:
+            return
+        known = self._unless_unreadable(REGISTRY, self._look_at_registry)
+        self._look_at_secrets()
+        folder = self._data / PROJECTS
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            place = f"{PROJECTS}/{path.name}"
+            if not path.name.isdecimal() or not (path / "data.mdb").exists():
+                continue
+            if path in self._unreadable:
+                continue
+            if known is not None and int(path.name) not in known:
+                self._found(place, "a store of a project the registry does not know")
+            self._unless_unreadable(place, partial(self._look_at_project, path, place))
+        self._look_at_others()
+
+    def _look_for_no_files(self) -> None:
+        """Name pipes, sockets and devices that stand where files should be, also behind links.
+        None of them is opened: a pipe may wait forever, and some devices have no end."""
+        for folder, folders, names in os.walk(self._data):
+            if Path(folder) == self._data and _SOCKETS in folders:
+                folders.remove(_SOCKETS)
+            for name in names:
+                path = Path(folder, name)
+                mode = _mode(path)
+                if mode and not stat.S_ISREG(mode):
+                    self._found(path.relative_to(self._data).as_posix(), "it is not a file")
+                    self._unreadable.add(path.parent)
+
+    def _found(self, place: str, defect: str) -> None:
+        self.defects.append(f"{place}: {defect}")
+
+    def _unless_unreadable(self, place: str, look: Callable[[], _T]) -> _T | None:
+        """What a look at a store gives; None when it cannot be read, which is a defect."""
+        if place in self._fatal:
+            return None
+        self._at(place)
+        try:
+            with store_errors():
+                return look()
+        except NodeError as error:
+            self._found(place, str(error))
+            return None
+
+    # ------------------------------------------------------------ the registry
+
+    def _look_at_registry(self) -> set[int] | None:
+        """The ids of the projects there are; None when that cannot be said."""
+        with tempfile.TemporaryDirectory(prefix="fieldbrook-") as folder:
+            copy = Path(folder) / REGISTRY
+            copy_store(self._data / REGISTRY, copy)
+            with opened_copy(copy) as reader:
+                rows, last = self._read_registry(reader)
+        newest = max((n for table in rows.values() for n in table), default=0)
+        if newest > last:
+            self._found(REGISTRY, f"the last id given is {last}, but there is {newest}")
+        for defect in _references(rows):
+            self._found(REGISTRY, defect)
+        self._look_at_modules(rows["resources"])
+        self._look_at_operators(rows["operators"])
+        return set(rows["projects"])
+
+    def _read_registry(self, reader: RegistryReader) -> tuple[dict[str, dict[int, Any]], int]:
+        """The records of each table by their ids, and the last id given."""
+        with reader.transaction() as (tables, txn):
+            rows = {
+                table.table.name: self._rows(txn, table)
+                for table in vars(tables).values()
+                if isinstance(table, OpenTable)
+            }
+            self._look_at_log(txn, tables.audit)
+            return rows, from_key(txn.get(LAST_ID_CELL, b"", db=tables.meta))
+
+    def _rows(self, txn: Transaction, table: OpenTable[Any]) -> dict[int, Record]:
+        """The records of a table that can be read; what is wrong with them or the indexes is
+        told."""
+        name, found = table.table.name, {}
+        for key, data in table.raw(txn):
+            self.records += 1
+            try:
+                record = decode_record(data, table.table.kind)
+            except StoreError as error:
+                self._found(REGISTRY, f"{name} {from_key(key)}: {error}")
+                continue
+            if to_key(table.table.id_of(record)) != key:
+                self._found(REGISTRY, f"{name} {from_key(key)}: the record is of another id")
+            found[from_key(key)] = record
+        for index, key_of in table.table.indexes.items():
+            entries = table.entries(txn, index)
+            expected = {key_of(record): number for number, record in found.items()}
+            wrong = len(entries.items() ^ expected.items())
+            if wrong:
+                self._found(REGISTRY, f"{name}: index {index} and the records differ in {wrong}")
+        return found
+
+    def _look_at_log(self, txn: Transaction, audit: lmdb._Database) -> None:
+        for key, data in txn.cursor(db=audit):
+            self.records += 1
+            try:
+                decode_record(data, AuditRow)
+            except StoreError as error:
+                self._found(REGISTRY, f"audit {from_key(key)}: {error}")
+
+    def _look_at_modules(self, resources: dict[int, Any]) -> None:
+        if self._data / MODULES in self._unreadable:
+            return
+        for sha256 in sorted({resource.sha256 for resource in resources.values()}):
+            place = f"{MODULES}/{sha256}.wasm"
+            if not _DIGEST.fullmatch(sha256):
+                self._found(REGISTRY, f"{sha256[:80]!r} is no digest of a module")
+                continue
+            try:
+                with (self._data / place).open("rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError as error:
+                self._found(place, error.strerror or str(error))
+                continue
+            if digest != sha256:
+                self._found(place, "the content is not that of its name")
+
+    def _look_at_operators(self, operators: dict[int, Any]) -> None:
+        if not operators or self._data / "secrets" in self._unreadable:
+            return
+        try:
+            vault = Vault((self._data / "secrets" / "operator.key").read_bytes())
+        except OSError as error:
+            self._found("secrets/operator.key", error.strerror or str(error))
+            return
+        for operator in operators.values():
+            for sealed in filter(None, (operator.sealed_key, operator.sealed_paymaster)):
+                try:
+                    vault.open(sealed, operator.address)
+                except (StoreError, ValueError) as error:
+                    self._found(REGISTRY, f"operator {operator.operator_id}: {error}")
+
+    def _look_at_secrets(self) -> None:
+        for name, size in _SECRETS.items():
+            place = f"secrets/{name}"
+            try:
+                found = (self._data / place).stat()
+            except FileNotFoundError:
+                if name == "token.key":
+                    self._found(place, "there is none: no login and no publisher's token holds")
+                continue
+            if found.st_size != size:
+                self._found(place, f"{found.st_size} bytes, not a key of {size}")
+            if found.st_mode & 0o077:
+                self._found(place, "others may read it: its mode should be 0600")
+
+    # ------------------------------------------------------------ projects
+
+    def _look_at_project(self, path: Path, place: str) -> None:
+        self.projects += 1
+        environment = open_environment(path, map_size=0, readonly=True)
+        try:
+            before = sql.committed_number(path / sql.FILE)
+            with environment.begin() as txn:
+                names = {bytes(name) for name, _ in txn.cursor()}
+                for name, decode in _TABLES.items():
+                    if name in names:
+                        self._look_at_table(environment, txn, f"{place}: {name.decode()}", decode)
+                stage = _stage(environment, txn) if STAGE in names else None
+                after = sql.committed_number(path / sql.FILE)
+        finally:
+            environment.close()
+        # A stage is settled before the next commit: with another number it belongs nowhere.
+        elsewhere = (path / POSTGRES).exists()
+        if stage is not None and not elsewhere and not before <= stage <= after + 1:
+            self._found(place, f"batch {stage} is staged, but SQL has committed {after}")
+        if (path / sql.FILE).exists():
+            for defect in sql.check(path / sql.FILE):
+                self._found(f"{place}/{sql.FILE}", defect)
+
+    def _look_at_table(
+        self,
+        environment: lmdb.Environment,
+        txn: Transaction,
+        place: str,
+        decode: Callable[[bytes, bytes], object],
+    ) -> None:
+        database = environment.open_db(place.rpartition(" ")[2].encode(), txn=txn, create=False)
+        for key, value in txn.cursor(db=database):
+            self.records += 1
+            try:
+                decode(key, value)
+            except (msgspec.MsgspecError, NodeError, ValueError) as error:
+                self._found(place, f"{key[:16].hex()}: {error}")
+
+    def _look_at_others(self) -> None:
+        """Stores this page knows nothing of: that they open and can be read to the end."""
+        for path in sorted(self._data.glob("*/**/data.mdb")):
+            place = path.parent.relative_to(self._data)
+            if place.parts[0] in (REGISTRY, PROJECTS, "run", "rollback"):
+                continue
+            if path.parent in self._unreadable:
+                continue
+            if place.parts[0] == REFUSED and not is_of_this_boot(self._data / REFUSED):
+                continue  # never synced, and removed at the next start
+            self._unless_unreadable(place.as_posix(), partial(self._look_at_other, path.parent))
+
+    def _look_at_other(self, folder: Path) -> None:
+        environment = open_environment(folder, map_size=0, readonly=True)
+        try:
+            with environment.begin() as txn:
+                for name, _ in txn.cursor():
+                    self.records += _count(environment, txn, bytes(name))
+        finally:
+            environment.close()
+
+
+def _mode(path: Path) -> int:
+    """What a path leads to; 0 when that is nothing, or has gone meanwhile."""
+    try:
+        return path.stat().st_mode
+    except OSError:
+        return 0
+
+
+def _count(environment: lmdb.Environment, txn: Transaction, name: bytes) -> int:
+    """How many pairs a named database has, each of which is read; 1 for a pair beside them."""
+    try:
+        database = environment.open_db(name, txn=txn, create=False)
+    except (lmdb.IncompatibleError, lmdb.BadValsizeError):
+        return 1
+    return sum(1 for _ in txn.cursor(db=database))
+
+
+def _stage(environment: lmdb.Environment, txn: Transaction) -> int | None:
+    database = environment.open_db(STAGE, txn=txn, create=False)
+    data = txn.get(STAGE, db=database)
+    try:
+        return None if data is None else decode_record(data, Batch).number
+    except StoreError:
+        return None  # told of with the other records
+
+
+def _rows_of(kind: type[Any]) -> Callable[[bytes, bytes], object]:
+    decode = msgspec.msgpack.Decoder(kind).decode
+
+    def look_at(key: bytes, value: bytes) -> object:
+        return decode(value) if value else None  # the last row leaves its number behind
+
+    return look_at
+
+
+def _pair(key: bytes, _value: bytes) -> None:
+    if len(key) <= _OWNER_BYTES or key[_OWNER_BYTES : _OWNER_BYTES + 1] not in (b"k", b"h"):
+        raise ValueError("no key of the key-value store")
+
+
+_TABLES: dict[bytes, Callable[[bytes, bytes], object]] = {
+    KV: _pair,
+    LOGS: _rows_of(LogRow),
+    METRICS: _rows_of(MetricRow),
+    DEAD_LETTERS: _rows_of(DeadLetter),
+    HISTORY: _rows_of(Chunk),
+    PAYLOADS: _rows_of(Payloads),
+    OUTBOX: _rows_of(OutboxEntry),
+    OUTCOMES: _rows_of(RememberedOutcome),
+    DELIVERIES: _rows_of(Deliveries),
+    STAGE: lambda _key, value: decode_record(value, Batch),
+}
+
+
+# ---------------------------------------------------------------- references
+
+
+class _Reference(NamedTuple):
+    """A field of the records of one table that names a record of another."""
+
+    table: str
+    field: str
+    named: str
+
+
+_REFERENCES = (
+    _Reference("projects", "account_id", "accounts"),
+    _Reference("resources", "account_id", "accounts"),
+    _Reference("applets", "project_id", "projects"),
+    _Reference("applets", "resource_id", "resources"),
+    _Reference("applet_versions", "applet_id", "applets"),
+    _Reference("applet_versions", "resource_id", "resources"),
+    _Reference("configs", "project_id", "projects"),
+    _Reference("strategies", "project_id", "projects"),
+    _Reference("strategies", "applet_id", "applets"),
+    _Reference("publishers", "project_id", "projects"),
+    _Reference("cron_jobs", "project_id", "projects"),
+    _Reference("monitors", "project_id", "projects"),
+    _Reference("contract_abis", "project_id", "projects"),
+    _Reference("traffic_limits", "project_id", "projects"),
+    _Reference("access_keys", "account_id", "accounts"),
+    _Reference("operators", "account_id", "accounts"),
+    _Reference("project_operators", "project_id", "projects"),
+    _Reference("project_operators", "operator_id", "operators"),
+)
+
+
+def _references(rows: dict[str, dict[int, Any]]) -> Iterable[str]:
+    for table, field, named in _REFERENCES:
+        for number, record in rows[table].items():
+            wanted = getattr(record, field)
+            if wanted not in rows[named]:
+                yield f"{table} {number}: {field} {wanted} is not among the {named}"
+    applets, resources = rows["applets"], rows["resources"]
+    for number, applet in applets.items():
+        resource = resources.get(applet.resource_id)
+        if resource is not None and resource.sha256 != applet.sha256:
+            yield f"applets {number}: runs {applet.sha256}, its resource is {resource.sha256}"
+    for number, strategy in rows["strategies"].items():
+        applet = applets.get(strategy.applet_id)
+        if applet is None:
+            continue
+        if applet.project_id != strategy.project_id:
+            yield f"strategies {number}: its applet belongs to project {applet.project_id}"
+    for number, key in rows["access_keys"].items():
+        named = "publishers" if key.identity_type == IDENTITY_PUBLISHER else "accounts"
+        if key.identity_id not in rows[named]:
+            yield f"access_keys {number}: identity {key.identity_id} is not among the {named}"
+    for number, config in rows["configs"].items():
+        try:
+            msgspec.json.decode(config.value)
+        except (ValueError, RecursionError) as error:
+            yield f"configs {number}: {config.kind} is no JSON: {error}"

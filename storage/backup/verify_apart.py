@@ -1,0 +1,97 @@
+"""Looking at a data folder in a process that may die of it.
+
+LMDB believes what its pages say: a store that is cut short ends who reads it with SIGBUS, one
+that is damaged or made to do harm with SIGSEGV. That is a defect of the store, and no reason to
+look at nothing else.
+
+`python -m fieldbrook.storage.backup.verify_apart DATA [PLACE...]` looks at everything but the stores at
+those places. It prints lines of JSON: the place of each store before it is opened, and at the end
+`{"defects": [...], "projects": N, "records": N}`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from fieldbrook.core.errors import StoreError
+from fieldbrook.storage.backup.verify import Verified, verify
+from fieldbrook.system.process import FATAL_SIGNALS, die_with_parent, own_program
+
+_FATAL_LIMIT = 20  # stores, each of which begins the search anew
+_SHOWN = 300
+
+
+def verify_apart(data: Path) -> Verified:
+    """As `verify`; a store that ends the process that reads it is a defect. Blocks.
+
+    Raises:
+        StoreError: no process could be started, or it failed otherwise.
+    """
+    fatal: dict[str, int] = {}
+    while len(fatal) < _FATAL_LIMIT:
+        # What a process that died had made for the time being goes with the folder.
+        with tempfile.TemporaryDirectory(prefix="fieldbrook-") as scratch:
+            status, lines, complaint = _look(data, fatal, Path(scratch))
+        if status == 0:
+            found = json.loads(lines[-1])
+            defects = [*map(_line, fatal, fatal.values()), *found["defects"]]
+            return Verified(defects, found["projects"], found["records"])
+        if -status not in FATAL_SIGNALS or not lines:
+            last = " ".join(complaint.split())[-_SHOWN:]
+            raise StoreError(reason=f"the process that looks ended with status {status}: {last}")
+        fatal[json.loads(lines[-1])] = -status
+    defects = [*map(_line, fatal, fatal.values()), "too many such stores: the rest was not read"]
+    return Verified(defects, 0, 0)
+
+
+def _line(place: str, number: int) -> str:
+    name = signal.Signals(number).name
+    return f"{place}: the store is cut short or damaged: {name} ended the process that read it"
+
+
+def _look(data: Path, fatal: Iterable[str], scratch: Path) -> tuple[int, list[str], str]:
+    """The child's status, the lines that it printed, and what it complained of."""
+    command = own_program("fieldbrook.storage.backup.verify_apart", str(data), *fatal)
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    try:
+        with tempfile.TemporaryFile(dir=scratch) as complaints:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                env=environment,
+                check=False,
+            )
+            complaints.seek(0)
+            said = complaints.read(1 << 16).decode("utf-8", "replace")
+    except OSError as error:
+        raise StoreError(reason=f"{data}: {error.strerror}") from error
+    return done.returncode, done.stdout.decode().splitlines(), said
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The child's side."""
+    die_with_parent()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    data, *fatal = arguments
+    found = verify(Path(data), fatal, _tell)
+    _tell(found._asdict())
+    return 0
+
+
+def _tell(value: object) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,329 @@
+"""What the node keeps of one chain: how far each monitor has come, and what it last saw.
+
+One environment per chain, opened for writing by the chain's process alone and by others for
+reading. Its tables are opened by whoever keeps something in it: `ChainStore.environment`
+has room for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import lmdb
+import msgspec
+
+from fieldbrook.core.errors import StoreError
+from fieldbrook.storage.chain.transactions import TransactionReads
+from fieldbrook.storage.lmdb.environment import FEW_READERS, open_environment, store_errors
+from fieldbrook.storage.lmdb.schema import open_meta
+from fieldbrook.storage.lmdb.table import open_database
+
+if TYPE_CHECKING:
+    Transaction = lmdb.Transaction[bytes]
+
+MAP_BYTES = 4 << 30
+TABLES_LIMIT = 32
+
+_CURSORS, _BLOCKS, _TOLD, _STATE = "cursors", "blocks", "told", "state"
+_STATE_CELL = b"state"
+_MONITORS = (_CURSORS, _BLOCKS, _TOLD, _STATE)
+SCHEMA = 1
+
+
+class Cursor(msgspec.Struct, array_like=True, frozen=True):
+    """How far a monitor has come.
+
+    `block` is the last one that is done with (its events are answered) and `block_hash` its
+    hash, empty where that was not looked at. `rewind` at 0 or above: blocks after that one
+    vanished, and their logs are still to be taken back. Times are Unix milliseconds.
+    """
+
+    block: int
+    block_hash: bytes = b""
+    rewind: int = -1
+    events: int = 0  # that were answered
+    removed: int = 0  # of these, those that took one back
+    failures: int = 0  # attempts that did not go on
+    error: str = ""  # why it stands still, empty when it does not
+    time_ms: int = 0  # of the last step
+
+    @property
+    def stands(self) -> bool:
+        """Whether something was told and not taken back."""
+        return self.events > 2 * self.removed
+
+
+class Told(msgspec.Struct, array_like=True, frozen=True):
+    """A log or a transaction that was sent to a monitor's project, or is about to be, while its
+    block may yet vanish. `round` is how often it was taken back; `removed` says that it is
+    now."""
+
+    block: int
+    block_hash: bytes
+    index: int
+    payload: bytes
+    round: int = 0
+    removed: bool = False
+
+
+class EndpointState(msgspec.Struct, frozen=True):
+    """One endpoint, by scheme and host."""
+
+    name: str
+    head: int
+    failures: int
+    reason: str = ""
+
+
+class ChainState(msgspec.Struct, frozen=True):
+    """What the chain's process last knew, for those who watch over it.
+
+    `head` is the newest block seen, at `head_ms` (Unix ms); counters count since the store
+    was made.
+    """
+
+    head: int = 0
+    head_ms: int = 0
+    reorganisations: int = 0
+    deepest: int = 0  # blocks that the deepest of them took back
+    failures: int = 0  # looks at the chain that failed
+    events: int = 0
+    error: str = ""  # why the last look failed; empty when it did not
+    endpoints: list[EndpointState] = []
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_cursor = msgspec.msgpack.Decoder(Cursor).decode
+_decode_told = msgspec.msgpack.Decoder(Told).decode
+_decode_state = msgspec.msgpack.Decoder(ChainState).decode
+
+
+def chain_path(chains_dir: Path, chain_id: int) -> Path:
+    """The folder of a chain's store."""
+    return chains_dir / str(chain_id)
+
+
+class _Tables:
+    def __init__(self, environment: lmdb.Environment, *, create: bool) -> None:
+        with store_errors(environment.path()):
+            open_meta(environment, "a chain's store", SCHEMA, create=create, unmarked=0)
+            self.cursors = open_database(environment, _CURSORS, create)
+            self.blocks = open_database(environment, _BLOCKS, create)
+            self.told = open_database(environment, _TOLD, create)
+            self.state = open_database(environment, _STATE, create)
+
+
+class ChainStoreReader:
+    """The reading side, for any process."""
+
+    def __init__(self, environment: lmdb.Environment, tables: _Tables) -> None:
+        self.environment = environment
+        self._tables = tables
+
+    @classmethod
+    def open_if_exists(cls, path: Path) -> Self | None:
+        """A reader of the store at `path`; None while there is none.
+
+        Raises:
+            StoreError: there is one that cannot be read.
+        """
+        if not (path / "data.mdb").exists():
+            return None
+        environment = open_environment(path, map_size=0, readonly=True, max_dbs=TABLES_LIMIT)
+        try:
+            return cls(environment, _Tables(environment, create=False))
+        except StoreError as error:
+            environment.close()
+            if isinstance(error.__context__, lmdb.NotFoundError):
+                return None  # its process is opening it for the first time right now
+            raise
+        except BaseException:
+            environment.close()
+            raise
+
+    @cached_property
+    def transactions(self) -> TransactionReads:
+        """The chain's transactions."""
+        return TransactionReads(self.environment)
+
+    def cursor(self, monitor_id: int) -> Cursor | None:
+        """How far a monitor has come; None before its first step."""
+        with store_errors(), self.environment.begin(db=self._tables.cursors) as txn:
+            data = txn.get(_key(monitor_id))
+        return None if data is None else _decode_cursor(data)
+
+    def cursors(self) -> dict[int, Cursor]:
+        """Every cursor, by monitor."""
+        with store_errors(), self.environment.begin(db=self._tables.cursors) as txn:
+            return {int.from_bytes(k, "big"): _decode_cursor(v) for k, v in txn.cursor()}
+
+    def state(self) -> ChainState:
+        """What the chain's process last knew."""
+        with store_errors(), self.environment.begin(db=self._tables.state) as txn:
+            data = txn.get(_STATE_CELL)
+        return ChainState() if data is None else _decode_state(data)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.environment.close()
+
+
+class ChainStore(ChainStoreReader):
+    """The writing side, owned by the chain's process. Open it after the fork, never before.
+
+    Every change is one synced transaction.
+    """
+
+    def __init__(self, path: Path, map_size: int = MAP_BYTES) -> None:
+        """Raises: StoreError, as `open_environment`."""
+        environment = open_environment(
+            path, map_size=map_size, max_dbs=TABLES_LIMIT, max_readers=FEW_READERS
+        )
+        try:
+            super().__init__(environment, _Tables(environment, create=True))
+        except BaseException:
+            environment.close()
+            raise
+        self.path = path
+
+    # ---------------------------------------------------------------- blocks
+
+    def blocks(self) -> dict[int, bytes]:
+        """The hashes of the newest blocks that were followed, by number, in order."""
+        with store_errors(), self.environment.begin(db=self._tables.blocks) as txn:
+            return {int.from_bytes(k, "big"): bytes(v) for k, v in txn.cursor()}
+
+    def put_blocks(
+        self,
+        added: Mapping[int, bytes],
+        dropped: Iterable[int],
+        rewound: Mapping[int, Cursor] | None = None,
+    ) -> None:
+        """Follow blocks, and no longer others; with it the cursors of monitors that have to
+        go back, so that a crash forgets none."""
+        with store_errors(), self.environment.begin(write=True) as txn:
+            for number in dropped:
+                txn.delete(_key(number), db=self._tables.blocks)
+            for number, block_hash in added.items():
+                txn.put(_key(number), block_hash, db=self._tables.blocks)
+            for monitor_id, cursor in (rewound or {}).items():
+                txn.put(_key(monitor_id), _encode(cursor), db=self._tables.cursors)
+
+    # ---------------------------------------------------------------- monitors
+
+    def put_cursors(self, cursors: Mapping[int, Cursor]) -> None:
+        """Have monitors where they have come to."""
+        with store_errors(), self.environment.begin(write=True, db=self._tables.cursors) as txn:
+            for monitor_id, cursor in cursors.items():
+                txn.put(_key(monitor_id), _encode(cursor))
+
+    def announce(self, told: Mapping[int, Sequence[Told]]) -> None:
+        """Write what is about to be sent: it is known again after a crash."""
+        with store_errors(), self.environment.begin(write=True, db=self._tables.told) as txn:
+            for monitor_id, rows in told.items():
+                for row in rows:
+                    txn.put(_told_key(monitor_id, row), _encode(row))
+
+    def told(self, monitor_id: int, from_block: int = 0) -> list[Told]:
+        """What was announced of a monitor from a block on, in the order of the chain."""
+        prefix = _key(monitor_id)
+        found = []
+        with store_errors(), self.environment.begin(db=self._tables.told) as txn:
+            cursor = txn.cursor()
+            more = cursor.set_range(prefix + _key(from_block))
+            while more and cursor.key().startswith(prefix):
+                found.append(_decode_told(cursor.value()))
+                more = cursor.next()
+        return found
+
+    def take_back(self, monitor_id: int, rows: Sequence[Told], cursor: Cursor) -> None:
+        """The end of a reorganisation for a monitor: what was told of these rows was taken
+        back, and the cursor is before them."""
+        with store_errors(), self.environment.begin(write=True) as txn:
+            for row in rows:
+                back = msgspec.structs.replace(row, removed=True, round=row.round + 1)
+                txn.put(_told_key(monitor_id, row), _encode(back), db=self._tables.told)
+            txn.put(_key(monitor_id), _encode(cursor), db=self._tables.cursors)
+
+    def forget_told(self, before_block: int) -> int:
+        """Drop what lies so deep that it cannot vanish; how many rows that were."""
+        with store_errors(), self.environment.begin(write=True, db=self._tables.told) as txn:
+            cursor, count = txn.cursor(), 0
+            more = cursor.first()
+            while more:
+                if int.from_bytes(cursor.key()[8:16], "big") < before_block:
+                    more = cursor.delete() and bool(cursor.key())  # none: that was the last
+                    count += 1
+                else:
+                    # The rest of this monitor's rows are newer: on to the next monitor's.
+                    after = int.from_bytes(cursor.key()[:8], "big") + 1
+                    more = cursor.set_range(_key(after))
+            return count
+
+    def forget_monitors(self, kept: Iterable[int]) -> list[int]:
+        """Drop what is kept of monitors that are gone; their ids."""
+        kept = set(kept)
+        with store_errors(), self.environment.begin(write=True) as txn:
+            known = [int.from_bytes(k, "big") for k, _ in txn.cursor(self._tables.cursors)]
+            gone = [monitor_id for monitor_id in known if monitor_id not in kept]
+            for monitor_id in gone:
+                txn.delete(_key(monitor_id), db=self._tables.cursors)
+                cursor = txn.cursor(self._tables.told)
+                more = cursor.set_range(_key(monitor_id))
+                while more and cursor.key().startswith(_key(monitor_id)):
+                    more = cursor.delete()
+        return gone
+
+    # ---------------------------------------------------------------- state
+
+    def put_state(self, state: ChainState) -> None:
+        """Have this known to those who watch."""
+        with store_errors(), self.environment.begin(write=True, db=self._tables.state) as txn:
+            txn.put(_STATE_CELL, _encode(state))
+
+
+def copy_monitors(source: Path, target: Path) -> None:
+    """Give a copy of a store what another, older copy has of monitors; nothing where that is
+    not there.
+
+    A monitor's place must not be further on in a backup than the projects are: what lies
+    between would be told to nobody. Behind them it does no harm, for what comes again is
+    known. With transactions it is the other way round.
+
+    Raises:
+        StoreError: one of the two cannot be read or written.
+    """
+    environment = open_environment(target, map_size=MAP_BYTES, max_dbs=TABLES_LIMIT)
+    try:
+        with store_errors(target), environment.begin(write=True) as txn:
+            for name in _MONITORS:
+                txn.drop(environment.open_db(name.encode(), txn), delete=False)
+            if (source / "data.mdb").exists():
+                _copy_tables(source, environment, txn)
+    finally:
+        environment.close()
+    (target / "lock.mdb").unlink(missing_ok=True)
+
+
+def _copy_tables(source: Path, environment: lmdb.Environment, txn: Transaction) -> None:
+    older = open_environment(source, map_size=0, readonly=True, max_dbs=TABLES_LIMIT)
+    try:
+        for name in _MONITORS:
+            target = environment.open_db(name.encode(), txn)
+            table = open_database(older, name, create=False)
+            with older.begin(db=table) as reading:
+                for key, value in reading.cursor():
+                    txn.put(key, value, db=target)
+    finally:
+        older.close()
+
+
+def _key(number: int) -> bytes:
+    return number.to_bytes(8, "big")
+
+
+def _told_key(monitor_id: int, row: Told) -> bytes:
+    return _key(monitor_id) + _key(row.block) + row.block_hash + row.index.to_bytes(4, "big")

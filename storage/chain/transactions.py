@@ -1,0 +1,373 @@
+"""The transactions of one chain: leased nonces, signed bytes, states; part of its store.
+
+A transaction begins as a lease: signed, with a nonce of its account, for one call of one run
+of a handler. When the run's event is committed it is the account's next transaction; when
+the event is rolled back the lease goes, and its nonce is the next one's. Every change is
+one synced transaction of the store, which the chain's process alone writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+import lmdb
+import msgspec
+
+from fieldbrook.core.clock import now_ms
+from fieldbrook.storage.lmdb.codec import decode_record, encode_record
+from fieldbrook.storage.lmdb.environment import store_errors
+from fieldbrook.storage.lmdb.ids import from_key, next_id, to_key
+
+if TYPE_CHECKING:
+    Txn = lmdb.Transaction[bytes]
+
+LEASED = "LEASED"
+INIT, PENDING, IN_BLOCK = "INIT", "PENDING", "IN_BLOCK"
+CONFIRMED, FAILED = "CONFIRMED", "FAILED"
+STATES = (INIT, PENDING, IN_BLOCK, CONFIRMED, FAILED)
+FINISHED = frozenset({CONFIRMED, FAILED})
+
+ROWS_LIMIT = 100_000
+_SLACK = 1_000
+
+_ROWS, _CALLS, _HASHES, _PROJECTS = b"tx", b"tx_calls", b"tx_hashes", b"tx_projects"
+_SPENDING, _META, _OPEN = b"tx_spending", b"tx_meta", b"tx_open"
+_LAST_ID, _PARKED = b"last id", b"parked"
+
+
+class Attempt(msgspec.Struct, array_like=True, frozen=True):
+    """One signature of a transaction: what it pays at most (wei per gas; `priority` -1 for a
+    legacy one), and why it was made. One that `cancels` sends nothing to its own account:
+    it only takes the nonce."""
+
+    hash: str
+    raw: bytes
+    nonce: int
+    limit: int
+    priority: int
+    made_at: int
+    why: str = ""
+    cancels: bool = False
+
+
+class Transaction(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """A transaction and what became of it.
+
+    `call_key` names the call of the run that asked for it. `value` is wei in decimal,
+    times are Unix milliseconds, 0 for not yet. `event_type` is that of the event which
+    tells the outcome; `api` has it as an API call's response. `attempts` are its
+    signatures, the newest last; `mined` is the hash that is in a block. `told`: its
+    outcome was taken by the project. `refused_at`: since when endpoints refuse it, and its
+    account's later ones wait behind it.
+    """
+
+    transaction_id: int
+    chain_id: int
+    project_id: int
+    call_key: bytes
+    event_id: str
+    operator_id: int
+    operator_name: str
+    sender: str
+    to: str
+    value: str
+    data: bytes
+    gas: int
+    attempts: list[Attempt]
+    event_type: str
+    api: bytes = b""
+    state: str = LEASED
+    reason: str = ""
+    created_at: int
+    updated_at: int
+    sent_at: int = 0
+    mined: str = ""
+    block_number: int = 0
+    block_hash: str = ""
+    gas_used: int = 0
+    gas_price: int = 0
+    told: bool = False
+    refused_at: int = 0
+
+    @property
+    def last(self) -> Attempt:
+        """The signature that is to get into a block."""
+        return self.attempts[-1]
+
+    @property
+    def nonce(self) -> int:
+        """The nonce of the newest signature."""
+        return self.attempts[-1].nonce
+
+    @property
+    def name(self) -> str:
+        """How the transaction is named outside."""
+        return transaction_name(self.chain_id, self.transaction_id)
+
+
+class Spending(msgspec.Struct, array_like=True, frozen=True):
+    """What a project has sent: in the window and on the day of the numbers, and in all.
+    Amounts are wei in decimal; `day_wei` is the most that can have left its account."""
+
+    window: int = 0
+    window_count: int = 0
+    day: int = 0
+    day_wei: str = "0"
+    confirmed: int = 0
+    failed: int = 0
+    gas_used: int = 0
+    fees_wei: str = "0"
+
+
+class TransactionPage(NamedTuple):
+    """Some of the transactions a question was about, the newest first, and where the next
+    page begins; 0 when there is none."""
+
+    rows: list[Transaction]
+    before: int
+
+
+def transaction_name(chain_id: int, transaction_id: int) -> str:
+    """`<chain id>-<transaction id>`."""
+    return f"{chain_id}-{transaction_id}"
+
+
+def parse_name(name: str) -> tuple[int, int] | None:
+    """The two numbers of a transaction's name, or None."""
+    chain, dash, number = name.partition("-")
+    if not (dash and _is_number(chain) and _is_number(number)):
+        return None
+    return int(chain), int(number)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 19 and int(text) < 1 << 63
+
+
+class TransactionReads:
+    """What may be asked of a chain's transactions, from any process.
+
+    Raises:
+        StoreError: from every method, when the store cannot be read.
+    """
+
+    def __init__(self, environment: lmdb.Environment, *, create: bool = False) -> None:
+        self._environment = environment
+        with store_errors():
+            self._rows, self._calls, self._hashes, self._projects = (
+                environment.open_db(name, create=create)
+                for name in (_ROWS, _CALLS, _HASHES, _PROJECTS)
+            )
+            self._spending, self._meta, self._unfinished = (
+                environment.open_db(name, create=create) for name in (_SPENDING, _META, _OPEN)
+            )
+
+    def get(self, transaction_id: int) -> Transaction | None:
+        """The transaction with this id."""
+        with store_errors(), self._environment.begin() as txn:
+            return self._get(txn, transaction_id)
+
+    def of_call(self, call_key: bytes) -> Transaction | None:
+        """The transaction that a call of a run has."""
+        with store_errors(), self._environment.begin() as txn:
+            found = txn.get(call_key, db=self._calls)
+            return None if found is None else self._get(txn, from_key(found))
+
+    def of_hash(self, hash_: str) -> Transaction | None:
+        """The transaction that has or had this hash."""
+        with store_errors(), self._environment.begin() as txn:
+            found = txn.get(_hash_key(hash_), db=self._hashes)
+            return None if found is None else self._get(txn, from_key(found))
+
+    def all(self) -> list[Transaction]:
+        """Every transaction and lease, oldest first."""
+        with (
+            store_errors(),
+            self._environment.begin() as txn,
+            txn.cursor(self._rows) as cursor,
+        ):
+            return [decode_record(data, Transaction) for _, data in cursor]
+
+    def page(
+        self,
+        limit: int,
+        before: int = 0,
+        project_id: int | None = None,
+        matches: Callable[[Transaction], bool] = lambda _: True,
+    ) -> TransactionPage:
+        """The newest transactions below the id `before` (0: of all) that match; leases are
+        none yet."""
+        rows: list[Transaction] = []
+        with store_errors(), self._environment.begin() as txn:
+            for row in self._backwards(txn, before, project_id):
+                if row.state == LEASED or not matches(row):
+                    continue
+                if len(rows) == limit:
+                    return TransactionPage(rows, rows[-1].transaction_id)
+                rows.append(row)
+        return TransactionPage(rows, 0)
+
+    def unfinished_rows(self) -> list[Transaction]:
+        """Transactions and leases that are not finished, or whose outcome was not told."""
+        with (
+            store_errors(),
+            self._environment.begin() as txn,
+            txn.cursor(self._unfinished) as cursor,
+        ):
+            found = (self._get(txn, from_key(key)) for key in cursor.iternext(values=False))
+            return [row for row in found if row is not None]
+
+    def spending(self, project_id: int) -> Spending:
+        """What a project has sent."""
+        with store_errors(), self._environment.begin() as txn:
+            return self._spending_of(txn, project_id)
+
+    def spendings(self) -> dict[int, Spending]:
+        """What every project has sent."""
+        with (
+            store_errors(),
+            self._environment.begin() as txn,
+            txn.cursor(self._spending) as cursor,
+        ):
+            return {from_key(key): decode_record(data, Spending) for key, data in cursor}
+
+    @property
+    def parked(self) -> bool:
+        """Whether nothing is broadcast until an administrator says so."""
+        with store_errors(), self._environment.begin() as txn:
+            return txn.get(_PARKED, db=self._meta) is not None
+
+    def _get(self, txn: Txn, transaction_id: int) -> Transaction | None:
+        data = txn.get(to_key(transaction_id), db=self._rows)
+        return None if data is None else decode_record(data, Transaction)
+
+    def _spending_of(self, txn: Txn, project_id: int) -> Spending:
+        data = txn.get(to_key(project_id), db=self._spending)
+        return Spending() if data is None else decode_record(data, Spending)
+
+    def _backwards(self, txn: Txn, before: int, project_id: int | None) -> Iterator[Transaction]:
+        prefix = b"" if project_id is None else to_key(project_id)
+        database = self._rows if project_id is None else self._projects
+        end = prefix + (to_key(before) if before else b"\xff" * 9)
+        with txn.cursor(database) as cursor:
+            more = cursor.prev() if cursor.set_range(end) else cursor.last()
+            while more and cursor.key().startswith(prefix):
+                row = self._get(txn, from_key(cursor.key()[len(prefix) :]))
+                if row is not None:
+                    yield row
+                more = cursor.prev()
+
+
+class ChainTransactions(TransactionReads):
+    """The writing side. `unfinished` has every transaction, leases too, that is not finished
+    or whose outcome was not told, by id."""
+
+    def __init__(self, environment: lmdb.Environment, rows_limit: int = ROWS_LIMIT) -> None:
+        super().__init__(environment, create=True)
+        self._rows_limit = rows_limit
+        self.unfinished = {row.transaction_id: row for row in self.unfinished_rows()}
+        with store_errors(), environment.begin() as txn:
+            self._last = from_key(txn.get(_LAST_ID, b"", db=self._meta))
+
+    def new_id(self) -> int:
+        """An id for a transaction that is to be put; given once, stored with it."""
+        self._last = next_id(self._last, now_ms())
+        return self._last
+
+    def put(self, *rows: Transaction) -> None:
+        """Store transactions, new or changed, all or none."""
+        with store_errors(), self._environment.begin(write=True) as txn:
+            for row in rows:
+                self._put(txn, row)
+        self._hold(rows)
+
+    def commit(self, rows: Sequence[Transaction], spending: dict[int, Spending]) -> None:
+        """Store transactions whose events are committed, and what their projects have sent."""
+        with store_errors(), self._environment.begin(write=True) as txn:
+            for row in rows:
+                self._put(txn, row)
+            self._put_spending(txn, spending)
+        self._hold(rows)
+
+    def finish(self, row: Transaction, spending: Spending) -> None:
+        """Store a transaction's end and what it cost its project."""
+        with store_errors(), self._environment.begin(write=True) as txn:
+            self._put(txn, row)
+            self._put_spending(txn, {row.project_id: spending})
+            self._drop_old(txn)
+        self._hold([row])
+
+    def drop(self, rows: Iterable[Transaction]) -> None:
+        """Remove leases whose events were rolled back."""
+        doomed = list(rows)
+        if not doomed:
+            return
+        with store_errors(), self._environment.begin(write=True) as txn:
+            for row in doomed:
+                self._remove(txn, row)
+        for row in doomed:
+            self.unfinished.pop(row.transaction_id, None)
+
+    def park(self, parked: bool) -> None:
+        """Broadcast nothing more, or go on."""
+        with store_errors(), self._environment.begin(write=True, db=self._meta) as txn:
+            if parked:
+                txn.put(_PARKED, b"1")
+            else:
+                txn.delete(_PARKED)
+
+    def _hold(self, rows: Iterable[Transaction]) -> None:
+        for row in rows:
+            if _is_open(row):
+                self.unfinished[row.transaction_id] = row
+            else:
+                self.unfinished.pop(row.transaction_id, None)
+
+    def _put(self, txn: Txn, row: Transaction) -> None:
+        key = to_key(row.transaction_id)
+        txn.put(key, encode_record(row), db=self._rows)
+        if _is_open(row):
+            txn.put(key, b"", db=self._unfinished)
+        else:
+            txn.delete(key, db=self._unfinished)
+        txn.put(row.call_key, key, db=self._calls)
+        txn.put(to_key(row.project_id) + key, b"", db=self._projects)
+        for attempt in row.attempts:
+            txn.put(_hash_key(attempt.hash), key, db=self._hashes)
+        txn.put(_LAST_ID, to_key(self._last), db=self._meta)
+
+    def _put_spending(self, txn: Txn, spending: dict[int, Spending]) -> None:
+        for project_id, spent in spending.items():
+            txn.put(to_key(project_id), encode_record(spent), db=self._spending)
+
+    def _remove(self, txn: Txn, row: Transaction) -> None:
+        key = to_key(row.transaction_id)
+        txn.delete(key, db=self._rows)
+        txn.delete(key, db=self._unfinished)
+        txn.delete(to_key(row.project_id) + key, db=self._projects)
+        if txn.get(row.call_key, db=self._calls) == key:
+            txn.delete(row.call_key, db=self._calls)
+        for attempt in row.attempts:
+            if txn.get(_hash_key(attempt.hash), db=self._hashes) == key:
+                txn.delete(_hash_key(attempt.hash), db=self._hashes)
+
+    def _drop_old(self, txn: Txn) -> None:
+        excess = int(txn.stat(self._rows)["entries"]) - self._rows_limit
+        if excess < min(_SLACK, self._rows_limit):
+            return
+        with txn.cursor(self._rows) as cursor:
+            values = islice(cursor.iternext(keys=False, values=True), excess)
+            oldest = [decode_record(data, Transaction) for data in values]
+        for row in oldest:
+            if not _is_open(row):
+                self._remove(txn, row)
+
+
+def _is_open(row: Transaction) -> bool:
+    return row.state not in FINISHED or not row.told
+
+
+def _hash_key(hash_: str) -> bytes:
+    return bytes.fromhex(hash_.removeprefix("0x"))

@@ -1,1 +1,0 @@
-"""The registry's commands, a file for each noun."""

@@ -1,0 +1,118 @@
+"""The locks of a data folder: one node at a time works in it.
+
+`lock` belongs to whoever runs the node: `fieldbrook up`, or `fieldbrook node` without it. It is
+taken before anything else is written or started, and every program below inherits it, so
+that it is held until the last of them has ended. `node.lock` belongs to one run of the node's
+processes: a node that `fieldbrook up` starts again waits until no process of the run before is
+left that could still write.
+
+Both are locks of the kernel (`flock`) and end with the processes that hold them; the file says
+who took it last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from fieldbrook.core.errors import SettingsError
+from fieldbrook.system.fsync import make_folder
+
+RUN = "run"
+OWNER, NODE = "lock", "node.lock"
+NAMES = frozenset({OWNER, NODE})
+RESTORING = ".restoring"  # as `storage.backup.backup` names it
+# The number of the open descriptor with which this process inherits the owner's lock.
+LOCK_VARIABLE = "FIELDBROOK_LOCK_FD"
+
+_HOLDER_BYTES = 128
+_WAIT_S, _POLL_S = 1.0, 0.01
+_SOCKET_PATH_BYTES = 107
+_LONGEST_SOCKET = "p" + "f" * 16 + ".9999"
+
+
+def take_folder(data: Path) -> int:
+    """Make the data folder and take its lock, or have the one that this process inherited.
+
+    Returns:
+        The descriptor that holds the lock. Programs that work for this process inherit it.
+
+    Raises:
+        SettingsError: another node runs on the folder, a restore into it has not finished, or
+            it cannot be used.
+    """
+    _refuse_unfinished(data)
+    inherited = os.environ.pop(LOCK_VARIABLE, None)
+    lock = _take(data, OWNER) if inherited is None else _inherited(data, inherited)
+    _refuse_unfinished(data)  # a restore that began meanwhile sees the lock's folder and gives up
+    if len(os.fsencode((data / RUN / _LONGEST_SOCKET).resolve())) > _SOCKET_PATH_BYTES:
+        raise SettingsError(
+            reason=f"data folder {data.resolve()}: its path is too long for Unix sockets"
+        )
+    return lock
+
+
+def take_node(data: Path) -> int:
+    """Take the lock of the node's own processes, below that of the folder.
+
+    Raises:
+        SettingsError: processes of an earlier run are left.
+    """
+    return _take(data, NODE)
+
+
+def _refuse_unfinished(data: Path) -> None:
+    if (data / RESTORING).exists():
+        raise SettingsError(
+            reason=f"data folder {data}: a restore did not finish; empty the folder and restore "
+            "again"
+        )
+
+
+def _take(data: Path, name: str) -> int:
+    path = data / RUN / name
+    try:
+        make_folder(path.parent)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise SettingsError(reason=f"data folder {data}: {error.strerror}") from error
+    try:
+        _lock(lock)
+    except BlockingIOError:
+        holder = os.pread(lock, _HOLDER_BYTES, 0).decode("ascii", "replace").strip()
+        os.close(lock)
+        who = f" (process {holder})" if holder.isdecimal() else ""
+        raise SettingsError(reason=f"another node runs on the data folder {data}{who}") from None
+    except OSError as error:
+        os.close(lock)
+        raise SettingsError(reason=f"data folder {data}: {error.strerror}") from error
+    with contextlib.suppress(OSError):  # for a message alone: a node starts on a full disk, too
+        os.pwrite(lock, b"%-20d\n" % os.getpid(), 0)
+    return lock
+
+
+def _lock(descriptor: int) -> None:
+    """Wait for a moment, because a predecessor that was killed may be about to end."""
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(_POLL_S)
+
+
+def _inherited(data: Path, number: str) -> int:
+    try:
+        lock = int(number)
+        if not os.path.samestat(os.fstat(lock), (data / RUN / OWNER).stat()):
+            raise ValueError("another file")
+        os.set_inheritable(lock, False)
+    except (OSError, ValueError):
+        raise SettingsError(reason=f"{LOCK_VARIABLE} is not for you to set") from None
+    return lock

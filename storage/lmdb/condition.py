@@ -1,0 +1,61 @@
+"""What a store's failure says of the node's health."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+
+import lmdb
+
+from fieldbrook.core.errors import StorageFullError, StoreError
+from fieldbrook.observability.health import DISK_FULL, STORE_FAILS, STORE_FULL, UNREADABLE
+
+_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+_UNREADABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EISDIR})
+_SQL_DISK = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
+_SQL_UNREADABLE = frozenset(
+    {
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_PERM,
+    }
+)
+_BROKEN = (
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+    lmdb.InvalidError,
+    lmdb.VersionMismatchError,
+)
+
+STATES = (DISK_FULL, STORE_FULL, UNREADABLE, STORE_FAILS)
+"""Every state that `trouble_of` may name."""
+
+
+def as_told(error: StoreError) -> StoreError:
+    """The error that a client gets for a failure of a store. A lack of room may soon be over, so
+    that error asks the client to come again."""
+    if type(error) is StoreError and trouble_of(error) in (DISK_FULL, STORE_FULL):
+        return StorageFullError(**error.details)
+    return error
+
+
+def trouble_of(error: StoreError) -> str:
+    """The state (`fieldbrook.observability.health`) that a failure of a store is a sign of."""
+    cause = error.__cause__
+    if isinstance(cause, lmdb.MapFullError):
+        return STORE_FULL
+    if isinstance(cause, _BROKEN):
+        return UNREADABLE
+    if isinstance(cause, sqlite3.Error):
+        number = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+        disk, unreadable = number in _SQL_DISK, number in _SQL_UNREADABLE
+    else:
+        number = cause.errno if isinstance(cause, OSError) else getattr(cause, "code", None)
+        disk = number in _DISK or isinstance(cause, lmdb.DiskError)
+        unreadable = number in _UNREADABLE
+    if disk:
+        return DISK_FULL
+    return UNREADABLE if unreadable else STORE_FAILS

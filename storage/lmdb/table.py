@@ -1,0 +1,164 @@
+"""A table: records by id in one named database, and its indexes in others.
+
+An index maps a key made from the record to the record's id. A unique index has the key
+alone; one that lists (all applets of a project) has the id at the end of the key, so a
+prefix scan yields the records in creation order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import lmdb
+
+from fieldbrook.core.errors import StoreError
+from fieldbrook.core.model import Record
+from fieldbrook.storage.lmdb.codec import decode_record, encode_record
+from fieldbrook.storage.lmdb.ids import from_key, to_key
+
+if TYPE_CHECKING:
+    Database = lmdb._Database
+    Transaction = lmdb.Transaction[bytes]
+
+R = TypeVar("R", bound=Record)
+
+_PLAIN, _HASHED = b"t", b"h"
+_PLAIN_LIMIT_BYTES = 400  # LMDB keys end at 511 bytes; ids of up to 16 bytes stand before
+
+
+def text_key(*texts: str) -> bytes:
+    """Texts as (a part of) an index key: readable while short, hashed when long."""
+    whole = b"\0".join(text.replace("\0", "\0\1").encode(errors="surrogatepass") for text in texts)
+    if len(whole) <= _PLAIN_LIMIT_BYTES:
+        return _PLAIN + whole
+    return _HASHED + hashlib.sha256(whole).digest()
+
+
+@dataclass(frozen=True)
+class Table(Generic[R]):
+    """The declaration of a table: names, the kind of record, and the keys of its indexes."""
+
+    name: str
+    kind: type[R]
+    id_of: Callable[[R], int]
+    indexes: dict[str, Callable[[R], bytes]]
+
+
+class OpenTable(Generic[R]):
+    """A table in one open environment. All methods work inside the caller's transaction."""
+
+    def __init__(self, environment: lmdb.Environment, table: Table[R], *, create: bool) -> None:
+        self.table = table
+        self._rows = open_database(environment, table.name, create)
+        self._indexes = {name: open_database(environment, name, create) for name in table.indexes}
+
+    def get(self, txn: Transaction, identifier: int) -> R | None:
+        """The record with this id."""
+        if not 0 <= identifier < 1 << 64:
+            return None
+        data = txn.get(to_key(identifier), db=self._rows)
+        return None if data is None else decode_record(data, self.table.kind)
+
+    def find(self, txn: Transaction, index: str, key: bytes) -> R | None:
+        """The record a unique index has under `key`."""
+        found = txn.get(key, db=self._indexes[index])
+        return None if found is None else self._named_by(txn, index, found)
+
+    def scan(self, txn: Transaction, index: str, prefix: bytes) -> Iterator[R]:
+        """The records of an index whose key starts with `prefix`, in the order of the keys."""
+        for _, found in _range(txn, self._indexes[index], prefix):
+            yield self._named_by(txn, index, found)
+
+    def holds(self, txn: Transaction, index: str, prefix: bytes) -> bool:
+        """Whether an index has a key that starts with `prefix`."""
+        return any(True for _ in _range(txn, self._indexes[index], prefix))
+
+    def count_of(self, txn: Transaction, index: str, prefix: bytes) -> int:
+        """How many keys of an index start with `prefix`."""
+        with txn.cursor(self._indexes[index]) as cursor:
+            if not cursor.set_range(prefix):
+                return 0
+            keys = cursor.iternext(keys=True, values=False)
+            return sum(1 for _ in itertools.takewhile(lambda key: key.startswith(prefix), keys))
+
+    def ids(self, txn: Transaction, index: str, prefix: bytes) -> list[int]:
+        """The ids of the records whose key in an index starts with `prefix`."""
+        return [from_key(found) for _, found in _range(txn, self._indexes[index], prefix)]
+
+    def all(self, txn: Transaction) -> Iterator[R]:
+        """Every record, in the order of creation."""
+        for _, data in _range(txn, self._rows, b""):
+            yield decode_record(data, self.table.kind)
+
+    def count(self, txn: Transaction) -> int:
+        """How many records there are."""
+        return int(txn.stat(self._rows)["entries"])
+
+    def raw(self, txn: Transaction) -> Iterator[tuple[bytes, bytes]]:
+        """Every record as it is stored, for checks: key and bytes."""
+        return _range(txn, self._rows, b"")
+
+    def entries(self, txn: Transaction, index: str) -> dict[bytes, int]:
+        """A whole index, for checks: key -> id."""
+        return {key: from_key(found) for key, found in _range(txn, self._indexes[index], b"")}
+
+    def lacks(self, txn: Transaction) -> list[str]:
+        """The indexes that are empty although there are rows: they were declared later than
+        the rows were stored."""
+        if not txn.stat(self._rows)["entries"]:
+            return []
+        return [name for name, index in self._indexes.items() if not txn.stat(index)["entries"]]
+
+    def fill(self, txn: Transaction, index: str) -> None:
+        """Make an index from the rows."""
+        key_of, database = self.table.indexes[index], self._indexes[index]
+        for record in self.all(txn):
+            txn.put(key_of(record), to_key(self.table.id_of(record)), db=database)
+
+    def put(self, txn: Transaction, record: R) -> None:
+        """Store a record, new or changed, and bring the indexes in step."""
+        identifier = self.table.id_of(record)
+        row_key = to_key(identifier)
+        old = self.get(txn, identifier)
+        for name, key_of in self.table.indexes.items():
+            key = key_of(record)
+            if old is not None and key_of(old) != key:
+                txn.delete(key_of(old), db=self._indexes[name])
+            txn.put(key, row_key, db=self._indexes[name])
+        txn.put(row_key, encode_record(record), db=self._rows)
+
+    def remove(self, txn: Transaction, record: R) -> None:
+        """Remove a record and what the indexes say of it."""
+        for name, key_of in self.table.indexes.items():
+            txn.delete(key_of(record), db=self._indexes[name])
+        txn.delete(to_key(self.table.id_of(record)), db=self._rows)
+
+    def _named_by(self, txn: Transaction, index: str, found: bytes) -> R:
+        data = txn.get(found, db=self._rows)
+        if data is None:
+            raise StoreError(reason=f"index {index} names {from_key(found)}, which is not stored")
+        return decode_record(data, self.table.kind)
+
+
+def open_database(environment: lmdb.Environment, name: str, create: bool) -> Database:
+    """A named database; one that is missing is made, or with `create` False is an error."""
+    try:
+        return environment.open_db(name.encode(), create=create)
+    except lmdb.NotFoundError:
+        reason = f"{environment.path()}: no table {name}; it is not this store"
+        raise StoreError(reason=reason) from None
+
+
+def _range(txn: Transaction, database: Database, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    with txn.cursor(database) as cursor:
+        more = cursor.set_range(prefix) if prefix else cursor.first()
+        while more:
+            key, value = cursor.item()
+            if not key.startswith(prefix):
+                return
+            yield key, value
+            more = cursor.next()

@@ -1,0 +1,192 @@
+"""Deduplication: remembers the events a project has handled, so that a repeated event is answered
+from its stored result instead of running again.
+
+An event that its sender named is remembered as a digest of publisher, type, name and payload,
+together with its results, for a day or until a million others came. One with an
+`Idempotency-Key` is remembered under that in the same way, and the key itself beside it: a key
+that comes with another event is refused. A delivery of the broker is remembered by the name the
+broker's adapter gives it, until 20,000 others came: redelivery reaches no further back than
+what was unacknowledged. All are written in the transaction of their batch.
+
+Until fieldbrook 0.1.0 the event type and the sender's time were no part of a digest. Digests of
+that form are shorter; while there are any, events are looked up in both forms, so that an event
+acknowledged before an upgrade is still known after it.
+"""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import lmdb
+import msgspec
+
+from fieldbrook.storage.lmdb.rows import RowTable
+
+if TYPE_CHECKING:
+    Transaction = lmdb.Transaction[bytes]
+
+WINDOW_MS = 86_400_000
+IDS_LIMIT = 1_000_000
+DELIVERIES_LIMIT = 20_000
+_DELIVERIES_BYTES = 8 << 20  # several times what so many names take, a row for each at worst
+_ID_BYTES = 128  # what one takes, with the answer of one handler
+_EVICTED_PER_ID = 2  # so that a full table shrinks to its limit, a little with each batch
+
+OUTCOMES, ORDER, DELIVERIES = b"seen", b"seen_order", b"deliveries"
+
+Outcome = tuple[tuple[int, int, str], ...]
+
+
+class Deliveries(msgspec.Struct, array_like=True, frozen=True):
+    """The broker's names of one batch."""
+
+    names: list[str]
+
+
+class RememberedOutcome(msgspec.Struct, array_like=True, frozen=True):
+    """What an event was answered, and when (Unix ms)."""
+
+    time_ms: int
+    outcome: Outcome
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(RememberedOutcome).decode
+
+
+_OLD_BYTES, _DIGEST_BYTES = 16, 17
+_TIME_BYTES = 8
+
+
+def digest_of(
+    publisher_id: int, event_type: str, name: str, payload: bytes, person: bytes = b""
+) -> bytes:
+    """What tells a named event from all others: 17 bytes. `person` separates kinds of names."""
+    digest = hashlib.blake2b(payload, digest_size=_DIGEST_BYTES, person=person)
+    # The length keeps a type that ends like a name from being taken for another pair.
+    text = f"{publisher_id} {len(event_type)} {event_type}{name}"
+    digest.update(text.encode("utf-8", "surrogatepass"))
+    return digest.digest()
+
+
+def digests_of_key(
+    publisher_id: int, event_type: str, key: str, payload: bytes
+) -> tuple[bytes, bytes]:
+    """What an `Idempotency-Key` is remembered by: with its event, and alone."""
+    return (
+        digest_of(publisher_id, event_type, key, payload, b"key and event"),
+        digest_of(publisher_id, "", key, b"", b"key"),
+    )
+
+
+def old_digest_of(publisher_id: int, event_id: str, payload: bytes) -> bytes:
+    """The digest until fieldbrook 0.1.0: 16 bytes."""
+    digest = hashlib.blake2b(payload, digest_size=_OLD_BYTES)
+    digest.update(b"%d\0%s" % (publisher_id, event_id.encode("utf-8", "surrogatepass")))
+    return digest.digest()
+
+
+class Seen:
+    """The memory of one open project store; its owner is the only writer."""
+
+    def __init__(self, environment: lmdb.Environment, room_bytes: int) -> None:
+        """`room_bytes` is what ids may take of the store; a small one remembers fewer."""
+        self._ids_room = room_bytes // _ID_BYTES
+        self._outcomes = environment.open_db(OUTCOMES)
+        self._order = environment.open_db(ORDER)
+        self._deliveries = RowTable(
+            *(environment, DELIVERIES, Deliveries, DELIVERIES_LIMIT),
+            create=True,
+            limit_bytes=_DELIVERIES_BYTES,
+        )
+        with environment.begin(db=self._order) as txn:
+            cursor = txn.cursor()
+            self._next = int.from_bytes(cursor.key(), "big") + 1 if cursor.last() else 1
+            self._has_old = self._will_have_old = cursor.first() and _is_old(cursor.value())
+        # Two, since a dictionary's oldest keys are found by stepping over all that were deleted.
+        self._names: set[str] = set()
+        self._named: collections.deque[str] = collections.deque()  # the oldest first
+        with environment.begin() as txn:
+            for row in self._deliveries.backwards(txn):
+                self._named.extendleft(reversed(row.names))
+                if len(self._named) >= DELIVERIES_LIMIT:
+                    break
+        self._names.update(self._named)
+
+    @property
+    def has_old(self) -> bool:
+        """Whether digests of `old_digest_of` are left."""
+        return self._has_old
+
+    def was_delivered(self, name: str) -> bool:
+        """Whether a batch that is on disk had this delivery."""
+        return name in self._names
+
+    def outcome(self, txn: Transaction, digest: bytes, now_ms: int) -> Outcome | None:
+        """What an event was answered, if it is known."""
+        data = txn.get(digest, db=self._outcomes)
+        if data is None:
+            return None
+        remembered = _decode(data)
+        return remembered.outcome if now_ms - remembered.time_ms < WINDOW_MS else None
+
+    def put(
+        self,
+        txn: Transaction,
+        outcomes: Iterable[tuple[bytes, Outcome]],
+        names: Sequence[str],
+        now_ms: int,
+    ) -> int:
+        """Remember a batch in its transaction; `written` takes the result after it."""
+        count = 0
+        self._will_have_old = self._has_old
+        for digest, outcome in outcomes:
+            key = (self._next + count).to_bytes(8, "big")
+            value = _encode(RememberedOutcome(now_ms, outcome))
+            txn.put(digest, value, db=self._outcomes)
+            txn.put(key, now_ms.to_bytes(8, "big") + digest, db=self._order, append=True)
+            count += 1
+        if count:
+            self._evict(txn, _EVICTED_PER_ID * count, now_ms)
+        if names:
+            self._deliveries.append(txn, [Deliveries(list(names))])
+        return count
+
+    def written(self, count: int, names: Sequence[str]) -> None:
+        """The transaction of this batch is on disk."""
+        self._next += count
+        self._has_old = self._will_have_old
+        if names:
+            self._deliveries.written(1)
+            new = [name for name in names if name not in self._names]
+            self._named.extend(new)
+            self._names.update(new)
+            while len(self._named) > DELIVERIES_LIMIT:
+                self._names.discard(self._named.popleft())
+
+    def _evict(self, txn: Transaction, limit: int, now_ms: int) -> None:
+        excess = int(txn.stat(self._order)["entries"]) - min(IDS_LIMIT, self._ids_room)
+        cursor = txn.cursor(db=self._order)
+        more = cursor.first()
+        for _ in range(limit):
+            if not more:
+                break
+            row = cursor.value()
+            time_ms, digest = int.from_bytes(row[:_TIME_BYTES], "big"), row[_TIME_BYTES:]
+            if excess <= 0 and now_ms - time_ms < WINDOW_MS:
+                break
+            data: Any = txn.get(digest, db=self._outcomes)
+            if data is not None and _decode(data).time_ms == time_ms:
+                txn.delete(digest, db=self._outcomes)  # not one that was remembered anew
+            more = cursor.delete()
+            excess -= 1
+        # The oldest rows go first, so those of the old form are gone when the first is none.
+        self._will_have_old = self._has_old and more and _is_old(cursor.value())
+
+
+def _is_old(row: bytes) -> bool:
+    """Whether a row of the order is of a digest of the old form."""
+    return len(row) == _TIME_BYTES + _OLD_BYTES

@@ -1,0 +1,201 @@
+"""Events that were refused before a project had them: a ring for each process that refuses.
+
+Nobody is promised anything by a refusal, so nothing here is synced, and of a payload only a
+digest is kept. What a power cut or a full disk leaves of a ring is thrown away.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lmdb
+import msgspec
+
+from fieldbrook.core.errors import StoreError
+from fieldbrook.storage.lmdb.environment import FEW_READERS, open_environment, store_errors
+from fieldbrook.storage.lmdb.rows import RowTable
+
+if TYPE_CHECKING:
+    Transaction = lmdb.Transaction[bytes]
+    _Opened = tuple[lmdb.Environment, list["RowTable[Refusals]"]]
+
+log = logging.getLogger(__name__)
+
+FOLDER = "refused"
+CHUNKS_LIMIT = 20_000
+RING_BYTES = 4 << 20  # of each of the two tables: about 15,000 refusals
+_MAP_BYTES = 32 << 20
+_KNOWN, _UNKNOWN = b"known", b"unknown"
+
+
+class Refusal(msgspec.Struct, array_like=True, frozen=True):
+    """One event that was refused.
+
+    `project` and `publisher` are what the sender wrote, cut to some length, never its token;
+    `source` is a name of `history.SOURCES`, `key` that of the error, `reason` its text, and
+    `digest` the first 16 bytes of the SHA-256 of what was sent, in hexadecimal.
+    """
+
+    time_ms: int
+    event_id: str
+    project: str
+    publisher: str
+    event_type: str
+    source: str
+    key: str
+    reason: str
+    size: int
+    digest: str
+
+
+class Refusals(msgspec.Struct, array_like=True, frozen=True):
+    """Those of one moment, and how many more there were that were not kept."""
+
+    kept: list[Refusal]
+    more: int = 0
+
+
+class RefusedRing:
+    """The writing side; one process has it. Open it after the fork."""
+
+    def __init__(self, folder: Path, part: str) -> None:
+        """The ring of a process below the node's data folder `folder`.
+
+        Raises:
+            StoreError: it cannot be made.
+        """
+        path = ring_path(folder, part)
+        try:
+            self._open(path)
+        except StoreError as error:
+            log.info("what was refused before is forgotten: %s", error)
+            shutil.rmtree(path, ignore_errors=True)
+            self._open(path)
+
+    def _open(self, path: Path) -> None:
+        with _reading:
+            self._environment = open_environment(
+                path, map_size=_MAP_BYTES, sync=False, max_readers=FEW_READERS
+            )
+            try:
+                with store_errors(path):
+                    self._tables = {
+                        known: _table(self._environment, name, create=True)
+                        for known, name in ((True, _KNOWN), (False, _UNKNOWN))
+                    }
+            except BaseException:
+                self._environment.close()
+                raise
+            self._path = path.absolute()
+            _open_rings[self._path] = self
+
+    def read(self) -> _Opened:
+        """What this process's own readers need."""
+        return self._environment, list(self._tables.values())
+
+    def write(self, refusals: Refusals, *, known: bool) -> None:
+        """Append refusals; those for projects that do not exist push out only their like.
+
+        Raises:
+            StoreError: there is no room for them.
+        """
+        table = self._tables[known]
+        with store_errors():
+            with self._environment.begin(write=True) as txn:
+                table.append(txn, [refusals])
+            table.written(1)
+
+    def close(self) -> None:
+        """Close it."""
+        with _reading:
+            del _open_rings[self._path]
+            self._environment.close()
+
+
+def read_refused(
+    folder: Path, limit: int, *, event_id: str | None = None, project: str | None = None
+) -> tuple[list[Refusal], int]:
+    """The newest refusals of all processes, those of one event or for one project if wanted,
+    and how many others there were that were not kept.
+
+    Raises:
+        StoreError: a ring cannot be read.
+    """
+    found: list[Refusal] = []
+    more = 0
+    for path in sorted((folder / FOLDER).glob("*/data.mdb")):
+        with _reading, _opened(path.parent.absolute()) as opened:
+            kept, hidden = _read(opened, limit, event_id, project)
+        found += kept
+        more += hidden
+    found.sort(key=lambda refusal: refusal.time_ms, reverse=True)
+    return found[:limit], more
+
+
+def ring_path(folder: Path, part: str) -> Path:
+    """Where a process keeps its ring."""
+    return folder / FOLDER / part.replace(":", "-")
+
+
+# LMDB lets a process open an environment once: its own ring is read where it is written,
+# and the others by one thread at a time.
+_open_rings: dict[Path, RefusedRing] = {}
+_reading = threading.Lock()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[_Opened]:
+    own = _open_rings.get(path)
+    if own is not None:
+        # With the tables that it has: to open one of an environment that is written to begins
+        # a write transaction, and when that waits for another thread's, neither goes on.
+        yield own.read()
+        return
+    environment = open_environment(path, map_size=0, readonly=True)
+    try:
+        with store_errors():
+            tables = []
+            for name in (_KNOWN, _UNKNOWN):
+                with suppress(lmdb.NotFoundError):  # it is being made
+                    tables.append(_table(environment, name, create=False))
+        yield environment, tables
+    finally:
+        environment.close()
+
+
+def _table(environment: lmdb.Environment, name: bytes, *, create: bool) -> RowTable[Refusals]:
+    return RowTable(
+        environment, name, Refusals, CHUNKS_LIMIT, create=create, limit_bytes=RING_BYTES
+    )
+
+
+def _read(
+    opened: _Opened, limit: int, event_id: str | None, project: str | None
+) -> tuple[list[Refusal], int]:
+    environment, tables = opened
+    found: list[Refusal] = []
+    more = 0
+    with store_errors():
+        for table in tables:
+            with environment.begin() as txn:
+                chunks = list(table.backwards(txn))
+            more += sum(chunk.more for chunk in chunks)
+            matching = _matching(chunks, event_id, project)
+            found += itertools.islice(matching, limit)
+    return found, more
+
+
+def _matching(
+    chunks: Sequence[Refusals], event_id: str | None, project: str | None
+) -> Iterator[Refusal]:
+    for chunk in chunks:
+        for refusal in reversed(chunk.kept):
+            if event_id in (None, refusal.event_id) and project in (None, refusal.project):
+                yield refusal

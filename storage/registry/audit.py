@@ -1,0 +1,90 @@
+"""The audit log: who changed what, as numbered rows beside the tables of the registry.
+
+A row is written in the transaction of the change it tells of, so neither is there without
+the other and both cost one synced write. The oldest rows go when there are too many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import lmdb
+import msgspec
+
+from fieldbrook.storage.lmdb.codec import decode_record, encode_record
+from fieldbrook.storage.lmdb.ids import from_key, to_key
+
+if TYPE_CHECKING:
+    Database = lmdb._Database
+    Transaction = lmdb.Transaction[bytes]
+
+ROWS_LIMIT = 100_000
+_LOOKED_AT = 10_000  # rows one read goes through, so that it does not hold up the loop
+
+
+class AuditRow(msgspec.Struct, array_like=True, frozen=True):
+    """One management call that changed something, or was refused.
+
+    `account` is the caller's username, `key` the name of their access key if they came with
+    one, `peer` the address they came from. `path` is that of the request, with its query but
+    without a token. `status` is the HTTP status (200 stands for 204 too), `error` the key of
+    the refusal. Nothing of a request's body is ever in a row.
+    """
+
+    time_ms: int
+    account_id: int
+    account: str
+    key: str
+    peer: str
+    operation: str
+    method: str
+    path: str
+    status: int
+    error: str = ""
+
+
+class AuditPage(NamedTuple):
+    """Some rows by their numbers, newest first; `before` of the next page, 0 at the end."""
+
+    rows: list[tuple[int, AuditRow]]
+    following: int
+
+
+def append(txn: Transaction, database: Database, row: AuditRow, limit: int) -> None:
+    """Add a row, and remove the oldest ones beyond `limit`."""
+    with txn.cursor(database) as cursor:
+        number = from_key(cursor.key()) + 1 if cursor.last() else 1
+    txn.put(to_key(number), encode_record(row), db=database, append=True)
+    excess = txn.stat(database)["entries"] - limit
+    with txn.cursor(database) as cursor:
+        while excess > 0 and cursor.first():
+            cursor.delete()
+            excess -= 1
+
+
+def page(
+    txn: Transaction,
+    database: Database,
+    before: int,
+    limit: int,
+    matches: Callable[[AuditRow], bool],
+) -> AuditPage:
+    """At most `limit` rows with a number below `before` (0: the newest) that match."""
+    found: list[tuple[int, AuditRow]] = []
+    for looked_at, (number, row) in enumerate(_backwards(txn, database, before), start=1):
+        if matches(row):
+            found.append((number, row))
+        if len(found) >= limit or looked_at >= _LOOKED_AT:
+            return AuditPage(found, number)
+    return AuditPage(found, 0)
+
+
+def _backwards(txn: Transaction, database: Database, before: int) -> Iterator[tuple[int, AuditRow]]:
+    with txn.cursor(database) as cursor:
+        bounded = before > 0 and cursor.set_range(to_key(before))
+        more = cursor.prev() if bounded else cursor.last()
+        while more:
+            key, data = cursor.item()
+            yield from_key(key), decode_record(data, AuditRow)
+            more = cursor.prev()

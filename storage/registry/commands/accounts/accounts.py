@@ -1,0 +1,228 @@
+"""Accounts: commands that create and change them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from fieldbrook.core.errors import (
+    AccountIdentityConflictError,
+    AccountInUseError,
+    AccountNotFoundError,
+    InvalidOldPasswordError,
+    LastAdministratorError,
+    NoAdminPermissionError,
+)
+from fieldbrook.core.model import ENABLED, Account
+from fieldbrook.core.quotas import BYTES, PROCESSES, PROJECTS
+from fieldbrook.storage.registry.commands.accounts.operators import OperatorDraft, add_operator
+from fieldbrook.storage.registry.commands.change import Change, Commands, command
+from fieldbrook.storage.registry.tables import QUOTAS_CELL
+
+log = logging.getLogger(__name__)
+
+
+class AccountCommands(Commands):
+    """Commands on accounts."""
+
+    @command
+    def create_account(
+        self,
+        username: str,
+        password_hash: str,
+        role: str,
+        only_if_first: bool = False,
+        avatar: str = "",
+        operator: OperatorDraft | None = None,
+    ) -> Account:
+        """Create an account, with its operator.
+
+        Raises:
+            AccountIdentityConflictError: the username is taken.
+            NoAdminPermissionError: `only_if_first` and there is an administrator already.
+        """
+        with self.change() as change:
+            if only_if_first and change.now.has_administrator():
+                raise NoAdminPermissionError(reason="an administrator exists already")
+            if change.now.account_named(username):
+                raise AccountIdentityConflictError(what=f"username {username}")
+            account = change.put(
+                self.tables.accounts,
+                Account(
+                    account_id=change.new_id(),
+                    username=username,
+                    role=role,
+                    password_hash=password_hash,
+                    avatar=avatar,
+                    created_at=change.time_ms,
+                    updated_at=change.time_ms,
+                ),
+            )
+            if operator is not None:
+                add_operator(change, self.tables, account.account_id, operator)
+            return account
+
+    @command
+    def update_password(self, account_id: int, old_hash: str, new_hash: str) -> Account:
+        """Replace a password's hash, provided it still is the one the caller verified, and end
+        the logins there are.
+
+        Raises:
+            AccountNotFoundError: no such account.
+            InvalidOldPasswordError: the password was changed meanwhile.
+        """
+        with self.change() as change:
+            account = _account(change, account_id)
+            if account.password_hash != old_hash:
+                raise InvalidOldPasswordError()
+            return self._end_logins(change, account, password_hash=new_hash)
+
+    @command
+    def set_password(self, account_id: int, new_hash: str) -> Account:
+        """Replace a password's hash, whatever it is, and end the logins there are.
+
+        Raises:
+            AccountNotFoundError: no such account.
+        """
+        with self.change() as change:
+            account = _account(change, account_id)
+            return self._end_logins(change, account, password_hash=new_hash)
+
+    @command
+    def end_logins(self, account_id: int) -> Account:
+        """End all logins of an account; its access keys stay.
+
+        Raises:
+            AccountNotFoundError: no such account.
+        """
+        with self.change() as change:
+            return self._end_logins(change, _account(change, account_id))
+
+    @command
+    def set_account_state(self, account_id: int, state: str) -> Account:
+        """Enable or disable an account. Disabling ends its logins: they do not come back when it
+        is enabled again.
+
+        Raises:
+            AccountNotFoundError: no such account.
+            LastAdministratorError: nobody could administer the node any more.
+        """
+        with self.change() as change:
+            account = _account(change, account_id)
+            if state == account.state:
+                return account
+            if state == ENABLED:
+                return change.update(self.tables.accounts, account, state=state)
+            _refuse_last_administrator(change, account)
+            return self._end_logins(change, account, state=state)
+
+    @command
+    def set_account_quotas(
+        self, account_id: int, limits: dict[str, int | None], default: Sequence[str] = ()
+    ) -> Account:
+        """Give an account limits of its own (None: no limit), and let those named by `default`
+        be as the settings have them again. The others stay.
+
+        Raises:
+            AccountNotFoundError: no such account.
+        """
+        with self.change() as change:
+            account = _account(change, account_id)
+            kept = {name: n for name, n in account.quotas.items() if name not in default}
+            changed = change.update(self.tables.accounts, account, quotas={**kept, **limits})
+            return self._look_at_storage(change, changed)
+
+    def note_storage(self) -> list[Account]:
+        """Mark the accounts that have more bytes stored than they may, and unmark the others.
+        Events of a marked account's projects are refused. Returns the accounts whose mark has
+        changed."""
+        with self.change() as change:
+            self._spare_those_from_before(change)
+            before = change.now.accounts()
+            after = [self._look_at_storage(change, account) for account in before]
+            return [new for old, new in zip(before, after, strict=True) if new is not old]
+
+    def _spare_those_from_before(self, change: Change) -> None:
+        """Once in a registry's life, when it first meets quotas: what an account has stored by
+        then, and the projects that may be running, are no reason to refuse its events."""
+        if change.txn.get(QUOTAS_CELL, db=self.tables.meta) is not None:
+            return
+        change.txn.put(QUOTAS_CELL, b"1", db=self.tables.meta)
+        for account in change.now.accounts():
+            used = {
+                name: change.now.usage(account.account_id, name, self.stored)
+                for name in (BYTES, PROJECTS)
+            }
+            spared: dict[str, int | None] = {}
+            if _is_above(self.quotas.limit(account, BYTES), used[BYTES]):
+                spared[BYTES] = None
+            if _is_above(self.quotas.limit(account, PROCESSES), used[PROJECTS]):
+                spared[PROCESSES] = used[PROJECTS]
+            if spared:
+                log.warning(
+                    "account %s has more than the quotas of the settings allow, and has limits of "
+                    "its own from now on: %s (see `fieldbrook account quota`)",
+                    account.username,
+                    ", ".join(
+                        f"{name} {'unlimited' if limit is None else limit}"
+                        for name, limit in spared.items()
+                    ),
+                )
+                change.update(self.tables.accounts, account, quotas={**account.quotas, **spared})
+
+    def _look_at_storage(self, change: Change, account: Account) -> Account:
+        limit = self.quotas.limit(account, BYTES)
+        used = 0 if limit is None else change.now.usage(account.account_id, BYTES, self.stored)
+        over = limit is not None and used > limit
+        if over == account.over_storage:
+            return account
+        return change.put(self.tables.accounts, msgspec.structs.replace(account, over_storage=over))
+
+    @command
+    def remove_account(self, account_id: int) -> Account:
+        """Remove an account, its access keys, its operators, and resources no applet uses.
+
+        Raises:
+            AccountNotFoundError: no such account.
+            AccountInUseError: it has projects.
+            LastAdministratorError: nobody could administer the node any more.
+        """
+        with self.change() as change:
+            account = _account(change, account_id)
+            _refuse_last_administrator(change, account)
+            if projects := change.now.projects(account_id):
+                raise AccountInUseError(account=account_id, projects=len(projects))
+            for key in change.now.access_keys(account_id):
+                change.remove(self.tables.access_keys, key)
+            for operator in change.now.operators(account_id):
+                change.remove(self.tables.operators, operator)
+            for resource in change.now.resources(account_id):
+                if not change.uses(resource.resource_id):
+                    change.remove_resource(resource)
+            change.remove(self.tables.accounts, account)
+            return account
+
+    def _end_logins(self, change: Change, account: Account, **fields: Any) -> Account:
+        """`account` with other fields, and no login that was issued before."""
+        generation = account.token_generation + 1
+        return change.touch(self.tables.accounts, account, token_generation=generation, **fields)
+
+
+def _account(change: Change, account_id: int) -> Account:
+    account = change.now.account(account_id)
+    if account is None:
+        raise AccountNotFoundError(account=account_id)
+    return account
+
+
+def _is_above(limit: int | None, used: int) -> bool:
+    return limit is not None and used > limit
+
+
+def _refuse_last_administrator(change: Change, account: Account) -> None:
+    administrators = [other.account_id for other in change.now.administrators()]
+    if administrators == [account.account_id]:
+        raise LastAdministratorError(account=account.account_id)

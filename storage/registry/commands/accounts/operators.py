@@ -1,0 +1,144 @@
+"""Operators: commands that create, remove and bind them to projects."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fieldbrook.core import quotas
+from fieldbrook.core.errors import (
+    AccountNotFoundError,
+    NoOperatorPermissionError,
+    OccupiedOperatorError,
+    OperatorConflictError,
+    OperatorNotFoundError,
+    ProjectOperatorConflictError,
+)
+from fieldbrook.core.model import Operator, ProjectOperator
+from fieldbrook.security.operator_keys import DEFAULT_OPERATOR
+from fieldbrook.storage.registry.commands.change import Change, Commands, command
+from fieldbrook.storage.registry.tables import RegistryTables
+
+
+class OperatorDraft(NamedTuple):
+    """A new operator as the gateway hands it over: its keys are sealed already."""
+
+    name: str
+    kind: int
+    address: str
+    sealed_key: bytes
+    sealed_paymaster: bytes = b""
+
+
+def add_operator(
+    change: Change, tables: RegistryTables, account_id: int, draft: OperatorDraft
+) -> Operator:
+    """A new operator as a part of a change.
+
+    Raises:
+        OperatorConflictError: the account has an operator of that name.
+    """
+    if change.now.operator_named(account_id, draft.name):
+        raise OperatorConflictError(what=f"operator {draft.name}")
+    return change.put(
+        tables.operators,
+        Operator(
+            operator_id=change.new_id(),
+            account_id=account_id,
+            name=draft.name,
+            kind=draft.kind,
+            address=draft.address,
+            sealed_key=draft.sealed_key,
+            sealed_paymaster=draft.sealed_paymaster,
+            created_at=change.time_ms,
+            updated_at=change.time_ms,
+        ),
+    )
+
+
+class OperatorCommands(Commands):
+    """Commands on operators."""
+
+    @command
+    def create_operator(
+        self, account_id: int, draft: OperatorDraft, unless_there: bool = False
+    ) -> Operator:
+        """Create an operator; with `unless_there` one of that name is given instead.
+
+        Raises:
+            AccountNotFoundError: no such account.
+            OperatorConflictError: the account has an operator of that name.
+            QuotaExceededError: it has as many as it may.
+        """
+        with self.change() as change:
+            if change.now.account(account_id) is None:
+                raise AccountNotFoundError(account=account_id)
+            found = change.now.operator_named(account_id, draft.name)
+            if found is not None and unless_there:
+                return found
+            if draft.name != DEFAULT_OPERATOR:  # which the node makes, one for each account
+                self.require_quota(change, account_id, quotas.OPERATORS)
+            return add_operator(change, self.tables, account_id, draft)
+
+    @command
+    def remove_operator(self, operator_id: int) -> Operator:
+        """Remove an operator and its key, for good.
+
+        Raises:
+            OperatorNotFoundError: no such operator.
+            OccupiedOperatorError: a project uses it, or it is the account's default.
+        """
+        with self.change() as change:
+            operator = self._operator(change, operator_id)
+            if operator.name == DEFAULT_OPERATOR:
+                raise OccupiedOperatorError(
+                    operator=operator_id, reason="projects without another one use it"
+                )
+            users = change.now.projects_of_operator(operator_id)
+            if users:
+                raise OccupiedOperatorError(
+                    operator=operator_id, reason=f"project {users[0].project_id} uses it"
+                )
+            change.remove(self.tables.operators, operator)
+            return operator
+
+    @command
+    def bind_operator(self, project_id: int, operator_id: int) -> ProjectOperator:
+        """Have a project use an operator of its account.
+
+        Raises:
+            ProjectNotFoundError, OperatorNotFoundError: no such project or operator.
+            NoOperatorPermissionError: the operator is another account's.
+            ProjectOperatorConflictError: the project uses one already.
+        """
+        with self.change() as change:
+            project = change.project(project_id)
+            operator = self._operator(change, operator_id)
+            if operator.account_id != project.account_id:
+                raise NoOperatorPermissionError(operator=operator_id)
+            if change.now.project_operator(project_id):
+                raise ProjectOperatorConflictError(what=f"project {project_id} has an operator")
+            return change.put(
+                self.tables.project_operators,
+                ProjectOperator(
+                    project_id=project_id,
+                    operator_id=operator_id,
+                    created_at=change.time_ms,
+                    updated_at=change.time_ms,
+                ),
+            )
+
+    @command
+    def unbind_operator(self, project_id: int) -> bool:
+        """Have a project use its account's default operator again; False when it does so
+        already."""
+        with self.change() as change:
+            bound = change.now.project_operator(project_id)
+            if bound is not None:
+                change.remove(self.tables.project_operators, bound)
+            return bound is not None
+
+    def _operator(self, change: Change, operator_id: int) -> Operator:
+        operator = change.now.operator(operator_id)
+        if operator is None:
+            raise OperatorNotFoundError(what=f"operator {operator_id}")
+        return operator

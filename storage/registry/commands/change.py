@@ -1,0 +1,209 @@
+"""What every registry command is made of: one transaction, and the base of the groups.
+
+A command that changes something moves the change counter with it; one that is refused,
+or finds everything as it should be, leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import lmdb
+import msgspec
+
+from fieldbrook.core.clock import Clock
+from fieldbrook.core.errors import (
+    AppletNotFoundError,
+    InstanceNotFoundError,
+    ProjectNotFoundError,
+    ResourceNotFoundError,
+)
+from fieldbrook.core.model import Applet, Project, Record, Resource, Strategy
+from fieldbrook.core.quotas import Quotas, exceeded
+from fieldbrook.storage.lmdb.environment import store_errors
+from fieldbrook.storage.lmdb.ids import from_key, next_id, to_key
+from fieldbrook.storage.lmdb.table import OpenTable, text_key
+from fieldbrook.storage.registry.audit import ROWS_LIMIT, AuditRow, append
+from fieldbrook.storage.registry.reader import RegistrySnapshot
+from fieldbrook.storage.registry.tables import CHANGES_CELL, LAST_ID_CELL, RegistryTables
+from fieldbrook.storage.registry.usage import StoredBytes, nothing_stored
+
+if TYPE_CHECKING:
+    Transaction = lmdb.Transaction[bytes]
+
+R = TypeVar("R", bound=Record)
+F = TypeVar("F", bound=Callable[..., Any])
+
+COMMANDS: set[str] = set()
+
+
+def command(method: F) -> F:
+    """Marks a method that clients of the registry may call by its name."""
+    COMMANDS.add(method.__name__)
+    return method
+
+
+class Commands:
+    """A group of commands over one open registry.
+
+    Every command raises `StoreError` when the store refuses the write; nothing of it has
+    happened then. Ownership is not checked here: the gateway decides who may ask.
+    """
+
+    def __init__(
+        self,
+        environment: lmdb.Environment,
+        tables: RegistryTables,
+        clock: Clock,
+        token_key: bytes,
+        audit_rows: int = ROWS_LIMIT,
+        quotas: Quotas | None = None,
+        stored: StoredBytes = nothing_stored,
+    ) -> None:
+        self.tables = tables
+        self.quotas = quotas or Quotas()
+        self.stored = stored
+        self.audit_rows = audit_rows
+        self._audit: AuditRow | None = None
+        self.token_key = token_key
+        self.resources_removed = False
+        """Whether the file of a module may have lost its last owner; who looks for such files
+        resets it."""
+        self._environment = environment
+        self._clock = clock
+
+    @contextmanager
+    def change(self) -> Iterator[Change]:
+        """The transaction of one command; it commits when the block ends without an error."""
+        with store_errors(), self._environment.begin(write=True) as txn:
+            change = Change(txn, self.tables, self._clock())
+            yield change
+            change.seal()
+            if self._audit is not None:
+                append(txn, self.tables.audit, self._audit, self.audit_rows)
+        self.resources_removed |= change.resources_removed
+
+    @contextmanager
+    def audited(self, row: AuditRow | None) -> Iterator[None]:
+        """A change made within the block writes this row of the audit log with it."""
+        self._audit = row
+        try:
+            yield
+        finally:
+            self._audit = None
+
+    def require_quota(self, change: Change, account_id: int, name: str, adding: int = 1) -> None:
+        """See that an account may have so many more. Call it before they are put.
+
+        What an account has beyond its limit, from before there was one, it keeps. Commands run
+        one after the other, each in a transaction: two that arrive together cannot both take
+        the last place.
+
+        Raises:
+            QuotaExceededError: it may not.
+        """
+        account = change.now.account(account_id)
+        limit = self.quotas.limit(account, name) if account is not None and adding > 0 else None
+        if account is None or limit is None:
+            return
+        used = change.now.usage(account_id, name, self.stored)
+        if used + adding > limit:
+            raise exceeded(account, name, limit, used, adding)
+
+
+class Change:
+    """One command in the making: its transaction, what it sees, and whether it did anything."""
+
+    def __init__(self, txn: Transaction, tables: RegistryTables, time_ms: int) -> None:
+        self.txn = txn
+        self.now = RegistrySnapshot(tables, txn)
+        self._tables = tables
+        self.time_ms = time_ms
+        self.resources_removed = False
+        self._changed = False
+
+    def new_id(self) -> int:
+        last = from_key(self.txn.get(LAST_ID_CELL, b"", db=self._tables.meta))
+        given = next_id(last, self.time_ms)
+        self.txn.put(LAST_ID_CELL, to_key(given), db=self._tables.meta)
+        return given
+
+    def put(self, table: OpenTable[R], record: R) -> R:
+        table.put(self.txn, record)
+        self._changed = True
+        return record
+
+    def update(self, table: OpenTable[R], record: R, **fields: Any) -> R:
+        """`record` with other fields; stored only if that makes it another."""
+        if msgspec.structs.replace(record, **fields) == record:
+            return record
+        return self.touch(table, record, **fields)
+
+    def touch(self, table: OpenTable[R], record: R, **fields: Any) -> R:
+        """`record` with other fields and a later `updated_at`, stored in any case."""
+        later = max(self.time_ms, record.updated_at + 1)
+        return self.put(table, msgspec.structs.replace(record, updated_at=later, **fields))
+
+    def remove(self, table: OpenTable[R], record: R) -> None:
+        table.remove(self.txn, record)
+        self._changed = True
+
+    def seal(self) -> None:
+        if self._changed:
+            version = self.now.version() + 1
+            self.txn.put(CHANGES_CELL, to_key(version), db=self._tables.meta)
+
+    def project(self, project_id: int) -> Project:
+        project = self.now.project(project_id)
+        if project is None:
+            raise ProjectNotFoundError(project=project_id)
+        return project
+
+    def applet(self, applet_id: int) -> Applet:
+        applet = self.now.applet(applet_id)
+        if applet is None:
+            raise AppletNotFoundError(applet=applet_id)
+        return applet
+
+    def applet_in(self, project_id: int, applet_id: int) -> Applet:
+        applet = self.applet(applet_id)
+        if applet.project_id != project_id:
+            raise AppletNotFoundError(applet=applet_id)
+        return applet
+
+    def instance(self, instance_id: int) -> Applet:
+        applet = self.now.applet_of_instance(instance_id)
+        if applet is None:
+            raise InstanceNotFoundError(instance=instance_id)
+        return applet
+
+    def resource(self, resource_id: int) -> Resource:
+        resource = self.now.resource(resource_id)
+        if resource is None:
+            raise ResourceNotFoundError(resource=resource_id)
+        return resource
+
+    def uses(self, resource_id: int) -> bool:
+        """Whether an applet runs a resource, or keeps a version of it to go back to."""
+        key = to_key(resource_id)
+        return self._tables.applets.holds(
+            self.txn, "resource_applets", key
+        ) or self._tables.applet_versions.holds(self.txn, "resource_versions", key)
+
+    def remove_resource(self, resource: Resource) -> None:
+        """Remove a resource; its module's file goes when no other account has one."""
+        self.remove(self._tables.resources, resource)
+        self.resources_removed = True
+
+    def let_go(self, *resource_ids: int) -> None:
+        """Remove those of the resources that their owner has deleted and nothing uses now."""
+        for resource_id in set(resource_ids):
+            resource = self.now.resource(resource_id)
+            if resource is not None and resource.deleted and not self.uses(resource_id):
+                self.remove_resource(resource)
+
+    def rule(self, applet_id: int, event_type: str, handler: str) -> Strategy | None:
+        key = to_key(applet_id) + text_key(event_type, handler)
+        return self._tables.strategies.find(self.txn, "strategy_rules", key)

@@ -1,0 +1,136 @@
+"""Projects: commands that create and remove them."""
+
+from __future__ import annotations
+
+from fieldbrook.core import quotas
+from fieldbrook.core.errors import AccountNotFoundError, ProjectNameConflictError
+from fieldbrook.core.model import PROJECT_DATABASE, PROJECT_ENV, Config, Project
+from fieldbrook.storage.registry.commands.accounts.access_keys import remove_access_keys_of
+from fieldbrook.storage.registry.commands.change import Change, command
+from fieldbrook.storage.registry.commands.projects.applets import drop_applet
+from fieldbrook.storage.registry.commands.projects.publishers import PublisherCommands
+from fieldbrook.storage.registry.reader import has_tables
+
+_DEFAULTS = {
+    PROJECT_DATABASE: b'{"dialect":"POSTGRES","schemas":[{"schema":"public","tables":[]}]}',
+    PROJECT_ENV: b'{"env":[]}',
+}
+
+
+class ProjectCommands(PublisherCommands):
+    """Commands on projects."""
+
+    @command
+    def create_project(
+        self,
+        account_id: int,
+        name: str,
+        version: str = "",
+        protocol: str = "",
+        description: str = "",
+        configs: dict[str, bytes] | None = None,
+        public: bool = False,
+    ) -> Project:
+        """Create a project.
+
+        Args:
+            configs: JSON by kind, beside the defaults: no variables, and no tables.
+            public: it takes events without a token, from an anonymous publisher of its own.
+
+        Raises:
+            AccountNotFoundError: no such account.
+            ProjectNameConflictError: the name is taken, by whomever.
+            QuotaExceededError: the account has as many as it may, or of bytes, of databases, or
+                of publishers for a public one.
+        """
+        with self.change() as change:
+            if change.now.account(account_id) is None:
+                raise AccountNotFoundError(account=account_id)
+            if change.now.project_named(name):
+                raise ProjectNameConflictError(what=f"project {name}")
+            given = {**_DEFAULTS, **(configs or {})}
+            self.require_quota(change, account_id, quotas.PROJECTS)
+            self.require_quota(change, account_id, quotas.BYTES)
+            self._require_database(change, account_id, given[PROJECT_DATABASE])
+            project = change.put(
+                self.tables.projects,
+                Project(
+                    project_id=change.new_id(),
+                    account_id=account_id,
+                    name=name,
+                    version=version,
+                    protocol=protocol,
+                    description=description,
+                    created_at=change.time_ms,
+                    updated_at=change.time_ms,
+                ),
+            )
+            for kind, value in given.items():
+                self._put_config(change, project.project_id, kind, value)
+            if public:
+                self._make_public(change, project)
+            return change.project(project.project_id)
+
+    @command
+    def put_config(self, project_id: int, kind: str, value: bytes) -> Config:
+        """Give a project a configuration in place of what it had of that kind.
+
+        Raises:
+            ProjectNotFoundError: no such project.
+            QuotaExceededError: its account has SQL tables in as many projects as it may.
+        """
+        with self.change() as change:
+            project = change.project(project_id)
+            found = change.now.config(project_id, kind)
+            if kind == PROJECT_DATABASE and not (found and has_tables(found.value)):
+                self._require_database(change, project.account_id, value)
+            return self._put_config(change, project_id, kind, value)
+
+    @command
+    def remove_project(self, project_id: int) -> Project:
+        """Remove a project and everything in it; resources remain.
+
+        Raises:
+            ProjectNotFoundError: no such project.
+        """
+        with self.change() as change:
+            project = change.project(project_id)
+            for publisher in change.now.publishers(project_id):
+                change.remove(self.tables.publishers, publisher)
+                remove_access_keys_of(change, self.tables, publisher.publisher_id)
+            for applet in change.now.applets(project_id):
+                drop_applet(change, self.tables, applet)
+            for config in change.now.configs(project_id):
+                change.remove(self.tables.configs, config)
+            for job in change.now.cron_jobs(project_id):
+                change.remove(self.tables.cron_jobs, job)
+            for monitor in change.now.monitors(project_id):
+                change.remove(self.tables.monitors, monitor)
+            for abi in change.now.contract_abis(project_id):
+                change.remove(self.tables.contract_abis, abi)
+            for limit in change.now.traffic_limits(project_id):
+                change.remove(self.tables.traffic_limits, limit)
+            if bound := change.now.project_operator(project_id):
+                change.remove(self.tables.project_operators, bound)
+            change.remove(self.tables.projects, project)
+            return project
+
+    def _require_database(self, change: Change, account_id: int, database: bytes) -> None:
+        if has_tables(database):
+            self.require_quota(change, account_id, quotas.DATABASES)
+
+    def _put_config(self, change: Change, project_id: int, kind: str, value: bytes) -> Config:
+        found = change.now.config(project_id, kind)
+        if found is not None:
+            return change.update(self.tables.configs, found, value=value)
+        return change.put(
+            self.tables.configs,
+            Config(
+                config_id=change.new_id(),
+                project_id=project_id,
+                kind=kind,
+                value=value,
+                created_at=change.time_ms,
+                updated_at=change.time_ms,
+            ),
+        )

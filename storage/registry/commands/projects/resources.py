@@ -1,0 +1,28 @@
+"""Resources: commands that remove them. Uploading an applet creates them."""
+
+from __future__ import annotations
+
+from fieldbrook.core.errors import ResourceNotFoundError
+from fieldbrook.core.model import Resource
+from fieldbrook.storage.registry.commands.change import Commands, command
+
+
+class ResourceCommands(Commands):
+    """Commands on resources."""
+
+    @command
+    def remove_resource(self, resource_id: int) -> Resource:
+        """Delete a resource. While an applet runs it, or keeps it to go back to, its row stays
+        as a deleted one and its module's file stays, too; both go with the last of them.
+
+        Raises:
+            ResourceNotFoundError: no such resource, or deleted already.
+        """
+        with self.change() as change:
+            resource = change.resource(resource_id)
+            if resource.deleted:
+                raise ResourceNotFoundError(resource=resource_id)
+            if change.uses(resource_id):
+                return change.touch(self.tables.resources, resource, deleted=True)
+            change.remove_resource(resource)
+            return resource

@@ -1,0 +1,222 @@
+"""Imported projects: one command that makes all of one, with ids of this node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from fieldbrook.core import quotas
+from fieldbrook.core.errors import (
+    AccountNotFoundError,
+    ProjectNameConflictError,
+    PublisherConflictError,
+    StoreError,
+)
+from fieldbrook.core.model import (
+    IDENTITY_PUBLISHER,
+    PROJECT_DATABASE,
+    AccessKey,
+    Applet,
+    Project,
+    Publisher,
+    Record,
+)
+from fieldbrook.security.access_keys import PUBLISHER_PRIVILEGES, publisher_key_name
+from fieldbrook.storage.backup.transfer import Exported, ExportedToken
+from fieldbrook.storage.lmdb.codec import decode_record
+from fieldbrook.storage.lmdb.table import text_key
+from fieldbrook.storage.registry.commands.change import Change, command
+from fieldbrook.storage.registry.commands.projects.applets import AppletCommands, Module
+from fieldbrook.storage.registry.commands.projects.publishers import PublisherCommands
+from fieldbrook.storage.registry.reader import has_tables
+
+_R = TypeVar("_R", bound=Record)
+
+
+class TransferCommands(AppletCommands, PublisherCommands):
+    """Commands that bring projects from other nodes."""
+
+    @command
+    def reserve_ids(self, count: int) -> list[int]:
+        """Ids that nothing else will get: what is made before the registry hears of it."""
+        with self.change() as change:
+            return [change.new_id() for _ in range(count)]
+
+    @command
+    def import_project(
+        self,
+        account_id: int,
+        name: str,
+        exported: bytes,
+        modules: Sequence[Module],
+        project_id: int,
+        applet_ids: Sequence[int],
+        new_tokens: bool = True,
+    ) -> Project:
+        """Make a project from the records of another, all of it or nothing.
+
+        Args:
+            account_id: who owns it here.
+            name: what it is called here.
+            exported: `storage.backup.transfer.Exported`, encoded.
+            modules: the compiled modules of its resources, in any order.
+            project_id: a reserved id; its store may be there already.
+            applet_ids: a reserved id for each applet, in the order of the records.
+            new_tokens: publishers get tokens of this node, even where the old ones are known.
+
+        Raises:
+            AccountNotFoundError: no such account.
+            ProjectNameConflictError: the name is taken, by whomever.
+            PublisherConflictError: a token that is to be kept is another publisher's here.
+            QuotaExceededError: the account would have more than it may of something in it.
+            StoreError: the records do not belong together.
+        """
+        given = decode_record(exported, Exported)
+        with self.change() as change:
+            if change.now.account(account_id) is None:
+                raise AccountNotFoundError(account=account_id)
+            if change.now.project_named(name):
+                raise ProjectNameConflictError(what=f"project {name}")
+            if len(applet_ids) != len(given.applets) or change.now.project(project_id):
+                raise StoreError(reason="the ids are not those that were reserved")
+            self._require_quotas(change, account_id, given, project_id)
+            project = change.put(
+                self.tables.projects,
+                _anew(
+                    change, given.project, project_id=project_id, account_id=account_id, name=name
+                ),
+            )
+            self._import_applets(change, project, given, modules, applet_ids)
+            self._import_publishers(change, project, given, new_tokens)
+            self._import_rest(change, project, given)
+            return project
+
+    def _require_quotas(
+        self, change: Change, account_id: int, given: Exported, project_id: int
+    ) -> None:
+        """See that an account may have all of an import; of its modules see `_resource`. What
+        is stored for the project lies in its folder already, and is counted by nobody yet."""
+        adding = {
+            quotas.PROJECTS: 1,
+            quotas.APPLETS: len(given.applets),
+            quotas.STRATEGIES: len(given.strategies),
+            quotas.PUBLISHERS: len(given.publishers),
+            quotas.MONITORS: len(given.monitors),
+            quotas.CRON_JOBS: len(given.cron_jobs),
+            quotas.ABIS: len(given.contract_abis),
+            quotas.DATABASES: sum(
+                config.kind == PROJECT_DATABASE and has_tables(config.value)
+                for config in given.configs
+            ),
+            quotas.BYTES: max(1, self.stored(project_id)),
+        }
+        for name, number in adding.items():
+            self.require_quota(change, account_id, name, number)
+
+    def _import_applets(
+        self,
+        change: Change,
+        project: Project,
+        given: Exported,
+        modules: Sequence[Module],
+        applet_ids: Sequence[int],
+    ) -> None:
+        by_content = {module.sha256: module for module in modules}
+        made: dict[int, Applet] = {}
+        for old, applet_id in zip(given.applets, applet_ids, strict=True):
+            if old.sha256 not in by_content:
+                raise StoreError(reason=f"module {old.sha256} of applet {old.name} is missing")
+            resource = self._resource(change, project.account_id, by_content[old.sha256])
+            applet = _anew(
+                change,
+                old,
+                applet_id=applet_id,
+                project_id=project.project_id,
+                resource_id=resource.resource_id,
+                instance_id=change.new_id(),
+            )
+            self._refuse_taken_applet_name(change, project.project_id, applet.name)
+            made[old.applet_id] = change.put(self.tables.applets, applet)
+            self._add_version(change, applet)
+        for strategy in given.strategies:
+            if strategy.applet_id not in made:
+                raise StoreError(reason=f"strategy {strategy.strategy_id} has no applet")
+            applet = made[strategy.applet_id]
+            self._add_strategy(
+                change,
+                applet,
+                (strategy.event_type, strategy.handler),
+                strategy.auto_collect_metric,
+            )
+
+    def _import_publishers(
+        self, change: Change, project: Project, given: Exported, new_tokens: bool
+    ) -> None:
+        keys = {token.publisher_id: token for token in given.tokens}
+        for old in given.publishers:
+            self._refuse_taken_publisher_key(change, project.project_id, old.key)
+            if new_tokens or not given.with_tokens:
+                self._create(
+                    change,
+                    project.project_id,
+                    old.name,
+                    old.key,
+                    access_key=old.token.startswith("w3b_"),
+                    event_types=old.event_types,
+                    expires_at=old.token_expires_at,
+                )
+            else:
+                self._keep(change, project, old, keys.get(old.publisher_id))
+
+    def _keep(
+        self, change: Change, project: Project, old: Publisher, key: ExportedToken | None
+    ) -> None:
+        """A publisher whose devices go on with the token they have."""
+        tables = self.tables
+        taken = tables.publishers.find(change.txn, "publisher_tokens", text_key(old.token))
+        if taken or (key and change.now.access_key_with_digest(key.digest)):
+            raise PublisherConflictError(what=f"the token of publisher {old.key}")
+        publisher_id = change.new_id()
+        change.put(
+            tables.publishers,
+            _anew(change, old, publisher_id=publisher_id, project_id=project.project_id),
+        )
+        if key is None:
+            return
+        change.put(
+            tables.access_keys,
+            AccessKey(
+                access_key_id=change.new_id(),
+                account_id=project.account_id,
+                identity_id=publisher_id,
+                identity_type=IDENTITY_PUBLISHER,
+                name=publisher_key_name(publisher_id),
+                digest=key.digest,
+                issued_at_s=key.issued_at_s,
+                expires_at=key.expires_at,
+                privileges=dict(PUBLISHER_PRIVILEGES),
+                created_at=change.time_ms,
+                updated_at=change.time_ms,
+            ),
+        )
+
+    def _import_rest(self, change: Change, project: Project, given: Exported) -> None:
+        tables, own = self.tables, {"project_id": project.project_id}
+        for config in given.configs:
+            change.put(tables.configs, _anew(change, config, config_id=change.new_id(), **own))
+        for job in given.cron_jobs:
+            change.put(tables.cron_jobs, _anew(change, job, cron_job_id=change.new_id(), **own))
+        for monitor in given.monitors:
+            change.put(tables.monitors, _anew(change, monitor, monitor_id=change.new_id(), **own))
+        for abi in given.contract_abis:
+            change.put(tables.contract_abis, _anew(change, abi, abi_id=change.new_id(), **own))
+        for limit in given.traffic_limits:
+            fresh = _anew(change, limit, traffic_limit_id=change.new_id(), **own)
+            change.put(tables.traffic_limits, fresh)
+
+
+def _anew(change: Change, record: _R, **fields: Any) -> _R:
+    times = {"created_at": change.time_ms, "updated_at": change.time_ms}
+    return msgspec.structs.replace(record, **times, **fields)

@@ -1,0 +1,525 @@
+"""Reading the registry, from any process, beside its writer.
+
+Every read is a snapshot of its own; `snapshot()` gives several reads the same one.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lmdb
+import msgspec
+
+from fieldbrook.core import quotas
+from fieldbrook.core.model import (
+    ADMIN,
+    ENABLED,
+    PROJECT_DATABASE,
+    PROJECT_ENV,
+    PROJECT_SPENDING,
+    REMOVED,
+    AccessKey,
+    Account,
+    Applet,
+    AppletVersion,
+    Config,
+    ContractAbi,
+    CronJob,
+    Monitor,
+    Operator,
+    Project,
+    ProjectOperator,
+    Publisher,
+    Resource,
+    Strategy,
+    TrafficLimit,
+)
+from fieldbrook.security.operator_keys import DEFAULT_OPERATOR
+from fieldbrook.storage.lmdb.environment import (
+    open_environment,
+    store_error,
+    store_errors,
+    used_bytes,
+)
+from fieldbrook.storage.lmdb.ids import LIMIT, from_key, to_key
+from fieldbrook.storage.lmdb.table import OpenTable, text_key
+from fieldbrook.storage.registry.audit import AuditPage, AuditRow, page
+from fieldbrook.storage.registry.tables import CHANGES_CELL, RegistryTables
+from fieldbrook.storage.registry.usage import StoredBytes, nothing_stored
+
+if TYPE_CHECKING:
+    Transaction = lmdb.Transaction[bytes]
+
+
+_COUNTED = (
+    *("accounts", "projects", "applets", "strategies", "publishers", "cron_jobs", "monitors"),
+    *("operators", "access_keys", "resources"),
+)
+
+
+# Of each quota that is a number of records: the table, and the index that lists them.
+_PER_ACCOUNT = {
+    quotas.PROJECTS: ("projects", "account_projects"),
+    quotas.MODULES: ("resources", "resource_contents"),
+    quotas.OPERATORS: ("operators", "account_operators"),
+    quotas.ACCESS_KEYS: ("access_keys", "identity_access_keys"),
+}
+_PER_PROJECT = {
+    quotas.APPLETS: ("applets", "project_applets"),
+    quotas.STRATEGIES: ("strategies", "project_strategies"),
+    quotas.PUBLISHERS: ("publishers", "project_publishers"),
+    quotas.MONITORS: ("monitors", "project_monitors"),
+    quotas.CRON_JOBS: ("cron_jobs", "project_cron_jobs"),
+    quotas.ABIS: ("contract_abis", "project_contract_abis"),
+}
+
+
+class _Tables(msgspec.Struct):
+    tables: list[msgspec.Raw] = []
+
+
+class _Database(msgspec.Struct):
+    schemas: list[_Tables] = []
+
+
+class _Environment(msgspec.Struct):
+    env: list[tuple[str, str]]
+
+
+class _Spending(msgspec.Struct):
+    per_day: str = msgspec.field(name="weiPerDay")
+
+
+_decode_database = msgspec.json.Decoder(_Database).decode
+_decode_spending = msgspec.json.Decoder(_Spending).decode
+_decode_environment = msgspec.json.Decoder(_Environment).decode
+
+
+class RegistryReads(abc.ABC):
+    """The questions the registry answers, over whatever transaction `_reading` gives.
+
+    Every method raises `StoreError` when the store cannot be read.
+    """
+
+    _tables: RegistryTables
+
+    @abc.abstractmethod
+    def _reading(self) -> AbstractContextManager[Transaction]: ...
+
+    def account(self, account_id: int) -> Account | None:
+        """The account with this id."""
+        with self._reading() as txn:
+            return self._tables.accounts.get(txn, account_id)
+
+    def accounts(self) -> list[Account]:
+        """All accounts in creation order."""
+        with self._reading() as txn:
+            return list(self._tables.accounts.all(txn))
+
+    def administrators(self) -> list[Account]:
+        """The accounts with the role ADMIN that are not disabled."""
+        with self._reading() as txn:
+            found = self._tables.accounts.scan(txn, "account_roles", text_key(ADMIN) + b"\0")
+            return [account for account in found if account.state == ENABLED]
+
+    def account_named(self, username: str) -> Account | None:
+        """The account with exactly this username."""
+        with self._reading() as txn:
+            return self._tables.accounts.find(txn, "account_names", text_key(username))
+
+    def has_administrator(self) -> bool:
+        """Whether any account has the role ADMIN."""
+        with self._reading() as txn:
+            return self._tables.accounts.holds(txn, "account_roles", text_key(ADMIN) + b"\0")
+
+    def project(self, project_id: int) -> Project | None:
+        """The project with this id."""
+        with self._reading() as txn:
+            return self._tables.projects.get(txn, project_id)
+
+    def project_named(self, name: str) -> Project | None:
+        """The project with exactly this name; names are unique in the node."""
+        with self._reading() as txn:
+            return self._tables.projects.find(txn, "project_names", text_key(name))
+
+    def projects(self, account_id: int | None = None) -> list[Project]:
+        """All projects, or those of one account, in creation order."""
+        with self._reading() as txn:
+            if account_id is None:
+                return list(self._tables.projects.all(txn))
+            return list(self._tables.projects.scan(txn, "account_projects", to_key(account_id)))
+
+    def config(self, project_id: int, kind: str) -> Config | None:
+        """A project's configuration of a kind."""
+        with self._reading() as txn:
+            key = to_key(project_id) + text_key(kind)
+            return self._tables.configs.find(txn, "project_configs", key)
+
+    def configs(self, project_id: int) -> list[Config]:
+        """The configurations of a project."""
+        with self._reading() as txn:
+            return list(self._tables.configs.scan(txn, "project_configs", to_key(project_id)))
+
+    def environment(self, project_id: int) -> dict[str, str]:
+        """The variables of a project's PROJECT_ENV; empty without one."""
+        found = self.config(project_id, PROJECT_ENV)
+        return dict(_decode_environment(found.value).env) if found else {}
+
+    def spending_limit(self, project_id: int) -> int | None:
+        """What a project's PROJECT_SPENDING allows it a day, in wei; None without one."""
+        found = self.config(project_id, PROJECT_SPENDING)
+        return int(_decode_spending(found.value).per_day) if found else None
+
+    def publisher(self, project_id: int, pub_id: str) -> Publisher | None:
+        """The publisher of a project that `pub_id` names: by key first, else by decimal id."""
+        with self._reading() as txn:
+            key = to_key(project_id) + text_key(pub_id)
+            found = self._tables.publishers.find(txn, "publisher_keys", key)
+        if found is not None or not (identifier := _as_id(pub_id)):
+            return found
+        return self.publisher_with_id(project_id, identifier)
+
+    def publisher_with_key(self, project_id: int, key: str) -> Publisher | None:
+        """The publisher of a project with exactly this key."""
+        with self._reading() as txn:
+            index_key = to_key(project_id) + text_key(key)
+            return self._tables.publishers.find(txn, "publisher_keys", index_key)
+
+    def publisher_with_id(self, project_id: int, publisher_id: int) -> Publisher | None:
+        """The publisher of a project with this id."""
+        with self._reading() as txn:
+            found = self._tables.publishers.get(txn, publisher_id)
+            return found if found and found.project_id == project_id else None
+
+    def publisher_anywhere(self, publisher_id: int) -> Publisher | None:
+        """The publisher with this id, of whichever project."""
+        with self._reading() as txn:
+            return self._tables.publishers.get(txn, publisher_id)
+
+    def publisher_with_token(self, token: str) -> Publisher | None:
+        """The publisher whose current token this is."""
+        with self._reading() as txn:
+            return self._tables.publishers.find(txn, "publisher_tokens", text_key(token))
+
+    def publishers(self, project_id: int) -> list[Publisher]:
+        """The publishers of a project in creation order."""
+        with self._reading() as txn:
+            prefix = to_key(project_id)
+            return list(self._tables.publishers.scan(txn, "project_publishers", prefix))
+
+    def applet(self, applet_id: int) -> Applet | None:
+        """The applet with this id."""
+        with self._reading() as txn:
+            return self._tables.applets.get(txn, applet_id)
+
+    def applet_of_instance(self, instance_id: int) -> Applet | None:
+        """The applet whose one instance has this id."""
+        with self._reading() as txn:
+            if not 0 <= instance_id < LIMIT:
+                return None
+            applet = self._tables.applets.find(txn, "instances", to_key(instance_id))
+            return None if applet is None or applet.state == REMOVED else applet
+
+    def applets(self, project_id: int) -> list[Applet]:
+        """The applets of a project in creation order."""
+        with self._reading() as txn:
+            return list(self._tables.applets.scan(txn, "project_applets", to_key(project_id)))
+
+    def applet_versions(self, applet_id: int) -> list[AppletVersion]:
+        """The kept versions of an applet, oldest first."""
+        with self._reading() as txn:
+            prefix = to_key(applet_id)
+            return list(self._tables.applet_versions.scan(txn, "version_numbers", prefix))
+
+    def applet_version(self, applet_id: int, number: int) -> AppletVersion | None:
+        """A kept version of an applet."""
+        with self._reading() as txn:
+            if not 0 <= number < LIMIT:
+                return None
+            key = to_key(applet_id) + to_key(number)
+            return self._tables.applet_versions.find(txn, "version_numbers", key)
+
+    def strategy(self, strategy_id: int) -> Strategy | None:
+        """The strategy with this id."""
+        with self._reading() as txn:
+            return self._tables.strategies.get(txn, strategy_id)
+
+    def strategies(self, project_id: int) -> list[Strategy]:
+        """The strategies of a project in creation order."""
+        with self._reading() as txn:
+            prefix = to_key(project_id)
+            return list(self._tables.strategies.scan(txn, "project_strategies", prefix))
+
+    def strategies_of_applet(self, applet_id: int) -> list[Strategy]:
+        """The strategies of an applet in creation order."""
+        with self._reading() as txn:
+            prefix = to_key(applet_id)
+            return list(self._tables.strategies.scan(txn, "applet_strategies", prefix))
+
+    def cron_job(self, cron_job_id: int) -> CronJob | None:
+        """The cron job with this id."""
+        with self._reading() as txn:
+            return self._tables.cron_jobs.get(txn, cron_job_id)
+
+    def cron_jobs(self, project_id: int | None = None) -> list[CronJob]:
+        """All cron jobs, or those of one project, in creation order."""
+        with self._reading() as txn:
+            if project_id is None:
+                return list(self._tables.cron_jobs.all(txn))
+            prefix = to_key(project_id)
+            return list(self._tables.cron_jobs.scan(txn, "project_cron_jobs", prefix))
+
+    def monitor(self, monitor_id: int) -> Monitor | None:
+        """The monitor with this id."""
+        with self._reading() as txn:
+            return self._tables.monitors.get(txn, monitor_id)
+
+    def monitors(self, project_id: int) -> list[Monitor]:
+        """The monitors of a project in creation order."""
+        with self._reading() as txn:
+            prefix = to_key(project_id)
+            return list(self._tables.monitors.scan(txn, "project_monitors", prefix))
+
+    def monitors_of_chain(self, chain_id: int) -> list[Monitor]:
+        """The monitors of a chain in creation order, whosever they are."""
+        with self._reading() as txn:
+            return list(self._tables.monitors.scan(txn, "chain_monitors", to_key(chain_id)))
+
+    def contract_abi(self, project_id: int, name: str) -> ContractAbi | None:
+        """The ABI that a project keeps under a name."""
+        with self._reading() as txn:
+            key = to_key(project_id) + text_key(name)
+            return self._tables.contract_abis.find(txn, "contract_abi_names", key)
+
+    def contract_abis(self, project_id: int) -> list[ContractAbi]:
+        """The ABIs of a project in creation order."""
+        with self._reading() as txn:
+            prefix = to_key(project_id)
+            return list(self._tables.contract_abis.scan(txn, "project_contract_abis", prefix))
+
+    def traffic_limit(self, traffic_limit_id: int) -> TrafficLimit | None:
+        """The traffic limit with this id."""
+        with self._reading() as txn:
+            return self._tables.traffic_limits.get(txn, traffic_limit_id)
+
+    def traffic_limits(self, project_id: int) -> list[TrafficLimit]:
+        """The traffic limits of a project in creation order."""
+        with self._reading() as txn:
+            prefix = to_key(project_id)
+            return list(self._tables.traffic_limits.scan(txn, "project_traffic_limits", prefix))
+
+    def resource(self, resource_id: int) -> Resource | None:
+        """The resource with this id."""
+        with self._reading() as txn:
+            return self._tables.resources.get(txn, resource_id)
+
+    def resources(self, account_id: int | None = None) -> list[Resource]:
+        """All resources, or those of one account, in creation order."""
+        with self._reading() as txn:
+            if account_id is None:
+                return list(self._tables.resources.all(txn))
+            own = self._tables.resources.scan(txn, "resource_contents", to_key(account_id))
+            return sorted(own, key=lambda resource: resource.resource_id)
+
+    def resource_with_content(self, account_id: int, sha256: bytes) -> Resource | None:
+        """The resource of an account whose content has this SHA-256."""
+        with self._reading() as txn:
+            key = to_key(account_id) + sha256
+            return self._tables.resources.find(txn, "resource_contents", key)
+
+    def access_key_with_digest(self, digest: bytes) -> AccessKey | None:
+        """The access key whose random part has this SHA-256."""
+        with self._reading() as txn:
+            return self._tables.access_keys.find(txn, "access_key_digests", digest)
+
+    def access_key_named(self, account_id: int, name: str) -> AccessKey | None:
+        """The access key of an account with exactly this name."""
+        with self._reading() as txn:
+            key = to_key(account_id) + text_key(name)
+            return self._tables.access_keys.find(txn, "access_key_names", key)
+
+    def access_keys(self, account_id: int) -> list[AccessKey]:
+        """The access keys an account owns, its publishers' too, in creation order."""
+        with self._reading() as txn:
+            prefix = to_key(account_id)
+            return list(self._tables.access_keys.scan(txn, "account_access_keys", prefix))
+
+    def access_keys_of(self, identity_id: int) -> list[AccessKey]:
+        """The access keys that stand for an account or for a publisher, in creation order."""
+        with self._reading() as txn:
+            prefix = to_key(identity_id)
+            return list(self._tables.access_keys.scan(txn, "identity_access_keys", prefix))
+
+    def operator(self, operator_id: int) -> Operator | None:
+        """The operator with this id."""
+        with self._reading() as txn:
+            return self._tables.operators.get(txn, operator_id)
+
+    def operator_named(self, account_id: int, name: str) -> Operator | None:
+        """The operator of an account with exactly this name."""
+        with self._reading() as txn:
+            key = to_key(account_id) + text_key(name)
+            return self._tables.operators.find(txn, "operator_names", key)
+
+    def operators(self, account_id: int) -> list[Operator]:
+        """The operators of an account in creation order."""
+        with self._reading() as txn:
+            prefix = to_key(account_id)
+            return list(self._tables.operators.scan(txn, "account_operators", prefix))
+
+    def project_operator(self, project_id: int) -> ProjectOperator | None:
+        """Which operator a project is bound to."""
+        with self._reading() as txn:
+            return self._tables.project_operators.get(txn, project_id)
+
+    def projects_of_operator(self, operator_id: int) -> list[ProjectOperator]:
+        """The projects that are bound to an operator."""
+        with self._reading() as txn:
+            prefix = to_key(operator_id)
+            return list(self._tables.project_operators.scan(txn, "operator_projects", prefix))
+
+    def operator_of_project(self, project: Project) -> Operator | None:
+        """The operator that signs for a project: the bound one, else its account's default."""
+        bound = self.project_operator(project.project_id)
+        if bound is not None:
+            return self.operator(bound.operator_id)
+        return self.operator_named(project.account_id, DEFAULT_OPERATOR)
+
+    def usage(self, account_id: int, name: str, stored: StoredBytes = nothing_stored) -> int:
+        """How much an account has of what a quota is about (`quotas.NAMES`); 0 for what the
+        registry does not know of, processes.
+
+        Args:
+            stored: what a project takes on the disk; asked for the quota of bytes alone.
+        """
+        with self._reading() as txn:
+            tables, own = self._tables, to_key(account_id)
+            if name in _PER_ACCOUNT:
+                table, index = _PER_ACCOUNT[name]
+                return int(getattr(tables, table).count_of(txn, index, own))
+            projects = tables.projects.ids(txn, "account_projects", own)
+            if name in _PER_PROJECT:
+                table, index = _PER_PROJECT[name]
+                counted: OpenTable[Any] = getattr(tables, table)
+                return sum(counted.count_of(txn, index, to_key(n)) for n in projects)
+            if name == quotas.BYTES:
+                modules = tables.resources.scan(txn, "resource_contents", own)
+                return sum(module.size for module in modules) + sum(map(stored, projects))
+            if name == quotas.DATABASES:
+                kind = text_key(PROJECT_DATABASE)
+                found = (
+                    tables.configs.find(txn, "project_configs", to_key(n) + kind) for n in projects
+                )
+                return sum(config is not None and has_tables(config.value) for config in found)
+            return 0
+
+    def audit(self, before: int, limit: int, matches: Callable[[AuditRow], bool]) -> AuditPage:
+        """Rows of the audit log, newest first, as `storage.registry.audit.page` finds them."""
+        with self._reading() as txn:
+            return page(txn, self._tables.audit, before, limit, matches)
+
+
+def has_tables(database: bytes) -> bool:
+    """Whether a project's PROJECT_DATABASE names any table."""
+    return any(schema.tables for schema in _decode_database(database).schemas)
+
+
+class RegistrySnapshot(RegistryReads):
+    """Reads over one transaction, which its owner ends."""
+
+    def __init__(self, tables: RegistryTables, txn: Transaction) -> None:
+        self._tables = tables
+        self._txn = txn
+
+    def _reading(self) -> AbstractContextManager[Transaction]:
+        return nullcontext(self._txn)
+
+    def version(self) -> int:
+        """The change counter as of this snapshot."""
+        return from_key(self._txn.get(CHANGES_CELL, b"", db=self._tables.meta))
+
+
+class RegistryReader(RegistryReads):
+    """A read-only view of the registry; it sees every commit as soon as it is one.
+
+    Open one per process, after the fork. In the writer's own process use
+    `RegistryWriter.reader()`: LMDB refuses to open an environment twice.
+
+    Raises:
+        StoreError: there is no registry in `path`, it is foreign, corrupt or of a newer
+            schema, or may not be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        environment = open_environment(path, map_size=0, readonly=True)
+        try:
+            self._attach(environment, RegistryTables(environment, create=False))
+        except BaseException:
+            environment.close()
+            raise
+
+    @classmethod
+    def sharing(cls, environment: lmdb.Environment, tables: RegistryTables) -> RegistryReader:
+        """A reader over an environment this process has open already; its owner closes it."""
+        reader = cls.__new__(cls)
+        reader._attach(environment, tables)
+        return reader
+
+    def _attach(self, environment: lmdb.Environment, tables: RegistryTables) -> None:
+        self._environment = environment
+        self._tables = tables
+        self._meta = tables.meta
+
+    def version(self) -> int:
+        """The change counter: it moves with every change and at no other time."""
+        try:
+            txn = self._environment.begin(db=self._meta)
+            changes = txn.get(CHANGES_CELL, b"")
+            txn.abort()  # hands the transaction back for renewal
+        except lmdb.Error as error:
+            raise store_error(None, error) from error
+        return from_key(changes)
+
+    @contextmanager
+    def transaction(self) -> Iterator[tuple[RegistryTables, Transaction]]:
+        """The tables themselves, as of one moment, for checks."""
+        with self._reading() as txn:
+            yield self._tables, txn
+
+    @contextmanager
+    def snapshot(self) -> Iterator[RegistrySnapshot]:
+        """Several reads that see the same state; keep it short, it holds pages back."""
+        with self._reading() as txn:
+            yield RegistrySnapshot(self._tables, txn)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Transaction]:
+        with store_errors(), self._environment.begin() as txn:
+            yield txn
+
+    def counts(self) -> dict[str, int]:
+        """How many rows the main tables have, by name."""
+        with self.transaction() as (tables, txn):
+            return {name: getattr(tables, name).count(txn) for name in _COUNTED}
+
+    @property
+    def used_bytes(self) -> int:
+        """The most that the registry has needed of its size limit."""
+        with store_errors():
+            return used_bytes(self._environment)
+
+    def close(self) -> None:
+        """Close the environment; a shared one stays open as long as its owner wants."""
+        self._environment.close()
+
+
+def _as_id(text: str) -> int:
+    """The id a decimal text stands for; 0, which is never given, for anything else."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= 19):
+        return 0
+    identifier = int(text)
+    return identifier if identifier < LIMIT else 0

@@ -1,0 +1,91 @@
+"""The registry's only writer: one method per command, one synced transaction each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fieldbrook.core.clock import Clock
+from fieldbrook.core.quotas import Quotas
+from fieldbrook.storage.lmdb.environment import open_environment, store_errors, try_writing
+from fieldbrook.storage.registry.audit import ROWS_LIMIT
+from fieldbrook.storage.registry.commands.accounts.access_keys import AccessKeyCommands, IssuedKey
+from fieldbrook.storage.registry.commands.accounts.accounts import AccountCommands
+from fieldbrook.storage.registry.commands.accounts.audit import AuditCommands
+from fieldbrook.storage.registry.commands.accounts.operators import OperatorCommands, OperatorDraft
+from fieldbrook.storage.registry.commands.accounts.wallets import WalletCommands
+from fieldbrook.storage.registry.commands.projects.applets import AppletCommands, Deployed, Module
+from fieldbrook.storage.registry.commands.projects.cron_jobs import CronJobCommands
+from fieldbrook.storage.registry.commands.projects.monitors import MonitorCommands
+from fieldbrook.storage.registry.commands.projects.projects import ProjectCommands
+from fieldbrook.storage.registry.commands.projects.publishers import PublisherCommands
+from fieldbrook.storage.registry.commands.projects.resources import ResourceCommands
+from fieldbrook.storage.registry.commands.projects.traffic_limits import TrafficCommands
+from fieldbrook.storage.registry.commands.projects.transfer import TransferCommands
+from fieldbrook.storage.registry.reader import RegistryReader
+from fieldbrook.storage.registry.tables import RegistryTables
+from fieldbrook.storage.registry.usage import StoredBytes, nothing_stored
+
+__all__ = ["Deployed", "IssuedKey", "Module", "OperatorDraft", "RegistryWriter"]
+
+
+class RegistryWriter(
+    TransferCommands,
+    AccountCommands,
+    AccessKeyCommands,
+    OperatorCommands,
+    WalletCommands,
+    ProjectCommands,
+    AppletCommands,
+    PublisherCommands,
+    ResourceCommands,
+    CronJobCommands,
+    MonitorCommands,
+    TrafficCommands,
+    AuditCommands,
+):
+    """Commands that change the registry. Open it in one process, after the fork.
+
+    Args:
+        path: the registry's folder, created when absent.
+        map_size: bytes it may grow to.
+        clock: Unix milliseconds now.
+        token_key: signs publishers' tokens.
+        audit_rows: how many rows of the audit log are kept.
+        quotas: what accounts may have; by default as much as they want.
+        stored: what a project takes on the disk.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        map_size: int,
+        clock: Clock,
+        token_key: bytes,
+        audit_rows: int = ROWS_LIMIT,
+        quotas: Quotas | None = None,
+        stored: StoredBytes = nothing_stored,
+    ) -> None:
+        environment = open_environment(path, map_size=map_size)
+        try:
+            tables = RegistryTables(environment, create=True)
+        except BaseException:
+            environment.close()
+            raise
+        super().__init__(environment, tables, clock, token_key, audit_rows, quotas, stored)
+
+    def reader(self) -> RegistryReader:
+        """A reader for this process, over the writer's environment."""
+        return RegistryReader.sharing(self._environment, self.tables)
+
+    def probe(self, size: int) -> None:
+        """Write so many bytes and remove them, to see whether it can be written.
+
+        Raises:
+            StoreError: it cannot.
+        """
+        with store_errors(self._environment.path()):
+            try_writing(self._environment, size)
+
+    def close(self) -> None:
+        """Close the environment; its readers in this process end with it."""
+        self._environment.close()

@@ -1,0 +1,245 @@
+"""Statements as PostgreSQL takes them, what of them is not for applets, and its results.
+
+An applet's session is that of a role that owns nothing and may use the project's tables
+alone (`storage.sql.postgres`). Some of what every role may do is still too much: read the
+catalogue, where the names of other projects' tables stand, or change the session's
+settings, its time limit among them. No privilege takes that away, so statements are read:
+names of the catalogue and functions that are not known to be harmless are refused. The
+reading need not understand SQL, it only has to cut a text into the same words as the
+server does; where that is not certain the statement is refused.
+
+Source: PostgreSQL 15 manual, 4.1 (lexical structure); ABI document, 3.1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from fieldbrook.core.errors import StatementError
+from fieldbrook.storage.sql.schema import PRIVATE_PREFIX
+from fieldbrook.storage.sql.text import (
+    Moment,
+    Value,
+    bare_name,
+    check_command,
+    join_schemas,
+    number_text,
+    place_of,
+    stored_time,
+)
+
+# What PostgreSQL counts as white space and as letters: every byte above 127 is a letter.
+_TOKEN = re.compile(
+    r"""
+      (?P<escaped>[eE]'(?:[^'\\]|''|\\.)*+')
+    | (?P<unicode>[uU]&['"])
+    | (?P<literal>[bBxXnN]?'(?:[^']|'')*+')
+    | (?P<quoted>"(?:[^"]|"")*+")
+    | (?P<dollar>\$((?:[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_\x80-\U0010ffff]*+)?)\$.*?\$\6\$)
+    | (?P<endless>\$(?:[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_\x80-\U0010ffff]*+)?\$.*+)
+    | (?P<space>[ \t\n\r\f\v]+|--[^\n\r]*+|/\*.*?(?:\*/|\Z))
+    | (?P<number>\$\d+)
+    | (?P<mark>\?\d*)
+    | (?P<name>[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_$\x80-\U0010ffff]*+)
+    | (?P<other>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_UNCERTAIN = {
+    "unicode": "names and texts with U& are",
+    # Read to the end at once: each of many tags would be looked for in all that follows.
+    "endless": "a text that does not end is",
+    "'": "a text that does not end is",
+    '"': "a name that does not end is",
+}
+
+_CATALOGUE = ("pg_", PRIVATE_PREFIX, "information_schema")
+# Their values show the names of anybody's tables, roles and functions.
+_NAMING_NAMES = """regclass regproc regprocedure regoper regoperator regtype regrole regnamespace
+    regconfig regdictionary regcollation"""
+_NAMING_TYPES = frozenset(_NAMING_NAMES.split())
+# Functions that depend on nothing but their arguments, the clock and chance, or on the rows
+# they are given. Names of types are there because `numeric(10, 2)` looks like a call.
+_HARMLESS_NAMES = """
+    length char_length character_length octet_length bit_length lower upper initcap substr
+    substring position strpos replace translate trim ltrim rtrim btrim concat concat_ws format
+    left right lpad rpad repeat reverse split_part starts_with ascii chr md5 sha224 sha256
+    sha384 sha512 encode decode to_hex quote_ident quote_literal quote_nullable overlay
+    regexp_count regexp_instr regexp_like regexp_match regexp_matches regexp_replace
+    regexp_split_to_array regexp_split_to_table regexp_substr string_to_array
+    string_to_table array_to_string unistr to_char to_number to_date to_timestamp normalize
+    get_bit set_bit get_byte set_byte bit_count convert_from convert_to
+    abs ceil ceiling floor round trunc sign sqrt cbrt exp ln log log10 power pow mod div gcd
+    lcm pi random degrees radians sin cos tan cot asin acos atan atan2 sinh cosh tanh asinh
+    acosh atanh sind cosd tand factorial min_scale scale trim_scale width_bucket num_nulls
+    num_nonnulls
+    now age date_part date_trunc date_bin extract make_date make_time make_timestamp
+    make_timestamptz make_interval justify_days justify_hours justify_interval
+    clock_timestamp statement_timestamp transaction_timestamp timeofday isfinite timezone
+    overlaps
+    count sum avg min max string_agg array_agg bool_and bool_or every bit_and bit_or bit_xor
+    stddev stddev_pop stddev_samp variance var_pop var_samp corr covar_pop covar_samp
+    regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy
+    regr_syy percentile_cont percentile_disc mode
+    row_number rank dense_rank percent_rank cume_dist ntile lag lead first_value last_value
+    nth_value grouping
+    to_json to_jsonb row_to_json array_to_json json_agg jsonb_agg json_object_agg
+    jsonb_object_agg json_build_array jsonb_build_array json_build_object jsonb_build_object
+    json_object jsonb_object json_array_length jsonb_array_length json_each jsonb_each
+    json_each_text jsonb_each_text json_array_elements jsonb_array_elements
+    json_array_elements_text jsonb_array_elements_text json_extract_path jsonb_extract_path
+    json_extract_path_text jsonb_extract_path_text json_object_keys jsonb_object_keys
+    json_populate_record jsonb_populate_record json_populate_recordset
+    jsonb_populate_recordset json_to_record jsonb_to_record json_to_recordset
+    jsonb_to_recordset json_strip_nulls jsonb_strip_nulls json_typeof jsonb_typeof
+    jsonb_set jsonb_set_lax jsonb_insert jsonb_pretty jsonb_path_exists jsonb_path_match
+    jsonb_path_query jsonb_path_query_array jsonb_path_query_first
+    unnest array_length array_lower array_upper array_ndims array_dims cardinality
+    array_append array_prepend array_cat array_remove array_replace array_position
+    array_positions array_fill trim_array generate_series generate_subscripts
+    gen_random_uuid
+    bigint bit bool boolean bpchar char character date decimal double float float4 float8 int
+    int2 int4 int8 integer interval json jsonb numeric real smallint text time timestamp
+    timestamptz timetz uuid varbit varchar
+"""
+HARMLESS = frozenset(_HARMLESS_NAMES.split())
+# Words that may change rows wherever they stand: in a WITH, too.
+_CHANGING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
+
+
+class Translated(NamedTuple):
+    """`text` has `$1` to `$params`; `command` is the first word; `changes` tells that a word
+    within says rows are changed, whatever the command says."""
+
+    text: str
+    params: int
+    command: str
+    changes: bool
+
+
+def translate(statement: str, schemas: frozenset[str], forbidden: frozenset[str]) -> Translated:
+    """An applet's statement with PostgreSQL's placeholders and the project's table names.
+
+    Args:
+        statement: as it was sent, with `?` or `$1`.
+        schemas: the configured ones; `public.t` becomes `t`, `s.t` the table `"s.t"`.
+        forbidden: names of the functions that applets may not call.
+
+    Raises:
+        StatementError: not for applets, placeholders of both kinds, or a text that cannot be
+            read with certainty.
+    """
+    if "\0" in statement:
+        raise StatementError("the statement has a zero character")
+    tokens = [(str(m.lastgroup), m.group()) for m in _TOKEN.finditer(statement)]
+    check_command(tokens)
+    _check_certain(tokens)
+    tokens = join_schemas(tokens, schemas)
+    words = [token for token in tokens if token[0] != "space"]
+    _check_names(words, forbidden)
+    parts: list[str] = []
+    order: list[int] = []
+    kinds: set[str] = set()
+    for kind, text in tokens:
+        if kind in ("mark", "number"):
+            kinds.add(kind)
+            order.append(place_of(kind, text, len(order)))
+            text = f" ${order[-1] + 1} "  # noqa: PLW2901 - what is written for it
+        parts.append(text)
+    if len(kinds) > 1:
+        raise StatementError("placeholders are ? or $1, not both in one statement")
+    plain = [text.upper() for kind, text in words if kind == "name"]
+    changes = not _CHANGING.isdisjoint(plain)
+    return Translated(
+        "".join(parts), max(order, default=-1) + 1, plain[0] if plain else "", changes
+    )
+
+
+def _check_certain(tokens: list[tuple[str, str]]) -> None:
+    escaped = False
+    for kind, text in tokens:
+        fault = _UNCERTAIN.get(kind) or (_UNCERTAIN.get(text) if kind == "other" else None)
+        if kind == "space" and text.startswith("/*"):
+            if "/*" in text[2:] or not text.endswith("*/") or len(text) < len("/**/"):
+                fault = "a comment within a comment, or without an end, is"
+        elif escaped and kind == "literal":  # it would go on as the first one, escapes and all
+            fault = "a text in two parts after E is"
+        if fault:
+            raise StatementError(f"{fault} not for applets")
+        if kind != "space":
+            escaped = kind == "escaped"
+
+
+def _check_names(words: Sequence[tuple[str, str]], forbidden: frozenset[str]) -> None:
+    before = ""
+    for place, token in enumerate(words):
+        name = bare_name(token)
+        folded = name.lower() if token[0] == "name" else name
+        if folded.startswith(_CATALOGUE) or folded in _NAMING_TYPES:
+            raise StatementError(f"not for applets: {name[:63]}")
+        called = place + 1 < len(words) and words[place + 1][1] == "("
+        if called and folded in forbidden and before != "INTO":
+            raise StatementError(f"not for applets: function {name[:63]}")
+        if token[0] == "name" and folded == "into" and before != "INSERT":
+            raise StatementError("not for applets: SELECT INTO")
+        before = name.upper() if token[0] == "name" else ""
+
+
+# ---------------------------------------------------------------- values
+
+
+def parameter(value: Value, number: int) -> bytes | None:
+    """A parameter as text, its type left to the server, which takes it from the place where
+    the parameter stands. Bytes that are no text become what PostgreSQL writes for them.
+
+    Raises:
+        StatementError: a text with a zero character, which PostgreSQL cannot keep.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        return b"\\x" + value.hex().encode()
+    if isinstance(value, float):
+        return number_text(value).encode()
+    text = str(value)
+    if "\0" in text:
+        raise StatementError(f"parameter {number} has a zero character")
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise StatementError(f"parameter {number} is no text: {error.reason}") from error
+
+
+_BOOL, _TEXT, _INT8, _FLOAT8 = 16, 25, 20, 701
+_INTEGERS = (20, 21, 23, 26)
+_FLOATS = (700, _FLOAT8)
+_TIMES = (1114, 1184)
+
+
+def type_of(value: Value) -> int:
+    """The type (oid) of a parameter where its place says nothing of it."""
+    if isinstance(value, int):
+        return _INT8
+    return _FLOAT8 if isinstance(value, float) else _TEXT
+
+
+def reader_of(oid: int) -> Callable[[bytes], Any]:
+    """What makes the value of a column of this type from its text."""
+    if oid in _INTEGERS:
+        return int
+    if oid in _FLOATS:
+        return float
+    if oid == _BOOL:
+        return b"t".__eq__
+    return _moment if oid in _TIMES else bytes.decode
+
+
+def _moment(text: bytes) -> str:
+    try:
+        moment = datetime.fromisoformat(text.decode())
+    except ValueError:
+        return text.decode()  # infinity, and years of other than four digits
+    return Moment(stored_time(moment.replace(tzinfo=moment.tzinfo or UTC)))

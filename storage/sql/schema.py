@@ -1,0 +1,434 @@
+"""The tables a project's database configuration asks for, and the way there.
+
+Tables, columns and indexes are added; nothing is ever dropped or changed, so whatever
+would need that is refused by name. Everything here is a decision over values: the
+statements are carried out in `storage.sql.sqlite`.
+
+Source: interface document, 5.6 (PROJECT_DATABASE, PROJECT_SCHEMA). A table has the columns
+that it is given, `f_id` with `withPrimaryKey`, and `f_deleted_at` (part of every unique key)
+with `withSoftDeletion`. Tables in the form of PROJECT_SCHEMA have `f_created_at` and
+`f_updated_at` as well, as those of the early generation had; others have them with
+`withTimes`, which is ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from fieldbrook.core.errors import DatabaseConfigError
+
+PRIVATE_PREFIX = "fieldbrook_"  # tables of the node's own, invisible to applets
+DECIMAL_COLLATION = "fieldbrook_decimal"
+PUBLIC = "public"
+TIMES = ("f_created_at", "f_updated_at")
+"""When a row was made and changed. Every table of an earlier version of the node has both."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+RESERVED = ("sqlite_", "pragma_", PRIVATE_PREFIX)
+_METHODS = ("", "BTREE", "HASH")  # they only say how fast; SQLite has the one kind
+
+_TABLES_LIMIT, _COLUMNS_LIMIT, _KEYS_LIMIT = 200, 200, 64
+
+# The declared types also tell how a value is shown (`storage.sql.sqlite`); those with TEXT in
+# their name keep a value as the text it came as.
+INTEGER, REAL, TEXT = "INTEGER", "REAL", "TEXT"
+BOOLEAN, TIMESTAMP, DECIMAL = "BOOLEAN", "TIMESTAMPTZ", "DECIMAL TEXT"
+
+_KINDS: dict[str, str] = (
+    dict.fromkeys(("INT", "INT8", "INT16", "INT32", "INT64"), INTEGER)
+    | dict.fromkeys(("UINT", "UINT8", "UINT16", "UINT32", "UINT64"), INTEGER)
+    | dict.fromkeys(("FLOAT32", "FLOAT64"), REAL)
+    | {"TEXT": TEXT, "BOOL": BOOLEAN, "TIMESTAMP": TIMESTAMP}
+    | {"DECIMAL": DECIMAL, "NUMERIC": DECIMAL}
+)
+
+# SQLite takes any value into any column; PostgreSQL, which the applets were written for,
+# does not, and a word among the numbers is found late.
+_CHECKS = {
+    INTEGER: ("is an integer", "typeof({0}) = 'integer'"),
+    REAL: ("is a number", "typeof({0}) = 'real'"),
+    BOOLEAN: ("is a boolean", "{0} IN (0, 1)"),
+    TIMESTAMP: ("is a time", "typeof({0}) IN ('integer', 'text')"),
+    DECIMAL: ("is a decimal", "{0} GLOB '*[0-9]*' AND {0} NOT GLOB '*[^0-9.eE+-]*'"),
+}
+_DEFAULTS = {
+    INTEGER: re.compile(r"[+-]?\d{1,19}"),
+    REAL: re.compile(r"[+-]?\d{1,19}(\.\d{1,19})?([eE][+-]?\d{1,3})?"),
+    DECIMAL: re.compile(r"[+-]?\d{1,400}(\.\d{1,400})?"),
+    BOOLEAN: re.compile(r"(?i)true|false|0|1"),
+    TIMESTAMP: re.compile(r"[+-]?\d{1,19}"),
+}
+
+
+# ---------------------------------------------------------------- as it is sent
+
+
+class _Constrains(msgspec.Struct):
+    datatype: str
+    length: int = 0
+    decimal: int = 0
+    default: str | int | float | bool | None = None
+    null: bool = False
+    autoincrement: bool = False
+
+
+class _Column(msgspec.Struct):
+    name: str
+    constrains: _Constrains
+
+
+class _Key(msgspec.Struct, rename={"unique": "isUnique", "columns": "columnNames"}):
+    columns: list[str] = msgspec.field(default_factory=list)
+    name: str = ""
+    method: str = ""
+    unique: bool = False
+    expr: str = ""
+
+
+class _Table(
+    msgspec.Struct,
+    rename={
+        "soft_deletion": "withSoftDeletion",
+        "primary_key": "withPrimaryKey",
+        "times": "withTimes",
+    },
+):
+    name: str
+    cols: list[_Column] = msgspec.field(default_factory=list)
+    keys: list[_Key] | None = None
+    soft_deletion: bool = False
+    primary_key: bool = False
+    times: bool = False
+
+
+class _Schema(msgspec.Struct):
+    schema: str = PUBLIC
+    tables: list[_Table] | None = None
+
+
+class _Config(msgspec.Struct):
+    dialect: str = ""
+    schemas: list[_Schema] | None = None
+    tables: list[_Table] | None = None  # the earlier generation had no schemas
+
+
+# ---------------------------------------------------------------- as it is wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`kind` is a declared type; `default` is an SQL literal, empty for none."""
+
+    name: str
+    kind: str
+    null: bool
+    default: str
+    autoincrement: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index by name; `columns` in their order."""
+
+    name: str
+    columns: tuple[str, ...]
+    unique: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`name` is the one in SQLite: tables outside the schema `public` carry theirs."""
+
+    name: str
+    columns: tuple[Column, ...]
+    primary: tuple[str, ...]
+    indexes: tuple[Index, ...]
+
+    @property
+    def label(self) -> str:
+        """How failures name it."""
+        return f"table {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """All tables of a project, and the schema names its statements may use."""
+
+    tables: tuple[Table, ...]
+    names: frozenset[str]
+
+
+class Found(NamedTuple):
+    """A column as the database has it: the row of `PRAGMA table_info`, less its number."""
+
+    name: str
+    kind: str
+    not_null: int
+    default: str | None
+    primary: int
+
+
+class Step(NamedTuple):
+    """A statement, and what it makes in words."""
+
+    what: str
+    statement: str
+
+
+def parse_schema(config: Mapping[str, Any]) -> Schema:
+    """Read a database configuration.
+
+    Shape: `{"schemas": [{"schema"?, "tables": [...]}]}`, or `{"tables": [...]}` as the
+    earlier generation had it, which means `withTimes` for all of them. A table: `{"name",
+    "cols": [{"name", "constrains": {"datatype", "length"?, "decimal"?, "default"?, "null"?,
+    "autoincrement"?}}], "keys"?: [{"name"?, "method"?, "isUnique"?, "columnNames"}],
+    "withSoftDeletion"?, "withPrimaryKey"?, "withTimes"?}`. `length` and `decimal` are not
+    enforced. `default` is the value itself, without quotes.
+
+    Raises:
+        DatabaseConfigError: another shape, an unknown type, a name that cannot be used,
+            or something SQLite has no equal to; the reason names it.
+    """
+    try:
+        sent = msgspec.convert(config, _Config)
+    except msgspec.ValidationError as error:
+        raise DatabaseConfigError(reason=str(error)) from error
+    early = [msgspec.structs.replace(table, times=True) for table in sent.tables or ()]
+    schemas = [*(sent.schemas or ()), *([_Schema(tables=early)] if early else ())]
+    tables: list[Table] = []
+    for schema in schemas:
+        _check_name(schema.schema, "schema")
+        for table in schema.tables or ():
+            tables.append(_table(table, schema.schema.lower()))
+    _refuse(len(tables) > _TABLES_LIMIT, f"more than {_TABLES_LIMIT} tables")
+    _check_twice((table.name for table in tables), "table")
+    _check_twice((index.name for table in tables for index in table.indexes), "index")
+    return Schema(tuple(tables), frozenset({PUBLIC, *(s.schema.lower() for s in schemas)}))
+
+
+def _refuse(fault: bool, reason: str) -> None:
+    if fault:
+        raise DatabaseConfigError(reason=reason)
+
+
+def _check_name(name: str, what: str) -> None:
+    _refuse(
+        _NAME.fullmatch(name) is None,
+        f"{what} {name!r}: a name has letters, digits and underscores, at most 63",
+    )
+    _refuse(name.lower().startswith(RESERVED), f"{what} {name!r}: the name is reserved")
+
+
+def _check_twice(names: Iterable[str], what: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        _refuse(name.lower() in seen, f"{what} {name} is there twice")
+        seen.add(name.lower())
+
+
+def _table(sent: _Table, schema: str) -> Table:
+    _check_name(sent.name, "table")
+    name = sent.name if schema == PUBLIC else f"{schema}.{sent.name}"
+    where = f"table {name}"
+    columns = list(_columns(sent, where))
+    _refuse(len(columns) > _COLUMNS_LIMIT, f"{where}: more than {_COLUMNS_LIMIT} columns")
+    _check_twice((column.name for column in columns), f"{where}: column")
+    counting = [column.name for column in columns if column.autoincrement]
+    _refuse(len(counting) > 1, f"{where}: more than one column is autoincrement")
+    primary: tuple[str, ...] = ()
+    indexes: dict[str, Index] = {}
+    known = {column.name for column in columns}
+    _refuse(len(sent.keys or ()) > _KEYS_LIMIT, f"{where}: more than {_KEYS_LIMIT} keys")
+    for key in sent.keys or ():
+        names = _key_columns(key, sent, known, where)
+        if key.unique and (key.name.lower() == "primary" or key.name.lower().endswith("pkey")):
+            _refuse(bool(primary), f"{where}: more than one primary key")
+            primary = names
+        else:
+            kind = "ui" if key.unique else "i"
+            index = Index("_".join((name, kind, *names)), names, key.unique)
+            indexes[index.name] = index
+    if counting and primary != tuple(counting):
+        # A column that counts is SQLite's row number and by that the primary key.
+        if primary:
+            indexes[f"{name}_pkey"] = Index(f"{name}_pkey", primary, unique=True)
+        primary = tuple(counting)
+    columns = [_not_null(column) if column.name in primary else column for column in columns]
+    return Table(name, tuple(columns), primary, tuple(indexes.values()))
+
+
+def _not_null(column: Column) -> Column:
+    return Column(column.name, column.kind, False, column.default, column.autoincrement)
+
+
+def _columns(sent: _Table, where: str) -> Iterator[Column]:
+    if sent.primary_key:
+        yield Column("f_id", INTEGER, False, "", True)
+    for column in sent.cols:
+        yield _column(column, where)
+    # Earlier versions gave every table the times, so stored configurations may have keys of
+    # them, and tables without any other column.
+    keyed = {name for key in sent.keys or () for name in key.columns}
+    timed = sent.times or not (sent.cols or sent.primary_key or sent.soft_deletion)
+    added = [name for name in TIMES if timed or name in keyed]
+    for name in (*added, *(["f_deleted_at"] * sent.soft_deletion)):
+        if name not in {column.name for column in sent.cols}:
+            yield _time(name)
+
+
+def _time(name: str) -> Column:
+    return Column(name, TIMESTAMP, False, "0", False)
+
+
+def _column(sent: _Column, where: str) -> Column:
+    _check_name(sent.name, f"{where}: column")
+    where = f"{where}, column {sent.name}"
+    rules = sent.constrains
+    kind = _KINDS.get(rules.datatype.upper())
+    if kind is None:
+        raise DatabaseConfigError(reason=f"{where}: unknown datatype {rules.datatype!r}")
+    _refuse(
+        rules.autoincrement and kind != INTEGER, f"{where}: only an integer can be autoincrement"
+    )
+    default = "" if rules.default is None else _literal(rules.default, kind, where)
+    return Column(sent.name, kind, rules.null, default, rules.autoincrement)
+
+
+def _literal(value: str | int | float | bool, kind: str, where: str) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    form = _DEFAULTS.get(kind)
+    _refuse(
+        form is not None and form.fullmatch(text) is None,
+        f"{where}: {text!r} is no default for its datatype",
+    )
+    if kind == BOOLEAN:
+        return "1" if text.lower() in ("true", "1") else "0"
+    if kind in (TEXT, DECIMAL):
+        _refuse("\0" in text, f"{where}: a default has no zero characters")
+        return "'" + text.replace("'", "''") + "'"
+    return text
+
+
+def _key_columns(key: _Key, table: _Table, known: set[str], where: str) -> tuple[str, ...]:
+    _refuse(bool(key.expr), f"{where}, key {key.name!r}: expressions are not supported")
+    _refuse(
+        key.method.upper() not in _METHODS,
+        f"{where}, key {key.name!r}: the method {key.method!r} is not supported",
+    )
+    _refuse(not key.columns, f"{where}, key {key.name!r}: it has no columns")
+    columns = list(key.columns)
+    if table.soft_deletion and key.unique and "f_deleted_at" not in columns:
+        columns.append("f_deleted_at")
+    for column in columns:
+        _refuse(column not in known, f"{where}, key {key.name!r}: there is no column {column!r}")
+    return tuple(columns)
+
+
+# ---------------------------------------------------------------- the way there
+
+
+def plan(
+    schema: Schema, found: Mapping[str, Iterable[Found]], indexes: Iterable[str]
+) -> list[Step]:
+    """What makes a database with `found` tables and `indexes` hold all of `schema`.
+
+    Raises:
+        DatabaseConfigError: a table that is there differs in a way that adding cannot mend.
+    """
+    there = {name.lower(): list(columns) for name, columns in found.items()}
+    have = {name.lower() for name in indexes}
+    steps: list[Step] = []
+    for table in schema.tables:
+        columns = there.get(table.name.lower())
+        steps += [_create(table)] if columns is None else _extend(table, columns)
+        steps += [_create_index(table, i) for i in table.indexes if i.name.lower() not in have]
+    return steps
+
+
+def add_time(table: str, name: str) -> str:
+    """The statement that gives a table one of `TIMES`."""
+    definition = _definition(Table(table, (), (), ()), _time(name))
+    return f"ALTER TABLE {quoted(table)} ADD COLUMN {definition}"
+
+
+def quoted(name: str) -> str:
+    """A name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _create(table: Table) -> Step:
+    parts = [_definition(table, column) for column in table.columns]
+    if table.primary and not any(column.autoincrement for column in table.columns):
+        parts.append(f"PRIMARY KEY ({', '.join(map(quoted, table.primary))})")
+    return Step(table.label, f"CREATE TABLE {quoted(table.name)} ({', '.join(parts)})")
+
+
+def _create_index(table: Table, index: Index) -> Step:
+    unique = "UNIQUE " if index.unique else ""
+    columns = ", ".join(map(quoted, index.columns))
+    return Step(
+        f"{table.label}, index {index.name}",
+        f"CREATE {unique}INDEX {quoted(index.name)} ON {quoted(table.name)} ({columns})",
+    )
+
+
+def _definition(table: Table, column: Column) -> str:
+    name = quoted(column.name)
+    if column.autoincrement:
+        return f"{name} INTEGER PRIMARY KEY AUTOINCREMENT"
+    parts = [name, column.kind]
+    if column.kind == DECIMAL:
+        parts.append(f"COLLATE {DECIMAL_COLLATION}")
+    if not column.null:
+        parts.append("NOT NULL")
+    if column.default:
+        parts.append(f"DEFAULT {column.default}")
+    check = _CHECKS.get(column.kind)
+    # An integer that is the whole primary key is the row number, which needs no check.
+    if check and not (table.primary == (column.name,) and column.kind == INTEGER):
+        said, rule = check
+        title = quoted(f"{column.name} {said}")
+        parts.append(f"CONSTRAINT {title} CHECK ({name} IS NULL OR {rule.format(name)})")
+    return " ".join(parts)
+
+
+def _extend(table: Table, columns: list[Found]) -> Iterator[Step]:
+    by_name = {column.name.lower(): column for column in columns}
+    ranked = sorted((column for column in columns if column.primary), key=lambda c: c.primary)
+    there = tuple(column.name for column in ranked)
+    _refuse(
+        there != table.primary,
+        f"{table.label}: its primary key cannot become ({', '.join(table.primary)})",
+    )
+    for column in table.columns:
+        where = f"{table.label}, column {column.name}"
+        found = by_name.get(column.name.lower())
+        if found is not None:
+            _check_same(column, found, where)
+            continue
+        _refuse(
+            not column.null and not column.default,
+            f"{where}: a column that is added needs a default or null",
+        )
+        statement = f"ALTER TABLE {quoted(table.name)} ADD COLUMN {_definition(table, column)}"
+        yield Step(where, statement)
+
+
+def _check_same(column: Column, found: Found, where: str) -> None:
+    kind = found.kind.upper()
+    _refuse(kind != column.kind, f"{where}: {kind} cannot become {column.kind}")
+    if column.autoincrement:
+        return
+    _refuse(
+        bool(found.not_null) == column.null,
+        f"{where}: it is there {'without' if found.not_null else 'with'} null",
+    )
+    _refuse(
+        (found.default or "") != column.default,
+        f"{where}: its default {found.default or 'none'} cannot become {column.default or 'none'}",
+    )

@@ -1,0 +1,251 @@
+"""What is done about transactions that endpoints refuse, without a chain: decisions and times."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import lmdb
+import msgspec
+import pytest
+
+from fieldbrook.chain.errors import RpcError
+from fieldbrook.chain.transactions.broadcaster import Broadcaster
+from fieldbrook.chain.transactions.nonces import Leases
+from fieldbrook.observability.health import STUCK_TRANSACTIONS, Reporter
+from fieldbrook.storage.chain.transactions import (
+    FAILED,
+    INIT,
+    PENDING,
+    ChainTransactions,
+    Transaction,
+)
+from fieldbrook.storage.lmdb.environment import open_environment
+from fieldbrook.storage.registry.service import RegistryReader
+from tests.unit.chain.transactions.test_nonces import ADDRESS, CHAIN, VAULT, Registry, Rpc, wanted
+
+FUNDS = "insufficient funds for gas * price + value"
+NEVER = "exceeds block gas limit"
+REPRICE_MS = CHAIN.reprice_s * 1_000
+
+
+class Endpoints(Rpc):
+    """Endpoints that refuse what has been sent, in these words, or take it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: Callable[[str], str] = lambda _raw: ""
+        self.elsewhere: Callable[[str], str] | None = None
+        self.sent: list[str] = []
+        self.known = False
+
+    async def call(self, method: str, params: list[Any], *, limit_s: float | None = None) -> Any:
+        match method:
+            case "eth_blockNumber":
+                return "0x5"
+            case "eth_getTransactionReceipt":
+                return None
+            case "eth_sendRawTransaction":
+                self.sent.append(params[0])
+                return self._taken(self.words(params[0]))
+        return await super().call(method, params, limit_s=limit_s)
+
+    async def each(self, method: str, params: list[Any]) -> list[Any]:
+        if method == "eth_getTransactionByHash":
+            return [{"hash": params[0]} if self.known else None]
+        answers: list[Any] = []
+        for words in (self.words, self.elsewhere or self.words):
+            try:
+                answers.append(self._taken(words(params[0])))
+            except RpcError as error:
+                answers.append(error)
+        return answers
+
+    def _taken(self, words: str) -> str:
+        if words:
+            raise RpcError(-32000, words)
+        return "0x" + "00" * 32
+
+
+class Bench:
+    """A broadcaster with committed transactions, and a clock of its own."""
+
+    def __init__(self, environment: lmdb.Environment) -> None:
+        self.rpc = Endpoints()
+        self.rows = ChainTransactions(environment)
+        self.registry = Registry()
+        self.now = 1_700_000_000_000
+        reader = cast(RegistryReader, self.registry)
+        self.leases = Leases(CHAIN, self.rpc, self.rows, reader, VAULT, lambda: self.now)
+        self.health = Reporter()
+        self.sender = Broadcaster(
+            *(CHAIN, self.rpc, self.rows, self.leases, lambda _row: None, lambda: False),
+            *(self.health, lambda: self.now),
+        )
+
+    def commit(self, count: int) -> list[int]:
+        """So many transactions; their ids."""
+
+        async def made() -> list[int]:
+            ids = []
+            for number in range(count):
+                key = bytes([number])
+                row = await self.leases.prepare(7, wanted(key), ())
+                await self.leases.settle(7, (key,))
+                ids.append(row.transaction_id)
+            return ids
+
+        return asyncio.run(made())
+
+    def round(self, after_ms: int = 0) -> None:
+        self.now += after_ms
+        asyncio.run(self.sender.round())
+
+    def row(self, transaction_id: int) -> Transaction:
+        found = self.rows.get(transaction_id)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    environment = open_environment(tmp_path / "chain", map_size=64 << 20)
+    yield Bench(environment)
+    environment.close()
+
+
+def test_a_refused_transaction_is_seen_rests_longer_each_time_and_goes_on_by_itself(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = bench.commit(2)
+    bench.rpc.words = lambda _raw: FUNDS
+    bench.round()
+    assert (bench.row(first).state, bench.row(first).reason) == (INIT, FUNDS)
+    assert bench.row(first).refused_at == bench.now
+    assert STUCK_TRANSACTIONS in bench.health
+    tries = []
+    for tick in range(200):
+        before = len(bench.rpc.sent)
+        bench.round(100)
+        if len(bench.rpc.sent) > before:
+            tries.append(tick * 100)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(tries)]
+    assert pauses[:4] == [1_000, 2_000, 5_000, 5_000]
+    assert set(bench.rpc.sent) == {"0x" + bench.row(first).last.raw.hex()}
+    bench.rpc.words = lambda _raw: ""
+    bench.round(5_000)
+    assert [bench.row(n).state for n in (first, second)] == [PENDING, PENDING]
+    assert not bench.row(first).refused_at
+    assert STUCK_TRANSACTIONS not in bench.health
+    assert caplog.text.count("holds up its account") == 1
+    assert "an endpoint takes it now" in caplog.text
+
+
+def test_what_one_endpoint_refuses_another_may_take(bench: Bench) -> None:
+    (only,) = bench.commit(1)
+    bench.rpc.words = lambda _raw: NEVER
+    bench.rpc.elsewhere = lambda _raw: ""
+    bench.round()
+    assert bench.row(only).state == PENDING
+
+
+def test_what_no_block_can_have_gives_its_nonce_to_a_transfer_of_nothing_after_a_while(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = bench.commit(2)
+    refused = "0x" + bench.row(first).last.raw.hex()
+    bench.rpc.words = lambda raw: NEVER if raw == refused else ""
+    for _ in range(4):
+        bench.round(5_000)
+    assert len(bench.row(first).attempts) == 1
+    bench.round(REPRICE_MS)
+    row = bench.row(first)
+    assert (row.state, row.last.cancels, row.last.nonce) == (PENDING, True, row.attempts[0].nonce)
+    assert row.last.why == f"refused for good: {NEVER}"
+    bench.round()
+    assert bench.row(second).state == PENDING
+    assert "refused for good" in caplog.text
+
+
+@pytest.mark.parametrize("words", [FUNDS, "txpool is full", "execution aborted"])
+def test_what_may_pass_is_never_given_up(
+    bench: Bench, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (only,) = bench.commit(1)
+    bench.rpc.words = lambda _raw: words
+    for _ in range(10):
+        bench.round(REPRICE_MS)
+    assert (bench.row(only).state, len(bench.row(only).attempts)) == (INIT, 1)
+    assert caplog.text.count("holds up its account") == 1
+
+
+def test_what_an_endpoint_knows_is_not_given_up(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    (only,) = bench.commit(1)
+    bench.rpc.words, bench.rpc.known = lambda _raw: NEVER, True
+    for _ in range(10):
+        bench.round(REPRICE_MS)
+    assert len(bench.row(only).attempts) == 1
+    assert caplog.text
+
+
+def test_a_cancel_that_is_refused_too_waits(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    (only,) = bench.commit(1)
+    bench.rpc.words = lambda _raw: "invalid chain id for signer"
+    for _ in range(10):
+        bench.round(REPRICE_MS)
+    row = bench.row(only)
+    assert [tried.cancels for tried in row.attempts] == [False, True]
+    assert (row.state, bool(row.refused_at)) == (INIT, True)
+    assert caplog.text
+
+
+def test_a_retry_tries_at_once_and_pays_no_more_for_what_is_refused_whatever_it_pays(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    (only,) = bench.commit(1)
+    bench.rpc.words = lambda _raw: FUNDS
+    bench.round()
+    bench.round()
+    assert len(bench.rpc.sent) == 1
+    bench.rpc.words = lambda _raw: ""
+    asyncio.run(bench.sender.retry(only))
+    bench.round()
+    assert (bench.row(only).state, len(bench.row(only).attempts)) == (PENDING, 1)
+    assert caplog.text
+
+
+def test_a_key_that_is_gone_holds_up_its_own_account_alone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (only,) = bench.commit(1)
+    other = bench.row(only)
+    twin = bench.rows.new_id()
+    elsewhere = {"transaction_id": twin, "call_key": b"other", "sender": "0x" + "ee" * 20}
+    bench.rows.put(msgspec.structs.replace(other, **elsewhere))
+    bench.round()
+    monkeypatch.setattr(bench.registry, "operator", lambda _id: None)
+    monkeypatch.setattr(bench.registry, "project", lambda _id: None)
+    bench.rpc.sent.clear()
+    bench.round(REPRICE_MS)
+    assert "operator default is gone" in bench.row(only).reason
+    assert "operator default is gone" in bench.row(twin).reason
+    assert ADDRESS in caplog.text
+    assert bench.row(only).state != FAILED
+
+
+def test_two_with_one_nonce_do_not_outbid_each_other(
+    bench: Bench,
+) -> None:
+    (only,) = bench.commit(1)
+    first = bench.row(only)
+    twin = bench.rows.new_id()
+    bench.rows.put(msgspec.structs.replace(first, transaction_id=twin, call_key=b"twin"))
+    bench.round()
+    assert bench.row(only).state == PENDING
+    assert (bench.row(twin).state, len(bench.row(twin).attempts)) == (INIT, 1)
+    assert "another transaction has the nonce 0, too" in bench.row(twin).reason

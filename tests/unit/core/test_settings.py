@@ -1,0 +1,156 @@
+"""Settings that follow the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from fieldbrook.core.errors import SettingsError
+from fieldbrook.core.settings import Chain, Settings, as_environment, load, secrets_of
+
+
+@pytest.mark.parametrize(("cores", "processes"), [(1, 1), (2, 1), (3, 1), (4, 2), (64, 32)])
+def test_there_is_one_http_gateway_for_every_two_cores_the_process_may_use(
+    cores: int, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(cores)), raising=False)
+    assert Settings().http_processes == processes
+
+
+@pytest.mark.parametrize(
+    ("cores", "shards", "beside"), [(1, 0, 0), (4, 0, 3), (1, 3, 2), (8, 1, 0)]
+)
+def test_handlers_of_a_project_may_use_all_cores_or_as_many_processes_as_set(
+    monkeypatch: pytest.MonkeyPatch, cores: int, shards: int, beside: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(cores)), raising=False)
+    assert Settings(shards=shards).shard_processes == beside
+
+
+def test_a_number_of_http_gateways_that_is_set_counts_whatever_the_cores() -> None:
+    assert Settings(http_gateways=5).http_processes == 5
+
+
+def test_a_known_chain_needs_no_more_than_its_name_and_an_endpoint() -> None:
+    by_name = Chain.model_validate({"name": "ethereum-mainnet", "endpoint": "https://e/key"})
+    assert (by_name.id, by_name.confirmations, by_name.poll_ms) == (1, 12, 12_000)
+    assert by_name.endpoints == ("https://e/key",)
+    by_id = Chain.model_validate({"id": 4690, "endpoints": ["https://a", "wss://b"]})
+    assert (by_id.name, by_id.confirmations) == ("iotex-testnet", 0)
+    own = Chain.model_validate({"id": 1, "name": "mine", "endpoint": "https://e", "poll_ms": 50})
+    assert (own.name, own.poll_ms, own.confirmations) == ("mine", 50, 12)
+    other = Chain.model_validate({"id": 31337, "name": "dev", "endpoint": "http://e"})
+    assert (other.confirmations, other.poll_ms, other.websocket) == (0, 3_000, None)
+    assert "key" not in repr(by_name)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({"id": 5, "name": "ethereum-mainnet", "endpoint": "https://e"}, "has the id 1"),
+        ({"name": "solana-devnet", "endpoint": "https://e"}, "no EVM chain"),
+        ({"name": "ethereum-mainnet"}, "endpoints"),
+        ({"name": "ethereum-mainnet", "endpoints": []}, "endpoints"),
+        ({"name": "ethereum-mainnet", "endpoints": ["ftp://e"]}, "endpoints"),
+        ({"name": "ethereum-mainnet", "endpoint": "https://e", "websocket": "https://e"}, "websoc"),
+        ({"name": "ethereum-mainnet", "endpoint": "https://e", "confirmations": -1}, "confirm"),
+        ({"name": "ethereum-mainnet", "endpoint": "https://e", "poll_ms": 1}, "poll_ms"),
+        ({"name": ["x"], "endpoint": "https://e", "id": 7}, "name"),
+        ({"name": "unknown", "endpoint": "https://e"}, "id"),
+    ],
+)
+def test_a_chain_that_cannot_be_is_refused(value: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        Chain.model_validate(value)
+
+
+@pytest.mark.parametrize("dsn", ["host=db password=hidden", "mysql://node:hidden@db/fieldbrook"])
+def test_a_dsn_that_is_none_is_refused_without_showing_it(dsn: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(postgres_dsn=dsn)
+    assert "postgres_dsn = (not shown)" in str(refused.value)
+    assert "hidden" not in str(refused.value)
+
+
+def test_a_dsn_is_in_no_text_of_the_settings_and_reaches_other_processes() -> None:
+    settings = load(postgres_dsn="postgresql://node:hidden@db/fieldbrook")
+    assert "hidden" not in repr(settings)
+    assert as_environment(settings)["FIELDBROOK_POSTGRES_DSN"] == ""
+    assert json.loads(secrets_of(settings))["postgres_dsn"] == settings.postgres_dsn
+
+
+def test_a_dsn_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(SettingsError, match=r"pip install 'fieldbrook\[postgres\]'"):
+        load(postgres_dsn="postgresql://node:hidden@db/fieldbrook")
+
+
+@pytest.mark.parametrize("value", ["https://studio.example", "a@b", "a.example/x", "a:99999"])
+def test_a_domain_that_no_message_can_have_is_refused(value: str) -> None:
+    with pytest.raises(SettingsError, match="wallet_domains.*studio.example or localhost:3000"):
+        load(wallet_domains=f"a.example,{value}")
+    assert load(wallet_domains="*, a.example:8443,[::1]:3000").wallet_domains
+
+
+@pytest.mark.parametrize("name", ["default_chain", "wallet_chain"])
+def test_a_chain_that_a_setting_chooses_must_be_one_of_the_chains(name: str) -> None:
+    chains = ({"id": 5, "name": "dev", "endpoint": "http://127.0.0.1:8545"},)
+    assert getattr(Settings(chains=chains, **{name: 5}), name) == 5  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match="must be the id of one of the chains"):
+        Settings(chains=chains, **{name: 7})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "topics",
+    ["", "test1, mqtt_test", "commands/#", "commands/+/now", "+/status", "a/b/c, d", "über/+"],
+)
+def test_topics_that_devices_can_be_let_subscribe_to_are_taken(topics: str) -> None:
+    assert load(mqtt_device_topics=topics).mqtt_device_topics == topics
+
+
+@pytest.mark.parametrize(
+    ("topics", "reason"),
+    [
+        ("#", "every project's events and the tokens in them"),
+        ("out, +", "'[+]': would show devices every project's events"),
+        ("+/#", "every project's events"),
+        ("+/push/#", "below PROJECT/push events enter"),
+        ("room/push/x", "below PROJECT/push events enter"),
+        ("a/#/b", "# can be the last level alone"),
+        ("a#", "stand for whole levels"),
+        ("a/b+", "stand for whole levels"),
+        ("a//b", "no empty level"),
+        ("/a", "no empty level"),
+        ("$SYS/a", "does not begin with [$]"),
+        ("a b", "no blank"),
+        ("a.b", "no blank, dot"),
+        ("a>", "no blank, dot"),
+    ],
+)
+def test_a_topic_that_devices_cannot_be_let_subscribe_to_is_refused_in_words(
+    topics: str, reason: str
+) -> None:
+    with pytest.raises(SettingsError, match=f"mqtt_device_topics = .*{reason}"):
+        load(mqtt_device_topics=topics)
+
+
+def test_device_topics_are_refused_where_an_external_broker_decides_about_them() -> None:
+    with pytest.raises(SettingsError, match=r"mqtt_device_topics .* the external one"):
+        load(mqtt_device_topics="out", mqtt_broker="broker:1883")
+
+
+def test_a_quota_is_a_number_or_no_limit_in_another_process_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = load(quota_projects="", quota_bytes="0", quota_cron_jobs="7")
+    limits = settings.quotas.limits
+    assert (limits["projects"], limits["bytes"], limits["cron_jobs"]) == (None, 0, 7)
+    for name, value in as_environment(settings).items():
+        monkeypatch.setenv(name, value)
+    assert load().quotas == settings.quotas
+    with pytest.raises(SettingsError, match="quota_projects.*whole number from 0"):
+        load(quota_projects="-1")

@@ -1,0 +1,108 @@
+"""Calls of applets to other hosts: where they may go, on real connections."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from fieldbrook.actors.wire import WireEvent
+from fieldbrook.gateway.delivery.api_calls import ApiCaller
+from fieldbrook.gateway.events.project_client import Settle
+
+
+class Hook(BaseHTTPRequestHandler):
+    """Notes each request; /away leads to /inner."""
+
+    seen: list[str]
+
+    def do_GET(self) -> None:
+        self.seen.append(self.path)
+        self.send_response(302 if self.path == "/away" else 200)
+        self.send_header("Location", "/inner")
+        self.send_header("Content-Length", "5")
+        self.end_headers()
+        self.wfile.write(b"inner")
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def hook() -> Iterator[tuple[int, list[str]]]:
+    class Noting(Hook):
+        seen: list[str] = []  # noqa: RUF012 - of this server alone
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Noting)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_port, Noting.seen
+    server.shutdown()
+    server.server_close()
+
+
+def call(url: str, hosts: Sequence[str]) -> dict[str, Any]:
+    """What the event says that comes after a call."""
+    request = {"Method": "GET", "Url": url, "Header": {"Eventtype": ["R"]}, "Body": ""}
+    events: list[WireEvent] = []
+
+    def submit(_project: int, event: WireEvent, settle: Settle) -> None:
+        events.append(event)
+        settle(())
+
+    async def once() -> None:
+        caller = ApiCaller(submit, hosts)
+        await caller(1, (1, "api", "R", json.dumps(request).encode(), "e"))
+
+    asyncio.run(once())
+    ((event_type, _, event_id, body, _, _, _),) = events
+    assert (event_type, event_id) == ("R", "e#api1")
+    told: dict[str, Any] = json.loads(body)
+    return told
+
+
+def reason(told: dict[str, Any]) -> str:
+    return base64.b64decode(told["Body"]).decode()
+
+
+def test_a_host_that_is_named_is_called_although_it_is_private(
+    hook: tuple[int, list[str]],
+) -> None:
+    port, seen = hook
+    told = call(f"http://127.0.0.1:{port}/inner", ["127.0.0.1"])
+    assert (told["StatusCode"], reason(told), seen) == (200, "inner", ["/inner"])
+
+
+@pytest.mark.parametrize(
+    ("host", "hosts"),
+    [
+        ("127.0.0.1", ["*.0.0.1"]),  # allowed by its domain, but not named
+        ("127.0.0.1", []),
+        ("127.0.0.1", ["example.org"]),
+        ("localhost", ["127.0.0.1"]),
+        ("127.1", ["*.1"]),
+        ("0x7f.0.0.1", ["*.0.0.1"]),
+        ("2130706433", ["example.org"]),
+        ("0", ["example.org"]),
+        ("[::ffff:127.0.0.1]", ["example.org"]),
+        ("example.org@127.0.0.1", ["example.org"]),
+    ],
+)
+def test_what_is_not_named_reaches_nothing_of_the_inside(
+    hook: tuple[int, list[str]], host: str, hosts: list[str]
+) -> None:
+    port, seen = hook
+    told = call(f"http://{host}:{port}/inner", hosts)
+    assert (told["StatusCode"], seen) == (502, [])
+
+
+def test_a_redirection_is_told_and_not_followed(hook: tuple[int, list[str]]) -> None:
+    port, seen = hook
+    told = call(f"http://127.0.0.1:{port}/away", ["127.0.0.1"])
+    assert (told["StatusCode"], told["Header"]["Location"]) == (302, ["/inner"])
+    assert seen == ["/away"]

@@ -1,0 +1,82 @@
+"""Taking an outbox from a real frame server in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+from fieldbrook.actors.wire import AFTER, DONE, TAKE, FrameServer, Round, WireEntry, unpack
+from fieldbrook.gateway.delivery.outbox import _UNDELIVERED_BYTES, OutboxTaker, deliveries
+from fieldbrook.storage.project.outbox import FIRST_BYTES, MQTT, OutboxEntry
+from fieldbrook.storage.project.store import ProjectStore
+from tests.tools import LIMIT_S
+
+BODY = bytes(1 << 20)
+ENTRIES = 60
+
+
+class Project:
+    """Gives its store's outbox to whoever takes it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.left = ENTRIES
+        self.asked = 0
+        self.server = FrameServer(folder / "p", self._on_round, tick_s=0.05)
+        self.thread = threading.Thread(target=self._serve)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        store = ProjectStore(self.folder / "store", 256 << 20)
+        store.sent += [OutboxEntry(MQTT, "t", BODY, "e", "a", 1, 0) for _ in range(ENTRIES)]
+        store.commit()
+        self.outbox = store.outbox
+        self.server.serve()
+        store.close()
+
+    def _on_round(self, round_: Round) -> None:
+        for peer, data in round_:
+            request = unpack(data)
+            self.outbox.remove(request[DONE])
+            entries = self.outbox.first(request[TAKE], request[AFTER])
+            assert sum(len(entry.body) for _, entry in entries) <= FIRST_BYTES + len(BODY)
+            peer.answer([(n, e.kind, e.target, e.body, e.event_id) for n, e in entries])
+            self.left = len(self.outbox)
+            self.asked += 1
+
+    def stop(self) -> None:
+        self.server.stop()
+        self.thread.join(LIMIT_S)
+
+
+async def _call_nothing(project_id: int, entry: WireEntry) -> None:
+    raise AssertionError("there are no API calls")
+
+
+def test_large_messages_wait_in_the_outbox_while_the_broker_takes_none(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        project = Project(tmp_path)
+        under_way = 0
+        broker_takes = asyncio.Event()
+
+        async def publish(topic: str, payload: bytes) -> None:
+            nonlocal under_way
+            under_way += 1
+            await broker_takes.wait()
+            under_way -= 1
+
+        taker = OutboxTaker(deliveries(publish, _call_nothing))
+        taker.take(7, str(project.server._path))
+        async with asyncio.timeout(LIMIT_S):
+            while project.asked < 20:
+                await asyncio.sleep(0.01)
+            assert under_way * len(BODY) >= _UNDELIVERED_BYTES
+            assert under_way * len(BODY) <= _UNDELIVERED_BYTES + FIRST_BYTES + len(BODY)
+            broker_takes.set()
+            while project.left:
+                await asyncio.sleep(0.01)
+        taker.stop()
+        await asyncio.to_thread(project.stop)
+
+    asyncio.run(scenario())

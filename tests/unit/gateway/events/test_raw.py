@@ -1,0 +1,137 @@
+"""Raw events and data push against a real registry, up to the project's link."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from fieldbrook.core.clock import now_ms
+from fieldbrook.core.model import ADMIN
+from fieldbrook.gateway.events import fair_queue
+from fieldbrook.gateway.events.handling import EventService
+from fieldbrook.gateway.events.project_client import LinkTable
+from fieldbrook.gateway.events.request import Meta
+from fieldbrook.gateway.replies import EventReply
+from fieldbrook.storage.registry.service import RegistryWriter, execute
+
+KEY = b"k" * 32
+RIGHTS = {"Event": "READ_WRITE"}
+
+
+class Direct:
+    """The registry's commands without its process."""
+
+    def __init__(self, writer: RegistryWriter) -> None:
+        self._writer = writer
+
+    async def call(self, op: str, **args: Any) -> Any:
+        return execute(self._writer, op, args)
+
+
+class Quiet:
+    """A gateway whose supervisor never says where a project is: events wait."""
+
+    def activate(self, project_id: int) -> None:
+        pass
+
+
+class Node:
+    """A registry with a project, and the service of a gateway in front of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.writer = RegistryWriter(folder / "registry", 64 << 20, now_ms, KEY)
+        self.account = self.writer.create_account("ada", "h", ADMIN)
+        project = execute(
+            self.writer, "create_project", {"account_id": self.account.account_id, "name": "room"}
+        )
+        self.project_id: int = project.project_id
+        self.links = LinkTable(Quiet(), asyncio.get_running_loop())
+        self.service = EventService(
+            self.writer.reader(), Direct(self.writer), KEY, self.links, "v", 1 << 20
+        )
+        self.replies: list[EventReply] = []
+
+    def key(self, name: str = "gateway", expires_at: int = 0) -> str:
+        issued = self.writer.create_access_key(
+            self.account.account_id, name, RIGHTS, expires_at=expires_at
+        )
+        return issued.text
+
+    async def push(self, key: str, items: int) -> EventReply | None:
+        body = json.dumps([{"device_id": f"d{n % 3}", "payload": "x"} for n in range(items)])
+        before = len(self.replies)
+        self.service.raw.submit(
+            "room", body.encode(), self.replies.append, Meta("DA-TA_PU-SH", token=key)
+        )
+        await asyncio.gather(*self.service.raw._pushes)
+        return self.replies[-1] if len(self.replies) > before else None
+
+
+def play(folder: Path, scenario: Callable[[Node], Awaitable[None]]) -> None:
+    async def main() -> None:
+        node = Node(folder)
+        try:
+            await scenario(node)
+        finally:
+            node.writer.close()
+
+    asyncio.run(main())
+
+
+def test_a_push_that_does_not_fit_is_refused_whole(tmp_path: Path) -> None:
+    async def scenario(node: Node) -> None:
+        key = node.key()
+        fitting = (fair_queue.EVENTS_LIMIT - 2 * 4_000) // (2 * 4_000) + 1
+        for _ in range(fitting):
+            assert await node.push(key, 4_000) is None
+        refused = await node.push(key, 4_000)
+        assert refused is not None
+        assert (refused.status, json.loads(refused.body)["key"]) == (429, "TooManyRequests")
+        assert len(node.links[node.project_id]._waiting) == fitting * 4_000
+
+    play(tmp_path, scenario)
+
+
+def test_new_devices_are_registered_once_for_a_whole_push(tmp_path: Path) -> None:
+    async def scenario(node: Node) -> None:
+        reader = node.writer.reader()
+        key = node.key()
+        before = reader.version()
+        assert await node.push(key, 300) is None
+        assert {p.key for p in reader.publishers(node.project_id)} == {"d0", "d1", "d2"}
+        assert reader.version() == before + 1
+        assert await node.push(key, 300) is None
+        assert reader.version() == before + 1
+
+    play(tmp_path, scenario)
+
+
+def test_an_expired_access_key_is_refused_however_often_it_was_good(tmp_path: Path) -> None:
+    async def scenario(node: Node) -> None:
+        ends = now_ms() + 60_000
+        key = node.key(expires_at=ends)
+        assert await node.push(key, 1) is None
+        node.writer.update_access_key(node.account.account_id, "gateway", expires_at=now_ms() - 1)
+        refused = await node.push(key, 1)
+        assert refused is not None
+        assert (refused.status, json.loads(refused.body)["key"]) == (403, "AccessKeyExpired")
+
+    play(tmp_path, scenario)
+
+
+def test_a_token_removed_in_the_registry_stops_with_the_next_event(tmp_path: Path) -> None:
+    async def scenario(node: Node) -> None:
+        publisher = node.writer.create_publisher(node.project_id, "d", "d", access_key=True)
+        meta = Meta("T", token=publisher.token)
+        node.service.raw.submit("room", b"x", node.replies.append, meta)
+        assert not node.replies  # it waits for the project
+        node.writer.rotate_publisher_token(publisher.publisher_id)
+        await asyncio.sleep(0)
+        node.service.raw.submit("room", b"x", node.replies.append, meta)
+        (refused,) = node.replies
+        assert refused.status in (401, 404)
+
+    play(tmp_path, scenario)

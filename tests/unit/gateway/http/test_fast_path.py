@@ -1,0 +1,492 @@
+"""The fast front and Tornado on one port, over real connections."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tornado import httpserver, iostream, web
+
+from fieldbrook.gateway.events.request import NOTHING, Meta
+from fieldbrook.gateway.http.fast_path import (
+    IDLE_LIMIT_S,
+    REQUEST_LIMIT_S,
+    EventFront,
+    FrontTable,
+    header_value,
+    read_head,
+    render,
+)
+from fieldbrook.gateway.replies import Answer, EventReply
+from tests.tools import LIMIT_S
+
+PATH = "/srv-applet-mgr/v0/event/NftMinter"
+
+
+class Taker:
+    """Answers every event with its own body, when told to."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, bytes]] = []
+        self.held: list[Callable[[], None]] = []
+        self.hold = False
+
+    def take(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
+        self.taken.append((project_name, body))
+        reply = EventReply(201, body, f"id-{len(self.taken)}")
+        if self.hold:
+            self.held.append(lambda: answer(reply))
+        else:
+            answer(reply)
+
+
+class Elsewhere(web.RequestHandler):
+    """What Tornado answers to whatever the front leaves to it."""
+
+    def _echo(self) -> None:
+        self.finish(b"tornado:" + self.request.body)
+
+    get = post = put = _echo
+
+
+class Port:
+    """A listening front with Tornado behind it."""
+
+    def __init__(self) -> None:
+        self.taker = Taker()
+
+    async def __aenter__(self) -> Port:
+        self.tornado = httpserver.HTTPServer(web.Application([(".*", Elsewhere)]))
+        self.table = FrontTable(self.taker, 1000, self._hand_over)
+        self.server = await asyncio.get_running_loop().create_server(
+            self.table.connection, "127.0.0.1", 0
+        )
+        self.port: int = self.server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.server.close()
+        await self.tornado.close_all_connections()
+        for connection in list(self.table.connections):
+            connection.close_if_late(float("inf"))
+
+    def _hand_over(self, connection: socket.socket, address: tuple[Any, ...], read: bytes) -> None:
+        stream = iostream.IOStream(connection)
+        stream._read_buffer += read
+        stream._read_buffer_size += len(read)
+        self.tornado.handle_stream(stream, address)
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+
+def request(body: bytes = b"{}", extra: str = "", path: str = PATH, method: str = "POST") -> bytes:
+    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\n{extra}Content-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+async def response(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
+    async with asyncio.timeout(LIMIT_S):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        lines = head.split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in lines[1:] if line)
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        return int(lines[0].split()[1]), headers, body
+
+
+def play(scenario: Callable[[Port], Awaitable[Any]]) -> None:
+    async def main() -> None:
+        async with Port() as port:
+            await scenario(port)
+
+    asyncio.run(main())
+
+
+def test_an_event_is_taken_and_answered_with_its_id() -> None:
+    async def scenario(port: Port) -> None:
+        reader, writer = await port.connect()
+        writer.write(request(b'{"a":1}', "Content-Type: text/plain\r\nAccept: */*\r\n"))
+        status, headers, body = await response(reader)
+        assert (status, body, headers["x-event-id"]) == (201, b'{"a":1}', "id-1")
+        assert port.taker.taken == [("NftMinter", b'{"a":1}')]
+        writer.close()
+
+    play(scenario)
+
+
+def test_pipelined_events_cut_anywhere_are_answered_in_order() -> None:
+    async def scenario(port: Port) -> None:
+        reader, writer = await port.connect()
+        bodies = [b"%d" % n * (n + 1) for n in range(40)]
+        stream = b"".join(request(body) for body in bodies)
+        for start in range(0, len(stream), 77):
+            writer.write(stream[start : start + 77])
+            await writer.drain()
+            await asyncio.sleep(0)
+        assert [(await response(reader))[2] for _ in bodies] == bodies
+        writer.close()
+
+    play(scenario)
+
+
+def test_answers_that_come_late_and_out_of_order_leave_in_order() -> None:
+    async def scenario(port: Port) -> None:
+        port.taker.hold = True
+        reader, writer = await port.connect()
+        bodies = [b"%d" % n for n in range(10)]
+        writer.write(b"".join(request(body) for body in bodies))
+        async with asyncio.timeout(LIMIT_S):
+            while len(port.taker.held) < 10:
+                await asyncio.sleep(0.001)
+        for answer in reversed(port.taker.held):
+            answer()
+        assert [(await response(reader))[2] for _ in bodies] == bodies
+        writer.close()
+
+    play(scenario)
+
+
+def test_a_client_that_pipelines_too_much_is_read_only_as_fast_as_it_is_answered() -> None:
+    async def scenario(port: Port) -> None:
+        port.taker.hold = True
+        reader, writer = await port.connect()
+        bodies = [b"%d" % n for n in range(100)]
+        writer.write(b"".join(request(body) for body in bodies))
+        answered = 0
+        while answered < 100:
+            async with asyncio.timeout(LIMIT_S):
+                while not port.taker.held:
+                    await asyncio.sleep(0.001)
+            assert len(port.taker.held) <= 16
+            port.taker.held.pop(0)()
+            assert (await response(reader))[2] == bodies[answered]
+            answered += 1
+        writer.close()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        request(method="PUT"),
+        request(path="/srv-applet-mgr/v0/login"),
+        request(path=PATH + "?eventType=X#Y"),
+        request(path=PATH + "/more"),
+        request(path="/srv-applet-mgr/v0/event/a%20b"),
+        request(extra="Origin: http://page\r\n"),
+        request(extra="X-Odd: \x7f\r\n"),
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"POST " + PATH.encode() + b" HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"2\r\n{}\r\n0\r\n\r\n",
+        request(b"x" * 1001),
+    ],
+)
+def test_any_other_request_is_tornados_with_the_events_before_it_answered_first(
+    other: bytes,
+) -> None:
+    async def scenario(port: Port) -> None:
+        port.taker.hold = True
+        reader, writer = await port.connect()
+        writer.write(request(b"one") + other)
+        async with asyncio.timeout(LIMIT_S):
+            while not port.taker.held:
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
+        port.taker.held.pop()()
+        assert (await response(reader))[2] == b"one"
+        status, _, body = await response(reader)
+        assert status == 400 or body.startswith(b"tornado:")
+        assert [body for _, body in port.taker.taken] == [b"one"]
+        writer.close()
+
+    play(scenario)
+
+
+SMUGGLING = [
+    "Content-Length: 2\r\nContent-Length: 2\r\n",
+    "Content-Length: 2\r\nContent-Length: 3\r\n",
+    "Content-Length: 2, 2\r\n",
+    "Content-Length: +2\r\n",
+    "Content-Length: 0x2\r\n",
+    "Content-Length: -2\r\n",
+    "Content-Length : 2\r\n",
+    "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n",
+    "Content-Length: 2\r\nTransfer-Encoding : chunked\r\n",
+    "content-length: 2\r\ntransfer-encoding: identity\r\n",
+    "Content-Length: 2\r\nX: a\nTransfer-Encoding: chunked\r\n",
+    "Content-Length: 2\r\n folded: 1\r\n",
+    "Content-Length: 2\r\nX: a\rY: b\r\n",
+    "Content-Length: 2\r\nX: a\0b\r\n",
+    "Content-Length: 2\r\nExpect: 100-continue\r\n",
+    "Content-Length: 2\r\nConnection: close\r\n",
+    "Content-Length: 2\r\nConnection: upgrade\r\nUpgrade: websocket\r\n",
+    "Content-Length: 2\r\nContent-Encoding: gzip\r\n",
+    "Content-Length: 2\r\nHost: y\r\n",
+    "Content-Length: 2000000000000\r\n",
+]
+
+
+@pytest.mark.parametrize("headers", SMUGGLING)
+def test_a_head_whose_body_could_be_read_in_two_ways_is_never_the_fronts(headers: str) -> None:
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode("latin-1")
+    assert read_head(head) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"POST {PATH} HTTP/1.0",
+        f"POST {PATH} HTTP/1.1 ",
+        f"POST  {PATH} HTTP/1.1",
+        f"post {PATH} HTTP/1.1",
+        f"POST http://x{PATH} HTTP/1.1",
+        f"POST {PATH}#x HTTP/1.1",
+    ],
+)
+def test_an_odd_request_line_is_never_the_fronts(line: str) -> None:
+    assert read_head(f"{line}\r\nHost: x\r\nContent-Length: 2\r\n\r\n".encode()) is None
+
+
+def test_a_request_without_host_or_length_is_never_the_fronts() -> None:
+    assert read_head(f"POST {PATH} HTTP/1.1\r\nContent-Length: 2\r\n\r\n".encode()) is None
+    assert read_head(f"POST {PATH} HTTP/1.1\r\nHost: x\r\n\r\n".encode()) is None
+
+
+def test_keep_alive_and_authorization_stay_on_the_fast_path() -> None:
+    head = (
+        f"POST {PATH} HTTP/1.1\r\nhost: x\r\nConnection: Keep-Alive\r\n"
+        "Authorization: Bearer x\r\ncontent-length:\t17 \r\n\r\n"
+    )
+    found = read_head(head.encode())
+    assert found is not None
+    assert (found.project_name, found.body_length) == ("NftMinter", 17)
+
+
+CAPTURED = [
+    (
+        "POST /srv-applet-mgr/v0/event/eth_0xabc_demo?eventType=DA-TA_PU-SH&timestamp=1795233228152"
+        " HTTP/1.1\r\nAccept: application/json, text/plain, */*\r\n"
+        "Content-Type: application/json\r\nAuthorization: Bearer w3b_KEY\r\n"
+        "User-Agent: axios/1.21.1\r\nContent-Length: 110\r\n"
+        "Accept-Encoding: gzip, compress, deflate, br\r\nHost: 127.0.0.1:18990\r\n"
+        "Connection: keep-alive\r\n\r\n"
+    ),
+    (
+        "POST /srv-applet-mgr/v0/event/eth_0xabc_demo?eventType=DA-TA_PU-SH&timestamp=1795233228"
+        " HTTP/1.1\r\nHost: 127.0.0.1:18990\r\nUser-Agent: python-requests/2.34.2\r\n"
+        "Accept-Encoding: gzip, deflate\r\nAccept: */*\r\nConnection: keep-alive\r\n"
+        "Authorization: Bearer w3b_KEY\r\nContent-Type: application/octet-stream\r\n"
+        "Content-Length: 100\r\n\r\n"
+    ),
+    (
+        "POST /srv-applet-mgr/v0/event/NftMinter HTTP/1.1\r\nHost: 127.0.0.1:18990\r\n"
+        "User-Agent: curl/7.88.1\r\nAccept: */*\r\nContent-Type: text/plain\r\n"
+        "Content-Length: 150\r\n\r\n"
+    ),
+]
+
+
+@pytest.mark.parametrize("head", CAPTURED)
+def test_the_heads_of_real_clients_stay_on_the_fast_path(head: str) -> None:
+    assert read_head(head.encode()) is not None
+
+
+def test_the_query_and_the_token_are_read_and_what_changes_is_not_remembered() -> None:
+    table = FrontTable(Taker(), 1000, lambda *given: None)
+    for number in range(3):
+        head = CAPTURED[0].replace("1795233228152", f"179523322815{number}").encode()
+        found = table.head(head)
+        assert found is not None
+        assert found.project_name == "eth_0xabc_demo"
+        assert found.meta == Meta("DA-TA_PU-SH", "", f"179523322815{number}", "w3b_KEY")
+        assert found.body_length == 110
+    assert not table._heads
+    assert len(table._fields) == 1
+    same = f"POST {PATH}?eventType=X HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n".encode()
+    assert table.head(same) is table.head(same)
+
+
+def test_a_request_with_an_idempotency_key_is_fast_and_pushes_nothing_out_of_memory() -> None:
+    table = FrontTable(Taker(), 1000, lambda *given: None)
+    for number in range(3):
+        head = (
+            f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n"
+            f"Idempotency-Key: key-{number}\r\n\r\n"
+        )
+        found = table.head(head.encode())
+        assert found is not None
+        assert found.meta == Meta(key=f"key-{number}")
+    assert (len(table._heads), len(table._fields)) == (0, 0)
+    two = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nIdempotency-Key: a\r\nIdempotency-Key: b\r\n"
+    assert read_head(f"{two}Content-Length: 1\r\n\r\n".encode()) is None
+
+
+def test_a_stored_result_is_marked_in_the_answer() -> None:
+    for repeats in (False, True):
+        fresh = render(EventReply(201, b"{}", "e", None, repeats))
+        stored = render(EventReply(201, b"{}", "e", None, repeats, "", True))
+        assert b"Idempotency-Replayed" not in fresh
+        assert stored.replace(b"Idempotency-Replayed: true\r\n", b"") == fresh
+
+
+def test_two_tokens_or_a_fragment_are_tornados() -> None:
+    two = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: a\r\nAuthorization: b\r\n"
+    assert read_head(f"{two}Content-Length: 1\r\n\r\n".encode()) is None
+    line = f"POST {PATH}?eventType=a#b HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n"
+    assert read_head(line.encode()) is None
+
+
+def test_a_client_that_stops_sending_gets_the_answers_it_is_owed() -> None:
+    async def scenario(port: Port) -> None:
+        port.taker.hold = True
+        reader, writer = await port.connect()
+        writer.write(request(b"last"))
+        writer.write_eof()
+        async with asyncio.timeout(LIMIT_S):
+            while not port.taker.held:
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
+        port.taker.held.pop()()
+        assert (await response(reader))[2] == b"last"
+        assert await reader.read() == b""
+        writer.close()
+
+    play(scenario)
+
+
+def test_a_client_that_pipelines_without_end_is_never_late() -> None:
+    async def scenario(port: Port) -> None:
+        reader, writer = await port.connect()
+        whole = request(b"12345")
+        half = len(whole) // 2
+        writer.write(whole[:half])
+
+        def front() -> EventFront:
+            (only,) = port.table.connections
+            return only
+
+        async with asyncio.timeout(LIMIT_S):
+            while not port.table.connections or not front()._buffer:
+                await asyncio.sleep(0.001)
+            began = front()._heard
+            for _ in range(3):
+                # The end of one request and the beginning of the next: never an empty buffer.
+                writer.write(whole[half:] + whole[:half])
+                assert (await response(reader))[0] == 201
+                assert front()._buffer == whole[:half]
+                assert front()._heard > began
+                port.table.close_late(began + REQUEST_LIMIT_S + 1e-9)
+        assert len(port.table.connections) == 1
+        writer.close()
+
+    play(scenario)
+
+
+def test_a_request_that_never_ends_is_closed_with_408_and_an_idle_connection_quietly() -> None:
+    async def scenario(port: Port) -> None:
+        loop = asyncio.get_running_loop()
+        slow_reader, slow = await port.connect()
+        idle_reader, idle = await port.connect()
+        slow.write(request(b"12345")[:-1])
+        async with asyncio.timeout(LIMIT_S):
+            while not any(front._buffer for front in port.table.connections):
+                await asyncio.sleep(0.001)
+        port.table.close_late(loop.time() + 10)
+        assert len(port.table.connections) == 2
+        port.table.close_late(loop.time() + 31)
+        assert (await response(slow_reader))[0] == 408
+        port.table.close_late(loop.time() + 121)
+        assert await idle_reader.read() == b""
+        slow.close()
+        idle.close()
+
+    play(scenario)
+
+
+@given(st.text(max_size=50))
+def test_no_text_from_outside_can_end_a_header(text: str) -> None:
+    assert all(0x20 <= byte <= 0x7E for byte in header_value(text))
+
+
+class Chatterbox:
+    """Answers every event at once with many bytes."""
+
+    def __init__(self, size: int) -> None:
+        self.taken = 0
+        self._body = b"x" * size
+
+    def take(self, project_name: str, body: bytes, answer: Answer, meta: Meta = NOTHING) -> None:
+        self.taken += 1
+        answer(EventReply(201, self._body, f"id-{self.taken}"))
+
+
+async def _deaf_client(port: Port) -> tuple[socket.socket, EventFront]:
+    """A client that asks and does not read, and its connection once that has been noticed."""
+    client = socket.create_connection(("127.0.0.1", port.port))
+    client.setblocking(False)
+    loop = asyncio.get_running_loop()
+    asking = loop.create_task(loop.sock_sendall(client, request() * 20_000))
+    async with asyncio.timeout(LIMIT_S):
+        while not any(connection._unread for connection in port.table.connections):
+            await asyncio.sleep(0.01)
+    asking.cancel()
+    (connection,) = port.table.connections
+    return client, connection
+
+
+def test_a_client_that_reads_no_answers_is_not_listened_to() -> None:
+    async def scenario(port: Port) -> None:
+        port.table.events = taker = Chatterbox(20_000)
+        client, connection = await _deaf_client(port)
+        assert connection._transport is not None
+        taken = taker.taken
+        assert taken < 20_000
+        assert connection._transport.get_write_buffer_size() < 200_000
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert taker.taken == taken
+        read = 0
+        async with asyncio.timeout(LIMIT_S):  # it reads: now it is listened to again
+            while taker.taken < taken + 100:
+                read += len(await asyncio.get_running_loop().sock_recv(client, 1 << 20))
+        assert read
+        client.close()
+
+    play(scenario)
+
+
+def test_a_client_that_never_reads_loses_its_connection() -> None:
+    async def scenario(port: Port) -> None:
+        port.table.events = Chatterbox(20_000)
+        client, connection = await _deaf_client(port)
+        now = asyncio.get_running_loop().time()
+        port.table.close_late(now + IDLE_LIMIT_S / 2)
+        await asyncio.sleep(0.01)
+        assert connection in port.table.connections
+        port.table.close_late(now + IDLE_LIMIT_S + 1)
+        await asyncio.sleep(0.01)
+        assert not port.table.connections
+        client.close()
+
+    play(scenario)
+
+
+def test_tornado_gets_a_connection_when_the_last_answer_has_left() -> None:
+    async def scenario(port: Port) -> None:
+        port.table.events = Chatterbox(5_000_000)
+        client = socket.create_connection(("127.0.0.1", port.port))
+        client.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(client, request() + b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        reader, writer = await asyncio.open_connection(sock=client)
+        assert (await response(reader))[0] == 201
+        assert (await response(reader))[2] == b"tornado:"
+        writer.close()
+
+    play(scenario)

@@ -1,0 +1,262 @@
+"""What clients that begin and do not end may cost."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import pytest
+
+from fieldbrook.gateway.events.request import Meta
+from fieldbrook.gateway.http.connections import (
+    CONNECTIONS_LIMIT,
+    Connections,
+    Quiet,
+    connections_limit,
+)
+from fieldbrook.gateway.http.fast_path import FrontTable
+from fieldbrook.gateway.http.listener import Listener
+from fieldbrook.gateway.http.server import bind
+from fieldbrook.gateway.management.framework.open_stores import OPEN_LIMIT, open_limit
+from fieldbrook.gateway.memory_budget import Room, room_for
+from fieldbrook.gateway.replies import EventReply
+from tests.tools import LIMIT_S
+
+Scenario = Callable[[FrontTable, int], Awaitable[None]]
+_PATH = "/srv-applet-mgr/v0/event/room"
+
+
+class Taker:
+    """Answers every event at once."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+
+    def take(
+        self, project_name: str, body: bytes, answer: Callable[[EventReply], None], meta: Meta
+    ) -> None:
+        self.bodies.append(body)
+        answer(EventReply(201, b"{}", "id"))
+
+
+class OnePort(NamedTuple):
+    """A port without Tornado."""
+
+    listener: Listener
+    table: FrontTable
+
+    @property
+    def connections(self) -> int:
+        return self.listener.opening + len(self.table.connections)
+
+    def quiet(self) -> Iterator[Quiet]:
+        return self.table.quiet()
+
+
+def play(scenario: Scenario, *, room: int = 1 << 20, connections: int = 100) -> Taker:
+    taker = Taker()
+
+    async def main() -> None:
+        table = FrontTable(taker, 1 << 20, lambda *_: None, room=Room(room))
+        allowed = Connections(connections)
+        at = bind("127.0.0.1", 0, shared=False)
+        listener = Listener(at, table.connection, allowed)
+        allowed.ports.append(OnePort(listener, table))
+        async with asyncio.timeout(LIMIT_S):
+            await scenario(table, at.getsockname()[1])
+            while table.connections:
+                await asyncio.sleep(0)
+        assert table.room.held == 0
+        listener.close()
+
+    asyncio.run(main())
+    return taker
+
+
+def head(size: int) -> bytes:
+    return f"POST {_PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode()
+
+
+async def settled(condition: Callable[[], Any]) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def _has(table: FrontTable, count: int) -> bool:
+    return len(table.connections) == count
+
+
+def test_a_body_that_comes_in_small_pieces_is_taken_whole() -> None:
+    body = bytes(range(256)) * 40
+
+    async def scenario(table: FrontTable, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        sent = head(len(body)) + body + head(2) + b"ok"
+        for start in range(0, len(sent), 97):
+            writer.write(sent[start : start + 97])
+            await writer.drain()
+            await asyncio.sleep(0)
+        for _ in range(2):
+            await reader.readuntil(b"{}")
+        writer.close()
+
+    assert play(scenario).bodies == [body, b"ok"]
+
+
+def test_without_room_the_client_that_sends_more_is_sent_away_and_others_go_on() -> None:
+    async def scenario(table: FrontTable, port: int) -> None:
+        _, quiet = await asyncio.open_connection("127.0.0.1", port)
+        quiet.write(head(100_000) + bytes(5_000))
+        await settled(lambda: table.room.held > 5_000)
+        reader, greedy = await asyncio.open_connection("127.0.0.1", port)
+        greedy.write(head(100_000) + bytes(9_000))
+        answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 429 ")
+        assert b"Retry-After: 1" in answer
+        reader, good = await asyncio.open_connection("127.0.0.1", port)
+        good.write(head(2) + b"ok")
+        assert (await reader.readuntil(b"{}")).startswith(b"HTTP/1.1 201 ")
+        for writer in (quiet, greedy, good):
+            writer.close()
+
+    assert play(scenario, room=10_000).bodies == [b"ok"]
+
+
+def test_the_connection_that_is_quiet_the_longest_makes_room_for_a_new_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(table: FrontTable, port: int) -> None:
+        opened = []
+        for number in range(10):
+            opened.append(await asyncio.open_connection("127.0.0.1", port))
+            await settled(partial(_has, table, number + 1))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head(2) + b"ok")
+        assert (await reader.readuntil(b"{}")).startswith(b"HTTP/1.1 201 ")
+        assert await opened[0][0].read() == b""
+        opened[1][1].write(head(2) + b"me")
+        assert (await opened[1][0].readuntil(b"{}")).startswith(b"HTTP/1.1 201 ")
+        for each in (*opened, (reader, writer)):
+            each[1].close()
+
+    assert play(scenario, connections=10).bodies == [b"ok", b"me"]
+    (record,) = caplog.records
+    assert "10 connections are open, 10 is the limit" in record.getMessage()
+
+
+def test_a_flood_of_connections_never_has_more_than_the_limit_and_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    most = 0
+
+    async def scenario(table: FrontTable, port: int) -> None:
+        nonlocal most
+        opened = []
+        for _ in range(300):
+            opened.append(asyncio.create_task(asyncio.open_connection("127.0.0.1", port)))
+            await asyncio.sleep(0)
+            most = max(most, len(table.connections))
+        await asyncio.wait(opened)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head(2) + b"ok")
+        assert (await reader.readuntil(b"{}")).startswith(b"HTTP/1.1 201 ")
+        most = max(most, len(table.connections))
+        for _, each in (*(task.result() for task in opened), (reader, writer)):
+            each.close()
+
+    assert play(scenario, connections=20).bodies == [b"ok"]
+    assert 0 < most <= 20
+    assert len(caplog.records) == 1
+
+
+def test_when_every_connection_waits_for_an_answer_others_wait_for_room(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(table: FrontTable, port: int) -> None:
+        answers: list[Callable[[EventReply], None]] = []
+        taken = table.events.take
+        table.events.take = (  # type: ignore[method-assign]
+            lambda project_name, body, answer, meta: answers.append(answer)
+        )
+        busy = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+        for _, writer in busy:
+            writer.write(head(2) + b"ok")
+        await settled(lambda: len(answers) == 5)
+        late_reader, late = await asyncio.open_connection("127.0.0.1", port)
+        late.write(head(2) + b"me")
+        await settled(lambda: caplog.records)
+        assert len(table.connections) == 5
+        table.events.take = taken  # type: ignore[method-assign]
+        for answer in answers:
+            answer(EventReply(201, b"{}", "id"))
+        for reader, _ in busy:
+            assert (await reader.readuntil(b"{}")).startswith(b"HTTP/1.1 201 ")
+        assert (await late_reader.readuntil(b"{}")).startswith(b"HTTP/1.1 201 ")
+        for _, writer in (*busy, (late_reader, late)):
+            writer.close()
+
+    assert play(scenario, connections=5).bodies == [b"me"]
+    assert "others wait" in caplog.records[0].getMessage()
+
+
+def test_connections_leave_the_last_descriptors_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    files: list[IO[str]] = []
+
+    async def scenario(table: FrontTable, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.read() == b""
+        assert not table.connections
+        writer.close()
+        for each in files:
+            each.close()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head(2) + b"ok")
+        assert (await reader.readuntil(b"{}")).startswith(b"HTTP/1.1 201 ")
+        writer.close()
+
+    soft = 400
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
+    while not files or files[-1].fileno() < soft:
+        files.append(Path("/dev/null").open())  # noqa: SIM115 - closed by the scenario
+    assert play(scenario).bodies == [b"ok"]
+    assert "the reserve of file descriptors is used up" in caplog.records[0].getMessage()
+
+
+def test_room_follows_the_largest_request_and_connections_the_descriptors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert room_for(1).limit == 64 << 20
+    assert room_for(256 << 20).limit == 1 << 30
+    for soft, limit, over_tls, stores in (
+        (1_024, 512, 170, OPEN_LIMIT),
+        (200, 100, 33, 12),
+        (1 << 20, CONNECTIONS_LIMIT, CONNECTIONS_LIMIT, OPEN_LIMIT),
+        (4, 16, 16, 4),
+        (resource.RLIM_INFINITY, CONNECTIONS_LIMIT, CONNECTIONS_LIMIT, OPEN_LIMIT),
+    ):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
+        assert connections_limit(tls=False) == limit
+        assert connections_limit(tls=True) == over_tls
+        assert open_limit() == stores
+
+
+def test_the_start_says_how_many_connections_there_may_be_and_why(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1_024, 1_024))
+    Connections(connections_limit(tls=False)).announce()
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 20, 1 << 20))
+    Connections(connections_limit(tls=False)).announce()
+    few, many = caplog.records
+    assert few.levelname == "WARNING"
+    assert "up to 512 connections" in few.getMessage()
+    assert "1024 files" in few.getMessage()
+    assert many.levelname == "INFO"
+    assert "up to 4096 connections" in many.getMessage()

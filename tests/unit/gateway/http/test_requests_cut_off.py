@@ -1,0 +1,52 @@
+"""An event whose client goes away before its body has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from tornado import httpserver, web
+
+from fieldbrook.gateway.events.handling import EventService
+from fieldbrook.gateway.http.server import EventHandler
+from fieldbrook.gateway.memory_budget import Room
+
+BEGUN = b"POST /e/room HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nsome"
+
+
+def waiting() -> int:
+    """How many requests are being served."""
+    tasks = (repr(task.get_coro()) for task in asyncio.all_tasks())
+    return sum("_execute" in task for task in tasks)
+
+
+async def state(wanted: int) -> None:
+    async with asyncio.timeout(60):
+        while waiting() != wanted:
+            await asyncio.sleep(0.001)
+
+
+def test_a_request_that_was_cut_off_is_served_no_longer_and_gives_its_room_back() -> None:
+    async def scenario() -> None:
+        room = Room(1 << 20)
+        nobody = cast("EventService", None)  # no event is ever whole
+        given = {"events": nobody, "body_limit_bytes": 1 << 20, "room": room}
+        server = httpserver.HTTPServer(web.Application([(r"/e/([^/]+)", EventHandler, given)]))
+        server.listen(0, "127.0.0.1")
+        (listener,) = server._sockets.values()
+        writers = []
+        for _ in range(3):
+            _, writer = await asyncio.open_connection(*listener.getsockname())
+            writer.write(BEGUN)
+            writers.append(writer)
+        await state(3)
+        while room.held < 3 * len(b"some"):
+            await asyncio.sleep(0.001)
+        for writer in writers:
+            writer.transport.abort()
+        await state(0)
+        assert room.held == 0
+        server.stop()
+        await server.close_all_connections()
+
+    asyncio.run(scenario())

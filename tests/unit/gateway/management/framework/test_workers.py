@@ -1,0 +1,95 @@
+"""Bounds on what goes on at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import ExitStack
+
+import pytest
+
+from fieldbrook.core.errors import TooManyRequestsError
+from fieldbrook.gateway.management.framework.workers import (
+    FOLLOWERS_LIMIT,
+    FOLLOWERS_OF_ONE,
+    Seats,
+    SharedPool,
+    Workers,
+)
+
+
+def test_a_seat_is_free_again_when_its_block_ends_however_it_does() -> None:
+    seats = Seats("followers", 1, 1)
+    for _ in range(3):
+        with pytest.raises(KeyError), seats.taken(1):
+            with pytest.raises(TooManyRequestsError, match="1 followers"), seats.taken(2):
+                pytest.fail("there is but one")
+            raise KeyError
+
+
+def test_a_gateway_has_so_many_followers_and_no_more() -> None:
+    seats = Workers().followers
+    held = [seats.taken(n // FOLLOWERS_OF_ONE) for n in range(FOLLOWERS_LIMIT)]
+    for one in held:
+        one.__enter__()
+    with pytest.raises(TooManyRequestsError), seats.taken(99):
+        pytest.fail("all are taken")
+    for one in held:
+        one.__exit__(None, None, None)
+    with seats.taken(99):
+        assert True
+
+
+def test_an_account_with_many_followers_leaves_room_for_those_of_others() -> None:
+    seats = Workers().followers
+    with ExitStack() as held:
+        for _ in range(FOLLOWERS_OF_ONE):
+            held.enter_context(seats.taken(1))
+        with pytest.raises(TooManyRequestsError, match="of the account"), seats.taken(1):
+            pytest.fail("one account has them all")
+        with seats.taken(2):
+            assert True
+    with seats.taken(1):
+        assert True
+
+
+def test_an_account_whose_uploads_take_minutes_leaves_a_thread_for_those_of_others() -> None:
+    async def upload() -> None:
+        pool, ends = SharedPool("uploads", 16, 8), threading.Event()
+        slow = [asyncio.create_task(pool.run(1, ends.wait)) for _ in range(8)]
+        try:
+            assert await asyncio.wait_for(pool.run(2, lambda: "taken"), 10) == "taken"
+            with pytest.raises(TooManyRequestsError, match="8 uploads of the account"):
+                await pool.run(1, lambda: None)
+            assert not any(task.done() for task in slow)
+        finally:
+            ends.set()
+        assert all(await asyncio.gather(*slow))
+        assert await pool.run(1, lambda: "again") == "again"
+
+    asyncio.run(upload())
+
+
+def test_all_accounts_together_have_so_many_uploads_and_no_more() -> None:
+    async def upload() -> None:
+        pool, ends = SharedPool("uploads", 4, 2), threading.Event()
+        slow = [asyncio.create_task(pool.run(n % 2, ends.wait)) for n in range(4)]
+        await asyncio.sleep(0)  # each of them begins
+        try:
+            with pytest.raises(TooManyRequestsError, match="4 uploads"):
+                await pool.run(9, lambda: None)
+        finally:
+            ends.set()
+        assert all(await asyncio.gather(*slow))
+
+    asyncio.run(upload())
+
+
+def test_an_upload_that_fails_gives_its_place_back() -> None:
+    async def upload() -> None:
+        pool = SharedPool("uploads", 1, 1)
+        for _ in range(3):
+            with pytest.raises(ZeroDivisionError):
+                await pool.run(1, lambda: 1 // 0)
+
+    asyncio.run(upload())

@@ -1,0 +1,393 @@
+"""Messages of a broker: each publisher's keep their order, none holds up another's or another
+project."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from fieldbrook.gateway.mqtt import backlog as module
+from fieldbrook.gateway.mqtt.backlog import Lanes, Passage
+from fieldbrook.gateway.mqtt.sources import Delivery
+
+
+class Gateway:
+    """What works on messages: what it has, and a clock of its own."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.working: list[tuple[str, int, Passage]] = []
+        self.finished: dict[str, list[int]] = {}
+        self.returned: list[int] = []
+        self.refusing: set[str] = set()
+        self.too_large: set[int] = set()
+        self.lanes = Lanes(self._take, self._publisher_of, self._later, lambda: self.time)
+        self.can_put_back = True
+        self.stale: set[int] = set()
+        self.asked_if_stale = 0
+
+    def _publisher_of(self, delivery: Delivery) -> str:
+        """Messages name it as `PUBLISHER:`; most tests have but one."""
+        return delivery.payload.partition(b":")[0].decode()
+
+    def _later(self, delay_s: float, call: Callable[[], None], /) -> None:
+        self.timers.append((self.time + delay_s, call))
+
+    def _take(self, passage: Passage) -> None:
+        project, number = passage.delivery.topic, int(passage.delivery.sequence)
+        if project in self.refusing:
+            self.lanes.put_off(passage)
+        else:
+            self.working.append((project, number, passage))
+
+    def _put_back(self, number: int) -> bool:
+        if self.can_put_back:
+            self.returned.append(number)
+        return self.can_put_back
+
+    def _is_stale(self, number: int) -> bool:
+        self.asked_if_stale += 1
+        return number in self.stale
+
+    def deliver(self, project: str, number: int, publisher: str = "d") -> None:
+        delivery = Delivery(
+            project,
+            publisher.encode() + b":",
+            1,
+            str(number),
+            lambda: None,
+            may_repeat=False,
+            put_back=lambda _delay: self._put_back(number),
+            stale=lambda: self._is_stale(number),
+        )
+        self.lanes.arrived(project, delivery)
+
+    def finish(self, at: int = 0) -> None:
+        project, number, passage = self.working.pop(at)
+        self.finished.setdefault(project, []).append(number)
+        self.lanes.done(passage)
+
+    def refuse_all_at_once(self, project: str = "p") -> None:
+        """The project stores nothing of what it has."""
+        refused = [passage for name, _, passage in self.working if name == project]
+        self.working = [each for each in self.working if each[0] != project]
+        for passage in refused:
+            self.lanes.put_off(passage)
+
+    def answer(self) -> None:
+        """The project stores all it has at once, or nothing if one is too large."""
+        if self.too_large.isdisjoint(number for _, number, _ in self.working):
+            working, self.working = self.working, []
+            for project, number, passage in working:
+                self.finished.setdefault(project, []).append(number)
+                self.lanes.done(passage)
+        else:
+            self.refuse_all_at_once()
+
+    def finish_all(self) -> None:
+        while self.working:
+            self.finish()
+
+    def pass_time(self, seconds: float) -> None:
+        self.time += seconds
+        due = [timer for timer in self.timers if timer[0] <= self.time]
+        self.timers = [timer for timer in self.timers if timer[0] > self.time]
+        for _, call in due:
+            call()
+
+
+@pytest.fixture
+def gateway() -> Gateway:
+    return Gateway()
+
+
+def test_a_project_that_takes_nothing_leaves_room_for_another(gateway: Gateway) -> None:
+    for number in range(5_000):
+        gateway.deliver("slow", number)
+    assert len(gateway.working) == module.WORK // 2
+    gateway.deliver("quick", 5_000)
+    assert gateway.working[-1][0] == "quick"
+    assert gateway.returned == []
+
+
+def test_what_was_put_off_comes_before_what_came_later(gateway: Gateway) -> None:
+    gateway.refusing.add("p")
+    for number in range(5):
+        gateway.deliver("p", number)
+    gateway.pass_time(module.RETRY_S)
+    assert gateway.working == []
+    gateway.refusing.clear()
+    for number in range(5, 9):
+        gateway.deliver("p", number)
+    gateway.pass_time(module.RETRY_S)
+    gateway.finish_all()
+    assert gateway.finished["p"] == list(range(9))
+
+
+def test_nothing_is_taken_while_what_was_put_off_waits(gateway: Gateway) -> None:
+    for number in range(3):
+        gateway.deliver("p", number)
+    _, _, second = gateway.working.pop(1)
+    gateway.lanes.put_off(second)
+    gateway.deliver("p", 3)
+    gateway.finish_all()
+    assert gateway.finished["p"] == [0, 2]  # they were under way when it was put off
+    gateway.pass_time(module.RETRY_S)
+    gateway.finish_all()
+    assert gateway.finished["p"] == [0, 2, 1, 3]
+
+
+def test_a_message_that_cannot_even_be_looked_at_stops_no_other(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "WORK", 2)
+    take = gateway.lanes._take
+
+    def stumble(passage: Passage) -> None:
+        if passage.delivery.sequence in ("0", "2"):
+            raise RuntimeError("nobody foresaw this")
+        take(passage)
+
+    monkeypatch.setattr(gateway.lanes, "_take", stumble)
+    for number in range(5):
+        gateway.deliver("p", number)
+    gateway.finish_all()
+    assert gateway.finished["p"] == [1, 3, 4]
+    assert gateway.lanes._work == 0
+    assert caplog.text.count("it stays the broker's") == 2
+
+
+def test_too_long_a_backlog_goes_back_to_the_broker_and_keeps_its_order(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WORK", 4)
+    monkeypatch.setattr(module, "BACKLOG", 6)
+    for number in range(10):
+        gateway.deliver("p", number)
+    back, gateway.returned = gateway.returned, []
+    assert back == [4, 5, 6, 7, 8, 9]
+    gateway.finish_all()
+    gateway.deliver("p", 10)  # newer than those that are on their way
+    assert gateway.returned == [10]
+    gateway.deliver("p", 5)
+    for number in back:
+        gateway.deliver("p", number)
+        gateway.finish_all()
+    gateway.deliver("p", 10)
+    gateway.finish_all()
+    assert gateway.finished["p"] == list(range(11))
+
+
+def test_a_message_that_never_comes_again_is_not_waited_for_for_ever(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WORK", 2)
+    monkeypatch.setattr(module, "BACKLOG", 2)
+    for number in range(4):
+        gateway.deliver("p", number)
+    assert gateway.returned == [2, 3]
+    gateway.finish_all()
+    gateway.pass_time(module.MISSED_S + 1)
+    gateway.deliver("p", 4)
+    gateway.finish_all()
+    assert gateway.finished["p"] == [0, 1, 4]
+
+
+def test_what_a_lost_connection_brings_again_is_forgotten_when_there_is_no_room(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WORK", 2)
+    monkeypatch.setattr(module, "BACKLOG", 4)
+    gateway.can_put_back = False
+    for number in range(3):
+        gateway.deliver("p", number)
+    gateway.stale = {1, 2}
+    for number in range(11, 14):
+        gateway.deliver("p", number)
+    gateway.finish_all()
+    assert gateway.finished["p"] == [0, 11, 12, 13]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_each_project_gets_all_of_its_messages_once_and_in_order(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WORK", 9)
+    monkeypatch.setattr(module, "BACKLOG", 20)
+    chance, gateway = random.Random(seed), Gateway()
+    projects = ["a", "b", "c"]
+    expected: dict[str, list[int]] = {}
+    at_broker: list[tuple[str, int]] = []
+    for number in range(300):
+        project = chance.choices(projects, (6, 2, 1))[0]
+        expected.setdefault(project, []).append(number)
+        gateway.deliver(project, number)
+        owner = {n: p for p, numbers in expected.items() for n in numbers}
+        at_broker += [(owner[n], n) for n in gateway.returned]
+        gateway.returned.clear()
+        if chance.random() < 0.3 and gateway.working:
+            gateway.finish()  # a project answers in order
+        if chance.random() < 0.05:
+            gateway.refusing = set(chance.sample(projects, chance.randrange(3)))
+        if chance.random() < 0.1:
+            gateway.pass_time(module.RETRY_S)
+    gateway.refusing.clear()
+    for _ in range(600):
+        gateway.pass_time(module.RETRY_S)
+        gateway.finish_all()
+        again, at_broker = sorted(at_broker, key=lambda item: item[1]), []
+        for project, number in again:
+            gateway.deliver(project, number)
+            at_broker += [(project, n) for n in gateway.returned]
+            gateway.returned.clear()
+        if gateway.finished == expected:
+            break
+    assert gateway.finished == expected
+    assert not gateway.lanes._lanes
+    assert gateway.lanes._work == gateway.lanes._backlog == gateway.lanes._backlog_bytes == 0
+
+
+@pytest.mark.parametrize("can_put_back", [True, False])
+def test_a_burst_of_more_than_can_wait_is_not_looked_through_for_each_message(
+    gateway: Gateway, can_put_back: bool
+) -> None:
+    gateway.can_put_back = can_put_back
+    burst = module.WORK + module.BACKLOG
+    for number in range(burst):
+        gateway.deliver("p", number)
+    assert gateway.asked_if_stale < 20 * burst
+    while gateway.working:
+        gateway.finish_all()
+    kept = burst - len(gateway.returned)
+    assert gateway.finished["p"] == list(range(kept))
+
+
+def test_a_noisy_publisher_leaves_a_quiet_one_of_its_project_its_turn(gateway: Gateway) -> None:
+    for number in range(5_000):
+        gateway.deliver("p", number, "noisy")
+    gateway.deliver("p", 5_000, "quiet")
+    assert len(gateway.working) == module.WORK // 2
+    gateway.finish()
+    gateway.finish()
+    assert gateway.working[-1][1] == 5_000
+
+
+def test_publishers_that_wait_take_turns_and_each_keeps_its_order(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WORK", 2)
+    for number in range(9):
+        gateway.deliver("p", number, "abc"[number // 3])
+    gateway.finish_all()
+    assert gateway.finished["p"] == [0, 1, 3, 6, 2, 4, 7, 5, 8]
+
+
+def test_room_for_what_waits_is_shared_by_a_projects_publishers(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WORK", 2)
+    monkeypatch.setattr(module, "BACKLOG", 12)
+    for number in range(10):
+        gateway.deliver("p", number, "noisy")
+    assert gateway.returned == [5, 6, 7, 8, 9]
+    gateway.deliver("p", 10, "quiet")
+    gateway.deliver("p", 11, "noisy")
+    assert gateway.returned == [5, 6, 7, 8, 9, 11]
+    gateway.finish_all()
+    assert gateway.finished["p"] == [0, 1, 10, 2, 3, 4]
+    for number in (5, 6, 7, 8, 9, 11):
+        gateway.deliver("p", number, "noisy")
+        gateway.finish_all()
+    assert gateway.finished["p"][6:] == [5, 6, 7, 8, 9, 11]
+    assert not gateway.lanes._lanes
+
+
+def test_what_was_put_off_holds_up_its_own_publisher_alone(gateway: Gateway) -> None:
+    gateway.deliver("p", 0, "a")
+    gateway.refuse_all_at_once()
+    gateway.deliver("p", 1, "a")
+    gateway.deliver("p", 2, "b")
+    gateway.finish_all()
+    assert gateway.finished["p"] == [2]
+    gateway.pass_time(module.RETRY_S)
+    gateway.finish_all()
+    assert gateway.finished["p"] == [2, 0, 1]
+
+
+def test_what_was_put_off_waits_for_what_is_still_under_way(gateway: Gateway) -> None:
+    for number in range(8):
+        gateway.deliver("p", number)
+    _, _, first = gateway.working.pop(0)
+    gateway.lanes.put_off(first)
+    gateway.pass_time(module.RETRY_S)
+    for left in range(7, 0, -1):
+        assert len(gateway.working) == left
+        gateway.finish()
+    assert [number for _, number, _ in gateway.working] == [0]
+
+
+def test_one_message_that_does_not_fit_is_tried_alone_and_all_others_go_on(
+    gateway: Gateway,
+) -> None:
+    gateway.too_large = {7}
+    for number in range(200):
+        gateway.deliver("p", number, f"d{number % 20}")
+    for _ in range(6):
+        for _ in range(30):
+            gateway.answer()
+        gateway.pass_time(module.RETRY_S)
+    expected = [number for number in range(200) if number % 20 != 7]
+    assert sorted(gateway.finished["p"]) == expected
+    gateway.too_large.clear()
+    for _ in range(30):
+        gateway.answer()
+    behind = [number for number in gateway.finished["p"] if number % 20 == 7]
+    assert behind == list(range(7, 200, 20))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_each_publisher_gets_all_of_its_messages_once_and_in_order(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WORK", 9)
+    monkeypatch.setattr(module, "BACKLOG", 30)
+    chance, gateway = random.Random(seed), Gateway()
+    senders = [("a", "x"), ("a", "y"), ("a", "z"), ("b", "x")]
+    of: dict[int, tuple[str, str]] = {}
+    at_broker: list[int] = []
+
+    def take_back() -> None:
+        at_broker.extend(gateway.returned)
+        gateway.returned.clear()
+
+    def of_sender(sender: tuple[str, str]) -> list[int]:
+        return [n for n in gateway.finished.get(sender[0], ()) if of[n] == sender]
+
+    for number in range(400):
+        sender = of[number] = chance.choices(senders, (8, 2, 1, 2))[0]
+        gateway.deliver(sender[0], number, sender[1])
+        take_back()
+        chosen = chance.random()
+        if chosen < 0.3 and gateway.working:
+            gateway.finish()
+        elif chosen < 0.35:
+            gateway.refuse_all_at_once(chance.choice("ab"))
+        if chance.random() < 0.1:
+            gateway.pass_time(module.RETRY_S)
+    for _ in range(800):
+        gateway.pass_time(module.RETRY_S)
+        gateway.finish_all()
+        again = sorted(at_broker)
+        at_broker.clear()
+        for number in again:
+            gateway.deliver(of[number][0], number, of[number][1])
+            take_back()
+        if sum(map(len, gateway.finished.values())) == len(of):
+            break
+    for sender in senders:
+        assert of_sender(sender) == [n for n in of if of[n] == sender]
+    assert not gateway.lanes._lanes
+    assert gateway.lanes._work == gateway.lanes._backlog == gateway.lanes._backlog_bytes == 0

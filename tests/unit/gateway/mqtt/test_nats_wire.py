@@ -1,0 +1,225 @@
+"""The server's protocol, byte by byte, spoken by a socket that stands for the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from fieldbrook.gateway.mqtt.embedded_broker import Endpoint
+from fieldbrook.gateway.mqtt.nats_wire import NatsConnection, RequestError
+from tests.tools import LIMIT_S
+
+INFO = b'INFO {"server_id":"x"}\r\n'
+Taken = tuple[bytes, bytes, bytes, bytes]
+
+STREAM = (
+    b"MSG p1 1 5\r\nhello\r\n"
+    b"PING\r\n"
+    b"MSG p1.push.\x0b\x0c 1 $JS.ACK.x 0\r\n\r\n"
+    b"+OK\r\n"
+    b"HMSG p1 1 18 21\r\nNATS/1.0\r\nA: b\r\n\r\nabc\r\n"
+    b"HMSG p1 1 reply 12 14\r\nNATS/1.0\r\n\r\n\r\n\r\n"
+    b"MSG p2 99 7\r\nnobody!\r\n"
+    b"MSG p1 1 13\r\nMSG p1 1 1\r\nx\r\n"
+)
+TAKEN: list[Taken] = [
+    (b"p1", b"", b"", b"hello"),
+    (b"p1.push.\x0b\x0c", b"$JS.ACK.x", b"", b""),
+    (b"p1", b"", b"NATS/1.0\r\nA: b\r\n\r\n", b"abc"),
+    (b"p1", b"reply", b"NATS/1.0\r\n\r\n", b"\r\n"),
+    (b"p1", b"", b"", b"MSG p1 1 1\r\nx"),
+]
+
+
+class Server:
+    """One connection's other end."""
+
+    def __init__(self) -> None:
+        self.reader: asyncio.StreamReader
+        self.writer: asyncio.StreamWriter
+        self.lost: list[str] = []
+
+    async def line(self) -> bytes:
+        """The next line from the client."""
+        async with asyncio.timeout(LIMIT_S):
+            return (await self.reader.readline()).rstrip(b"\r\n")
+
+    def send(self, data: bytes) -> None:
+        """Send bytes."""
+        self.writer.write(data)
+
+
+Serve = Callable[[Server], Awaitable[None]]
+
+
+async def welcome(server: Server) -> None:
+    """Take a login."""
+    server.send(INFO)
+    login = await server.line()
+    assert login.startswith(b"CONNECT ")
+    assert json.loads(login[8:])["user"] == "node"
+    assert await server.line() == b"PING"
+    server.send(b"PONG\r\n")
+
+
+@asynccontextmanager
+async def connected(serve: Serve = welcome) -> AsyncIterator[tuple[Server, NatsConnection]]:
+    """A connection that is open, and the server's end of it."""
+    server = Server()
+    served: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server.reader, server.writer = reader, writer
+        await serve(server)
+        served.set_result(None)
+
+    listening = await asyncio.start_server(accept, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    connection = NatsConnection(server.lost.append, lambda: None)
+    try:
+        await connection.open(Endpoint(f"nats://127.0.0.1:{port}", "node", "s"), "test", LIMIT_S)
+        await served
+        yield server, connection
+    finally:
+        connection.close()
+        server.writer.close()
+        listening.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def parsed(pieces: list[bytes]) -> list[Taken]:
+    """What a connection takes of bytes that arrive in these pieces."""
+
+    async def scenario() -> list[Taken]:
+        taken: list[Taken] = []
+        connection = NatsConnection(lambda _reason: None, lambda: None)
+        connection.subscribe("p1", lambda *parts: taken.append(parts))
+        for piece in pieces:
+            at = 0
+            while at < len(piece):
+                room = connection.get_buffer(-1)
+                part = piece[at : at + len(room)]
+                room[: len(part)] = part
+                connection.buffer_updated(len(part))
+                at += len(part)
+        return taken
+
+    return asyncio.run(scenario())
+
+
+def test_messages_are_the_same_wherever_the_stream_is_cut() -> None:
+    assert parsed([STREAM]) == TAKEN
+    assert parsed([bytes([byte]) for byte in STREAM]) == TAKEN
+    for at in range(len(STREAM)):
+        assert parsed([STREAM[:at], STREAM[at:]]) == TAKEN
+
+
+def test_a_message_larger_than_what_is_read_at_once_arrives_whole() -> None:
+    large = bytes(range(256)) * 5_000
+    stream = b"MSG p1 1 %d\r\n%s\r\n" % (len(large), large)
+    assert parsed([stream + STREAM + stream]) == [
+        (b"p1", b"", b"", large),
+        *TAKEN,
+        (b"p1", b"", b"", large),
+    ]
+
+
+def test_pings_are_answered_and_asked() -> None:
+    async def scenario() -> None:
+        async with connected() as (server, connection):
+            server.send(b"PING\r\n")
+            assert await server.line() == b"PONG"
+            assert connection.is_alive()
+            assert await server.line() == b"PING"
+            server.send(b"PONG\r\n")
+            await asyncio.gather(connection.flush(LIMIT_S), answer_ping(server))
+            assert connection.is_alive()
+
+    async def answer_ping(server: Server) -> None:
+        assert await server.line() == b"PING"
+        server.send(b"PONG\r\n")
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_answers_no_ping_counts_as_dead() -> None:
+    async def scenario() -> None:
+        async with connected() as (_, connection):
+            assert [connection.is_alive() for _ in range(4)] == [True, True, False, False]
+
+    asyncio.run(scenario())
+
+
+def test_a_refused_login_says_why() -> None:
+    async def refuse(server: Server) -> None:
+        server.send(INFO)
+        await server.line()
+        server.send(b"-ERR 'Authorization Violation'\r\n")
+        server.writer.close()
+
+    async def scenario() -> None:
+        with pytest.raises(ConnectionError, match="Authorization Violation"):
+            async with connected(refuse):
+                pass
+
+    asyncio.run(scenario())
+
+
+def test_what_is_no_protocol_ends_the_connection() -> None:
+    for garbage in (b"HTTP/1.1 400 Bad Request\r\n", b"MSG p1 1 x\r\n", b"a" * 10_000):
+
+        async def scenario(sent: bytes) -> None:
+            async with connected() as (server, connection):
+                server.send(sent)
+                await until(lambda: bool(server.lost))
+                assert "no NATS protocol" in server.lost[0]
+                assert not connection.connected
+                with pytest.raises(ConnectionError):
+                    await connection.flush(LIMIT_S)
+
+        asyncio.run(scenario(garbage))
+
+
+def test_requests_are_answered_refused_or_fail_with_the_connection() -> None:
+    async def answer(server: Server, head: bytes, body: bytes) -> None:
+        subscribed = (await server.line()).split()
+        published = (await server.line()).split()
+        assert subscribed[1] == published[2]
+        assert await server.line() == b'{"a": 1}'
+        where, number = subscribed[1].decode(), subscribed[2].decode()
+        sizes = f"{len(head)} {len(head) + len(body)}"
+        server.send(f"HMSG {where} {number} {sizes}\r\n".encode() + head + body + b"\r\n")
+
+    async def ask(head: bytes, body: bytes) -> object:
+        async with connected() as (server, connection):
+            asked = connection.ask("$JS.API.X", {"a": 1}, LIMIT_S)
+            return (await asyncio.gather(asked, answer(server, head, body)))[0]
+
+    async def lose() -> None:
+        async with connected() as (server, connection):
+            asked = asyncio.create_task(connection.ask("$JS.API.X", {"a": 1}, LIMIT_S))
+            await server.line()
+            server.writer.close()
+            with pytest.raises(ConnectionError):
+                await asked
+            with pytest.raises(ConnectionError):
+                await connection.ask("$JS.API.X", None, LIMIT_S)
+            assert server.lost
+
+    plain = b"NATS/1.0\r\n\r\n"
+    assert asyncio.run(ask(plain, b'{"seq": 7}')) == {"seq": 7}
+    with pytest.raises(RequestError, match="not found") as refused:
+        asyncio.run(ask(plain, b'{"error": {"code": 404, "description": "not found"}}'))
+    assert refused.value.code == 404
+    with pytest.raises(RequestError, match="nobody"):
+        asyncio.run(ask(b"NATS/1.0 503\r\n\r\n", b""))
+    asyncio.run(lose())

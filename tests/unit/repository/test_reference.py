@@ -1,0 +1,87 @@
+"""The reference pages say what the code does."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+def reference() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "scripts" / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "name", ["settings.md", "cli.md", "http.md", "routes.md", "errors.md", "abi.md"]
+)
+def test_a_page_is_as_the_code_would_write_it(name: str) -> None:
+    made: str = reference().PAGES[name]()
+    assert (ROOT / "docs" / "reference" / name).read_text() == made
+
+
+@pytest.mark.parametrize("name", ["settings.md", "http.md", "routes.md", "errors.md", "abi.md"])
+def test_nothing_is_listed_without_a_word_on_what_it_is(name: str) -> None:
+    made: str = reference().PAGES[name]()
+    rows = [line for line in made.splitlines() if line.startswith("| ")]
+    bare = [row for row in rows if re.search(r"\|\s*\|$", row)]
+    assert bare == []
+
+
+def test_no_route_is_without_a_test_that_calls_it() -> None:
+    page = reference()
+    tests = page.tested_by()
+    untested = [page.shape(route) for route in page.ROUTES if not tests[page.shape(route)]]
+    assert untested == []
+
+
+FILE = """
+X = "/publisher/x/room"
+
+def one(project: str, rest: str = "") -> str:
+    return f"/project/x/{project}{rest}"
+
+@pytest.mark.parametrize("path", ["/login/wallet", "/login/eth"])
+def test_a(path):
+    ada("PUT", path, {})
+    ada("POST", X + "/upsert")
+    node.call("GET", one("room", "/data?x=1"))
+    for kind in KINDS:
+        ada("GET", f"/monitor/x/{P}/{kind}/datalist")
+    ada("GET", unknown)
+    print("DELETE", "no path")
+"""
+
+
+def test_a_call_in_a_test_is_found_by_its_method_and_its_path() -> None:
+    page = reference()
+    found = {
+        page.shape(route)
+        for method, target in page._requests(page.ast.parse(FILE))
+        for route in page._routes_at(method, target)
+    }
+    assert found == {
+        "PUT /login/wallet",
+        "PUT /login/eth",
+        "POST /publisher/x/{}/upsert",
+        "GET /project/x/{}/data",
+        "GET /monitor/x/{}/contract_log/datalist",
+        "GET /monitor/x/{}/chain_tx/datalist",
+        "GET /monitor/x/{}/chain_height/datalist",
+    }
+
+
+def test_every_route_of_the_interface_is_served_but_for_what_would_tell_secrets() -> None:
+    page = reference()
+    served = {page.shape(route) for route in page.ROUTES}
+    missing = (page.SEED | page.LATER) - served
+    assert missing <= {"GET /configuration/eth_client", "GET /configuration/chain_config"}

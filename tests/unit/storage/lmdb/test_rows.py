@@ -1,0 +1,68 @@
+"""Tables of numbered rows, on a real LMDB."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fieldbrook.storage.lmdb.environment import open_environment
+from fieldbrook.storage.lmdb.rows import RowTable
+
+
+class Row(msgspec.Struct, array_like=True, frozen=True):
+    """A row."""
+
+    value: int
+
+
+steps = st.lists(
+    st.one_of(
+        st.lists(st.integers(0, 3), min_size=1, max_size=4),  # append these
+        st.integers(0, 3),  # remove the rows of this value
+        st.just("reopen"),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=60)
+@given(steps)
+def test_rows_are_those_not_removed_under_numbers_never_given_again(
+    steps: list[list[int] | int | str],
+) -> None:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open_environment(Path(folder), map_size=1 << 20) as environment,
+    ):
+        table = RowTable(environment, b"rows", Row, 1_000, create=True)
+        expected: list[tuple[int, int]] = []
+        given_numbers = 0
+        for step in steps:
+            if isinstance(step, str):
+                table = RowTable(environment, b"rows", Row, 1_000, create=False)
+            elif isinstance(step, list):
+                with environment.begin(write=True) as txn:
+                    table.append(txn, [Row(value) for value in step])
+                table.written(len(step))
+                expected += enumerate(step, given_numbers + 1)
+                given_numbers += len(step)
+            else:
+                with environment.begin(write=True) as txn:
+                    table.remove(txn, Row(step).__eq__)
+                expected = [(number, value) for number, value in expected if value != step]
+            with environment.begin() as txn:
+                for after, wanted in (
+                    (0, expected),
+                    (3, [item for item in expected if item[0] > 3]),
+                    (-2, expected[-2:]),
+                ):
+                    found = [(n.sequence, n.row.value) for n in table.after(txn, after, 1_000)]
+                    assert found == wanted
+                assert [row.value for row in table.backwards(txn)] == [
+                    value for _, value in reversed(expected)
+                ]
+                assert len(table.after(txn, -3, 1)) == min(1, len(expected))

@@ -1,0 +1,153 @@
+"""Dead letters and the history of events, on a real LMDB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fieldbrook.core.errors import StoreError
+from fieldbrook.storage.project import dead_letters, history
+from fieldbrook.storage.project.dead_letters import DeadLetter
+from fieldbrook.storage.project.history import Wanted, remembered
+from fieldbrook.storage.project.store import ProjectStore, ProjectStoreReader
+
+
+def letter(event_id: str, payload: bytes = b"p") -> DeadLetter:
+    return DeadLetter(1, event_id, "T", 7, payload, 2, 3, 4, "applet", "start", "trap")
+
+
+def bury(store: ProjectStore, *event_ids: str, payload: bytes = b"p") -> None:
+    store.failed.extend(letter(event_id, payload) for event_id in event_ids)
+    store.commit()
+
+
+def reader_of(store: ProjectStore) -> ProjectStoreReader:
+    """A second process's view; LMDB forbids two in one, so the environment is shared."""
+    reader = ProjectStoreReader.__new__(ProjectStoreReader)
+    reader._environment = store._environment
+    reader._kv, reader._logs = store._kv, store._logs
+    return reader
+
+
+def ids(reader: ProjectStoreReader, before: int | None = None, limit: int = 100) -> list[str]:
+    return [found.letter.event_id for found in reader.dead_letters(before, limit)[0]]
+
+
+def test_letters_are_read_newest_first_and_page_by_page(tmp_path: Path) -> None:
+    store = ProjectStore(tmp_path / "p", 1 << 22)
+    bury(store, "a", "b", "c")
+    bury(store, "d")
+    reader = reader_of(store)
+    assert ids(reader) == ["d", "c", "b", "a"]
+    (first, second), total = reader.dead_letters(None, 2)
+    assert total == 4
+    assert ids(reader, before=second.number) == ["b", "a"]
+    assert ids(reader, before=first.number + 1_000, limit=1) == ["d"]
+    found = reader.dead_letter(first.number)
+    assert found is not None
+    assert found.event_id == "d"
+    assert reader.dead_letter(1) is None
+    store.close()
+
+
+def test_numbers_are_not_used_twice_although_the_last_letter_is_gone(tmp_path: Path) -> None:
+    store = ProjectStore(tmp_path / "p", 1 << 22)
+    bury(store, "a")
+    store.close()
+    store = ProjectStore(tmp_path / "p", 1 << 22)
+    reader = reader_of(store)
+    (number, _), *_ = reader.dead_letters(None, 1)[0]
+    store.resolved.append(number)
+    store.commit()
+    bury(store, "b")
+    assert reader.dead_letters(None, 1)[0][0].number > number
+    assert ids(reader) == ["b"]
+    store.close()
+
+
+def test_the_oldest_letters_go_when_there_are_too_many_or_too_large_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "LETTERS_LIMIT", 5)
+    monkeypatch.setattr(dead_letters, "BYTES_LIMIT", 3_000)
+    store = ProjectStore(tmp_path / "p", 1 << 22)
+    for number in range(9):
+        bury(store, str(number))
+    reader = reader_of(store)
+    assert ids(reader) == ["8", "7", "6", "5", "4"]
+    bury(store, "large", payload=b"x" * 2_900)
+    assert ids(reader)[0] == "large"
+    assert len(ids(reader)) < 5
+    store.close()
+
+
+def test_a_commit_that_fails_leaves_letters_as_they_were(tmp_path: Path) -> None:
+    store = ProjectStore(tmp_path / "p", 1 << 20)
+    bury(store, "kept")
+    with pytest.raises(StoreError, match="size limit"):
+        bury(store, "too large", payload=b"x" * (2 << 20))
+    bury(store, "next")
+    reader = reader_of(store)
+    assert ids(reader) == ["next", "kept"]
+    store.close()
+
+
+def test_the_history_tells_of_an_event_by_its_id_and_forgets_the_oldest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "BYTES_LIMIT", 200_000)
+    store = ProjectStore(tmp_path / "p", 1 << 24)
+    for chunk in range(60):
+        store.record(
+            [
+                remembered(("T", 7, f"{chunk}-{n}", b"abc", 1, 0, ""), 2, ((9, 0, ""),))
+                for n in range(1_000)
+            ]
+        )
+        bury(store, "x")
+    reader = reader_of(store)
+    (record,) = reader.events("59-500", 10)
+    assert (record.size, record.results[0].instance_id) == (3, 9)
+    assert [found.event_id for found in reader.events(None, 2)] == ["59-999", "59-998"]
+    assert reader.events("0-0", 10) == []
+    store.close()
+
+
+def test_a_refusal_is_told_by_its_name(tmp_path: Path) -> None:
+    store = ProjectStore(tmp_path / "p", 1 << 22)
+    store.record([remembered(("T", 7, "e", b"", 1, 0, ""), 2, ("StoreError", {"reason": "full"}))])
+    store.failed.append(letter("x"))
+    store.commit()
+    reader = reader_of(store)
+    (record,) = reader.events("e", 1)
+    assert (record.refusal, list(record.results)) == ("StoreError", [])
+    store.close()
+
+
+def test_payloads_stay_beside_their_events_however_often_keeping_them_is_turned_off(
+    tmp_path: Path,
+) -> None:
+    wanted = Wanted(0, 1 << 62)
+    for turn, room in enumerate((1 << 20, 0, 1 << 20)):
+        store = ProjectStore(tmp_path / "p", 1 << 24, replayable_bytes=room)
+        for n in range(2):
+            name = f"{turn}-{n}"
+            store.record(
+                [remembered(("T", 7, name, b"abc", 1, 0, ""), 2, ())],
+                [b"abc" if n else b"x" * 9_000],
+            )
+        store.close()
+    reader = ProjectStoreReader(tmp_path / "p")
+    found, more = reader.replayable(wanted, 0, 100)
+    reader.close()
+    assert more == 0
+    # Turning it off dropped what there was; what is too large is never kept.
+    assert [event.kept for event in found] == [False, False, False, False, False, True]
+    store = ProjectStore(tmp_path / "p", 1 << 24)
+    record, payload = store.replayable(found[-1].place) or (None, b"")
+    assert record is not None
+    assert (record.event_id, payload) == ("2-1", b"abc")
+    assert store.replayable(found[0].place) is None
+    assert store.replayable(1 << 40) is None
+    store.close()

@@ -1,0 +1,223 @@
+"""The store of a project, on a real LMDB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fieldbrook.core.errors import BatchTooLargeError, StoreError
+from fieldbrook.storage.lmdb import rows
+from fieldbrook.storage.lmdb.environment import open_environment
+from fieldbrook.storage.project import kv
+from fieldbrook.storage.project import store as project_store
+from fieldbrook.storage.project.dead_letters import DeadLetter
+from fieldbrook.storage.project.store import LogRow, MetricRow, ProjectStore, ProjectStoreReader
+
+APPLET, OTHER = 7, 8
+KEY = kv.stored_key(kv.scope(APPLET), b"k")
+OTHER_KEY = kv.stored_key(kv.scope(OTHER), b"k")
+
+
+def row(text: str) -> LogRow:
+    return LogRow(1, 4, "wasmCode", 3, "a", "e", text)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ProjectStore]:
+    opened = ProjectStore(tmp_path / "p", 1 << 20)
+    yield opened
+    opened.close()
+
+
+def reader_of(store: ProjectStore) -> ProjectStoreReader:
+    """A second process's view; LMDB forbids two in one, so the environment is shared."""
+    reader = ProjectStoreReader.__new__(ProjectStoreReader)
+    reader._environment = store._environment
+    reader._kv, reader._logs = store._kv, store._logs
+    return reader
+
+
+def texts(store: ProjectStore, after: int = 0, limit: int = 1000) -> list[str]:
+    return [numbered.row.text for numbered in reader_of(store).logs(after, limit)]
+
+
+def test_a_read_sees_the_batch_before_the_last_commit(store: ProjectStore) -> None:
+    assert store.read(KEY) is None
+    store.overlay[KEY] = b"1"
+    assert store.read(KEY) == b"1"
+    assert reader_of(store).kv_get(APPLET, b"k") is None
+    store.commit()
+    assert store.read(KEY) == b"1"
+    assert reader_of(store).kv_get(APPLET, b"k") == b"1"
+    store.overlay[KEY] = b""
+    assert store.read(KEY) == b""
+
+
+def test_what_was_committed_is_there_after_the_store_is_opened_again(tmp_path: Path) -> None:
+    first = ProjectStore(tmp_path / "p", 1 << 20)
+    first.overlay[KEY] = b"1"
+    first.log(row("one"))
+    first.commit()
+    first.log(row("two"))
+    first.close()
+    second = ProjectStore(tmp_path / "p", 1 << 20)
+    second.log(row("three"))
+    second.overlay[KEY] = b"lost"
+    second.close()
+    third = ProjectStore(tmp_path / "p", 1 << 20)
+    assert third.read(KEY) == b"1"
+    assert texts(third) == ["one", "two", "three"]
+    third.close()
+
+
+def test_a_batch_that_does_not_fit_is_refused_whole_and_the_next_one_is_taken(
+    store: ProjectStore,
+) -> None:
+    store.overlay[KEY] = b"before"
+    store.commit()
+    store.overlay = {KEY: b"after"} | {
+        kv.stored_key(kv.scope(APPLET), b"%d" % n): bytes(100_000) for n in range(20)
+    }
+    with pytest.raises(StoreError, match="size limit"):
+        store.commit()
+    assert store.overlay == {}
+    assert store.read(KEY) == b"before"
+    store.overlay[KEY] = b"next"
+    store.commit()
+    assert store.read(KEY) == b"next"
+
+
+def test_log_rows_wait_for_a_commit_or_their_time(
+    store: ProjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.log(row("one"))
+    store.commit()
+    assert texts(store) == []
+    store.overlay[KEY] = b"1"
+    store.commit()
+    assert texts(store) == ["one"]
+    store.log(row("two"))
+    monkeypatch.setattr(project_store, "_LOG_FLUSH_S", 0.0)
+    store.flush_logs()
+    assert texts(store) == ["one", "two"]
+
+
+def test_a_part_of_the_log_can_be_read_from_either_end(store: ProjectStore) -> None:
+    for number in range(10):
+        store.log(row(str(number)))
+    store.overlay[KEY] = b"1"
+    store.commit()
+    assert texts(store, after=0, limit=3) == ["0", "1", "2"]
+    assert texts(store, after=7) == ["7", "8", "9"]
+    assert texts(store, after=-2) == ["8", "9"]
+    assert texts(store, after=-100) == [str(n) for n in range(10)]
+    assert texts(store, after=10) == []
+
+
+def test_the_log_keeps_the_newest_rows_within_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(project_store, "LOG_ROWS_LIMIT", 50)
+    monkeypatch.setattr(rows, "_SLACK", 5)
+    store = ProjectStore(tmp_path / "p", 1 << 20)
+    for number in range(200):
+        store.log(row(str(number)))
+        store.overlay[KEY] = b"1"
+        store.commit()
+    kept = texts(store)
+    assert 50 <= len(kept) < 56
+    assert kept == [str(n) for n in range(200 - len(kept), 200)]
+    store.close()
+
+
+def test_applets_do_not_see_each_others_keys(store: ProjectStore) -> None:
+    for applet in (APPLET, OTHER):
+        for key in (b"a", b"ab", b"b", b""):
+            store.overlay[kv.stored_key(kv.scope(applet), key)] = b"%d" % applet
+    store.commit()
+    reader = reader_of(store)
+    assert reader.kv_get(OTHER, b"a") == b"8"
+    assert reader.kv_keys(APPLET, b"", 10) == [b"", b"a", b"ab", b"b"]
+    assert reader.kv_keys(APPLET, b"a", 10) == [b"a", b"ab"]
+    assert reader.kv_keys(APPLET, b"", 2) == [b"", b"a"]
+    assert reader.kv_get(APPLET, b"") == b"7"
+
+
+@given(st.lists(st.binary(max_size=600), unique=True, max_size=20))
+def test_keys_of_any_length_are_kept_apart_and_fit_the_store(keys: list[bytes]) -> None:
+    stored = [kv.stored_key(kv.scope(APPLET), key) for key in keys]
+    assert len(set(stored)) == len(keys)
+    assert all(0 < len(key) <= 511 for key in stored)
+
+
+def test_a_batch_that_no_store_would_take_is_told_from_one_that_finds_no_room(
+    store: ProjectStore,
+) -> None:
+    store.overlay[KEY] = bytes(1 << 20)
+    with pytest.raises(BatchTooLargeError):
+        store.commit()
+    large = bytes(900_000)
+    store.overlay[KEY] = large
+    store.commit()
+    store.overlay[OTHER_KEY] = large
+    with pytest.raises(StoreError) as refused:
+        store.commit()
+    assert not isinstance(refused.value, BatchTooLargeError)
+    assert store.read(KEY) == large
+
+
+def test_a_project_that_never_ran_has_no_store_to_read(tmp_path: Path) -> None:
+    assert ProjectStoreReader.open_if_exists(tmp_path / "p") is None
+
+
+def test_a_store_that_is_being_made_reads_as_one_that_has_never_run(tmp_path: Path) -> None:
+    open_environment(tmp_path / "p", map_size=1 << 20).close()
+    assert (tmp_path / "p" / "data.mdb").stat().st_size > 0
+    assert ProjectStoreReader.open_if_exists(tmp_path / "p") is None
+    ProjectStore(tmp_path / "p", 1 << 20).close()
+    made = ProjectStoreReader.open_if_exists(tmp_path / "p")
+    assert made is not None
+    made.close()
+
+
+def test_a_cleared_log_has_no_rows_of_that_instance_written_or_waiting(
+    store: ProjectStore,
+) -> None:
+    store.log(row("written"))
+    store.log(LogRow(1, 4, "wasmCode", 4, "b", "e", "another's"))
+    store.overlay[KEY] = b"1"
+    store.commit()
+    store.log(row("waiting"))
+    store.overlay[KEY] = b"2"
+    store.clear_log(3)
+    assert store.read(KEY) == b"2", "the batch goes on"
+    store.commit()
+    assert texts(store) == ["another's"]
+    store.log(row("later"))
+    store.overlay[KEY] = b"3"
+    store.commit()
+    assert texts(store, -1) == ["later"]
+
+
+@pytest.mark.parametrize("kind", ["logs", "metrics", "dead letters"])
+def test_what_is_kept_for_looking_at_leaves_room_for_pairs(tmp_path: Path, kind: str) -> None:
+    store = ProjectStore(tmp_path / "p", 8 << 20)
+    text = "x" * 4_000
+    for number in range(150):
+        for _ in range(32):
+            match kind:
+                case "logs":
+                    store.log(row(text[:1_000]))
+                case "metrics":
+                    store.measured.append(MetricRow(1, 3, "a", "e", text))
+                case _:
+                    letter = DeadLetter(1, "e", "T", 1, text.encode(), 1, 1, 1, "a", "h", "r")
+                    store.failed.append(letter)
+        store.overlay[kv.stored_key(kv.scope(APPLET), b"%d" % number)] = bytes(1_000)
+        store.commit()
+    assert store.read(kv.stored_key(kv.scope(APPLET), b"149")) == bytes(1_000)
+    store.close()

@@ -1,0 +1,363 @@
+"""The SQL database of a project, on a real SQLite."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fieldbrook.core.errors import StatementError, StoreError
+from fieldbrook.storage.sql import text as sql_text
+from fieldbrook.storage.sql.batch import SqlLimits
+from fieldbrook.storage.sql.sqlite import SqlDatabase
+from tests.contract.sql.databases import (
+    ENDLESS,
+    READINGS,
+    ask,
+    config,
+    devices,
+    do,
+    insert,
+    request,
+)
+
+
+def opened(path: Path, **limits: int) -> SqlDatabase:
+    database = SqlDatabase(path / "sql.db", config(READINGS), SqlLimits(**limits))
+    database.begin_event()
+    return database
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[SqlDatabase]:
+    database = opened(tmp_path)
+    yield database
+    database.close()
+
+
+def stored(path: Path) -> list[str]:
+    """The committed devices, as another program sees them."""
+    with sqlite3.connect(path / "sql.db") as connection:
+        rows = connection.execute("SELECT f_device FROM t_reading ORDER BY f_id").fetchall()
+    connection.close()
+    return [row[0] for row in rows]
+
+
+# ---------------------------------------------------------------- requests and results
+
+
+@pytest.mark.parametrize(
+    ("param", "shown"),
+    [
+        ({"int32": -5}, "-5"),
+        ({"int64": 2**63 - 1}, "9223372036854775807"),
+        ({"float32": 1.5}, "1.5"),
+        ({"float64": 20.0}, "20"),
+        ({"float64": 1e21}, "1e+21"),
+        ({"float64": 1e20}, "100000000000000000000"),
+        ({"float64": 2.5e-7}, "2.5e-7"),
+        ({"float64": 2.5e-6}, "0.0000025"),
+        ({"float64": 123456789.125}, "123456789.125"),
+        ({"string": 'grün <b>&\u2028"\\\n\x01'}, r'"grün \u003cb\u003e\u0026\u2028\"\\\n\u0001"'),
+        ({"bool": True}, "1"),
+        ({"bytes": "aGVsbG8="}, '"hello"'),
+        ({"bytes": "aGVsbG8"}, '"hello"'),
+        ({"bytes": "AP8="}, r'"\\x00ff"'),
+        ({"bytes": ""}, '""'),
+        ({"time": "2024-02-29T12:00:00+02:00"}, '"2024-02-29T10:00:00.000000Z"'),
+        ({"string": "first", "time": "second", "int32": None}, '"first"'),
+    ],
+)
+def test_a_parameter_of_each_type_is_bound(
+    db: SqlDatabase, param: dict[str, Any], shown: str
+) -> None:
+    assert db.query(request("SELECT ? AS v", param)).decode() == f'{{"v":{shown}}}'
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_request_or_refused(sent: bytes) -> None:
+    try:
+        sql_text.parse_request(sent)
+    except StatementError:
+        return
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_number_is_shown_as_json_that_reads_back_the_same(value: float) -> None:
+    (row,) = sql_text.encode_rows(["v"], [(value,)])
+    assert float(json.loads(row)["v"]) == value
+
+
+@given(st.text())
+def test_a_text_is_shown_as_json_that_reads_back_the_same(value: str) -> None:
+    (row,) = sql_text.encode_rows(["v"], [(value,)])
+    assert json.loads(row)["v"] == value
+    assert not set("<>&\u2028\u2029") & set(row)
+
+
+def test_a_value_that_does_not_fit_its_column_is_refused_by_name(db: SqlDatabase) -> None:
+    for name in ("f_value", "f_on", "f_amount", "f_count"):
+        with pytest.raises(StatementError, match=f"{name} is a"):
+            do(
+                db,
+                f"INSERT INTO t_reading (f_device, {name}) VALUES ('a', ?)",
+                {"string": "word"},
+            )
+    assert devices(db) == []
+
+
+# ---------------------------------------------------------------- what applets cannot reach
+
+
+def test_statements_of_the_node_itself_are_not_found_ready_by_an_applet(db: SqlDatabase) -> None:
+    insert(db, "a")
+    db.undo_event()
+    db.begin_event()
+    insert(db, "b")
+    for text in (
+        "ROLLBACK TO fieldbrook_event",
+        " ROLLBACK",
+        "SELECT number FROM fieldbrook_state",
+    ):
+        with pytest.raises(StatementError):
+            db.query(request(text))
+    assert devices(db) == ["b"]
+
+
+def test_json_and_window_functions_and_returning_are_there(db: SqlDatabase) -> None:
+    assert ask(db, "SELECT sum(value) s FROM json_each('[1,2]')") == {"s": 3}
+    rows = ask(db, "INSERT INTO t_reading (f_device) VALUES ('a'), ('b') RETURNING f_id, f_device")
+    assert rows == [{"f_id": 1, "f_device": "a"}, {"f_id": 2, "f_device": "b"}]
+    assert ask(db, "SELECT max(n) m FROM (SELECT row_number() OVER () n FROM t_reading)") == {
+        "m": 2
+    }
+
+
+# ---------------------------------------------------------------- limits
+
+
+def test_long_writes_of_others_outlive_a_statement_that_never_ends(tmp_path: Path) -> None:
+    db = opened(tmp_path)
+    long = "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x LIMIT 20000)"
+    do(db, f"INSERT INTO t_reading (f_device) {long} SELECT n FROM x")
+    db.keep_event()
+    db.begin_event()
+    with pytest.raises(StatementError, match="time is over"):
+        db.execute(
+            request(f"INSERT INTO t_reading (f_device) {ENDLESS} SELECT -n FROM x"),
+            time.monotonic() + 0.05,
+        )
+    assert ask(db, "SELECT count(*) c FROM t_reading") == {"c": 20_000}
+    db.close()
+
+
+def test_a_full_database_refuses_the_write_and_goes_on(tmp_path: Path) -> None:
+    db = opened(tmp_path, database_bytes=200_000)
+    insert(db, "kept")
+    db.keep_event()
+    db.begin_event()
+    with pytest.raises(StatementError, match="limit of 200000 bytes"):
+        for number in range(100):
+            insert(db, f"{number}" * 5_000)
+    db.undo_event()
+    db.begin_event()
+    insert(db, "next")
+    db.keep_event()
+    db.commit(1)
+    db.close()
+    assert stored(tmp_path) == ["kept", "next"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["SELECT zeroblob(100000000)", "SELECT randomblob(100000000)"],
+)
+def test_a_value_that_is_too_long_is_refused(db: SqlDatabase, statement: str) -> None:
+    with pytest.raises(StatementError):
+        db.query(request(statement))
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("instr('grün', 'n')", 4),
+        ("instr(x'0102', x'02')", 2),
+        ("instr('a', 'b')", 0),
+        ("instr(NULL, 'b')", None),
+        ("instr(12.5, 5)", 4),
+        ("replace('banana', 'an', 'AN')", "bANANa"),
+        ("replace('a', '', 'b')", "a"),
+        ("replace('a', NULL, 'b')", None),
+        ("trim('  a ')", "a"),
+        ("trim('xay', 'xy')", "a"),
+        ("ltrim('xax', 'x')", "ax"),
+        ("rtrim('xax', 'x')", "xa"),
+        ("trim('a', '')", "a"),
+        ("trim(NULL)", None),
+        ("printf('%.2f %s %c%% %05d', 1.239, 'a.c', 'b', 7)", "1.24 a.c b% 00007"),
+        ("printf(NULL)", None),
+        ("printf('%.1f c', 2)", "2.0 c"),
+        ("upper(substr('abc', 2)) || length('xy')", "BC2"),
+        ("date('2024-02-29', '+1 year')", "2025-03-01"),
+        ("strftime('%Y', '2024-02-29T10:00:00.000000Z')", "2024"),
+    ],
+)
+def test_a_function_gives_what_it_gives_in_sqlite(
+    db: SqlDatabase, expression: str, value: object
+) -> None:
+    assert ask(db, f"SELECT {expression} v") == {"v": value}
+    plain = sqlite3.connect(":memory:")
+    assert plain.execute(f"SELECT {expression}").fetchone() == (value,)
+    plain.close()
+
+
+_LONG, _HALF = "hex(zeroblob(400000))", "hex(zeroblob(200000)) || 'x'"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f"instr({_LONG}, {_HALF})",
+        f"replace({_LONG}, {_HALF}, '')",
+        f"replace({_LONG}, '0', {_HALF})",
+        f"trim({_LONG}, {_HALF})",
+        f"{_LONG} LIKE '%0%0%0%0%0%0%0%0%1'",
+        f"{_LONG} GLOB '*0*0*0*0*0*0*0*0*1'",
+        "printf('%.*c', 2000000000, 'x')",
+        "format('%d: %-.2000000000c', 1, 'x')",
+        f"printf({_LONG})",
+    ],
+)
+def test_no_function_works_beyond_its_time_on_long_values(db: SqlDatabase, expression: str) -> None:
+    start = time.process_time()
+    with contextlib.suppress(StatementError):
+        ask(db, f"SELECT length({expression}) v")
+    assert time.process_time() - start < 2
+
+
+# ---------------------------------------------------------------- transactions
+
+
+def test_or_rollback_of_one_event_leaves_the_others_alone(db: SqlDatabase) -> None:
+    insert(db, "kept")
+    db.keep_event()
+    db.begin_event()
+    insert(db, "own")
+    with pytest.raises(StatementError, match="UNIQUE"):
+        do(db, "INSERT OR ROLLBACK INTO t_reading (f_device) VALUES ('kept')")
+    assert devices(db) == ["kept", "own"]
+    db.undo_event()
+    db.begin_event()
+    assert devices(db) == ["kept"]
+
+
+def test_writes_that_are_carried_out_again_come_out_the_same(db: SqlDatabase) -> None:
+    times = "now(), CURRENT_TIMESTAMP, datetime('now'), strftime('%f'), julianday(), date('NOW')"
+    for _ in range(3):
+        do(
+            db,
+            "INSERT INTO t_reading (f_device, f_value) VALUES "
+            "(hex(randomblob(8)) || now() || strftime('%f') || julianday('now'), random())",
+        )
+        assert ask(db, f"SELECT {times}") == ask(db, f"SELECT {times}")
+    before = ask(db, "SELECT * FROM t_reading")
+    assert len({row["f_value"] for row in before}) == 3
+    db.keep_event()
+    db.begin_event()
+    with pytest.raises(StatementError):
+        do(db, "INSERT OR ROLLBACK INTO t_reading (f_id, f_device) VALUES (1, 'x')")
+    assert ask(db, "SELECT * FROM t_reading") == before
+
+
+def test_the_clock_is_that_of_the_batch(db: SqlDatabase) -> None:
+    first = ask(db, "SELECT now() n, current_date d, date('now', '+1 day') e")
+    time.sleep(0.002)
+    assert ask(db, "SELECT now() n, current_date d, date('now', '+1 day') e") == first
+    db.keep_event()
+    db.rollback()
+    db.begin_event()
+    assert ask(db, "SELECT now() n")["n"] > first["n"]
+
+
+def test_a_database_locked_by_another_program_is_the_nodes_failure(
+    db: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fieldbrook.storage.sql.sqlite._BUSY_S", 0.01)
+    db.open()
+    other = sqlite3.connect(tmp_path / "sql.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match="locked"):
+        insert(db, "a")
+    other.execute("ROLLBACK")
+    other.close()
+    insert(db, "a")
+    assert devices(db) == ["a"]
+
+
+def test_a_file_that_is_no_database_is_the_nodes_failure(tmp_path: Path) -> None:
+    (tmp_path / "sql.db").write_bytes(b"not a database, but long enough to be one" * 100)
+    db = opened(tmp_path)
+    with pytest.raises(StoreError, match=r"sql\.db"):
+        insert(db, "a")
+    with pytest.raises(StoreError, match=r"sql\.db"):
+        db.number()
+    db.close()
+
+
+def test_the_file_is_readable_by_its_owner_only(db: SqlDatabase, tmp_path: Path) -> None:
+    insert(db, "a")
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+
+
+_RESTARTS = (  # whatever makes SQLite give up a transaction, and what does not
+    "INSERT OR ROLLBACK INTO t_reading (f_device) VALUES (?)",
+    "INSERT OR FAIL INTO t_reading (f_device) VALUES (?)",
+    "INSERT OR REPLACE INTO t_reading (f_device) VALUES (?)",
+    "INSERT INTO t_reading (f_device) VALUES (?)",
+    "UPDATE OR ROLLBACK t_reading SET f_device = ?",
+    "DELETE FROM t_reading WHERE f_device < ?",
+)
+_writes = st.lists(st.tuples(st.sampled_from(_RESTARTS), st.sampled_from("abcde")), max_size=5)
+
+
+@given(st.lists(st.tuples(_writes, st.booleans()), max_size=6))
+def test_what_is_kept_is_what_the_kept_events_did_alone(
+    tmp_path_factory: pytest.TempPathFactory, events: list[tuple[list[tuple[str, str]], bool]]
+) -> None:
+    path = tmp_path_factory.mktemp("sql")
+    db = SqlDatabase(path / "sql.db", config(READINGS))
+    db.open()
+    plain = sqlite3.connect(":memory:", isolation_level=None)
+    plain.execute("CREATE TABLE t_reading (f_id INTEGER PRIMARY KEY, f_device TEXT UNIQUE)")
+    for writes, keep in events:
+        db.begin_event()
+        for statement, device in writes:
+            failed = [False, False]
+            try:
+                do(db, statement, {"string": device})
+            except StatementError:
+                failed[0] = True
+            if keep:
+                try:
+                    plain.execute(statement, (device,))
+                except sqlite3.IntegrityError:
+                    failed[1] = True
+                assert failed[0] == failed[1]
+        if keep:
+            db.keep_event()
+        else:
+            db.undo_event()
+    if db.wrote:
+        db.commit(1)
+    db.close()
+    kept = plain.execute("SELECT f_device FROM t_reading ORDER BY f_id").fetchall()
+    plain.close()
+    assert stored(path) == [row[0] for row in kept]

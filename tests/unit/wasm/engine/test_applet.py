@@ -1,0 +1,172 @@
+"""Loading what was compiled, and falling back where it cannot be loaded."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import wasmtime
+
+from fieldbrook.core.errors import ModuleRefusedError
+from fieldbrook.wasm.engine import raw
+from fieldbrook.wasm.engine.applet import AppletHost, load_host
+from fieldbrook.wasm.engine.engine import (
+    Engine,
+    engine_tag,
+    make_compiler,
+    make_engine,
+    raw_available,
+    start_ticker,
+)
+from fieldbrook.wasm.engine.reference import ReferenceHost
+from fieldbrook.wasm.limits import Limits
+from fieldbrook.wasm.module.inspection import compile_module, to_binary
+from fieldbrook.wasm.run import Run
+from tests.tools import LIMIT_S
+
+MODULES = Path(__file__).parents[3] / "modules"
+LIMITS = Limits(memory_bytes=1 << 20)
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return make_engine(LIMITS)
+
+
+@pytest.fixture
+def wasm(tmp_path: Path) -> Path:
+    path = tmp_path / "module.wasm"
+    path.write_bytes((MODULES / "guest.wat").read_bytes())
+    return path
+
+
+def compiled(wasm: Path) -> Path:
+    """Code made without a pool, as the compiler makes it."""
+    module, _ = compile_module(make_compiler(), to_binary(wasm.read_bytes()), LIMITS)
+    path = wasm.with_name(f"module.{engine_tag()}.cwasm")
+    path.write_bytes(module.serialize())
+    return path
+
+
+def test_this_wasmtime_has_all_that_the_fast_path_needs() -> None:
+    assert raw.missing == []
+    assert raw_available()
+
+
+def test_code_made_without_a_pool_runs_in_one(engine: Engine, wasm: Path) -> None:
+    host = AppletHost(engine, compiled(wasm), LIMITS)
+    assert "echo" in host.handlers
+    assert host.run("negative", Run(b"")) == (-7, "")
+
+
+def test_code_that_fits_is_loaded_as_it_is(engine: Engine, wasm: Path) -> None:
+    cwasm = compiled(wasm)
+    wasm.unlink()
+    host = load_host(engine, cwasm, wasm, LIMITS)
+    assert isinstance(host, AppletHost)
+    assert host.run("negative", Run(b"")) == (-7, "")
+
+
+@pytest.mark.parametrize("what", ["absent", "other flags", "damaged", "empty"])
+def test_code_that_does_not_fit_is_made_again_and_kept(
+    engine: Engine, wasm: Path, what: str
+) -> None:
+    cwasm = compiled(wasm)
+    good = cwasm.read_bytes()
+    if what == "absent":
+        cwasm.unlink()
+    elif what == "other flags":
+        binary = to_binary(wasm.read_bytes())
+        cwasm.write_bytes(wasmtime.Module(wasmtime.Engine(), binary).serialize())
+    else:
+        cwasm.write_bytes(good[:1000] if what == "damaged" else b"")
+    assert load_host(engine, cwasm, wasm, LIMITS).run("negative", Run(b"")) == (-7, "")
+    assert cwasm.read_bytes() == good
+
+
+def test_code_that_cannot_be_kept_is_used_all_the_same(
+    engine: Engine, wasm: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cwasm = wasm.parent / "absent" / "module.cwasm"
+    assert load_host(engine, cwasm, wasm, LIMITS).run("negative", Run(b"")) == (-7, "")
+    assert "is not kept" in caplog.text
+
+
+def test_a_module_whose_files_are_gone_is_an_os_error(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        load_host(engine, tmp_path / "a.cwasm", tmp_path / "a.wasm", LIMITS)
+
+
+def test_a_stored_module_over_a_lowered_limit_is_refused(wasm: Path) -> None:
+    limits = Limits(memory_bytes=0)
+    with pytest.raises(ModuleRefusedError, match="memory has a minimum byte size of 65536"):
+        load_host(make_engine(limits), compiled(wasm), wasm, limits)
+
+
+def test_without_the_raw_functions_the_reference_host_does_the_work(
+    wasm: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(raw, "missing", ["wasmtime_store_new"])
+    engine = make_engine(LIMITS)
+    host = load_host(engine, compiled(wasm), wasm, LIMITS)
+    assert isinstance(host, ReferenceHost)
+    assert host.run("grow", Run(b"")) == (LIMITS.memory_pages, "")
+    assert "lacks wasmtime_store_new" in caplog.text
+
+
+def test_a_closed_host_runs_nothing(engine: Engine, wasm: Path) -> None:
+    host = AppletHost(engine, compiled(wasm), LIMITS)
+    host.close()
+    host.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        host.run("negative", Run(b""))
+
+
+def test_more_runs_than_slots_need_no_more_slots(wasm: Path) -> None:
+    engine = make_engine(LIMITS, slots=1)
+    hosts = [AppletHost(engine, compiled(wasm), LIMITS) for _ in range(3)]
+    for host in hosts * 20:
+        assert host.run("fresh", Run(b"")) == (1, "")
+        assert host.run("trap", Run(b""))[0] == -1
+
+
+def test_an_engine_can_go_at_any_moment_of_its_tickers_life() -> None:
+    script = (
+        "from fieldbrook.wasm.engine.engine import make_compiler, start_ticker\n"
+        "import time\n"
+        "for _ in range(1500):\n"
+        "    engine = make_compiler()\n"
+        "    start_ticker(engine, 1)\n"
+        "    time.sleep(0.001)\n"
+        "    del engine\n"
+    )
+    # A race here is a segmentation fault: it must not be this process's.
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_an_engine_has_one_ticker_which_ends_with_it() -> None:
+    engine = make_engine(LIMITS)
+    before = set(threading.enumerate())
+    start_ticker(engine, tick_ms=1)
+    start_ticker(engine)
+    (ticker,) = set(threading.enumerate()) - before
+    assert engine.tick_ms == 1
+    assert engine.ticker_pid == os.getpid()
+    del engine
+    gc.collect()
+    ticker.join(LIMIT_S)
+    assert not ticker.is_alive()
+
+
+def test_a_loop_ends_at_the_deadline_whatever_the_tick(wasm: Path) -> None:
+    limits = Limits(memory_bytes=LIMITS.memory_bytes, deadline_ms=20)
+    for tick_ms in (1, 50):
+        engine = make_engine(limits)
+        start_ticker(engine, tick_ms)
+        host = AppletHost(engine, compiled(wasm), limits)
+        assert host.run("loop", Run(b"")) == (-1, "deadline of 20 ms exceeded")

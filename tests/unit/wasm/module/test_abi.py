@@ -1,0 +1,62 @@
+"""The table of host functions and what stands behind it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+from fieldbrook.wasm.host import GROUPS, bind
+from fieldbrook.wasm.host.guest import Guest, trap_reason
+from fieldbrook.wasm.limits import Limits
+from fieldbrook.wasm.module import abi
+
+
+class _NoMemory(Guest):
+    """Enough of a guest to bind functions to."""
+
+    def read(self, pointer: int, size: int) -> bytes:
+        raise self.out_of_memory(pointer + size, 0, None)
+
+    def write(self, pointer: int, data: bytes) -> None:
+        raise self.out_of_memory(pointer + len(data), 0, None)
+
+    def require(self, pointer: int, size: int) -> None:
+        raise self.out_of_memory(pointer + size, 0, None)
+
+    def give(self, data: bytes, pointer_at: int, size_at: int) -> None:
+        raise self.alloc_missing(exported=False)
+
+
+def test_every_signature_has_exactly_one_function() -> None:
+    known = (*abi.SIGNATURES, *abi.SEEDED_SIGNATURES)
+    assert bind(_NoMemory(Limits())).keys() == set(known)
+    assert len(known) == len(set(known))
+    assert sum(len(group(_NoMemory(Limits()))) for group in GROUPS) == len(known)
+
+
+def test_no_two_variants_of_a_name_have_the_same_type() -> None:
+    types = [(s.module, s.name, s.params, s.result) for s in abi.SIGNATURES]
+    assert len(types) == len(set(types))
+
+
+def test_levels_have_the_names_of_the_interface() -> None:
+    names = [abi.level_name(level) for level in range(-1, 9)]
+    assert names == [
+        *("unknown", "panic", "fatal", "error", "warning", "info", "debug", "trace"),
+        *("unknown", "unknown"),
+    ]
+
+
+def test_a_trap_is_told_by_its_last_cause() -> None:
+    message = "error while executing\n\nCaused by:\n    0: memory fault\n    1: wasm trap: so\n"
+    assert trap_reason(message) == "wasm trap: so"
+    assert trap_reason("wasm trap: interrupt") == "wasm trap: interrupt"
+    assert trap_reason("") == "trap"
+
+
+def test_the_page_for_authors_names_every_budget_as_it_is() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "applets.md").read_text()
+    section = page.partition("## What a run may use")[2].partition("\n## ")[0]
+    for budget in fields(Limits):
+        value = getattr(Limits(), budget.name)
+        assert f" {value:,} " in section or f" {value} " in section or f" {value}," in section

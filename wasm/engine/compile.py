@@ -1,0 +1,206 @@
+"""Compiling an uploaded module in a process that may die of it.
+
+`python -m fieldbrook.wasm.engine.compile SOURCE OUTDIR` checks a module, compiles it within
+limits of processor time and memory, proves that the result loads, and leaves
+`<sha256>.wasm` (the bytes as uploaded) and `<sha256>.<engine tag>.cwasm` in OUTDIR. It
+prints one line of JSON: the report, or `{"error": reason}` with exit status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+from fieldbrook.core.errors import ModuleRefusedError
+from fieldbrook.system.process import die_with_parent, how_it_ended, own_program
+from fieldbrook.wasm.engine.applet import AppletHost
+from fieldbrook.wasm.engine.engine import engine_tag, make_compiler, make_engine, raw_available
+from fieldbrook.wasm.engine.files import remove_temporary, write_atomically
+from fieldbrook.wasm.limits import Limits
+from fieldbrook.wasm.module.inspection import ModuleReport, check_extent, compile_module, to_binary
+
+CPU_LIMIT_S = 60
+ADDRESS_LIMIT_BYTES = 2 << 30
+_REFUSED = 1
+_COMPLAINT_BYTES = 16 << 10
+_OUT_OF_MEMORY = ("memory allocation", "MemoryError", "out of memory")
+_CAUSES = "Caused by:"  # before it wasmtime names a file of ours
+_NUMBERED = re.compile(r"\s\d+: ")
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledModule(ModuleReport):
+    """A module in the modules folder. Hashes and size (bytes) are those of the upload."""
+
+    sha256: str
+    md5: str
+    size: int
+
+
+def compile_in_child(
+    source: Path,
+    outdir: Path,
+    limits: Limits,
+    timeout_s: float = 60,
+    *,
+    cpu_s: int = CPU_LIMIT_S,
+    address_bytes: int = ADDRESS_LIMIT_BYTES,
+) -> CompiledModule:
+    """Check and compile a module in a fresh interpreter. Blocks until it is done.
+
+    Args:
+        source: the upload, binary or WAT text.
+        outdir: the modules folder; it exists.
+        limits: `memory_bytes` decides whether the module may start.
+        timeout_s: time it may take by the clock.
+        cpu_s: processor time it may take, in whole seconds.
+        address_bytes: address space it may use while it compiles.
+
+    Raises:
+        ModuleRefusedError: the module's fault, or the child died, hung or ran out of
+            memory over it; `reason` says which.
+        OSError: no process could be started.
+    """
+    command = own_program(
+        "fieldbrook.wasm.engine.compile",
+        *(str(source), str(outdir)),
+        *(f"--memory-bytes={limits.memory_bytes}", f"--cpu-s={cpu_s}"),
+        f"--address-bytes={address_bytes}",
+    )
+    with _complaints_in(outdir) as errors:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
+        )
+        try:
+            output, _ = child.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise ModuleRefusedError(reason=f"compiling it took over {timeout_s:g} s") from None
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.communicate()
+            remove_temporary(outdir, child.pid)
+        errors.seek(0)
+        complaint = errors.read(_COMPLAINT_BYTES).decode("utf-8", "replace")
+    return _read_answer(output, child.returncode, complaint, cpu_s, address_bytes)
+
+
+def _complaints_in(outdir: Path) -> IO[bytes]:
+    """Where the child's complaints go: the node writes nowhere but into its data folder."""
+    try:
+        return tempfile.TemporaryFile(dir=outdir)
+    except OSError as error:
+        raise ModuleRefusedError(reason=f"{outdir}: {error.strerror}") from error
+
+
+def _read_answer(
+    output: bytes, status: int, complaint: str, cpu_s: int, address_bytes: int
+) -> CompiledModule:
+    try:
+        answer = json.loads(output)
+        if status == 0:
+            return CompiledModule(**{**answer, "handlers": tuple(answer["handlers"])})
+        reason = str(answer["error"])
+    except (ValueError, KeyError, TypeError):
+        reason = _death(status, complaint, cpu_s, address_bytes)
+    raise ModuleRefusedError(reason=reason)
+
+
+def _death(status: int, complaint: str, cpu_s: int, address_bytes: int) -> str:
+    """Why a child that gave no answer is gone."""
+    if -status in (signal.SIGXCPU, signal.SIGKILL):
+        return f"compiling it took over {cpu_s} s of processor time, or the system stopped it"
+    if any(word in complaint for word in _OUT_OF_MEMORY):
+        return f"compiling it takes more than {address_bytes >> 20} MiB of memory"
+    return how_it_ended("the compiler", status, complaint)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The child's side. Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="fieldbrook.wasm.engine.compile")
+    parser.add_argument("source", type=Path)
+    parser.add_argument("outdir", type=Path)
+    parser.add_argument("--memory-bytes", type=int, default=Limits().memory_bytes)
+    parser.add_argument("--cpu-s", type=int, default=CPU_LIMIT_S)
+    parser.add_argument("--address-bytes", type=int, default=ADDRESS_LIMIT_BYTES)
+    options = parser.parse_args(arguments)
+    die_with_parent()
+    limits = Limits(memory_bytes=options.memory_bytes)
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_CPU, options.cpu_s)
+    try:
+        answer = asdict(_compile(options.source, options.outdir, limits, options.address_bytes))
+    except ModuleRefusedError as error:
+        answer = {"error": error.desc}
+    except MemoryError:
+        answer = {"error": f"compiling it takes more than {options.address_bytes >> 20} MiB"}
+    except OSError as error:
+        answer = {"error": f"{error.strerror}: {error.filename}"}
+    sys.stdout.write(json.dumps(answer) + "\n")
+    return _REFUSED if "error" in answer else 0
+
+
+def _limit(kind: int, value: int) -> int:
+    """Set what this process may use, as far as it may; returns what it was."""
+    before, most = resource.getrlimit(kind)
+    if most != resource.RLIM_INFINITY:
+        value = most if value == resource.RLIM_INFINITY else min(value, most)
+    # macOS knows no limit of address space: the limit of time remains.
+    with suppress(ValueError):
+        resource.setrlimit(kind, (value, most))
+    return before
+
+
+def _compile(source: Path, outdir: Path, limits: Limits, address_bytes: int) -> CompiledModule:
+    before = _limit(resource.RLIMIT_AS, address_bytes)
+    upload = source.read_bytes()
+    binary = to_binary(upload)
+    module, report = compile_module(make_compiler(), binary, limits)
+    check_extent(binary, report)
+    del binary
+    compiled = bytes(module.serialize())
+    del module
+    # The pool needs address space, not memory; no code of the module is compiled from here.
+    _limit(resource.RLIMIT_AS, before)
+    sha256 = hashlib.sha256(upload).hexdigest()
+    path = outdir / f"{sha256}.{engine_tag()}.cwasm"
+    write_atomically(path, compiled)
+    try:
+        _prove(path, limits)
+    except ModuleRefusedError:
+        path.unlink()
+        raise
+    write_atomically(outdir / f"{sha256}.wasm", upload)
+    return CompiledModule(
+        **asdict(report),
+        sha256=sha256,
+        md5=hashlib.md5(upload, usedforsecurity=False).hexdigest(),
+        size=len(upload),
+    )
+
+
+def _prove(cwasm: Path, limits: Limits) -> None:
+    """Load it as a project will: an engine with a pool has bounds of its own."""
+    if not raw_available():
+        return
+    try:
+        AppletHost(make_engine(limits, slots=1), cwasm, limits).close()
+    except ModuleRefusedError as error:
+        _, found, causes = error.desc.partition(_CAUSES)
+        reason = _NUMBERED.split(causes)[-1] if found else error.desc
+        raise ModuleRefusedError(reason=reason) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -51,8 +51,8 @@ REPEATED = "repeated"
 
 TAKE, AFTER, DONE, TAKER, REFUSED = "take", "after", "done", "taker", "refused"
 """Keys of a request for outbox entries: how many, above which number, the numbers of those
-that have been delivered, who asks (`storage.project.outbox.taker_of`), and the numbers of those that
-nobody takes, with the reason.
+that have been delivered, who asks (`storage.project.outbox.taker_of`), and the numbers of those
+that nobody takes, with the reason.
 The answer is a list of `(number, kind, target, body, event id)`, oldest first."""
 
 WRITE_LOG = "write_log"

@@ -2,8 +2,8 @@
 
 `python -m fieldbrook.actors.project.shard FD` is started by the project's process, which is at the
 other end of the socket FD. It is told which applets there are and which events to run them
-over, and tells what it found (`actors.project.speculation`); it never writes to a store. It ends when
-the other end does.
+over, and tells what it found (`actors.project.speculation`); it never writes to a store. It ends
+when the other end does.
 """
 
 from __future__ import annotations

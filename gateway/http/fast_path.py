@@ -39,7 +39,7 @@ _LINE = re.compile(
     rb" HTTP/1\.1"
 )
 # Every pattern here sees bytes from outside: each repeat is possessive, so that a match takes time
-# in proportion to the head. `tests/unit/repository/pattern_table.py` holds each pattern's worst input.
+# in proportion to the head. `tests/unit/repository/pattern_table.py` holds the worst inputs.
 _FIELDS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+\r\n)++\r\n")
 _PARAMETERS_LIMIT = 1_000  # Tornado refuses a query with more
 _CHANGING = (b"timestamp", b"eventID")  # parameters that make each request's line another

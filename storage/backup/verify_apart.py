@@ -4,9 +4,9 @@ LMDB believes what its pages say: a store that is cut short ends who reads it wi
 that is damaged or made to do harm with SIGSEGV. That is a defect of the store, and no reason to
 look at nothing else.
 
-`python -m fieldbrook.storage.backup.verify_apart DATA [PLACE...]` looks at everything but the stores at
-those places. It prints lines of JSON: the place of each store before it is opened, and at the end
-`{"defects": [...], "projects": N, "records": N}`.
+`python -m fieldbrook.storage.backup.verify_apart DATA [PLACE...]` looks at everything but the
+stores at those places. It prints lines of JSON: the place of each store before it is opened, and
+at the end `{"defects": [...], "projects": N, "records": N}`.
 """
 
 from __future__ import annotations

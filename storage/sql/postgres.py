@@ -1,4 +1,4 @@
-"""The SQL database of one project on a PostgreSQL server: `storage.sql.sqlite` for a node that has one.
+"""The SQL database of one project on a PostgreSQL server, where the node has one.
 
 Each project has a schema (namespace) and a role of the same name. The role of the DSN makes
 both, owns the tables, and is used for nothing else; what applets say is said in a session

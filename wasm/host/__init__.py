@@ -1,9 +1,14 @@
-"""The functions applets import, one file per group.
+"""The functions that applets import, one file per group.
+
+In: calls of a running guest, with numbers and places in its memory.
+Out: results for the guest; effects that are committed with its event.
 
 A group is a function `functions(guest) -> {signature: function}`; its functions take the
 unsigned 32-bit (or float) arguments of the import in order and return its result. They
 raise `GuestError` when the guest's arguments are no good. A new group is its signatures
 in `abi.SIGNATURES`, its file, and its line in `GROUPS`.
+
+Open first: `guest.py`, then `kv.py` as an example of a group.
 """
 
 from __future__ import annotations

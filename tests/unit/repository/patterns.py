@@ -1,7 +1,7 @@
 """Finds every regular expression of the product, and runs each over its worst inputs.
 
-`python -m tests.unit.repository.patterns` runs the attacks of `pattern_table` and prints one JSON line for
-each: the pattern, the attack and the CPU seconds, null when the limit came first.
+`python -m tests.unit.repository.patterns` runs the attacks of `pattern_table` and prints one JSON
+line for each: the pattern, the attack and the CPU seconds, null when the limit came first.
 """
 
 from __future__ import annotations

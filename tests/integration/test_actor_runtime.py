@@ -274,11 +274,11 @@ def test_a_project_that_has_run_a_module_ends_by_a_fatal_signal_as_well(node: Ru
 def test_memory_that_is_not_there_ends_the_process_that_touches_it(tmp_path: Path) -> None:
     """A real fault, and not a signal sent: a handler that returned would run it for ever."""
     script = (
-        "import logging, sys; from pathlib import Path; from fieldbrook.actors import base;"
+        "import logging, sys; from pathlib import Path; from fieldbrook.actors import runtime;"
         "from fieldbrook.system.process import report_fatal_signals; report_fatal_signals();"
-        f"base.harden(Path({str(tmp_path)!r}));"
-        "tree = base.ActorTree('tests.integration.test_actor_runtime.Faulty');"
-        "print(tree.ask('fault', 30, str)); tree.shutdown(); base.kill_descendants()"
+        f"runtime.harden(Path({str(tmp_path)!r}));"
+        "tree = runtime.ActorTree('tests.integration.test_actor_runtime.Faulty');"
+        "print(tree.ask('fault', 30, str)); tree.shutdown(); runtime.kill_descendants()"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],

@@ -1,6 +1,6 @@
 """The command line, `fieldbrook`.
 
-In: arguments, variables, the saved login.
+In: arguments, environment variables, the saved login.
 Out: tables or JSON on standard output, an exit code.
 Open first: `main.py` (the list of commands), then `console.py` (what every command shares).
 """

@@ -1,7 +1,7 @@
-"""The command line's way to a node: its management routes over HTTP, and the saved login.
+"""HTTP client of the command line: calls a node's management routes, stores the login.
 
-Standard library only, and `http.client` is imported when the first request is made, so
-that commands that talk to nobody start fast.
+It uses the standard library only, and imports `http.client` at the first request, so that
+commands that contact no server start fast.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEFAULT_SERVER = "http://127.0.0.1:8888"
 PREFIX = "/srv-applet-mgr/v0"
 TIMEOUT_S = 30.0
 WHOLE_ANSWER_S = 600.0
-"""A server that sends a little now and then is given up after this long."""
+"""Time limit for a whole answer: ends requests to a server that sends a few bytes at a time."""
 ANSWER_LIMIT_BYTES = 64 << 20
 DOWNLOAD_LIMIT_BYTES = 2 << 30
 _CHUNK_BYTES = 1 << 20
@@ -56,13 +56,13 @@ class ClientError(Exception):
 
 
 class WrongUsageError(ClientError):
-    """The command was given something that cannot be meant."""
+    """An argument, an option or an input of the command is invalid."""
 
     exit_code = EXIT_USAGE
 
 
 class UnreachableError(ClientError):
-    """There is no answer from the server; whether it took the request is unknown."""
+    """The server gave no answer; it is unknown whether it handled the request."""
 
     exit_code = EXIT_UNREACHABLE
 
@@ -74,7 +74,10 @@ class NotLoggedInError(ClientError):
 
 
 class RefusedError(ClientError):
-    """The node's answer is an error: the 8-key body of the interface, section 1.3."""
+    """The node answered with an error.
+
+    `body` is the error object with 8 keys of the interface document, section 1.3.
+    """
 
     def __init__(self, status: int, body: Mapping[str, Any]) -> None:
         self.status = status
@@ -98,12 +101,16 @@ class RefusedError(ClientError):
 
 
 class StrangeAnswerError(ClientError):
-    """A server's answer is not what a node of this version gives: too large, of another form."""
+    """The server's answer is not one that a node of this version gives, e.g. it is too large."""
 
 
 class Session(NamedTuple):
-    """A login. `expires_at` is RFC 3339 as the node said it, "" when unknown; `authorities`
-    is the file of those that vouched for the server, "" for the system's."""
+    """A login to a server.
+
+    `expires_at` is the RFC 3339 time that the node reported, "" when it is unknown.
+    `authorities` is the PEM file of the certificate authorities that are trusted for this
+    server, "" for those of the system.
+    """
 
     server: str
     token: str
@@ -114,7 +121,7 @@ class Session(NamedTuple):
 
 
 def session_path(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where logins are kept: `$XDG_CONFIG_HOME/fieldbrook/session.json`."""
+    """The path of the saved login: `$XDG_CONFIG_HOME/fieldbrook/session.json`."""
     base = environment.get("XDG_CONFIG_HOME") or ""
     folder = Path(base) if Path(base).is_absolute() else Path.home() / ".config"
     return folder / "fieldbrook" / "session.json"
@@ -124,7 +131,7 @@ def load_session(path: Path) -> Session | None:
     """The saved login; None when there is none.
 
     Raises:
-        ClientError: the file cannot be read or is not one that `save_session` wrote.
+        ClientError: the file cannot be read, or `save_session` did not write it.
     """
     try:
         values = json.loads(path.read_bytes())
@@ -139,7 +146,11 @@ def load_session(path: Path) -> Session | None:
 
 
 def save_session(path: Path, session: Session) -> None:
-    """Keep a login, readable by its user alone."""
+    """Save a login in a file that only its user can read.
+
+    Raises:
+        ClientError: the file cannot be written.
+    """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -154,10 +165,10 @@ def save_session(path: Path, session: Session) -> None:
 
 
 def normal_server(server: str) -> str:
-    """A server's address as `scheme://host[:port][/prefix]`, `http://` when none is given.
+    """Return a server's address as `scheme://host[:port][/prefix]`; the default is `http://`.
 
     Raises:
-        WrongUsageError: it is not such an address.
+        WrongUsageError: the text is not such an address.
     """
     full = server if "://" in server else f"http://{server}"
     try:
@@ -181,7 +192,7 @@ class Upload(NamedTuple):
 
 
 class Client:
-    """One node, spoken to over one connection that is kept between calls."""
+    """Client of one node; it keeps one HTTP connection open between calls."""
 
     def __init__(
         self,
@@ -191,14 +202,14 @@ class Client:
         authorities: str = "",
         whole_answer_s: float = WHOLE_ANSWER_S,
     ) -> None:
-        """Nothing is connected yet.
+        """Store the parameters; the first request opens the connection.
 
         Args:
             server: the node's address.
-            token: goes with every request, "" for none.
+            token: sent with every request, "" for none.
             timeout_s: how long the server may be silent.
-            authorities: PEM file of those that may vouch for the server, "" for the system's.
-            whole_answer_s: how long an answer may take in all.
+            authorities: PEM file of trusted certificate authorities, "" for the system's.
+            whole_answer_s: how long a whole answer may take.
         """
         self.server = normal_server(server)
         self._authorities = authorities
@@ -206,7 +217,7 @@ class Client:
         self._timeout_s = timeout_s
         self._whole_answer_s = whole_answer_s
         self.answered = ""
-        """The request that was answered last, "" before the first one."""
+        """Method and path of the last request that was answered, "" before the first answer."""
         self._connection: HTTPConnection | None = None
 
     def call(
@@ -225,14 +236,15 @@ class Client:
             path: the route's segments; each is quoted here.
             query: parameters; None values are left out, list values repeat the key.
             body: sent as JSON unless it is None.
-            headers: beyond those that every request has.
+            headers: additional headers.
 
         Returns:
             The decoded JSON; text when the answer is not JSON; None when it has no body.
 
         Raises:
             RefusedError: the node answered with an error.
-            UnreachableError: no answer.
+            UnreachableError: the server cannot be reached or does not answer.
+            StrangeAnswerError: the answer has more than `ANSWER_LIMIT_BYTES`.
         """
         data = None if body is None else json.dumps(body).encode()
         extra = {} if data is None else {"Content-Type": "application/json"}
@@ -242,19 +254,19 @@ class Client:
     def upload(
         self, method: str, path: Iterable[str], info: object, file: Upload | None = None
     ) -> Any:
-        """As `call`, with a multipart body: the part `info` (JSON) and the part `file`."""
+        """Like `call`, but with a multipart body: the part `info` (JSON) and the part `file`."""
         body, content_type = encode_multipart(info, file, secrets.token_hex(16))
         route = PREFIX + "".join("/" + quote(part, safe="") for part in path)
         return self._request(method, route, None, body, {"Content-Type": content_type})
 
     def download(self, method: str, path: Iterable[str], body: object) -> bytes:
-        """As `call`, for an answer that is a file."""
+        """Like `call`, but return the answer as bytes, at most `DOWNLOAD_LIMIT_BYTES`."""
         route = PREFIX + "".join("/" + quote(part, safe="") for part in path)
         data, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
         return self._answered(method, route, None, data, headers, DOWNLOAD_LIMIT_BYTES)[1]
 
     def liveness(self) -> Any:
-        """The state of the node's parts by name; needs no login."""
+        """Return the state of each part of the node by name; this needs no login."""
         try:
             return self._request("GET", "/liveness", None, None, {})
         except RefusedError as error:
@@ -320,7 +332,7 @@ class Client:
             return self._once(method, target, body, headers, limit_bytes)
         except (RemoteDisconnected, ConnectionResetError, BrokenPipeError) as error:
             self.close()
-            # A server may close an idle connection just as it is used again.
+            # The server may have closed the idle connection. A GET is safe to send again.
             if kept and method == "GET":
                 return self._exchange(method, target, body, headers, limit_bytes)
             raise self._unreachable(error) from error
@@ -353,8 +365,10 @@ class Client:
 
     @contextmanager
     def _ended_in_time(self, connection: HTTPConnection) -> Iterator[None]:
-        """End the connection when the block takes too long: a time limit of the socket begins
-        anew with each byte."""
+        """Shut the connection down when the block takes longer than `whole_answer_s`.
+
+        The timeout of the socket does not do this, because it restarts with each byte.
+        """
         late = Event()
         watch = Timer(self._whole_answer_s, _end, [connection.sock, late])
         watch.daemon = True
@@ -368,7 +382,7 @@ class Client:
             raise
         finally:
             watch.cancel()
-        if late.is_set():  # an answer without a length ends with its connection
+        if late.is_set():  # without a length, the shutdown looks like the end of the answer
             raise OSError(text)
 
     def _connect(self) -> HTTPConnection:
@@ -402,7 +416,7 @@ def _end(connected: socket.socket, late: Event) -> None:
 
 
 def _chunks(answer: HTTPResponse, limit_bytes: int) -> Iterator[bytes]:
-    """What an answer holds, until it is over the limit."""
+    """Yield the body of an answer in chunks; stop once it exceeds the limit."""
     from http.client import IncompleteRead
 
     size = 0
@@ -428,10 +442,10 @@ def _trusting(authorities: str) -> SSLContext:
 
 
 def encode_multipart(info: object, file: Upload | None, boundary: str) -> tuple[bytes, str]:
-    """A `multipart/form-data` body with the parts `info` and `file`, and its content type."""
+    """Return a `multipart/form-data` body with the parts `info` and `file`, and its type."""
     parts = [b'name="info"\r\n\r\n' + json.dumps(info).encode()]
     if file is not None:
-        # Much as browsers do it: no character of a name can end the quoted string or the line.
+        # Like browsers, percent-encode characters that could end the quoted string or the line.
         name = "".join(
             c if c.isprintable() and c not in '"\\' else quote(c, errors="replace")
             for c in file.filename

@@ -1,8 +1,8 @@
-"""What every command shares: the options `--json` and `--server`, the login, the output.
+"""Shared by all commands: the options `--json`, `--server` and `--ca`, the login, the output.
 
-Results go to standard output, everything else to standard error. Text that came from
-elsewhere (names, logs, errors) is printed without its control characters, so that an
-applet's log line cannot drive the terminal.
+Results go to standard output, everything else to standard error. Control characters in text
+from other sources (names, logs, errors) are printed as escapes, so that an applet's log line
+cannot control the terminal.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Console:
-    """The state of one invocation; every command finds it with `current`."""
+    """The state of one invocation of the program; commands get it from `current`."""
 
     def __init__(self) -> None:
         self.json = False
@@ -55,7 +55,8 @@ class Console:
 
     @property
     def server(self) -> str:
-        """The node's address: `--server`, `FIELDBROOK_SERVER`, the saved login's, the default."""
+        """The node's address: `--server`, else `FIELDBROOK_SERVER`, else that of the saved login,
+        else `DEFAULT_SERVER`."""
         named = self.given_server or os.environ.get("FIELDBROOK_SERVER")
         if named:
             return normal_server(named)
@@ -64,8 +65,8 @@ class Console:
 
     @property
     def authorities(self) -> str:
-        """The file of those that may vouch for the server: `--ca`, `FIELDBROOK_CA`, that of the
-        login; "" for the system's."""
+        """The PEM file of trusted certificate authorities: `--ca`, else `FIELDBROOK_CA`, else that
+        of the saved login for this server; "" for those of the system."""
         named = self.given_authorities or os.environ.get("FIELDBROOK_CA")
         if named:
             return str(Path(named).absolute())
@@ -74,7 +75,10 @@ class Console:
 
     @property
     def session(self) -> Session | None:
-        """The login for `server`. A login saved for another server is never sent to it."""
+        """The login for `server`: `FIELDBROOK_TOKEN`, else the saved login for this server.
+
+        A login that was saved for another server is never sent to this one.
+        """
         server = self.server
         token = os.environ.get("FIELDBROOK_TOKEN")
         if token:
@@ -83,10 +87,10 @@ class Console:
         return saved if saved and saved.server == server else None
 
     def client(self) -> Client:
-        """A client that carries the login.
+        """Return a client that sends the login.
 
         Raises:
-            NotLoggedInError: there is none.
+            NotLoggedInError: there is no login for the server.
         """
         session = self.session
         if session is None:
@@ -94,11 +98,11 @@ class Console:
         return self._keep(Client(session.server, session.token, authorities=self.authorities))
 
     def anonymous_client(self) -> Client:
-        """A client without a login, for what needs none."""
+        """Return a client without a login, for routes that need none."""
         return self._keep(Client(self.server, authorities=self.authorities))
 
     def explain(self, error: ClientError) -> str:
-        """What to do about an error, "" when nothing can be said."""
+        """Return advice for the user about an error, "" when there is none."""
         if error.hint or not isinstance(error, RefusedError):
             return error.hint
         if error.key == "ProjectNotFound":
@@ -112,11 +116,11 @@ class Console:
         return ""
 
     def answered(self) -> str:
-        """The request that a server answered last, "" when none did."""
+        """Return method and path of the last request that was answered, "" when none was."""
         return next((c.answered for c in reversed(self._clients) if c.answered), "")
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close all clients."""
         for client in self._clients:
             client.close()
 
@@ -131,7 +135,7 @@ class Console:
         return f"log in with `fieldbrook login{place}`"
 
     def _names_of_projects(self) -> str:
-        # A hint is no reason to fail: without a good answer there is none.
+        # The hint is optional: leave it out when the projects cannot be listed.
         with suppress(ClientError, TypeError, LookupError, AttributeError):
             answer = self.client().call("GET", ["project"], query={"size": 100})
             names = [str(item["projectName"]) for item in items(answer)]
@@ -147,8 +151,11 @@ def current() -> Console:
 
 
 def shared_options(command: F) -> F:
-    """Adds `--json` and `--server`: to the whole program and to each command, so that
-    they may stand on either side of the command's name."""
+    """Add `--json`, `--server` and `--ca` to a command.
+
+    The program and each command have these options, so that users may give them before or
+    after the command's name.
+    """
 
     def set_json(_ctx: click.Context, _param: click.Parameter, value: bool) -> None:
         if value:
@@ -189,13 +196,16 @@ def shared_options(command: F) -> F:
 
 
 def items(answer: Any) -> list[dict[str, Any]]:
-    """The rows of a list route: a bare array, or under `data`, where null means none."""
+    """Return the rows of a list route's answer: a bare array, or the array under `data`.
+
+    A `data` of null means that there are no rows.
+    """
     rows = answer.get("data") if isinstance(answer, dict) else answer
     return list(rows or [])
 
 
 def available(what: str, names: Sequence[str]) -> str:
-    """A sentence that lists what exists."""
+    """Return a text that lists the existing names, at most 20; `what` is their plural noun."""
     if not names:
         return f"there are no {what} yet"
     more = ", ..." if len(names) > _NAMES_SHOWN else ""
@@ -203,7 +213,10 @@ def available(what: str, names: Sequence[str]) -> str:
 
 
 def show_rows(rows: Sequence[Row], columns: Mapping[str, str], nothing: str) -> None:
-    """Print rows: a JSON array, or a table of `columns` (key of the row -> heading)."""
+    """Print rows: a JSON array, or a table of `columns` (key of the row -> heading).
+
+    Without rows, `nothing` is printed on standard error in place of the table.
+    """
     if current().json:
         show_json(list(rows))
         return
@@ -219,7 +232,10 @@ def show_rows(rows: Sequence[Row], columns: Mapping[str, str], nothing: str) -> 
 
 
 def show_fields(value: Row, names: Mapping[str, str]) -> None:
-    """Print one object: JSON as it is, or the fields in `names` (key -> label), one a line."""
+    """Print one object: as JSON, or the fields in `names` (key -> label), one per line.
+
+    Fields without a value are left out of the lines.
+    """
     if current().json:
         show_json(value)
         return
@@ -230,7 +246,7 @@ def show_fields(value: Row, names: Mapping[str, str]) -> None:
 
 
 def show_done(text: str, **value: object) -> None:
-    """Print that something was done: a sentence, or `value` as JSON."""
+    """Report a finished action: print the sentence `text`, or `value` as JSON."""
     if current().json:
         show_json(value)
     else:
@@ -248,7 +264,7 @@ def note(text: str) -> None:
 
 
 def printable(text: str) -> str:
-    """The text with control characters shown as escapes; line breaks too."""
+    """Return the text with control characters as escapes, line breaks included; tabs stay."""
     if text.isprintable():
         return text
     return "".join(

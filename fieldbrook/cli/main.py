@@ -3,8 +3,8 @@
 Exit codes: 0 done; 1 the node refused, or a handler failed; 2 wrong usage or settings;
 3 the node cannot be reached; 4 not logged in, or not allowed; 130 ended by Ctrl-C.
 
-The node itself and its libraries are imported by the commands that run one, nothing else
-needs them: `fieldbrook --help` is to answer at once.
+Only the commands that run a node import the node and its libraries, and only when they are
+called, so that `fieldbrook --help` answers at once.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ PROGRAM = "fieldbrook"
 TRACEBACK_VARIABLE = "FIELDBROOK_TRACEBACK"
 EXIT_INTERRUPTED = 130
 
-# Every setting but secrets, which belong in a file or in the environment: other users can
-# read the command lines of processes. Values are checked in one place, `settings.load`.
+# Every setting except secrets, which belong in a file or in the environment, because other
+# users can read the command lines of processes. `settings.load` checks all values.
 NODE_OPTIONS = {
     "data": "Folder of everything the node keeps [default: ./data].",
     "bind": "Address for events and MQTT [default: 0.0.0.0].",
@@ -126,14 +126,14 @@ _COMPLETION_PLACES = {
 
 
 class _Program(click.Group):
-    """Ends as other programs do when the reader of its output goes away (`| head`)."""
+    """Exits with 128 + SIGPIPE when the reader of its output closes the pipe (`| head`)."""
 
     def invoke(self, context: click.Context) -> Any:
         try:
             value = super().invoke(context)
             sys.stdout.flush()
         except BrokenPipeError:
-            # The interpreter must not flush into it again at exit.
+            # The interpreter flushes standard output at exit; the closed pipe would fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             context.exit(128 + signal.SIGPIPE)
         return value
@@ -170,7 +170,7 @@ def cli(data: Path | None) -> None:
 
 
 def node_options(command: F) -> F:
-    """Adds `--config` and one option per setting."""
+    """Add `--config` and one option per setting to a command."""
     for name, text in reversed(NODE_OPTIONS.items()):
         flag = "--" + name.replace("_", "-")
         command = click.option(flag, name, metavar="VALUE", help=text)(command)
@@ -188,8 +188,8 @@ def node_options(command: F) -> F:
 def up(context: click.Context, /, config: Path | None, **given: str | None) -> None:
     """Run a whole node in the foreground, its MQTT broker included.
 
-    Every option can also be a variable (FIELDBROOK_HTTP_PORT) or a line of the settings
-    file (http_port = 8888); options win over variables, variables over the file.
+    Every option can also be an environment variable (FIELDBROOK_HTTP_PORT) or a line of the
+    settings file (http_port = 8888). Options override variables, and variables the file.
     """
     settings = _settings(context, config, given)
     from fieldbrook.node.up import run
@@ -201,7 +201,7 @@ def up(context: click.Context, /, config: Path | None, **given: str | None) -> N
 @node_options
 @click.pass_context
 def node(context: click.Context, /, config: Path | None, **given: str | None) -> None:
-    """Run a node without a broker, for a process supervisor. Options are those of `up`."""
+    """Run a node without a broker, for a process supervisor. The options are those of `up`."""
     settings = _settings(context, config, given)
     from fieldbrook.node.main import run
 
@@ -271,7 +271,11 @@ for _command in COMMANDS:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line; returns the exit code and never raises what was foreseen."""
+    """Run one command line and return its exit code.
+
+    Expected errors become a message on standard error. An answer that a command cannot read is
+    reported the same way, unless FIELDBROOK_TRACEBACK is set: its exception is then raised.
+    """
     console = Console()
     try:
         code = cli.main(arguments, PROGRAM, standalone_mode=False, obj=console)
@@ -302,7 +306,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
-    """The program."""
+    """Entry point of the program `fieldbrook`."""
     from fieldbrook.system.process import report_fatal_signals
 
     report_fatal_signals()
@@ -322,7 +326,8 @@ def _settings(context: click.Context, config: Path | None, given: dict[str, str 
 
 
 def _complain(message: str, hint: str) -> None:
-    # Lines are the program's own; what came from elsewhere is made printable line by line.
+    # Line breaks stay, because messages of this program have several lines. `note` escapes all
+    # other control characters, which may come from a server.
     for line in f"{PROGRAM}: {message}".split("\n"):
         note(line)
     if hint:

@@ -1,6 +1,6 @@
-"""Applets at their author's desk: made, built, run and tested without a node.
+"""Workbench for applet authors: create, build, run and test applets without a node.
 
 In: a module or a folder with one; recorded events.
-Out: results, logs and effects of each event; differences from the record.
+Out: results, logs and effects of each event; differences from recorded expectations.
 Open first: `runs.py`, then `scaffold.py` and `templates/`.
 """

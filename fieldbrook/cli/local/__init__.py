@@ -1,6 +1,6 @@
 """Commands that work on files of this machine, without a node.
 
 In: arguments; a data folder or an applet's folder.
-Out: files, and what was found in them.
+Out: files; reports about their content.
 Open first: `applets.py` for authors, `backup.py` for operators.
 """

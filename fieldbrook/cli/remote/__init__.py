@@ -1,4 +1,4 @@
-"""Commands that talk to a running node, and only over its routes.
+"""Commands that talk to a running node, through its HTTP routes only.
 
 In: arguments; answers of the management routes.
 Out: requests; tables or JSON.

@@ -1,7 +1,7 @@
-"""Chains in a file: what they answer applets that run without a node.
+"""File format of simulated chains: their answers to applets that run without a node.
 
-The file is JSON: `{"chains": [CHAIN, ...], "default_chain": ID}`, where the default may be
-missing. Of a chain all but `id` may be missing:
+The file is JSON: `{"chains": [CHAIN, ...], "default_chain": ID}`, where `default_chain` is
+optional. In a chain every field except `id` is optional:
 
     {"id": 4690, "name": "iotex-testnet",
      "operators": {"default": "0x..."},
@@ -9,7 +9,7 @@ missing. Of a chain all but `id` may be missing:
      "calls": [{"to": "0x...", "data": "0x...", "result": "0x..."}],
      "transactions": [{"to": "0x...", "value": "0", "data": "0x...", "hash": "0x..."}]}
 
-`docs/applets.md` describes it for authors of applets, `simulated_chain` uses it.
+`docs/applets.md` describes the format for authors of applets; `simulated_chain` uses it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,15 @@ Json = dict[str, Any]
 
 
 class ChainSourceError(Exception):
-    """A file or an endpoint of chains is not what it should be; the text says which and where."""
+    """A chain file or an endpoint of a chain is invalid; the text says which and where."""
 
 
 class Call(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """What a contract answers. Without `data` it is the answer to any; several entries for
-    the same call are answers in order, of which the last one stays."""
+    """A contract's answer to a call.
+
+    Without `data` the entry answers every call of the contract. Several entries for the same
+    call are given in order, and the last one is repeated.
+    """
 
     to: str
     data: str | None = None
@@ -49,8 +52,11 @@ class Call(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Sent(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A transaction that is taken, once. What is missing may be anything (`value`, `data`,
-    `operator`), or is made up (`hash`, `transaction`, `receipt`). With `error` it is refused."""
+    """A transaction that the chain accepts once, or always refuses if the entry has an `error`.
+
+    An entry without `value`, `data` or `operator` matches any. A missing `hash`, `transaction`
+    or `receipt` is generated.
+    """
 
     to: str
     value: str | None = None
@@ -63,8 +69,11 @@ class Sent(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Chain(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """One chain. Without `transactions` any transaction is taken, without `balances` every
-    operator has enough, without `operators` any name is one."""
+    """One chain.
+
+    Without `transactions` every transaction is accepted. Without `balances` every operator has
+    enough funds. Without `operators` every name is that of an operator.
+    """
 
     id: int
     name: str = ""
@@ -75,19 +84,21 @@ class Chain(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class ChainFile(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """All chains that a workbench has. `default_chain` is the id of the one that calls mean
-    which name none, like the setting of a node."""
+    """All chains of a workbench.
+
+    `default_chain` is the id of the chain for calls that name none, like a node's setting.
+    """
 
     chains: list[Chain]
     default_chain: int | None = None
 
 
 def read_chains(path: Path) -> ChainFile:
-    """The chains of a file.
+    """Read the chains of a file.
 
     Raises:
-        ChainSourceError: it is too large, no JSON, or of another form; the text has the place.
-        OSError: it cannot be read.
+        ChainSourceError: the file is too large, not JSON, or invalid; the text names the place.
+        OSError: the file cannot be read.
     """
     if path.stat().st_size > FILE_LIMIT_BYTES:
         raise ChainSourceError(f"{path}: more than {FILE_LIMIT_BYTES} bytes")
@@ -100,12 +111,12 @@ def read_chains(path: Path) -> ChainFile:
 
 
 def write_chains(path: Path, file: ChainFile) -> None:
-    """Keep chains in a file."""
+    """Write chains to a file."""
     path.write_text(json.dumps(msgspec.to_builtins(file), ensure_ascii=False, indent=2) + "\n")
 
 
 def add_chains(file: ChainFile, chain_ids: Sequence[int]) -> None:
-    """Give a file those of the chains that it does not have yet, with nothing known of them."""
+    """Add a chain without any answers for each id that the file does not have yet."""
     known = {chain.id for chain in file.chains}
     for chain_id in chain_ids:
         if chain_id not in known:
@@ -114,8 +125,11 @@ def add_chains(file: ChainFile, chain_ids: Sequence[int]) -> None:
 
 
 def _check(file: ChainFile) -> None:
-    """Bring addresses and bytes into one form. Raise ValueError, with the place, for texts that
-    are none, and for entries that contradict themselves."""
+    """Normalise the addresses, hexadecimal data and amounts of a file.
+
+    Raises:
+        ValueError: a value is invalid, or an entry contradicts itself; the text names the place.
+    """
     known: set[int] = set()
     for at, chain in enumerate(file.chains):
         place = f"$.chains[{at}]"

@@ -1,4 +1,4 @@
-"""Asks real chains what a simulated one lacks, so that the answers can be kept in a file."""
+"""Queries real chains for answers that a simulated chain lacks, to be kept in its file."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ from fieldbrook.wasm.run import EffectRefusedError
 from fieldbrook.workbench.chain_file import ChainSourceError
 
 ASK_LIMIT_S = 2.0
-"""As long as a node waits for a chain while a handler runs."""
+"""Time limit of a query: the same as that of a node for a chain while a handler runs."""
 _START_LIMIT_S = 10.0
 _RESULT_LIMIT = 2 + 2 * RESULT_LIMIT_BYTES  # characters
 
 
 class ChainRecorder:
-    """Connections to one endpoint for each chain. Nothing is ever sent to a chain: it is asked
-    what it would answer."""
+    """Connections to one endpoint for each chain.
+
+    They only query: no transaction is ever sent to a chain.
+    """
 
     def __init__(self, urls: Sequence[str]) -> None:
         """Connect.
 
         Raises:
-            ChainSourceError: an endpoint does not answer, or two are of one chain.
+            ChainSourceError: an endpoint does not give the id of its chain, or two endpoints
+                belong to the same chain.
         """
         self._runner = asyncio.Runner()
         self._clients: dict[int, ChainClient] = {}
@@ -47,7 +50,7 @@ class ChainRecorder:
 
     @property
     def chain_ids(self) -> list[int]:
-        """The chains that can be asked."""
+        """The ids of the chains that have an endpoint."""
         return list(self._clients)
 
     def close(self) -> None:
@@ -59,11 +62,14 @@ class ChainRecorder:
     def ask(
         self, chain_id: int, method: str, fields: dict[str, Any]
     ) -> tuple[str | None, str | None]:
-        """What a chain answers to a call on its newest block: (result, None) in hexadecimal
-        digits, or (None, why it refuses).
+        """Query a chain on its newest block.
+
+        Returns:
+            (result in hexadecimal digits, None), or (None, reason) when the chain refuses.
 
         Raises:
-            EffectRefusedError: it gives no answer that could be kept.
+            EffectRefusedError: the chain has no endpoint or does not answer, or its answer is
+                invalid or too large.
         """
         client = self._clients.get(chain_id)
         if client is None:

@@ -1,9 +1,9 @@
-"""Applets at their author's desk: handlers run without a node, events replayed and compared.
+"""Workbench: runs handlers without a node, replays recorded events and compares the results.
 
-The hosts are the node's own. What a project adds is small here: a store in memory, the
-variables that were given, and strategies. Messages, API calls and metrics are shown and go
-nowhere; chains are simulated. Resource ids, time and random numbers come from a seed, so that
-the same events always leave the same.
+The WebAssembly hosts are those of the node. The project around them is minimal: a store in
+memory, the given variables, and strategies. MQTT messages, API calls and metrics are shown but
+not sent; chains are simulated. Resource ids, time and random numbers come from a seed, so that
+the same events always give the same results.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DEFAULT_SEED = 1
 DEFAULT_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 BETWEEN_RUNS = timedelta(seconds=1)
 ROUNDS_LIMIT = 16
-"""How often what follows from events may lead to further events."""
+"""Limit of the rounds in `Workbench.replay`; a round runs the events that the last one caused."""
 _BATCH_EVENTS = 64
 _BASE64 = "base64:"
 
@@ -52,12 +52,12 @@ Json = dict[str, Any]
 
 
 class WorkbenchError(Exception):
-    """A file that was given is not what it should be; the text says which and where."""
+    """An input file is invalid (the text says which and where), or a replay does not end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One handler, and the event it is to be run over."""
+    """A handler and the event to run it with."""
 
     handler: str
     payload: bytes
@@ -66,9 +66,13 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run left. `error` is "" unless there is no code of the handler's own: a trap, a
-    budget, a handler that is not there. `logs` are (level, source, text). `elapsed_us` is
-    the run's time, instantiation included; of a batch, its share."""
+    """The result of one run.
+
+    `error` is "" when the handler returned a code. Otherwise it is the reason why there is none:
+    a trap, an exceeded budget, or a handler that the module does not have. `logs` holds (level,
+    source, text). `elapsed_us` is the duration in microseconds, instantiation included; for a
+    run in a batch it is an equal share of the batch's duration.
+    """
 
     trial: Trial
     code: int
@@ -80,12 +84,12 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """No code, or a negative one: as for `fieldbrook send`."""
+        """Whether there is an error or the code is negative, as in `fieldbrook send`."""
         return bool(self.error) or self.code < 0
 
 
 class _Desk(Surroundings):
-    """What one run reaches. Whatever it sends is accepted, to be shown; chains are simulated."""
+    """The capabilities of one run: all effects are accepted but not sent; chains are simulated."""
 
     def __init__(self, number: int, seeded: Seeded, chains: SimulatedChains | None) -> None:
         self.seeded = seeded
@@ -93,10 +97,10 @@ class _Desk(Surroundings):
         self._chains = chains
 
     def check_topic(self, topic: str) -> None:
-        """Every topic is as good as another: there is no broker and no other project."""
+        """Accept every topic, because there is no broker and no other project."""
 
     def api_refusal(self, method: str, url: str) -> tuple[int, str] | None:
-        """No call is refused, and none leaves."""
+        """Refuse no call; no call is sent."""
         return None
 
     def send_transaction(
@@ -128,8 +132,10 @@ def _no_chain(chain_id: int | None) -> str:
 
 
 class Workbench:
-    """A module with a store, ready to be tried. `store` changes with every run that did
-    not trap."""
+    """Runs the handlers of one module over a key-value store.
+
+    `store` receives the writes of every run that ended without an error.
+    """
 
     def __init__(
         self,
@@ -149,18 +155,18 @@ class Workbench:
 
         Args:
             module: WebAssembly, in binary or as text.
-            host: one of `HOSTS`: the node's fast one, the plain one it is measured by, or
-                the fast one with events that share an instance.
+            host: one of `HOSTS`: `raw` is the node's fast host, `reference` the plain host that
+                defines the correct results, `batch` the fast host with events that share an
+                instance. Where `raw_available` is false, all three use the plain host.
             env: the project's variables.
-            store: what the applet has stored already.
-            schema: the tables for SQL, as a project's configuration states them; without
-                it there is no database.
-            database: the file of the database; without one it ends with the workbench.
-            limits: budgets of a run, the node's defaults if none are given.
-            chains: what there is of chains; None: nothing.
-            seed: of resource ids and random numbers.
-            start: what the clock says at the first run; each further one begins
-                `BETWEEN_RUNS` later.
+            store: the initial content of the applet's key-value store.
+            schema: the tables for SQL, in the form of a project's configuration; None: there is
+                no database.
+            database: the file of the SQL database; None: a temporary file that `close` deletes.
+            limits: the budgets of a run; None: the node's defaults.
+            chains: the simulated chains; None: there are none.
+            seed: the seed of resource ids and random numbers.
+            start: the time of the first run; each further run starts `BETWEEN_RUNS` later.
 
         Raises:
             ModuleRefusedError: the node would refuse the module too.
@@ -172,8 +178,8 @@ class Workbench:
         self._chains = chains
         self._seed = seed
         self._start_ns = round(start.timestamp()) * 1_000_000_000
-        self._number = 0  # of the next run
-        self._seeded = self._seeded_for(0)  # of the run that SQL statements belong to
+        self._number = 0  # the number of the next run
+        self._seeded = self._seeded_for(0)  # time and random bits for the current run's SQL
         self._folder: TemporaryDirectory[str] | None = None
         self._sql: SqlDatabase | None = None
         if schema is not None:
@@ -193,7 +199,7 @@ class Workbench:
 
     @property
     def handlers(self) -> tuple[str, ...]:
-        """The module's handlers."""
+        """The names of the module's handlers."""
         return self._host.handlers
 
     def close(self) -> None:
@@ -205,7 +211,7 @@ class Workbench:
             self._folder.cleanup()
 
     def perform(self, trials: Sequence[Trial]) -> Iterator[Outcome]:
-        """Run each in order; each sees what those before it stored."""
+        """Run the trials in order; each run sees the writes of the runs before it."""
         at = 0
         while at < len(trials):
             group = self._group(trials, at)
@@ -219,11 +225,12 @@ class Workbench:
     def replay(
         self, trials: Sequence[Trial], strategies: Sequence[tuple[str, str]]
     ) -> list[Outcome]:
-        """Run each in order, then what follows from them: the events by which simulated chains
-        answer, and what follows from those.
+        """Run the trials in order, then the events with which the simulated chains answer.
+
+        Answers to those events run in the next round, and so on until a round causes no event.
 
         Raises:
-            WorkbenchError: that does not end.
+            WorkbenchError: there are still events after `ROUNDS_LIMIT` rounds.
         """
         latest = list(self.perform(trials))
         outcomes = list(latest)
@@ -240,7 +247,7 @@ class Workbench:
     def answers(
         self, outcomes: Sequence[Outcome], strategies: Sequence[tuple[str, str]]
     ) -> list[tuple[str, bytes]]:
-        """The events that the simulated chains send after runs, as (type, payload)."""
+        """Return the events that the simulated chains send after runs, as (type, payload)."""
         if self._chains is None:
             return []
         kinds = [kind for kind, _ in strategies]
@@ -248,7 +255,10 @@ class Workbench:
         return [event for outcome in outcomes for event in chains.answers(outcome.effects, kinds)]
 
     def _group(self, trials: Sequence[Trial], at: int) -> Sequence[Trial]:
-        """The next trials that can share an instance: those of one handler."""
+        """Return the next trials that can share an instance.
+
+        They are consecutive trials of one handler, or a single trial if the host does not batch.
+        """
         if not self._batches:
             return trials[at : at + 1]
         same = takewhile(lambda trial: trial.handler == trials[at].handler, trials[at:])
@@ -275,7 +285,7 @@ class Workbench:
 
     def _alone(self, trial: Trial) -> Outcome:
         if self._chains is not None:
-            self._chains.undo(self._number)  # what it did in a batch that it did not go well in
+            self._chains.undo(self._number)  # its transactions and calls in a failed batch
         run = self._run(trial, self._number)
         before = time.perf_counter()
         with self._statements() as failed:
@@ -285,9 +295,11 @@ class Workbench:
 
     @contextmanager
     def _statements(self) -> Iterator[list[str]]:
-        """Keep what the run does with SQL when the list gets an empty reason, else undo it.
+        """Wrap one run in a transaction of the SQL database.
 
-        Hosts do not run applets that use SQL together, so this is for runs alone.
+        The caller appends the run's error to the list. An empty error commits the run's SQL
+        writes; any other error, or an exception, discards them. Only single runs need this,
+        because hosts never batch applets that use SQL.
         """
         reasons: list[str] = []
         sql = self._sql
@@ -321,14 +333,17 @@ class Workbench:
 
 
 def read_events(path: Path) -> list[tuple[str, bytes]]:
-    """Recorded events, as (type, payload), one line of JSON each.
+    """Read recorded events, as (type, payload), from a file with one JSON object per line.
 
-    A line is a data message as devices send it (its publisher and token are not looked at),
-    or `{"event_type"?, "payload"}` where the payload is text, or another JSON value that is
-    sent as compact JSON, or `{"event_type"?, "payload_base64"}`. Empty lines are skipped.
+    A line has one of three forms; empty lines are skipped:
+
+    - a data message as devices send it; its publisher and token are not checked;
+    - `{"event_type"?, "payload"}`, where the payload is text or another JSON value, which
+      becomes compact JSON;
+    - `{"event_type"?, "payload_base64"}`.
 
     Raises:
-        WorkbenchError: a line of another form, named by its number.
+        WorkbenchError: a line has another form; the text has its number.
         OSError: the file cannot be read.
     """
     events = []
@@ -364,7 +379,7 @@ def _event(line: bytes) -> tuple[str, bytes]:
 
 
 def _given(header: Json) -> Json:
-    """A header without what was blanked out for the record."""
+    """Return a header without the publisher and the token that a recording left empty."""
     blank = ("pub_id", "token")
     return {name: value for name, value in header.items() if value or name not in blank}
 
@@ -379,8 +394,11 @@ def _object(line: bytes) -> Json:
 def route(
     events: Sequence[tuple[str, bytes]], strategies: Sequence[tuple[str, str]]
 ) -> list[Trial]:
-    """The runs that events lead to: every handler that a strategy names for the type, or
-    for DEFAULT when none names the type."""
+    """Return the runs that events cause, in order.
+
+    An event runs every handler that a strategy names for its type. If no strategy names the
+    type, it runs the handlers for DEFAULT.
+    """
     trials = []
     for event_type, payload in events:
         handlers = [handler for kind, handler in strategies if kind == event_type]
@@ -394,7 +412,7 @@ def route(
 
 
 def describe(outcome: Outcome) -> Json:
-    """An outcome without its time, as it is printed with --json and kept as an expectation."""
+    """Return an outcome without its duration, in the form of `--json` and of expectations."""
     return {
         "event_type": outcome.trial.event_type,
         "handler": outcome.trial.handler,
@@ -407,7 +425,7 @@ def describe(outcome: Outcome) -> Json:
 
 
 def describe_events(events: Sequence[tuple[str, bytes]]) -> list[Json]:
-    """Events, as they are printed with --json."""
+    """Return events in the form that `--json` prints."""
     return [{"event_type": kind, "payload": _text(payload)} for kind, payload in events]
 
 
@@ -425,10 +443,10 @@ def _effect(effect: Effect) -> Json:
 
 
 def read_expectations(path: Path) -> list[Json]:
-    """What runs are expected to leave, one line of JSON each.
+    """Read the expected results of runs, one JSON object per line.
 
     Raises:
-        WorkbenchError: a line is no JSON object.
+        WorkbenchError: a line is not a JSON object.
         OSError: the file cannot be read.
     """
     expected = []
@@ -442,7 +460,7 @@ def read_expectations(path: Path) -> list[Json]:
 
 
 def differences(expected: Json, found: Json) -> list[str]:
-    """What differs, one text each. Only what an expectation names is compared."""
+    """Describe each difference in one text; only fields that the expectation has are compared."""
     return [
         f"{name}: expected {_shown(value)}, found {_shown(found.get(name))}"
         for name, value in expected.items()
@@ -463,7 +481,10 @@ def write_lines(path: Path, values: Sequence[Json]) -> None:
 
 
 def to_json(store: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Keys and values as text; what is no UTF-8, or starts like it, is `base64:...`."""
+    """Return keys and values as text.
+
+    Bytes that are not UTF-8, and text that itself starts with `base64:`, become `base64:...`.
+    """
     return {_text(key): _text(value) for key, value in sorted(store.items())}
 
 
@@ -475,11 +496,11 @@ def from_json(value: object) -> dict[bytes, bytes]:
 
 
 def read_store(path: Path) -> dict[bytes, bytes]:
-    """A store in a file, empty when there is none yet.
+    """Read a store from a file; without the file the store is empty.
 
     Raises:
-        WorkbenchError: the file is no such store.
-        OSError: it cannot be read.
+        WorkbenchError: the file is not a store that `write_store` writes.
+        OSError: the file cannot be read.
     """
     try:
         return from_json(json.loads(path.read_bytes()))
@@ -490,11 +511,11 @@ def read_store(path: Path) -> dict[bytes, bytes]:
 
 
 def read_schema(path: Path) -> Json:
-    """A database configuration in a file.
+    """Read a database configuration from a file.
 
     Raises:
-        WorkbenchError: the file holds no JSON object.
-        OSError: it cannot be read.
+        WorkbenchError: the file does not hold a JSON object.
+        OSError: the file cannot be read.
     """
     try:
         return _object(path.read_bytes())
@@ -503,7 +524,7 @@ def read_schema(path: Path) -> Json:
 
 
 def write_store(path: Path, store: Mapping[bytes, bytes]) -> None:
-    """Keep a store in a file."""
+    """Write a store to a file."""
     text = json.dumps(to_json(store), ensure_ascii=False, indent=2)
     path.write_text(f"{text}\n", "utf-8")
 

@@ -1,9 +1,10 @@
-"""Projects of applets: made from a template, built by the recipe they carry.
+"""Applet folders: created from a template and built with the recipe that they contain.
 
-A project is a folder with `applet.toml`. Its table `[build]` says what `module` becomes of:
-`wat`, a file in WebAssembly text that is assembled here, or `steps`, commands that run in
-the folder. `needs` are the programs that the steps call, each with what to do when it is
-missing. A variable named as a program in capitals (`CLANG`, `RUSTC`) stands for another one.
+An applet folder has a file `applet.toml`. Its table `[build]` says how to make the file
+`module`: `wat` is a file in the WebAssembly text format that is assembled here, and `steps` are
+commands that run in the folder. `needs` maps each program that the steps call to advice for
+users who do not have it. An environment variable with the name of a program in capitals
+(`CLANG`, `RUSTC`) replaces that program.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _IGNORED = "build/\nnode_modules/\n"
 
 
 class ScaffoldError(Exception):
-    """A project cannot be made or built; the text says why, `hint` what to do."""
+    """An applet folder cannot be created or built; the text says why, `hint` what to do."""
 
     def __init__(self, text: str, hint: str = "") -> None:
         super().__init__(text)
@@ -37,7 +38,7 @@ class ScaffoldError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a project is built; paths are relative to its folder."""
+    """How an applet folder is built; paths are relative to the folder."""
 
     module: str
     wat: str
@@ -47,15 +48,15 @@ class Recipe:
 
 
 def create(name: str, template: str, folder: Path) -> list[Path]:
-    """Make a project; returns the files, in order.
+    """Create an applet folder and return its files, sorted.
 
     Args:
-        name: lower-case letters, digits, `-` and `_`, a letter first.
+        name: 1 to 64 lower-case letters, digits, `-` and `_`, a letter first.
         template: one of `TEMPLATES`.
-        folder: not there yet, or empty.
+        folder: must be empty or not exist.
 
     Raises:
-        ScaffoldError: the name cannot be one, or the folder holds something.
+        ScaffoldError: the name is invalid, or the folder is not empty.
         OSError: the folder cannot be written.
     """
     if not _NAME.fullmatch(name):
@@ -86,10 +87,10 @@ def _copy(source: Traversable, folder: Path, name: str) -> list[str]:
 
 
 def read_recipe(folder: Path) -> Recipe:
-    """The recipe of a project.
+    """Read the recipe of an applet folder.
 
     Raises:
-        ScaffoldError: there is no `applet.toml`, or it is not of the form above.
+        ScaffoldError: `applet.toml` is missing or does not have the form above.
     """
     path = folder / MANIFEST
     try:
@@ -117,7 +118,7 @@ def _string(value: object) -> str:
 
 
 def missing_tools(recipe: Recipe, environment: Mapping[str, str]) -> dict[str, str]:
-    """The programs that are not there, each with what to do about it."""
+    """Return the required programs that are not installed, each with advice for the user."""
     return {
         tool: how
         for tool, how in recipe.needs.items()
@@ -126,16 +127,18 @@ def missing_tools(recipe: Recipe, environment: Mapping[str, str]) -> dict[str, s
 
 
 def _program(tool: str, environment: Mapping[str, str]) -> str:
-    """The program that stands for a tool."""
+    """Return the program that runs for a tool: its environment variable, or the tool itself."""
     return environment.get(_NOT_A_LETTER.sub("_", tool).upper()) or tool
 
 
 def build(folder: Path, environment: Mapping[str, str] = os.environ) -> Path:
-    """Build a project; returns the module. What the steps print goes where this prints.
+    """Build an applet folder and return the path of the module.
+
+    The output of the steps goes to standard error.
 
     Raises:
-        ScaffoldError: no recipe, a program is missing, a step failed, or no module came out.
-        ModuleRefusedError: the text format has a mistake.
+        ScaffoldError: the recipe, a program or the resulting module is missing, or a step failed.
+        ModuleRefusedError: the WebAssembly text is invalid.
         OSError: a file cannot be read or written.
     """
     recipe = read_recipe(folder)
@@ -161,7 +164,7 @@ def _perform(step: Sequence[str], folder: Path, environment: Mapping[str, str], 
     if not command:
         raise ScaffoldError(f"{folder / MANIFEST}: a step is empty")
     try:
-        # Standard output is for results: the module's path.
+        # Standard output is reserved for the result of the command, the module's path.
         done = subprocess.run(
             command,
             cwd=folder,

@@ -1,6 +1,6 @@
-"""Chains for applets that run without a node: what they answer stands in a `chain_file`.
+"""Simulated chains for applets that run without a node; a `chain_file` has their answers.
 
-A question that the file has no answer for is refused, and the reason names what is missing.
+A request that the file has no answer for is refused, and the reason names the missing entry.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _TRANSFER_GAS = 21_000
 _SHOWN = 200  # characters of a request within a reason
 
 Ask = Callable[[int, str, Json], tuple[str | None, str | None]]
-"""Asks a real chain by its id: (`eth_call`, its fields) gives a result or a reason."""
+"""Queries a real chain: (id, `eth_call`, its fields) gives (result, None) or (None, reason)."""
 
 
 class _Taken(NamedTuple):
-    """A transaction that a run sent. `cost` is what it took from the sender's balance."""
+    """A transaction that a run sent. `cost` is the wei that the sender paid: value and fee."""
 
     run: int
     chain: Chain
@@ -57,28 +57,28 @@ class _Taken(NamedTuple):
 
     @property
     def block(self) -> int:
-        """The number of its block when the file does not say: one for each transaction."""
+        """The block number if the file gives none: the sender's transactions count from 1."""
         return self.nonce + 1
 
 
 class _Asked(NamedTuple):
-    """A contract call that a run made."""
+    """A contract call that a run made. `key` is (chain id, contract address, data)."""
 
     run: int
     key: tuple[int, str, bytes]
 
 
 class SimulatedChains:
-    """The chains of a file, and what runs have done there.
+    """The chains of a file, and the calls and transactions of runs on them.
 
-    Runs have numbers and come one after the other. What a run did is undone with `undo` when
-    it failed, as a node drops the transactions of a handler that traps.
+    Runs are numbered and follow one another. `undo` reverts a failed run, as a node drops the
+    transactions of a handler that traps.
 
     Args:
-        file: the chains; with `ask` answers are added to it.
-        name: of the file, for reasons.
-        seed: hashes that the file does not have depend on it.
-        ask: where to look for what the file lacks; None: nowhere.
+        file: the chains; answers from `ask` are added to it.
+        name: the name of the file, for reasons of refusals.
+        seed: the seed of transaction hashes that the file does not give.
+        ask: queries a real chain for answers that the file lacks; None: there is no real chain.
     """
 
     def __init__(self, file: ChainFile, name: str, seed: int, ask: Ask | None = None) -> None:
@@ -92,10 +92,10 @@ class SimulatedChains:
         self._taken: list[_Taken] = []
         self._by_hash: dict[tuple[int, str], _Taken] = {}
 
-    # ------------------------------------------------------------ what handlers ask for
+    # ------------------------------------------------------------ requests of handlers
 
     def undo(self, run: int) -> None:
-        """Forget what a run did, which is the newest one; nothing if it did nothing."""
+        """Revert the calls and transactions of `run`, if it made any; it must be the newest run."""
         while self._asked and self._asked[-1].run == run:
             self._times[self._asked.pop().key] -= 1
         while self._taken and self._taken[-1].run == run:
@@ -111,11 +111,13 @@ class SimulatedChains:
         event_type: str = TX_EVENT,
         api: bytes = b"",
     ) -> Transaction:
-        """Take a transaction of a run. Arguments and result are those of
-        `ProjectChains.prepare`; the chain id None is the only chain.
+        """Accept a transaction of a run.
+
+        Arguments and result are those of `ProjectChains.prepare`, except that `run` is a number
+        and the chain is given by id; None is the default chain of the file, or its only one.
 
         Raises:
-            EffectRefusedError: there is none, for the reason given.
+            EffectRefusedError: the transaction is refused; the text is the reason.
         """
         chain = self._chain(chain_id)
         call = _parsed(request, sends=True)
@@ -151,8 +153,11 @@ class SimulatedChains:
     def send_by_name(
         self, run: int, request: bytes, event_type: str
     ) -> tuple[int, Transaction | str]:
-        """The same for `POST /system/send_tx`: the status of the answer, and the transaction
-        or the reason why there is none."""
+        """Accept a transaction that `POST /system/send_tx` requests.
+
+        Returns:
+            The HTTP status of the answer, and the transaction or the reason of its refusal.
+        """
         named = sent_by_name(request)
         if named is None:
             return HTTPStatus.BAD_REQUEST, NO_OBJECT
@@ -164,10 +169,10 @@ class SimulatedChains:
         return HTTPStatus.OK, sent
 
     def call(self, run: int, chain_id: int | None, request: bytes) -> bytes:
-        """What a contract returns.
+        """Return the result of a contract call.
 
         Raises:
-            EffectRefusedError: nothing, for the reason given.
+            EffectRefusedError: the call is refused; the text is the reason.
         """
         chain = self._chain(chain_id)
         wanted = _parsed(request, sends=False)
@@ -182,15 +187,15 @@ class SimulatedChains:
             raise EffectRefusedError(f"chain {_shown(chain)}: {entry.error}")
         return bytes.fromhex((entry.result or "").removeprefix("0x"))
 
-    # ------------------------------------------------------------ what follows from a run
+    # ------------------------------------------------------------ events after a run
 
     def answers(self, effects: Sequence[Effect], kinds: Sequence[str]) -> list[tuple[str, bytes]]:
-        """The events, as (type, payload), by which a node tells what became of effects.
+        """Return the events, as (type, payload), with which a node reports results of effects.
 
         Args:
-            effects: of a run that went well.
-            kinds: event types that have a strategy of their own; outcomes of transactions go
-                to no others, unlike answers to API calls.
+            effects: the effects of a run that ended without an error.
+            kinds: event types that have a strategy of their own. Outcomes of transactions with
+                another event type are dropped; answers to API calls are not.
         """
         found = []
         for effect in effects:
@@ -205,7 +210,7 @@ class SimulatedChains:
         return found
 
     def _read(self, request: bytes) -> bytes | None:
-        """The answer to `GET /system/read_tx`; None: the request is another one."""
+        """Return the answer to `GET /system/read_tx`, or None for any other request."""
         decoded = decode(request)
         if decoded is None or not is_system(decoded["Url"]):
             return None
@@ -224,7 +229,7 @@ class SimulatedChains:
         return response(HTTPStatus.OK, header, body)
 
     def _found(self, chain: Chain, hash_: str) -> Json:
-        """A transaction and its receipt, as a node asks a chain for them."""
+        """Return a transaction and its receipt, in the form that a node gets from a chain."""
         full = normal(hash_)
         sent = self._by_hash.get((chain.id, full))
         if sent is not None:
@@ -238,7 +243,7 @@ class SimulatedChains:
             f"receipt, and no run has sent it"
         )
 
-    # ------------------------------------------------------------ what the file has
+    # ------------------------------------------------------------ entries of the file
 
     def _chain(self, chain_id: int | None) -> Chain:
         names = [ChainName(chain.id, chain.name) for chain in self._file.chains]
@@ -255,7 +260,7 @@ class SimulatedChains:
         raise EffectRefusedError(f"{self._name}: {unknown_chain(name, known)}")
 
     def _operator(self, chain: Chain, name: str) -> str:
-        """The address of an operator."""
+        """Return the address of an operator; without `operators` it is derived from the name."""
         if chain.operators is None:
             return eip55(keccak256(f"operator {name}".encode())[-20:])
         address = chain.operators.get(name)
@@ -269,7 +274,7 @@ class SimulatedChains:
     def _expected(
         self, chain: Chain, call: ContractCall, operator: str, sender: str
     ) -> Sent | None:
-        """The entry for a transaction; None: any is taken, made up from nothing."""
+        """Return the entry for a transaction; None: the file has no list, so any is accepted."""
         used = [id(sent.entry) for sent in self._taken]
         entries = [
             entry
@@ -316,7 +321,7 @@ class SimulatedChains:
         head = f"{self._seed} {chain.id} {sender} {nonce} {call.to} {call.value} "
         return "0x" + keccak256(head.encode() + call.data).hex()
 
-    # ------------------------------------------------------------ what a real chain says
+    # ------------------------------------------------------------ answers of real chains
 
     def _asked_for(self, chain: Chain, wanted: ContractCall) -> Call:
         if self._ask is None:
@@ -329,7 +334,11 @@ class SimulatedChains:
         return entry
 
     def _tried(self, chain: Chain, call: ContractCall, operator: str, sender: str) -> Sent:
-        """An entry for a transaction: whether the chain would take it, without sending it."""
+        """Ask the real chain whether it would accept a transaction, without sending it.
+
+        Returns:
+            The new entry of the file, with the chain's error if it would refuse.
+        """
         assert self._ask is not None
         data = "0x" + call.data.hex()
         fields = {"from": sender, "to": call.to, "value": hex(call.value), "data": data}
@@ -351,7 +360,7 @@ def _fits(to: str, data: str | None, call: ContractCall) -> bool:
 
 
 def _fee(receipt: Json | UnsetType | None) -> int:
-    """What a transaction with this receipt paid for its gas; 0 where the receipt has no price."""
+    """Return the gas fee of a receipt in wei, 0 if the receipt has no gas or no price."""
     if not isinstance(receipt, dict):
         return 0
     return _quantity(receipt, "gasUsed") * _quantity(receipt, "effectiveGasPrice")
@@ -375,7 +384,7 @@ def _wanted(sent: _Taken) -> Json:
 
 
 def _transaction(sent: _Taken) -> Json | None:
-    """A transaction as `eth_getTransactionByHash` gives it."""
+    """Return a transaction in the form of `eth_getTransactionByHash`."""
     if sent.entry is not None and sent.entry.transaction is not UNSET:
         return sent.entry.transaction
     return {
@@ -391,7 +400,7 @@ def _transaction(sent: _Taken) -> Json | None:
 
 
 def _receipt(sent: _Taken) -> Json | None:
-    """A receipt as `eth_getTransactionReceipt` gives it."""
+    """Return a receipt in the form of `eth_getTransactionReceipt`."""
     if sent.entry is not None and sent.entry.receipt is not UNSET:
         return sent.entry.receipt
     return {
@@ -407,7 +416,7 @@ def _receipt(sent: _Taken) -> Json | None:
 
 
 def _outcome(sent: _Taken) -> bytes:
-    """The payload of the event that tells what became of a transaction."""
+    """Return the payload of the event that reports the outcome of a transaction."""
     receipt = _receipt(sent) or {}
     good = receipt.get("status") != "0x0"
     short = {"transactionID": sent.name, "state": CONFIRMED if good else FAILED}
@@ -439,6 +448,6 @@ def _shown(chain: Chain) -> str:
 
 
 def _cut(data: bytes) -> str:
-    """Data for a reason, which is a log record of 1024 characters."""
+    """Shorten data for a reason, because log records have at most 1024 characters."""
     text = "0x" + data.hex()
     return text if len(text) <= 2 * _SHOWN else f"{text[: 2 * _SHOWN]}..."

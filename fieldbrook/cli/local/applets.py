@@ -118,7 +118,7 @@ class _Bench:
 
 
 def _bench_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `_Bench`, as its argument `given`."""
+    """Add the options of `_Bench` to a command, which receives them in its argument `given`."""
     names = [field.name for field in fields(_Bench)]
 
     @wraps(command)
@@ -144,7 +144,7 @@ def _bench_options(command: Callable[..., None]) -> Callable[..., None]:
 )
 @shared_options
 def applet_new(name: str, template: str, folder: Path | None) -> None:
-    """Make a folder with an applet to start from: source, recipe, events to test it with."""
+    """Create a folder with a starter applet: source, build recipe and test events."""
     from fieldbrook.workbench import scaffold
 
     folder = folder or Path(name)
@@ -162,9 +162,9 @@ def applet_new(name: str, template: str, folder: Path | None) -> None:
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @shared_options
 def applet_build(folder: Path) -> None:
-    """Build an applet by the recipe in its applet.toml; prints the module's path.
+    """Build an applet with the recipe in its applet.toml and print the module's path.
 
-    The module is then looked at as a node does at upload.
+    The module then gets the checks that a node makes at upload.
     """
     from fieldbrook.wasm.limits import Limits
     from fieldbrook.wasm.module.inspection import check
@@ -205,10 +205,10 @@ def applet_run(
     event_type: str,
     given: _Bench,
 ) -> None:
-    """Run a handler over one event, without a node, and show what it left.
+    """Run a handler over one event, without a node, and show the result.
 
-    The exit code is 1 when the handler failed: when it trapped, ran out of a budget or
-    returned a negative code. What a failed run wrote is not kept.
+    The exit code is 1 when the handler failed: it trapped, exceeded a budget or returned a
+    negative code. The writes of a run that trapped or exceeded a budget are discarded.
     """
     from fieldbrook.actors.project.chains import TX_EVENT
     from fieldbrook.workbench import runs as w
@@ -264,15 +264,15 @@ def applet_test(
     strategies: tuple[str, ...],
     given: _Bench,
 ) -> None:
-    """Replay recorded events in order, without a node, and compare what the runs leave.
+    """Replay recorded events in order, without a node, and compare the results.
 
-    EVENTS holds one event a line: a data message as a device sends it, or
-    {"event_type": TYPE, "payload": TEXT OR JSON}. Expectations are one line for each run, as
-    --record writes them; only what a line names is compared. With --chain, events by which the
-    chains answer follow those of the file.
+    EVENTS holds one event per line: a data message as a device sends it, or
+    {"event_type": TYPE, "payload": TEXT OR JSON}. The file of expectations has one line per
+    run, as --record writes it; only the fields that a line has are compared. With --chain, the
+    events with which the chains answer run after those of the file.
 
-    The exit code is 1 when a run is not as expected or, without expectations, when one
-    failed.
+    The exit code is 1 when a run differs from its expectation or, without expectations, when
+    a run failed.
     """
     from fieldbrook.workbench import runs as w
     from fieldbrook.workbench.chain_file import ChainSourceError
@@ -310,7 +310,7 @@ def _compared(
     found: Sequence[dict[str, Any]],
     known: Sequence[dict[str, Any]] | None,
 ) -> list[dict[str, Any]]:
-    """What is wrong, by the number of the run; run 0 is all of them."""
+    """Return the problems with the number of their run, from 1 on; 0 stands for all runs."""
     from fieldbrook.workbench.runs import differences
 
     if known is None:
@@ -370,7 +370,7 @@ def _workbench(module: Path, given: _Bench) -> Iterator[Workbench]:
 
 @contextmanager
 def _chains(given: _Bench) -> Iterator[SimulatedChains | None]:
-    """The chains of the file, which keeps what was asked of real ones meanwhile."""
+    """Yield the simulated chains; answers recorded from real chains are saved in their file."""
     from fieldbrook.workbench import chain_file as f
     from fieldbrook.workbench.simulated_chain import SimulatedChains
 
@@ -396,8 +396,11 @@ def _chains(given: _Bench) -> Iterator[SimulatedChains | None]:
 
 @contextmanager
 def _foreseen(*kinds: type[Exception]) -> Iterator[None]:
-    """Turn what was foreseen into errors of the command line: these kinds, a module that a
-    node would refuse, a file that cannot be read or written."""
+    """Turn expected exceptions into errors of the command line.
+
+    Expected are `kinds`, a module that a node would refuse, other errors of the node's code, and
+    files that cannot be read or written.
+    """
     from fieldbrook.core.errors import ModuleRefusedError, NodeError
 
     try:

@@ -1,7 +1,7 @@
 """Commands on a data folder: `backup`, `restore`, `verify`, `outbox`.
 
-They work on the files, with or without a node that runs on them, and need no login: who may
-read a data folder may do anything with it.
+They work on the files of the folder, whether or not a node runs on it. They need no login,
+because a user who can read a data folder can do anything with it.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ def _errors_told() -> Iterator[None]:
 def backup(context: click.Context, target: Path, data: Path | None) -> None:
     """Make a consistent copy of a data folder; the node may run.
 
-    In a folder the file is named by the time. It holds the node's secrets and is readable
-    by you alone. Messages that wait in the embedded broker are not in it.
+    In a FOLDER the file gets a name with the time. It holds the node's secrets, and only you
+    can read it. It does not contain the messages that wait in the embedded broker. The exit
+    code is 1 when the data folder lacks a module.
     """
     with _errors_told():
         from fieldbrook.storage.backup.backup import back_up
@@ -82,9 +83,9 @@ def backup(context: click.Context, target: Path, data: Path | None) -> None:
 def restore(context: click.Context, archive: Path, data: Path | None) -> None:
     """Make a data folder from a backup. The folder must be empty or not exist.
 
-    What handlers had sent and nobody had delivered stays parked: it may have been delivered
-    since. `fieldbrook outbox` shows and releases it. The exit code is 1 when the data that
-    was backed up has defects.
+    Output of handlers that was not delivered before the backup stays parked in the outbox,
+    because it may have been delivered since. `fieldbrook outbox` shows and releases it. The
+    exit code is 1 when the restored data has defects.
     """
     with _errors_told():
         from fieldbrook.storage.backup.backup import restore as restored
@@ -114,10 +115,10 @@ def restore(context: click.Context, archive: Path, data: Path | None) -> None:
 @shared_options
 @click.pass_context
 def verify(context: click.Context, archive: Path | None, data: Path | None) -> None:
-    """Look for defects in a backup, or in a data folder; the exit code is 1 when there are.
+    """Check a backup or a data folder for defects; the exit code is 1 when there are any.
 
-    Every file, record and reference is looked at; nothing is changed. A backup is unpacked
-    into the folder for temporary files (TMPDIR) for that.
+    Every file, record and reference is checked; nothing is changed. A backup is first
+    unpacked into the folder for temporary files (TMPDIR).
     """
     with _errors_told():
         from fieldbrook.storage.backup.backup import require_data, unpacked
@@ -143,14 +144,14 @@ def verify(context: click.Context, archive: Path | None, data: Path | None) -> N
 
 @click.group()
 def outbox() -> None:
-    """What handlers sent and nobody has delivered yet."""
+    """The outbox: output of handlers that is not delivered yet."""
 
 
 @outbox.command("status")
 @_DATA
 @shared_options
 def outbox_status(data: Path | None) -> None:
-    """Show whether the outbox is parked, and how much waits in each project."""
+    """Show whether the outbox is parked, and how many entries wait in each project."""
     with _errors_told():
         from fieldbrook.storage.backup.backup import require_data, waiting
         from fieldbrook.storage.project.outbox import is_parked
@@ -169,7 +170,7 @@ def outbox_status(data: Path | None) -> None:
 @_DATA
 @shared_options
 def outbox_release(data: Path | None) -> None:
-    """Let a restored node send again; one that runs begins within seconds."""
+    """Let a restored node send again; a running node starts to send within seconds."""
     with _errors_told():
         from fieldbrook.storage.backup.backup import require_data
         from fieldbrook.storage.project.outbox import release

@@ -1,4 +1,4 @@
-"""Commands that prepare a node: they work on files and talk to nobody."""
+"""Command that makes certificates for trying out TLS: `cert`. It only writes files."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from fieldbrook.cli.console import note, shared_options, show_done
 @click.option("--days", type=click.IntRange(1, 3650), default=365, help="How long it lasts.")
 @shared_options
 def cert(names: tuple[str, ...], folder: Path, days: int) -> None:
-    """Make a certificate for trying TLS out, of an authority made for it.
+    """Make a certificate for trying out TLS, and the certificate authority that signs it.
 
-    NAMES are the host names and addresses by which clients call the node; without any, those
-    of this machine. Nobody trusts the authority until they are given its file ca.pem.
+    NAMES are the host names and addresses that clients use for the node; the default is those
+    of this machine. A client trusts the authority only when it is given the file ca.pem.
     """
     from fieldbrook.security.certificates import write
 

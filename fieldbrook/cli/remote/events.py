@@ -1,4 +1,4 @@
-"""Commands about events and what they left behind: `send`, `logs`, `kv`."""
+"""Commands that send events and read applet logs and stored values: `send`, `logs`, `kv`."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from fieldbrook.cli.console import (
 )
 from fieldbrook.cli.remote.objects import applets, find_applet, find_publisher, project_name
 
-TOKEN_VARIABLE = "FIELDBROOK_PUBLISHER_TOKEN"  # noqa: S105 - where it is, not what
-_PAGE = _TAIL_LIMIT = _KEYS_LIMIT = 1_000  # the most that the routes give at once
+TOKEN_VARIABLE = "FIELDBROOK_PUBLISHER_TOKEN"  # noqa: S105 - a variable's name, no token
+_PAGE = _TAIL_LIMIT = _KEYS_LIMIT = 1_000  # largest page of the routes
 _POLL_S = 0.5
 
 # ---------------------------------------------------------------- sending
@@ -74,12 +74,12 @@ def send(
     event_id: str | None,
     idempotency_key: str | None,
 ) -> None:
-    """Send one event and print what the handlers answered.
+    """Send one event and print the results of its handlers.
 
     The payload is --data, the content of --file, or standard input with `-`.
 
-    The exit code is 1 when a handler failed: when it trapped, ran out of time or returned
-    a negative code. A code of 0 or more is the handler's own answer and is a success.
+    The exit code is 1 when a handler failed: it trapped, ran out of time or returned a
+    negative code. A code of 0 or more is the handler's own answer and counts as success.
     """
     payload = _payload(text, file, dash)
     console = current()
@@ -87,8 +87,8 @@ def send(
         client = console.client()
         project_ = project_name(client, project_)
         token = str(find_publisher(client, project_, pub_id)["token"])
-    # The time belongs to what names an event: with an id of the user's own there is none, so that
-    # the same command sends the same event.
+    # The time is part of an event's identity. With an id from the user no time is sent, so that
+    # repeating the command sends the same event.
     when = {} if event_id else {"pub_time": time.time_ns() // 1_000_000}
     event_id = event_id or f"cli-{secrets.token_hex(8)}"
     message = {
@@ -108,7 +108,7 @@ def send(
         )
     except ClientError as error:
         if isinstance(error, UnreachableError) or _is_unknown(error):
-            # Typing the command again would make another event of it.
+            # Without this key, repeating the command would send another event.
             error.hint = error.hint or f"send it again with --idempotency-key {key}: it runs once"
         raise
     results: list[dict[str, Any]] = list(answer.get("results") or [])
@@ -159,9 +159,9 @@ def _payload(text: str | None, file: Path | None, dash: str | None) -> bytes:
 @click.option("--after", type=click.IntRange(0), help="All after this sequence number.")
 @shared_options
 def logs(project_: str, follow: bool, tail: int | None, after: int | None) -> None:
-    """Print what a project's applets logged, oldest first.
+    """Print the log rows of a project's applets, the oldest first.
 
-    With --json each row is one line of JSON; `sequence` is what --after takes.
+    With --json each row is one line of JSON; its `sequence` is a value for --after.
     """
     if tail is not None and after is not None:
         raise WrongUsageError("--tail and --after cannot both be given")
@@ -176,7 +176,7 @@ def logs(project_: str, follow: bool, tail: int | None, after: int | None) -> No
 
 
 def log_line(row: dict[str, Any]) -> str:
-    """A row for people: `2026-11-21T06:31:00.123Z info  counter: count=1`."""
+    """Format a log row for people: `2026-11-21T06:31:00.123Z info  counter: count=1`."""
     source = str(row.get("src") or "")
     origin = "" if source in ("", "wasmCode") else f" [{source}]"
     level = str(row.get("level", ""))
@@ -193,7 +193,7 @@ def _rows(client: Client, project_: str, after: int, follow: bool) -> Iterator[d
         answer = client.call("GET", ["applet_log", project_], query=query)
         page = items(answer)
         for row in page:
-            # Rows that are written while this prints belong to --follow.
+            # Without --follow, rows that were written after the command started are left out.
             if end is None or int(row["sequence"]) <= end:
                 yield row
         if page:
@@ -201,7 +201,7 @@ def _rows(client: Client, project_: str, after: int, follow: bool) -> Iterator[d
         if end is not None and (not page or after >= end):
             return
         if not page:
-            after = max(after, 0)  # an empty log has no end to count from
+            after = max(after, 0)  # an empty log: negative values count from its last row
             sys.stdout.flush()
             time.sleep(_POLL_S)
 
@@ -216,7 +216,7 @@ def _end(client: Client, project_: str) -> int:
 
 @click.group()
 def kv() -> None:
-    """The key-value store in which handlers keep what they know."""
+    """The key-value store in which handlers keep their data."""
 
 
 @kv.command("get")

@@ -1,4 +1,4 @@
-"""Commands about what happened: `event` and `dead-letter`."""
+"""Commands on the event history, refused events and dead letters."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _LETTER_FIELDS = {
 
 
 class _Events(click.Group):
-    """`event PROJECT` is `event show PROJECT`: most of the time somebody wants to look."""
+    """Makes `event PROJECT` an abbreviation of `event show PROJECT`, the most frequent use."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = [arg for arg in args if not arg.startswith("-")]
@@ -79,9 +79,9 @@ class _Events(click.Group):
 
 @click.group(cls=_Events)
 def event() -> None:
-    """What became of events: `event PROJECT [EVENT]`; and running them again.
+    """The event history: show it with `event PROJECT [EVENT]`, or replay events.
 
-    A project called `show` or `replay` is reached with `event show show`.
+    A project with the name `show` or `replay` needs the long form: `event show show`.
     """
 
 
@@ -103,11 +103,12 @@ def event_replay(
     publisher: str,
     dry_run: bool,
 ) -> None:
-    """Run all handlers again over the events of a range of time, the oldest first.
+    """Run all handlers again for the events of a time range, the oldest first.
 
-    TIME is as 2026-11-21T06:31:00Z. The node keeps the payloads of the newest events only
-    (setting replayable_bytes); how many were known and could not be replayed is told. Each
-    replay is an event of its own, <event id>#r1 and so on. Exit code 1: a handler failed.
+    TIME has the form 2026-11-21T06:31:00Z. The node keeps only the payloads of the newest
+    events (setting replayable_bytes); the output counts the events that cannot be replayed.
+    Each replay is an event of its own with the id <event id>#r1, #r2 and so on. The exit code
+    is 1 when a handler failed.
     """
     client = current().client()
     path = ["event_log", project_name(client, project_), "replay"]
@@ -132,10 +133,10 @@ def event_replay(
 @click.option("--limit", "-n", type=click.IntRange(1, 1_000), default=20, show_default=True)
 @shared_options
 def event_show(project_: str, event_id: str | None, limit: int) -> None:
-    """Tell what became of an event, or of the last ones.
+    """Show the outcome of one event, or of the latest events.
 
-    EVENT is the id that every answer carries (X-Event-Id, eventID). Of one event its log
-    lines, what it has sent and the reason of a refusal are told, too.
+    EVENT is the id in every answer to an event (X-Event-Id, eventID). For one event the output
+    includes its log lines, its messages and calls, and the reason of a refusal.
     """
     client = current().client()
     query: dict[str, Any] = {"limit": limit}
@@ -163,9 +164,10 @@ def event_show(project_: str, event_id: str | None, limit: int) -> None:
 @click.option("--limit", "-n", type=click.IntRange(1, 1_000), default=20, show_default=True)
 @shared_options
 def refused(event_id: str | None, project_: str | None, limit: int) -> None:
-    """Show administrators the events that no project had, and why.
+    """Show the events that were refused before any project had them, for administrators.
 
-    Those of unknown projects are here alone; an owner finds the others with `event`.
+    Only this command shows events for unknown projects. Owners find the other refused events
+    of their projects with `event`.
     """
     query = {"limit": limit, "eventID": event_id, "project": project_}
     answer = current().client().call("GET", ["refused_event"], query=query)
@@ -188,7 +190,10 @@ def _outcome(row: dict[str, Any]) -> str:
 
 
 def _way(part: dict[str, Any]) -> str:
-    """Who answered, e.g. `counter v2 start: `, as far as it is still known."""
+    """Return the applet, its version and the handler of a result, e.g. `counter v2 start: `.
+
+    The text is "" when the applet is no longer known.
+    """
     if not part.get("appletName"):
         return ""
     handler = part.get("handler", "")
@@ -197,7 +202,7 @@ def _way(part: dict[str, Any]) -> str:
 
 @click.group("dead-letter")
 def dead_letter() -> None:
-    """Events whose handler failed: look at them, run them again, throw them away."""
+    """Dead letters, the events whose handler failed: list, show, replay, discard."""
 
 
 @dead_letter.command("list")
@@ -238,7 +243,7 @@ def letter_show(project_: str, letter: str, payload: bool) -> None:
 @click.argument("letters", nargs=-1, required=True, metavar="LETTER...")
 @shared_options
 def letter_replay(project_: str, letters: tuple[str, ...]) -> None:
-    """Run handlers again over dead letters; one that fails again is a new letter."""
+    """Run the handlers of dead letters again; each new failure makes a new dead letter."""
     client = current().client()
     path = ["dead_letter", project_name(client, project_), "replay"]
     answer = client.call("POST", path, body={"letterIDs": list(letters)})
@@ -253,7 +258,7 @@ def letter_replay(project_: str, letters: tuple[str, ...]) -> None:
 @click.argument("letters", nargs=-1, required=True, metavar="LETTER...")
 @shared_options
 def letter_discard(project_: str, letters: tuple[str, ...]) -> None:
-    """Throw dead letters away."""
+    """Delete dead letters."""
     client = current().client()
     path = ["dead_letter", project_name(client, project_)]
     client.call("DELETE", path, query={"letterID": list(letters)})

@@ -1,6 +1,6 @@
-"""Commands about what a node holds: projects, applets, publishers, strategies, resources.
+"""Commands on the objects of a node: projects, applets, publishers, strategies, resources.
 
-Wherever an object is named, its name or its id will do; a name is tried first.
+Users may give the name or the id of an object; the name is tried first.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _RESOURCE = {"filename": "FILE", "resourceID": "ID", "size": "BYTES", "path": "S
 
 @click.group()
 def project() -> None:
-    """Projects: a name that devices send to, and what happens to their events."""
+    """Projects: names that devices send events to, with the applets that handle them."""
 
 
 @project.command("create")
@@ -108,10 +108,11 @@ def project_show(name: str) -> None:
 @click.option("--no-data", is_flag=True, help="Without what its handlers stored.")
 @shared_options
 def project_export(name: str, file: Path, tokens: bool, no_data: bool) -> None:
-    """Write a project to a file that `project import` takes, here or at another node.
+    """Export a project to a file for `project import`, at this or another node.
 
     The file has its configurations, applets with their modules, strategies, publishers, cron
-    jobs, monitors, ABIs, limits, and what its handlers stored. Logs, history and dead letters stay.
+    jobs, monitors, ABIs, limits, and the data that its handlers stored. Logs, the event
+    history and dead letters are not exported.
     """
     client = current().client()
     path = ["project", "x", project_name(client, name), "export"]
@@ -133,9 +134,9 @@ def project_export(name: str, file: Path, tokens: bool, no_data: bool) -> None:
 )
 @shared_options
 def project_import(file: Path, name: str, new_tokens: bool) -> None:
-    """Make a project of yours from a file of `project export`: all of it or nothing.
+    """Create a project of yours from a file of `project export`, completely or not at all.
 
-    Publishers keep the tokens that are in the file; where there are none they get new ones.
+    Publishers keep the tokens in the file; a publisher without one gets a new token.
     """
     try:
         content = file.read_bytes()
@@ -206,8 +207,8 @@ def applet_deploy(
 ) -> None:
     """Deploy a module (.wasm, or .wat text).
 
-    An applet of that name is updated: its data stays, and its strategies stay too unless
-    others are given, which then replace them.
+    An existing applet of that name is updated and keeps its data. It also keeps its
+    strategies, unless new ones are given, which replace them.
     """
     client = current().client()
     real = project_name(client, project_)
@@ -290,7 +291,7 @@ def applet_stop(project_: str, name: str) -> None:
 @click.argument("name", metavar="APPLET")
 @shared_options
 def applet_versions(project_: str, name: str) -> None:
-    """List the modules an applet ran and can go back to, the latest first."""
+    """List the kept module versions of an applet, for `applet rollback`, the latest first."""
     client = current().client()
     found = find_applet(client, project_name(client, project_), name)
     rows = versions(client, found)
@@ -306,9 +307,9 @@ def applet_versions(project_: str, name: str) -> None:
 @click.argument("version", type=click.IntRange(1), required=False)
 @shared_options
 def applet_rollback(project_: str, name: str, version: int | None) -> None:
-    """Let an applet run an earlier module again; its data and strategies stay.
+    """Roll an applet back to an earlier module; its data and strategies stay.
 
-    Without VERSION it is the one before that which runs.
+    The default VERSION is the one before the current version.
     """
     client = current().client()
     found = find_applet(client, project_name(client, project_), name)
@@ -342,7 +343,7 @@ def publisher() -> None:
 def publisher_add(
     project_: str, key: str, name: str | None, types: tuple[str, ...], expires_days: int
 ) -> None:
-    """Register a publisher; prints its id and its token."""
+    """Register a publisher and print its id and its token."""
     client = current().client()
     path = ["publisher", project_name(client, project_)]
     body: dict[str, Any] = {"name": name or key, "key": key}
@@ -380,7 +381,7 @@ def publisher_token(project_: str, key: str) -> None:
 @click.option("--expires-days", type=int, default=0, help="It ends then [default: never].")
 @shared_options
 def publisher_rotate(project_: str, key: str, expires_days: int) -> None:
-    """Replace a publisher's token: prints the new one; the old one stops working at once."""
+    """Replace a publisher's token and print the new one; the old one stops working at once."""
     client = current().client()
     found = find_publisher(client, project_name(client, project_), key)
     path = ["publisher", "data", str(found["publisherID"]), "token"]
@@ -397,7 +398,7 @@ def publisher_rotate(project_: str, key: str, expires_days: int) -> None:
 @click.option("--all", "everything", is_flag=True, help="Let it send every type again.")
 @shared_options
 def publisher_allow(project_: str, key: str, types: tuple[str, ...], everything: bool) -> None:
-    """Let a publisher send events of these types only; others are refused."""
+    """Restrict a publisher to events of these types; events of other types are refused."""
     if everything == bool(types):
         raise WrongUsageError("say which event types", "name them, or give --all")
     client = current().client()
@@ -440,7 +441,7 @@ def strategy() -> None:
 def strategy_add(project_: str, applet_name: str, event_type: str, handler: str) -> None:
     """Run a handler for a type of event.
 
-    Events whose type no strategy names exactly go to those of type DEFAULT.
+    Events of a type without a strategy of its own go to the strategies of type DEFAULT.
     """
     client = current().client()
     real = project_name(client, project_)
@@ -541,12 +542,12 @@ def resource_list() -> None:
 @click.argument("resource_id", metavar="ID")
 @shared_options
 def resource_delete(resource_id: str) -> None:
-    """Delete an uploaded module. Applets that run it go on, and keep its file until they end."""
+    """Delete an uploaded module. Applets that run it continue and keep its file until they end."""
     current().client().call("DELETE", ["resource", resource_id])
     show_done(f"resource {resource_id} deleted", deleted=resource_id)
 
 
-# ---------------------------------------------------------------- finding things
+# ---------------------------------------------------------------- lookup by name or id
 
 
 def projects(client: Client) -> list[dict[str, Any]]:
@@ -555,8 +556,10 @@ def projects(client: Client) -> list[dict[str, Any]]:
 
 
 def project_name(client: Client, given: str) -> str:
-    """The name of the project given by name or id. A name is not looked up: the route that
-    it is for says whether it exists."""
+    """Return the name of the project given by name or id.
+
+    A name is not looked up, because the route that it is sent to reports unknown projects.
+    """
     if not (given.isdecimal() and len(given) >= _ID_DIGITS):
         return given
     found = [row for row in projects(client) if given in (row["projectName"], row["projectID"])]
@@ -579,7 +582,10 @@ def versions(client: Client, applet_: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def flat_applet(value: dict[str, Any]) -> dict[str, Any]:
-    """An applet with the id and the state of its one instance beside its own fields."""
+    """Return an applet with the id and the state of its instance added to its own fields.
+
+    An applet without an instance gets the state `REMOVED`.
+    """
     instances = [value["instance"]] if value.get("instance") else value.get("instances")
     found = instances[0] if instances else {"instanceID": "", "state": "REMOVED"}
     return {**value, "instanceID": found["instanceID"], "state": found["state"]}
@@ -609,10 +615,10 @@ def strategies_of(client: Client, project_: str, applet_id: str) -> list[dict[st
 def pick(
     rows: list[dict[str, Any]], given: str, what: str, name_key: str, id_key: str
 ) -> dict[str, Any]:
-    """The row whose name is `given`, or else whose id is.
+    """Return the row whose name is `given`, otherwise the row whose id is `given`.
 
     Raises:
-        ClientError: none is; the hint says which there are.
+        ClientError: there is no such row; the hint suggests a similar name or lists the names.
     """
     for key in (name_key, id_key):
         for row in rows:
@@ -654,7 +660,7 @@ def _show_applet(value: dict[str, Any]) -> None:
 
 
 def _show_warnings(*values: Mapping[str, Any]) -> None:
-    """Print what the node's answers warn of, each warning once; in JSON they stand already."""
+    """Print the warnings in the node's answers, each once; JSON output has them already."""
     if not current().json:
         for text in dict.fromkeys(text for value in values for text in value.get("warnings", ())):
             note(f"warning: {text}")
@@ -666,7 +672,11 @@ def _strategy(text: str) -> dict[str, str]:
 
 
 def pair(text: str, option: str) -> tuple[str, str]:
-    """Both sides of `LEFT=RIGHT`. Raises WrongUsageError for any other form."""
+    """Split `LEFT=RIGHT` into both sides.
+
+    Raises:
+        WrongUsageError: the text has another form, or LEFT is empty.
+    """
     left, equals, right = text.partition("=")
     if not equals or not left:
         raise WrongUsageError(f"{option} {text!r} is not of the form LEFT=RIGHT")

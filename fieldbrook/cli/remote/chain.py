@@ -1,4 +1,4 @@
-"""Commands about chains: which there are, and what of them becomes events."""
+"""Commands on chains, their monitors and contract ABIs: `chain`, `monitor`, `abi`."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ _ENDPOINTS = {"endpoint": "ENDPOINT", "head": "HEAD", "failures": "FAILURES", "s
 
 @click.group()
 def chain() -> None:
-    """Chains of the node, as its settings name them."""
+    """Chains that the settings of the node define."""
 
 
 @chain.command("list")
 @shared_options
 def chain_list() -> None:
-    """List the chains and how far each is known."""
+    """List the chains, each with its state and the newest block that the node has seen."""
     answer = current().client().call("GET", ["chain"])
     if current().json:
         show_json(answer)
@@ -70,7 +70,7 @@ def chain_list() -> None:
 @click.argument("chain_", metavar="CHAIN")
 @shared_options
 def chain_show(chain_: str) -> None:
-    """Show a chain, by its id or name, its monitors and, to administrators, its endpoints."""
+    """Show a chain, given by id or name, and its monitors; administrators see its endpoints."""
     row = current().client().call("GET", ["chain", chain_])
     if current().json:
         show_json(row)
@@ -83,11 +83,11 @@ def chain_show(chain_: str) -> None:
 
 @click.group()
 def monitor() -> None:
-    """Monitors: what happens on a chain becomes events of a project."""
+    """Monitors: turn logs, transactions and heights of a chain into events of a project."""
 
 
 def _adds(command: Any) -> Any:
-    """What each `add` command has."""
+    """Add the arguments and options that all `monitor add-...` commands share."""
     for option in (
         shared_options,
         click.option("--paused", is_flag=True, help="Begin when it is started."),
@@ -125,7 +125,7 @@ def monitor_add_log(
     abi: Path | None,
     abi_name: str,
 ) -> None:
-    """Send the logs of a contract, from a block on."""
+    """Send an event for each log of a contract, from a block on."""
     if len(topics) > 4:
         raise click.UsageError("a log has no more than four topics")
     body: dict[str, Any] = {
@@ -146,7 +146,7 @@ def monitor_add_log(
 def monitor_add_tx(
     project_: str, tx_hash: str, chain_id: int, event_type: str, paused: bool
 ) -> None:
-    """Send a transaction when it is in a block."""
+    """Send an event when a transaction is in a block."""
     _add("tx", project_, chain_id, event_type, paused, {"txAddress": tx_hash})
 
 
@@ -164,7 +164,7 @@ def monitor_add_height(
 @click.argument("project_", metavar="PROJECT")
 @shared_options
 def monitor_list(project_: str) -> None:
-    """List the monitors of a project, how far each has come and why one does not go on."""
+    """List the monitors of a project, each with its next block and its last error."""
     client = current().client()
     name = project_name(client, project_)
     rows = []
@@ -181,7 +181,7 @@ def monitor_list(project_: str) -> None:
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @shared_options
 def monitor_pause(project_: str, ids: tuple[str, ...]) -> None:
-    """Hold monitors where they are."""
+    """Pause monitors."""
     _control(project_, ids, "PAUSE")
     show_done(f"{len(ids)} paused", paused=list(ids))
 
@@ -191,7 +191,7 @@ def monitor_pause(project_: str, ids: tuple[str, ...]) -> None:
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @shared_options
 def monitor_start(project_: str, ids: tuple[str, ...]) -> None:
-    """Have monitors go on where they were held."""
+    """Start paused monitors; they continue where they stopped."""
     _control(project_, ids, "START")
     show_done(f"{len(ids)} started", started=list(ids))
 
@@ -213,7 +213,7 @@ def monitor_delete(project_: str, ids: tuple[str, ...]) -> None:
 
 @click.group()
 def abi() -> None:
-    """ABIs of contracts that a project keeps for its monitors."""
+    """Contract ABIs that a project keeps for its monitors."""
 
 
 @abi.command("add")
@@ -222,7 +222,7 @@ def abi() -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @shared_options
 def abi_add(project_: str, name: str, file: Path) -> None:
-    """Keep a JSON ABI, or that of what a compiler wrote, under a name."""
+    """Store a JSON ABI under a name. FILE may also be compiler output with an `abi` field."""
     client = current().client()
     body = {"name": name, "abi": _read_abi(file)}
     made = client.call("POST", ["contract_abi", project_name(client, project_)], body=body)
@@ -249,7 +249,7 @@ def abi_list(project_: str) -> None:
 @click.argument("name")
 @shared_options
 def abi_show(project_: str, name: str) -> None:
-    """Write an ABI as it was uploaded."""
+    """Print an ABI as it was uploaded."""
     client = current().client()
     show_json(client.call("GET", ["contract_abi", project_name(client, project_), name])["abi"])
 
@@ -259,7 +259,7 @@ def abi_show(project_: str, name: str) -> None:
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @shared_options
 def abi_delete(project_: str, names: tuple[str, ...]) -> None:
-    """Delete ABIs; monitors that were made with them go on."""
+    """Delete ABIs; monitors that were made with them continue."""
     client = current().client()
     project = project_name(client, project_)
     for name in names:
@@ -311,5 +311,5 @@ def _read_abi(path: Path) -> list[Any]:
 
 
 def _events(abi: list[Any]) -> list[Any]:
-    """The part of an ABI that a monitor needs."""
+    """Return the entries of an ABI that a monitor needs: its events."""
     return [entry for entry in abi if isinstance(entry, dict) and entry.get("type") == "event"]

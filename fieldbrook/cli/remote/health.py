@@ -1,4 +1,4 @@
-"""Commands about the node itself: `status`, `health`."""
+"""Commands on the health of the node: `status`, `health`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENDED = {"part": "PART", "state": "STATE", "since": "SINCE", "until": "UNTIL", 
 @shared_options
 @click.pass_context
 def status(context: click.Context) -> None:
-    """Show whether the node and its parts are well; exit code 1 when one is not."""
+    """Show the state of each part of the node; the exit code is 1 when one is not ok."""
     parts = current().anonymous_client().liveness() or {}
     rows = [{"part": name, "state": state} for name, state in sorted(parts.items())]
     if current().json:
@@ -33,7 +33,10 @@ def status(context: click.Context) -> None:
 @shared_options
 @click.pass_context
 def health(context: click.Context, recent: bool) -> None:
-    """Tell administrators what is wrong and since when; exit code 1 when something is."""
+    """Show the open health conditions and since when they last, for administrators.
+
+    The exit code is 1 when the node is not healthy.
+    """
     answer: dict[str, Any] = current().client().call("GET", ["health"])
     if current().json:
         show_json(answer)

@@ -136,7 +136,7 @@ def event_show(project_: str, event_id: str | None, limit: int) -> None:
     """Show the outcome of one event, or of the latest events.
 
     EVENT is the id in every answer to an event (X-Event-Id, eventID). For one event the output
-    includes its log lines, its messages and calls, and the reason of a refusal.
+    includes its log lines, everything that its handlers sent, and the reason of a refusal.
     """
     client = current().client()
     query: dict[str, Any] = {"limit": limit}

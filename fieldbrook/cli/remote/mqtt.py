@@ -1,4 +1,4 @@
-"""Commands about the node's MQTT broker: `mqtt`."""
+"""Commands on the node's embedded MQTT broker: `mqtt`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def mqtt() -> None:
 @mqtt.command("status")
 @shared_options
 def mqtt_status() -> None:
-    """Show how much state devices have left at the broker, and how much they may leave."""
+    """Show how much state the broker keeps for devices, and the limits of it."""
     show_rows(items(current().client().call("GET", ["mqtt"])), _KEPT, "nothing is kept")
 
 
@@ -33,12 +33,12 @@ def mqtt_status() -> None:
 @click.argument("kind", type=click.Choice(KINDS))
 @shared_options
 def mqtt_clear(kind: str) -> None:
-    """Remove all state of one kind that devices have left at the broker.
+    """Remove all state of one kind that the broker keeps for devices.
 
-    KIND is `retained` (retained messages), `qos2` (QoS 2 messages that were sent and never
-    released, so that they are no events yet) or `sessions` (sessions, their subscriptions and
-    the messages that wait for them). To remove sessions the broker is started again: devices
-    lose their connection for a moment and have to subscribe anew.
+    KIND is `retained` (retained messages), `qos2` (QoS 2 messages that were never released and
+    so have not become events) or `sessions` (sessions, their subscriptions and the messages
+    that wait for them). Removing sessions restarts the broker: devices lose their connection
+    for a moment and have to subscribe again.
     """
     removed = current().client().call("DELETE", ["mqtt", kind])["removed"]
     show_done(f"{removed} removed", kind=kind, removed=removed)

@@ -1,4 +1,4 @@
-"""Commands about when events come and how many: cron jobs and traffic limits."""
+"""Commands on cron jobs and traffic limits: `cron`, `limit`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LIMIT = {
 
 @click.group()
 def cron() -> None:
-    """Cron jobs: events that the clock sends to a project."""
+    """Cron jobs: events that the node sends to a project at fixed times."""
 
 
 @cron.command("add")
@@ -40,9 +40,9 @@ def cron() -> None:
 def cron_add(project_: str, expression: str, event_type: str) -> None:
     """Send an event at the times of a cron expression.
 
-    It has five fields (minute, hour, day of month, month, day of week), or is @hourly,
-    @daily, @weekly, @monthly, @yearly or e.g. "@every 10m".
-    "CRON_TZ=Asia/Tokyo 0 9 * * *" is meant in that time zone.
+    The expression has five fields (minute, hour, day of month, month, day of week), or is
+    @hourly, @daily, @weekly, @monthly, @yearly or e.g. "@every 10m". A prefix sets the time
+    zone: "CRON_TZ=Asia/Tokyo 0 9 * * *".
     """
     client = current().client()
     body = {"cronExpressions": expression, "eventType": event_type}
@@ -54,7 +54,7 @@ def cron_add(project_: str, expression: str, event_type: str) -> None:
 @click.argument("project_", metavar="PROJECT")
 @shared_options
 def cron_list(project_: str) -> None:
-    """List the cron jobs of a project and when each is due."""
+    """List the cron jobs of a project, each with its next time."""
     client = current().client()
     rows = items(client.call("GET", ["cronjob", _project_id(client, project_)], query=ALL))
     show_rows(rows, _CRON, "no cron jobs yet: `fieldbrook cron add PROJECT EXPRESSION`")
@@ -76,7 +76,7 @@ def cron_delete(ids: tuple[str, ...]) -> None:
 
 @click.group()
 def limit() -> None:
-    """Traffic limits: how many events a project takes in a window of time."""
+    """Traffic limits: how many events a project accepts in a time window."""
 
 
 @limit.command("set")
@@ -91,9 +91,9 @@ def limit() -> None:
 )
 @shared_options
 def limit_set(project_: str, threshold: int, duration: str, own: int | None) -> None:
-    """Let a project take so many events per window; more are answered 429.
+    """Limit the events of a project per time window; further events are answered 429.
 
-    Only administrators may. A limit that is there is changed.
+    Only administrators may do this. An existing limit is changed.
     """
     client = current().client()
     real = project_name(client, project_)
@@ -123,7 +123,7 @@ def limit_list(project_: str) -> None:
 @click.argument("project_", metavar="PROJECT")
 @shared_options
 def limit_delete(project_: str) -> None:
-    """Delete the limit of a project's events. Only administrators may."""
+    """Delete the limit of a project's events. Only administrators may do this."""
     client = current().client()
     real = project_name(client, project_)
     known = _limits(client, real)
@@ -134,7 +134,7 @@ def limit_delete(project_: str) -> None:
 
 
 def _project_id(client: Client, given: str) -> str:
-    """The id of a project given by name or id."""
+    """Look up the id of a project given by name or id."""
     if not given:
         raise WrongUsageError("which project?")
     value = client.call("GET", ["project", project_name(client, given)])

@@ -1,4 +1,4 @@
-"""Commands about transactions that projects send to chains: `tx`."""
+"""Commands on the transactions that projects send to chains: `tx`."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def tx_list(
     before: str | None,
     limit: int,
 ) -> None:
-    """List transactions, the newest first; administrators need name no project."""
+    """List transactions, the newest first. Administrators may leave out the project."""
     client = current().client()
     query: dict[str, Any] = {"limit": limit}
     if state:
@@ -128,7 +128,7 @@ def tx_show(project_: str, transaction: str) -> None:
 @click.argument("project_", metavar="PROJECT")
 @shared_options
 def tx_state(project_: str) -> None:
-    """Show what a project has sent and spent."""
+    """Show the number of transactions and the spending of a project, by chain."""
     client = current().client()
     answer = client.call("GET", ["tx", project_name(client, project_), "state"])
     if current().json:
@@ -144,7 +144,7 @@ def tx_state(project_: str) -> None:
 @click.argument("wei", type=click.IntRange(0))
 @shared_options
 def tx_limit(project_: str, wei: int) -> None:
-    """Limit what a project may spend a day, in wei, fees included."""
+    """Limit the daily spending of a project, in wei, fees included."""
     client = current().client()
     path = ["project_config", "x", project_name(client, project_), "PROJECT_SPENDING"]
     client.call("POST", path, body={"weiPerDay": str(wei)})
@@ -169,7 +169,7 @@ def tx_retry(project_: str, transaction: str) -> None:
 def tx_cancel(project_: str, transaction: str, yes: bool) -> None:
     """Replace a transaction by one that does nothing, as an administrator.
 
-    Whichever of the two a block takes counts: it may be too late.
+    Only one of the two gets into a block. If that is the original, it was too late to cancel.
     """
     if not yes:
         click.confirm(f"Cancel transaction {transaction}?", abort=True, err=True)
@@ -181,7 +181,7 @@ def tx_cancel(project_: str, transaction: str, yes: bool) -> None:
 @click.argument("chain_", metavar="CHAIN")
 @shared_options
 def tx_park(chain_: str) -> None:
-    """Send nothing more to a chain, as an administrator; what is committed waits."""
+    """Stop sending to a chain, as an administrator; committed transactions wait."""
     current().client().call("POST", ["chain", chain_, "park"])
     show_done(f"nothing more is sent to chain {chain_}", chain=chain_, parked=True)
 
@@ -190,7 +190,7 @@ def tx_park(chain_: str) -> None:
 @click.argument("chain_", metavar="CHAIN")
 @shared_options
 def tx_resume(chain_: str) -> None:
-    """Send what waits for a chain that was parked, as an administrator."""
+    """Resume sending to a parked chain, as an administrator, with the waiting transactions."""
     current().client().call("POST", ["chain", chain_, "resume"])
     show_done(f"transactions are sent to chain {chain_}", chain=chain_, parked=False)
 
@@ -203,8 +203,8 @@ def tx_resume(chain_: str) -> None:
 def tx_release(chain_: str, project_: str, yes: bool) -> None:
     """Give up the nonces of a project whose store is lost, as an administrator.
 
-    Others with the same key wait for them. Should the store come back, what the project had
-    committed is still sent.
+    Other projects that sign with the same key wait for these nonces. If the store comes back,
+    the transactions that the project had committed are still sent.
     """
     if not yes:
         click.confirm(f"Give up what project {project_} has open?", abort=True, err=True)

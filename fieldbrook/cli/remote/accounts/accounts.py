@@ -1,4 +1,4 @@
-"""Commands of administrators about accounts and what they did: `account` and `audit`."""
+"""Commands for administrators on accounts and the audit log: `account` and `audit`."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def account_create(username: str, role: str, source: str | None) -> None:
 @click.argument("name", metavar="USERNAME")
 @shared_options
 def account_disable(name: str) -> None:
-    """Shut an account out: its logins, its access keys, and events for its projects."""
+    """Disable an account: refuse its logins, its access keys, and events for its projects."""
     _set_state(name, "disable")
 
 
@@ -101,7 +101,7 @@ def account_disable(name: str) -> None:
 @click.argument("name", metavar="USERNAME")
 @shared_options
 def account_enable(name: str) -> None:
-    """Let an account in again."""
+    """Enable a disabled account."""
     _set_state(name, "enable")
 
 
@@ -110,7 +110,7 @@ def account_enable(name: str) -> None:
 @_PASSWORD
 @shared_options
 def account_password(name: str, source: str | None) -> None:
-    """Give another account a new password. Your own: `fieldbrook admin password`."""
+    """Set the password of another account. For your own: `fieldbrook admin password`."""
     client = current().client()
     account_id = str(find_account(client, name)["accountID"])
     password = new_password(source)
@@ -154,7 +154,7 @@ def audit(
     refused: bool,
     limit: int,
 ) -> None:
-    """Show who changed what on the node, the latest first."""
+    """Show the audit log: who changed what on the node, the latest change first."""
     query: dict[str, Any] = {
         "account": username,
         "operation": operation,
@@ -171,10 +171,10 @@ def audit(
 
 
 def find_account(client: Client, given: str) -> dict[str, Any]:
-    """The account given by username or id.
+    """Look up the account given by username or id.
 
     Raises:
-        ClientError: there is none; the hint says which there are.
+        ClientError: there is no such account; the hint suggests or lists existing ones.
     """
     rows = items(client.call("GET", ["account"], query=ALL))
     return pick(rows, given, "account", "username", "accountID")

@@ -1,4 +1,4 @@
-"""Commands about keys: access keys for programs, and operators that sign for projects."""
+"""Commands on keys: access keys for programs, and operators that sign for projects."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ _DAYS = click.option(
 
 @click.group()
 def key() -> None:
-    """Access keys: tokens for programs, with an expiry and rights of their own.
+    """Access keys: tokens for programs, with an expiry and permissions of their own.
 
-    A program uses one in place of a login: FIELDBROOK_TOKEN=w3b_...
+    A program uses an access key in place of a login: FIELDBROOK_TOKEN=w3b_...
     """
 
 
@@ -69,7 +69,7 @@ def key() -> None:
 @click.option("--description", default="")
 @shared_options
 def key_create(name: str, grants: tuple[str, ...], days: int | None, description: str) -> None:
-    """Create an access key and show it, once."""
+    """Create an access key and show it; it cannot be shown again."""
     client = current().client()
     body = {
         "name": name,
@@ -111,7 +111,10 @@ def key_show(name: str) -> None:
 def key_update(
     name: str, grants: tuple[str, ...], days: int | None, description: str | None
 ) -> None:
-    """Change what an access key may do, or until when. Grants replace those it had."""
+    """Change the grants, the expiry or the description of an access key.
+
+    New grants replace all earlier ones.
+    """
     client = current().client()
     body: dict[str, Any] = {}
     if grants:
@@ -132,7 +135,7 @@ def key_update(
 def key_delete(name: str, yes: bool) -> None:
     """Delete an access key; it stops working at once."""
     client = current().client()
-    client.call("GET", ["account_access_key", "data", name])  # the deletion passes unknown ones
+    client.call("GET", ["account_access_key", "data", name])  # DELETE accepts unknown names
     if not yes:
         click.confirm(f"Delete access key {name}?", abort=True, err=True)
     client.call("DELETE", ["account_access_key", name])
@@ -149,7 +152,7 @@ def key_groups() -> None:
 
 @click.group()
 def operator() -> None:
-    """Operators: keys that sign what projects send to chains."""
+    """Operators: keys that sign the transactions of projects."""
 
 
 @operator.command("create")
@@ -160,8 +163,8 @@ def operator() -> None:
 def operator_create(name: str, kind: str, key_stdin: bool) -> None:
     """Create an operator from a private key, which the node keeps encrypted.
 
-    The key is asked for, or read from standard input: other users of this machine could see
-    one on the command line.
+    The command asks for the key or reads it from standard input, because other users of this
+    machine could see a key on the command line.
     """
     if key_stdin:
         secret = line_of_input("private key")
@@ -177,7 +180,7 @@ def operator_create(name: str, kind: str, key_stdin: bool) -> None:
 @click.argument("name")
 @shared_options
 def operator_generate(name: str) -> None:
-    """Create an operator with a key that the node makes and nobody has seen."""
+    """Create an operator with a private key that the node generates and does not show."""
     _show_operator(current().client().call("POST", ["operator", "generate"], body={"name": name}))
 
 
@@ -186,9 +189,9 @@ def operator_generate(name: str) -> None:
 @click.option("--password-stdin", is_flag=True, help="Read your password from standard input.")
 @shared_options
 def operator_export(name: str, password_stdin: bool) -> None:
-    """Print an operator's private key, as an administrator; your password is asked for.
+    """Print an operator's private key, as an administrator; it asks for your password.
 
-    The audit log tells of it.
+    The audit log records the export.
     """
     if password_stdin:
         password = line_of_input("password")
@@ -233,7 +236,7 @@ def operator_delete(name: str, yes: bool) -> None:
 @click.argument("name", metavar="OPERATOR")
 @shared_options
 def operator_use(project_: str, name: str) -> None:
-    """Have a project use an operator instead of the one named `default`."""
+    """Let a project use an operator instead of the one named `default`."""
     client = current().client()
     found = _find_operator(client, name)
     path = ["project_operator", _project_id(client, project_), str(found["operatorID"])]
@@ -246,7 +249,7 @@ def operator_use(project_: str, name: str) -> None:
 @click.argument("project_", metavar="PROJECT")
 @shared_options
 def operator_release(project_: str) -> None:
-    """Have a project use the operator named `default` again."""
+    """Let a project use the operator named `default` again."""
     client = current().client()
     client.call("DELETE", ["project_operator", _project_id(client, project_)])
     show_done(f"project {project_} uses operator default", project=project_, operator="default")
@@ -283,7 +286,7 @@ def _groups(client: Client) -> list[dict[str, Any]]:
 
 
 def _grants(row: dict[str, Any]) -> list[str]:
-    """What a key may do; the groups that it has no access to are left out."""
+    """Return the grants of an access key, without the groups that it has no access to."""
     granted = (item for item in row.get("privileges") or [] if item["perm"] != "NO_ACCESS")
     return [f"{item['name']}={item['perm']}" for item in granted]
 

@@ -1,4 +1,4 @@
-"""Commands about who you are: `admin`, `login`, `logout`, `whoami`."""
+"""Commands on administrators and your login: `admin`, `login`, `logout`, `whoami`."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def admin_create(
 ) -> None:
     """Create an administrator and log in.
 
-    The first one needs the node's setup code. It lies in the node's data folder
-    (secrets/setup-code), where this command reads it when it runs on the node's machine.
-    Others need the login of an administrator.
+    The first administrator needs the node's setup code. This command reads it from the node's
+    data folder (secrets/setup-code) when it runs on the node's machine. Every further
+    administrator needs the login of an existing one.
     """
     console = current()
     session = console.session
@@ -68,7 +68,7 @@ def admin_create(
     except NotLoggedInError:
         if session is None:
             raise
-        code = ""  # not needed: an administrator makes another one
+        code = ""  # not needed: the saved login authorises the request
     password = new_password(source)
     body = {"username": username, "role": "ADMIN"}
     if password is not None:
@@ -97,7 +97,7 @@ def admin_create(
 @click.option("--password-stdin", is_flag=True, help="Read the old and the new one, a line each.")
 @shared_options
 def admin_password(password_stdin: bool) -> None:
-    """Change your own password. Ends all your logins and replaces the one saved here."""
+    """Change your own password. All your logins end; the one saved here is replaced."""
     if password_stdin:
         old, new = line_of_input("old password"), line_of_input("new password")
     else:
@@ -118,9 +118,9 @@ def admin_password(password_stdin: bool) -> None:
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
 @shared_options
 def login(username: str | None, password_stdin: bool) -> None:
-    """Log in to a node and remember it.
+    """Log in to a node and save the login.
 
-    The login is kept in $XDG_CONFIG_HOME/fieldbrook/session.json (by default
+    The login is saved in $XDG_CONFIG_HOME/fieldbrook/session.json (by default
     ~/.config/fieldbrook), readable by you alone. FIELDBROOK_SERVER and FIELDBROOK_TOKEN
     override it.
     """
@@ -146,7 +146,7 @@ def login(username: str | None, password_stdin: bool) -> None:
 @click.option("--everywhere", is_flag=True, help="End all your logins at the node first.")
 @shared_options
 def logout(everywhere: bool) -> None:
-    """Forget the saved login."""
+    """Delete the saved login."""
     if everywhere:
         current().client().call("POST", ["logout"])
     path = session_path()
@@ -181,10 +181,10 @@ def whoami() -> None:
 
 
 def read_setup_code(data: Path) -> str:
-    """The setup code in a node's data folder.
+    """Read the setup code from a node's data folder.
 
     Raises:
-        NotLoggedInError: the folder is not there or not readable.
+        NotLoggedInError: the file is missing, not readable or not ASCII.
     """
     path = data / "secrets" / "setup-code"
     try:
@@ -199,7 +199,13 @@ def read_setup_code(data: Path) -> str:
 
 
 def new_password(source: str | None) -> str | None:
-    """The password, or None when the node is to make one."""
+    """Get a password from one of `PASSWORD_SOURCES`; None: the node generates it.
+
+    The default source is `prompt` on a terminal, otherwise `generated`.
+
+    Raises:
+        WrongUsageError: the source is unknown or gives no password.
+    """
     source = source or ("prompt" if sys.stdin.isatty() else "generated")
     if source not in PASSWORD_SOURCES:
         raise WrongUsageError(
@@ -217,8 +223,11 @@ def new_password(source: str | None) -> str | None:
 
 
 def _renew(session: Session | None, answer: Any) -> bool:
-    """Keep the login that came with a new password in place of the one that it ended; False
-    when that one is in the environment, where nothing can be kept."""
+    """Replace the saved login, which a new password has ended, by the one in the answer.
+
+    Returns:
+        False if the login that was used is not the saved one, e.g. comes from FIELDBROOK_TOKEN.
+    """
     saved = load_session(session_path())
     if session is None or saved is None or saved.token != session.token:
         return False
@@ -253,10 +262,10 @@ def _log_in(server: str, username: str, password: str) -> Session:
 
 
 def line_of_input(what: str) -> str:
-    """A line of standard input without its end.
+    """Read a line of standard input, without its line break; `what` names it in the error.
 
     Raises:
-        WrongUsageError: there is none.
+        WrongUsageError: the line is empty or missing.
     """
     line = sys.stdin.readline().rstrip("\r\n")
     if not line:
@@ -265,7 +274,7 @@ def line_of_input(what: str) -> str:
 
 
 def need_terminal(instead: str) -> None:
-    """Refuse to ask when nobody is there; `instead` is the option to use.
+    """Require a terminal for a prompt; `instead` is the option that the error recommends.
 
     Raises:
         WrongUsageError: standard input is not a terminal.

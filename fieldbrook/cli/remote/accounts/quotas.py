@@ -1,4 +1,4 @@
-"""Commands about what accounts may have: `quota` and `account quota`."""
+"""Commands on the quotas of accounts: `quota` and `account quota`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNLIMITED, _DEFAULT = "unlimited", "default"
 @click.command()
 @shared_options
 def quota() -> None:
-    """Show what your account may have, and has."""
+    """Show the quotas of your account and how much of them is used."""
     _show(current().client().call("GET", ["quota"]))
 
 
@@ -34,7 +34,7 @@ def quota() -> None:
 )
 @shared_options
 def account_quota(name: str, changes: tuple[str, ...]) -> None:
-    """Show what an account may have, and has, and change its limits."""
+    """Show the quotas of an account and how much of them is used, or change them."""
     wanted = [_change(text) for text in changes]
     client = current().client()
     path = ["account", str(find_account(client, name)["accountID"]), "quota"]

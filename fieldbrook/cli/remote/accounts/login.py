@@ -68,7 +68,7 @@ def admin_create(
     except NotLoggedInError:
         if session is None:
             raise
-        code = ""  # not needed: the saved login authorises the request
+        code = ""  # not needed: the login authorises the request
     password = new_password(source)
     body = {"username": username, "role": "ADMIN"}
     if password is not None:

@@ -9,8 +9,8 @@ enum { DIGITS = 20 }; /* of the largest 64-bit number */
 extern uint8_t __heap_base;
 static uintptr_t heap;
 
-/* The node calls this to place what it hands over. Nothing is freed: an instance lives for
- * one event. */
+/* The node calls this for memory to put data into, e.g. a payload. Nothing is freed, because
+ * an instance lives for one event. */
 EXPORT("alloc") void *alloc(size_t size) {
   if (heap == 0) heap = (uintptr_t)&__heap_base;
   uint64_t start = (heap + 7u) & ~(uintptr_t)7u;

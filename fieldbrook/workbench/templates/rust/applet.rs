@@ -6,8 +6,8 @@ const OK: i32 = 0;
 const FAILED: i32 = -1;
 const INFO: i32 = 4;
 
-// Pointers are addresses in the applet's memory. Functions that hand something back call
-// the exported `alloc` and write the address and the size into two cells.
+// Pointers are addresses in the applet's memory. Functions that return data call the
+// exported `alloc` and write the address and the size of the data into two cells.
 #[link(wasm_import_module = "env")]
 extern "C" {
     fn ws_log(level: i32, text: *const u8, size: usize) -> i32;
@@ -16,7 +16,7 @@ extern "C" {
     fn ws_set_db(key: *const u8, key_size: usize, value: *const u8, size: usize) -> i32;
 }
 
-/// The node calls this to place what it hands over; `taken` makes it a `Vec` again.
+/// The node calls this for memory to put data into; `taken` turns the data into a `Vec`.
 #[no_mangle]
 pub extern "C" fn alloc(size: usize) -> *mut u8 {
     let mut buffer = vec![0u8; size].into_boxed_slice();
@@ -25,7 +25,7 @@ pub extern "C" fn alloc(size: usize) -> *mut u8 {
     place
 }
 
-/// What a host function handed over, or its code.
+/// Calls a host function and returns the data that it gave, or its error code.
 fn taken(ask: impl FnOnce(*mut *mut u8, *mut usize) -> i32) -> Result<Vec<u8>, i32> {
     let (mut place, mut size) = (std::ptr::null_mut(), 0);
     match ask(&mut place, &mut size) {

@@ -28,8 +28,8 @@
   (global $digits_end i32 (i32.const 128))
   (global $line i32 (i32.const 128))
 
-  ;; The node calls this to place what it hands over. Nothing is freed: an instance lives for
-  ;; one event.
+  ;; The node calls this for memory to put data into, e.g. a payload. Nothing is freed, because
+  ;; an instance lives for one event.
   (func $alloc (export "alloc") (param $size i32) (result i32)
     (local $start i32)
     (local $end i64)
@@ -56,7 +56,7 @@
     (global.set $heap (i32.wrap_i64 (local.get $end)))
     (local.get $start))
 
-  ;; The number that the text at $ptr starts with; 0 when it starts with none.
+  ;; Parses the decimal number at the start of the text at $ptr; 0 if there is none.
   (func $parse (param $ptr i32) (param $size i32) (result i64)
     (local $end i32)
     (local $digit i32)
@@ -109,7 +109,7 @@
     (local $end i32)
     (if (call $get_data (local.get $rid) (i32.const 64) (i32.const 68))
       (then (return (i32.const -1))))
-    ;; A key that is not there is no failure: the count then starts at 0.
+    ;; A missing key is no failure: the count then starts at 0.
     (if (i32.eqz (call $get_db (i32.const 16) (i32.const 5) (i32.const 72) (i32.const 76)))
       (then
         (local.set $count (call $parse (i32.load (i32.const 72)) (i32.load (i32.const 76))))))

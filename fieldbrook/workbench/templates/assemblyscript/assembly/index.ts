@@ -2,7 +2,7 @@
 import { GetDB, Log, SetDB } from "@w3bstream/wasm-sdk";
 import { payload } from "./payload";
 
-// The node calls this to place what it hands over.
+// The node calls this for memory to put data into, e.g. a payload.
 export { alloc } from "@w3bstream/wasm-sdk";
 
 /** The handler: one call for each event, `rid` stands for the event. */

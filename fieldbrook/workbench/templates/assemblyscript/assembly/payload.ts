@@ -1,4 +1,4 @@
-// The SDK's `GetDataByRID` gives text, up to the first zero byte; this gives the bytes.
+// The SDK's `GetDataByRID` returns text up to the first zero byte; this returns all bytes.
 
 // @ts-ignore: decorator
 @external("env", "ws_get_data")

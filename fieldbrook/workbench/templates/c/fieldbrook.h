@@ -1,8 +1,8 @@
-/* What a node gives to an applet, and what an applet in C needs around it.
+/* The functions that a node gives to applets, and the macros that an applet in C needs.
  *
- * Pointers are addresses in the applet's memory. Functions that hand something back call
- * the exported `alloc` and write the address and the size into two cells. All return OK or
- * another of the numbers below.
+ * Pointers are addresses in the applet's memory. Functions that return data call the
+ * exported `alloc` and write the address and the size of the data into two cells. All
+ * functions return OK or another of the numbers below.
  */
 #ifndef FIELDBROOK_H
 #define FIELDBROOK_H
@@ -23,7 +23,8 @@ IMPORT("env", "ws_get_data") int32_t ws_get_data(int32_t rid, uint8_t **data, si
 IMPORT("env", "ws_get_event_type")
 int32_t ws_get_event_type(int32_t rid, uint8_t **type, size_t *size);
 
-/* The applet's own key-value store. What is set is on disk before the device is answered. */
+/* The applet's own key-value store. Values that are set are on disk before the device is
+ * answered. */
 IMPORT("env", "ws_get_db")
 int32_t ws_get_db(const char *key, size_t key_size, uint8_t **value, size_t *size);
 IMPORT("env", "ws_set_db")
@@ -33,14 +34,15 @@ int32_t ws_set_db(const char *key, size_t key_size, const void *value, size_t si
 IMPORT("env", "ws_get_env")
 int32_t ws_get_env(const char *name, size_t name_size, uint8_t **value, size_t *size);
 
-/* An MQTT message, and JSON that is kept with the time: both leave once the event's writes
- * are on disk, and not at all when the run traps. */
+/* An MQTT message, and a metric as JSON that is stored with the time. Both are sent once the
+ * event's writes are on disk, and discarded when the run traps. */
 IMPORT("env", "ws_send_mqtt_msg")
 int32_t ws_send_mqtt_msg(const char *topic, size_t topic_size, const void *payload, size_t size);
 IMPORT("stat", "ws_submit_metrics") int32_t ws_submit_metrics(const char *json, size_t size);
 
-/* A device's signature. OK means that it is the key's; every other number, that it is not.
- * ECDSA (p256, secp256k1) takes a digest of 32 bytes, Ed25519 the message. */
+/* Verify a device's signature. OK means that the signature is valid for the key; every other
+ * number means that it is not. ECDSA (p256, secp256k1) takes a digest of 32 bytes, Ed25519
+ * takes the message. */
 IMPORT("fieldbrook", "verify_p256")
 int32_t verify_p256(const void *digest, size_t digest_size, const void *signature,
                     size_t signature_size, const void *key, size_t key_size);

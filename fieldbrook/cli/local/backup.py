@@ -115,10 +115,11 @@ def restore(context: click.Context, archive: Path, data: Path | None) -> None:
 @shared_options
 @click.pass_context
 def verify(context: click.Context, archive: Path | None, data: Path | None) -> None:
-    """Check a backup or a data folder for defects; the exit code is 1 when there are any.
+    """Check a backup or a data folder for defects.
 
     Every file, record and reference is checked; nothing is changed. A backup is first
-    unpacked into the folder for temporary files (TMPDIR).
+    unpacked into the folder for temporary files (TMPDIR). The exit code is 1 when there are
+    defects.
     """
     with _errors_told():
         from fieldbrook.storage.backup.backup import require_data, unpacked

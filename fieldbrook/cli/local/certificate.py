@@ -22,7 +22,7 @@ from fieldbrook.cli.console import note, shared_options, show_done
 @click.option("--days", type=click.IntRange(1, 3650), default=365, help="How long it lasts.")
 @shared_options
 def cert(names: tuple[str, ...], folder: Path, days: int) -> None:
-    """Make a certificate for trying out TLS, and the certificate authority that signs it.
+    """Make a certificate for trying out TLS, and its authority.
 
     NAMES are the host names and addresses that clients use for the node; the default is those
     of this machine. A client trusts the authority only when it is given the file ca.pem.

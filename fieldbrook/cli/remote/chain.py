@@ -83,7 +83,7 @@ def chain_show(chain_: str) -> None:
 
 @click.group()
 def monitor() -> None:
-    """Monitors: turn logs, transactions and heights of a chain into events of a project."""
+    """Monitors: turn activity on a chain into events of a project."""
 
 
 def _adds(command: Any) -> Any:

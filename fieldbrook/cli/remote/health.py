@@ -17,7 +17,10 @@ _ENDED = {"part": "PART", "state": "STATE", "since": "SINCE", "until": "UNTIL", 
 @shared_options
 @click.pass_context
 def status(context: click.Context) -> None:
-    """Show the state of each part of the node; the exit code is 1 when one is not ok."""
+    """Show the state of each part of the node.
+
+    The exit code is 1 when a part is not ok.
+    """
     parts = current().anonymous_client().liveness() or {}
     rows = [{"part": name, "state": state} for name, state in sorted(parts.items())]
     if current().json:
@@ -33,7 +36,7 @@ def status(context: click.Context) -> None:
 @shared_options
 @click.pass_context
 def health(context: click.Context, recent: bool) -> None:
-    """Show the open health conditions and since when they last, for administrators.
+    """Show open health conditions and their start, to administrators.
 
     The exit code is 1 when the node is not healthy.
     """

@@ -79,9 +79,10 @@ class _Events(click.Group):
 
 @click.group(cls=_Events)
 def event() -> None:
-    """The event history: show it with `event PROJECT [EVENT]`, or replay events.
+    """The event history: show or replay events.
 
-    A project with the name `show` or `replay` needs the long form: `event show show`.
+    `event PROJECT [EVENT]` is short for `event show PROJECT [EVENT]`. A project with the name
+    `show` or `replay` needs the long form: `event show show`.
     """
 
 
@@ -164,10 +165,10 @@ def event_show(project_: str, event_id: str | None, limit: int) -> None:
 @click.option("--limit", "-n", type=click.IntRange(1, 1_000), default=20, show_default=True)
 @shared_options
 def refused(event_id: str | None, project_: str | None, limit: int) -> None:
-    """Show the events that were refused before any project had them, for administrators.
+    """Show administrators the refused events, with the reason.
 
-    Only this command shows events for unknown projects. Owners find the other refused events
-    of their projects with `event`.
+    These events were refused before a project received them. Only this command shows events
+    for unknown projects; owners find those for their own projects with `event`.
     """
     query = {"limit": limit, "eventID": event_id, "project": project_}
     answer = current().client().call("GET", ["refused_event"], query=query)
@@ -202,7 +203,7 @@ def _way(part: dict[str, Any]) -> str:
 
 @click.group("dead-letter")
 def dead_letter() -> None:
-    """Dead letters, the events whose handler failed: list, show, replay, discard."""
+    """Dead letters: events whose handler failed."""
 
 
 @dead_letter.command("list")

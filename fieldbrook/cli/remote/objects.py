@@ -59,7 +59,7 @@ _RESOURCE = {"filename": "FILE", "resourceID": "ID", "size": "BYTES", "path": "S
 
 @click.group()
 def project() -> None:
-    """Projects: names that devices send events to, with the applets that handle them."""
+    """Projects: the destinations of events, each with its applets."""
 
 
 @project.command("create")

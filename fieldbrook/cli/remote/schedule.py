@@ -29,7 +29,7 @@ _LIMIT = {
 
 @click.group()
 def cron() -> None:
-    """Cron jobs: events that the node sends to a project at fixed times."""
+    """Cron jobs: events for a project at fixed times."""
 
 
 @cron.command("add")
@@ -76,7 +76,7 @@ def cron_delete(ids: tuple[str, ...]) -> None:
 
 @click.group()
 def limit() -> None:
-    """Traffic limits: how many events a project accepts in a time window."""
+    """Traffic limits: the most events of a project per time window."""
 
 
 @limit.command("set")

@@ -154,7 +154,7 @@ def audit(
     refused: bool,
     limit: int,
 ) -> None:
-    """Show the audit log: who changed what on the node, the latest change first."""
+    """Show the audit log (who changed what), the latest first."""
     query: dict[str, Any] = {
         "account": username,
         "operation": operation,

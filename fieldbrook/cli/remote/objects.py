@@ -542,7 +542,10 @@ def resource_list() -> None:
 @click.argument("resource_id", metavar="ID")
 @shared_options
 def resource_delete(resource_id: str) -> None:
-    """Delete an uploaded module. Applets that run it continue and keep its file until they end."""
+    """Delete an uploaded module.
+
+    The file stays as long as an applet runs it or keeps a version of it.
+    """
     current().client().call("DELETE", ["resource", resource_id])
     show_done(f"resource {resource_id} deleted", deleted=resource_id)
 

@@ -1,4 +1,4 @@
-"""Which hosts applets may call, as the setting `api_hosts` says.
+"""The hosts that applets may call: the rules of the setting `api_hosts`.
 
 An entry is a host name or an address, or `*.example.org` for every host below a domain.
 A private or loopback address is reached only where an entry names the host itself.
@@ -19,12 +19,12 @@ def is_allowed(host: str, entries: Sequence[str]) -> bool:
 
 
 def is_named(host: str, entries: Sequence[str]) -> bool:
-    """Whether an entry is exactly the host."""
+    """Whether an entry names exactly this host."""
     return host.lower().rstrip(".") in entries
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is one of the public Internet."""
+    """Whether an IP address is a public, unicast Internet address."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     mapped = getattr(parsed, "ipv4_mapped", None)
     return (mapped or parsed).is_global and not parsed.is_multicast

@@ -1,4 +1,4 @@
-"""JSON of others, decoded without a schema that would bound how deeply it is nested."""
+"""Decoding of untrusted JSON that has no schema: excessive nesting is a clean error."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from typing import Any, NoReturn
 
 
 class TooDeepError(ValueError):
-    """Brackets within brackets, more of them than a decoder follows."""
+    """The JSON text is nested more deeply than the decoder can follow."""
 
     def __init__(self) -> None:
         super().__init__("nested too deeply")
 
 
 def strict_json(text: bytes | str) -> Any:
-    """The value of a JSON text as RFC 8259 has it, of which everything can be stored and sent on.
+    """Decode a JSON text strictly by RFC 8259, so that every value can be stored and re-encoded.
 
-    `json.loads` takes more: `NaN` and `Infinity`, numbers that only infinity stands for, halves of
-    surrogate pairs, and encodings that JSON has no more.
+    `json.loads` accepts more: `NaN` and `Infinity`, numbers that overflow to infinity, lone
+    surrogates, and encodings other than UTF-8.
 
     Raises:
-        ValueError: it is no such text. RecursionError: it is nested too deeply.
+        ValueError: the text is not strict JSON.
+        RecursionError: the text is nested too deeply.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8-sig")
     value = json.loads(text, parse_float=_finite, parse_constant=_no_number)
-    if "\\u" in text:  # nothing else makes half a pair of a text that was UTF-8
+    if "\\u" in text:  # in UTF-8 only an escape can make a lone surrogate; encoding finds it
         json.dumps(value, ensure_ascii=False).encode()
     return value
 
@@ -45,15 +46,16 @@ def _no_number(name: str) -> NoReturn:
 
 
 def from_json(text: bytes | str, decode: Callable[[Any], Any] = strict_json) -> Any:
-    """The value of a JSON text, by `strict_json` or another decoder.
+    """Decode a JSON text with `strict_json` or another decoder.
 
-    A decoder calls itself for each bracket, and the values that it makes would start the garbage
-    collector while it is deep down: a finalizer that runs there finds no room for a call, does
-    not finish, and what it was to release stays. So the collector rests meanwhile.
+    The garbage collector is off meanwhile. A decoder recurses for each bracket and its
+    allocations could start a collection deep in the recursion. A finalizer that runs there has
+    no stack left for a call, fails, and leaks the resource that it was to release.
 
     Raises:
-        ValueError: it is no JSON; TooDeepError: it is nested too deeply. Another decoder raises
-            what is its own.
+        ValueError: the text is not JSON.
+        TooDeepError: the text is nested too deeply.
+        Exception: the errors of another decoder are passed on.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -62,6 +64,6 @@ def from_json(text: bytes | str, decode: Callable[[Any], Any] = strict_json) -> 
     except RecursionError:
         raise TooDeepError from None
     finally:
-        # Where two threads decode at a time, the first to end lets it run again for both.
+        # When two threads decode at once, the first to end enables the collector for both.
         if collects:
             gc.enable()

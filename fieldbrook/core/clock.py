@@ -22,10 +22,10 @@ def rfc3339(ms: int) -> str:
 
 
 def zone_of(name: str) -> tzinfo:
-    """The time zone of a name, e.g. `Europe/Berlin`; UTC needs no data on the machine.
+    """Look up a time zone by name, e.g. `Europe/Berlin`; UTC needs no zone data on the machine.
 
     Raises:
-        ValueError: no zone of that name is known here.
+        ValueError: this machine knows no zone of that name.
     """
     if name.upper() == "UTC":
         return UTC

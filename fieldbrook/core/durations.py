@@ -1,4 +1,4 @@
-"""Lengths of time as the interface writes them: `10m`, `1h30m`, `1.5s`.
+"""Durations in the notation of the interface: `10m`, `1h30m`, `1.5s`.
 
 Source: interface document, 1.4 (Go's ParseDuration and Duration.String).
 """
@@ -24,10 +24,10 @@ _WHOLE = re.compile(rf"(?:{_PART.pattern})+\Z")
 
 
 def parse_duration(text: str) -> int:
-    """The milliseconds of a duration, what is below one cut off.
+    """Parse a duration into whole milliseconds; a fraction of a millisecond is dropped.
 
     Raises:
-        ValueError: not of the form, e.g. without a unit, negative, or too long.
+        ValueError: the text is not a duration, e.g. no unit, negative, or too long.
     """
     if text == "0":
         return 0

@@ -1,6 +1,6 @@
-"""A host and its port, `host[:port]`, in a form that can be compared.
+"""Parse `host[:port]` into a normalized form that can be compared.
 
-Source: RFC 3986, 3.2; RFC 9110, 4.2.3, for ports that may be left out.
+Source: RFC 3986, 3.2; RFC 9110, 4.2.3, for default ports.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ _PORT = re.compile(r"[0-9]{1,5}+", re.ASCII)
 
 
 class HostPort(NamedTuple):
-    """A host in lower case, an IPv6 address without brackets and in its shortest form, and its
-    port; "" for those of http and https, which clients leave out."""
+    """A normalized host and port.
+
+    The host is in lower case; an IPv6 address has no brackets and is in its shortest form. The
+    port is "" for 80 and 443, because clients omit the default ports of http and https.
+    """
 
     host: str
     port: str
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine itself is reached by it."""
+        """Whether the host is `localhost` or a loopback address."""
         return self.host == "localhost" or is_loopback(self.host)
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an IP address, without brackets, is one of the loopback."""
+    """Whether the text is a loopback IP address (without brackets)."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -37,11 +40,13 @@ def is_loopback(address: str) -> bool:
 
 
 def read_host_port(text: str) -> HostPort | None:
-    """The host and port in `text`, of a `Host` header or a sign-in message; None when it is
-    of another form.
+    """Parse the host and port of a `Host` header or of a sign-in message.
 
-    Letters beyond ASCII are refused: browsers send such names in their ASCII form, and some
-    of those letters have an ASCII one as their lower case.
+    Non-ASCII letters are refused: browsers send such names in their ASCII form, and the lower
+    case of some non-ASCII letters is an ASCII letter.
+
+    Returns:
+        The normalized host and port; None when the text is not of the form `host[:port]`.
     """
     if len(text) > _LONGEST or not text.isascii():
         return None

@@ -1,4 +1,4 @@
-"""The values the node is about, as they lie in the registry and travel between its parts.
+"""The records of the registry, as they are stored and as they travel between processes.
 
 Identifiers are 63-bit integers here and decimal strings in JSON. Times are Unix
 milliseconds (int). Records are msgspec structs encoded as arrays, so a field may be
@@ -10,25 +10,27 @@ from __future__ import annotations
 import msgspec
 
 DEFAULT_EVENT_TYPE = "DEFAULT"
-EVENT_TYPE_LIMIT = 256  # characters; the longest that a strategy can name
+EVENT_TYPE_LIMIT = 256  # characters; a strategy cannot name a longer event type
 NAME_LIMIT = 256  # characters of an applet's name
 DEFAULT_HANDLER = "start"
 
 ADMIN, DEVELOPER = "ADMIN", "DEVELOPER"
 ENABLED, DISABLED = "ENABLED", "DISABLED"
 STARTED, STOPPED = "STARTED", "STOPPED"
-# An instance per event, or one for as many events as arrive together: faster, but an event
-# may find in memory what others left there.
-# The third keeps an instance for a number of events, as the first generation did for ever.
+# Isolation of an applet's events. PER_EVENT: a new instance for each event. PER_BATCH: one
+# instance for the events that arrive together, which is faster, but an event may see the memory
+# that earlier events left. PER_INSTANCE: one instance for a number of events; the first
+# generation kept it for ever.
 PER_EVENT, PER_BATCH, PER_INSTANCE = "EVENT", "BATCH", "INSTANCE"
 REUSE_EVENTS = 1_000
 REUSE_EVENTS_LIMIT = 1_000_000
 CONTRACT_LOG, CHAIN_TX, CHAIN_HEIGHT = "contract_log", "chain_tx", "chain_height"
-NODE_PUBLISHER = 1  # who sends what the node itself sends; ids that are given lie far above
-ANONYMOUS = "anonymous"  # name and key of a public project's publisher for who has no token
+NODE_PUBLISHER = 1  # publisher id of the node's own events; allocated ids lie far above it
+# Name and key of the publisher that stands for senders without a token, in a public project.
+ANONYMOUS = "anonymous"
 EVENT, BLOCKCHAIN = "EVENT", "BLOCKCHAIN"
-IDENTITY_ACCOUNT, IDENTITY_PUBLISHER = "ACCOUNT", "PUBLISHER"  # whom an access key stands for
-# An applet without an instance runs nothing until one is created for it again.
+IDENTITY_ACCOUNT, IDENTITY_PUBLISHER = "ACCOUNT", "PUBLISHER"  # the identity of an access key
+# State of an applet whose instance was removed: it runs no event until an instance is created.
 REMOVED = "REMOVED"
 MEMORY, REDIS = "MEMORY", "REDIS"
 PROJECT_DATABASE, PROJECT_ENV, PROJECT_FLOW = "PROJECT_DATABASE", "PROJECT_ENV", "PROJECT_FLOW"
@@ -43,10 +45,13 @@ class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class Account(Record, frozen=True, kw_only=True):
-    """Somebody who manages projects. `password_hash` is argon2's encoded form; logins of
-    another `token_generation` have ended. `quotas` are the limits that an administrator gave
-    it in place of the settings' (None: no limit); `over_storage`: it has more bytes stored than
-    it may."""
+    """A user who manages projects.
+
+    `password_hash` is in argon2's encoded form. Login tokens of another `token_generation` are
+    no longer valid. `quotas` are the limits that an administrator set for this account instead
+    of those in the settings (None: no limit). `over_storage` is true while the account has more
+    bytes stored than its quota allows.
+    """
 
     account_id: int
     username: str
@@ -74,8 +79,8 @@ class Project(Record, frozen=True, kw_only=True):
 class Resource(Record, frozen=True, kw_only=True):
     """An uploaded module, stored once per content. `handlers` are its exports `(i32) -> i32`.
 
-    A `deleted` one is in no list any more and goes when no applet runs it and no kept version
-    needs it.
+    A `deleted` resource is hidden from all lists. It is removed when no applet runs it and no
+    kept version of an applet needs it.
     """
 
     resource_id: int
@@ -88,18 +93,20 @@ class Resource(Record, frozen=True, kw_only=True):
     deleted: bool = False
 
     def exports(self, handler: str) -> bool:
-        """Whether a strategy that names this handler can run it. One that cannot is dead: it
-        stays, and its events become dead letters."""
+        """Whether the module exports this handler.
+
+        A strategy whose handler is not exported is kept, and its events become dead letters.
+        """
         return handler in self.handlers
 
 
 class Applet(Record, frozen=True, kw_only=True):
-    """A module in a project, with its one instance (the state events meet).
+    """A module in a project, with its one instance.
 
-    `isolation` is PER_EVENT, PER_BATCH or PER_INSTANCE; then an instance serves
+    `isolation` is PER_EVENT, PER_BATCH or PER_INSTANCE; with PER_INSTANCE an instance serves
     `reuse_events` events. `version` is the number of the kept version that runs. Applets of
-    a project with the same `cache_prefix` share one key-value store; `cache_mode` is only
-    remembered.
+    a project with the same `cache_prefix` share one key-value store. `cache_mode` is stored
+    and has no effect.
     """
 
     applet_id: int
@@ -118,7 +125,7 @@ class Applet(Record, frozen=True, kw_only=True):
 
 
 class AppletVersion(Record, frozen=True, kw_only=True):
-    """A module that an applet runs or ran, to go back to. Numbers count up from 1."""
+    """A module that an applet runs or ran, kept for rollback. Numbers count up from 1."""
 
     version_id: int
     applet_id: int
@@ -151,8 +158,9 @@ class Strategy(Record, frozen=True, kw_only=True):
 class Publisher(Record, frozen=True, kw_only=True):
     """A device or client that may send events to one project. `token` is the current one.
 
-    `event_types`: what it may send; empty is everything. `token_expires_at` and
-    `token_issued_at` are Unix milliseconds; a token with 0 never expires.
+    `event_types` are the types that it may send; an empty list allows all types.
+    `token_expires_at` and `token_issued_at` are Unix milliseconds; `token_expires_at` 0 means
+    that the token never expires.
     """
 
     publisher_id: int
@@ -166,7 +174,7 @@ class Publisher(Record, frozen=True, kw_only=True):
 
 
 class CronJob(Record, frozen=True, kw_only=True):
-    """An event that the clock sends to a project. `expression` as its owner wrote it."""
+    """A schedule that sends events to a project. `expression` is as its owner wrote it."""
 
     cron_job_id: int
     project_id: int
@@ -175,14 +183,14 @@ class CronJob(Record, frozen=True, kw_only=True):
 
 
 class Monitor(Record, frozen=True, kw_only=True):
-    """Something on a chain that becomes events of a project.
+    """A watch on a chain: matching logs, a transaction or a height become events of a project.
 
-    Which of the fields below `event_type` count is a matter of `kind`: contract logs have
-    `address`, `topics` (four, "" for any) and blocks (`block_end` 0: for ever); a
-    transaction has `tx_hash`; a height has `height`. `block_current` is the next block to
-    look at. A `finished` monitor has told all there was. `event` is the signature its logs
-    were chosen by, and `event_abi` the declaration that they are read with (JSON), if any;
-    `abi_name` is the project's ABI that it was taken from, if it was.
+    `kind` decides which of the fields below `event_type` are used. Contract logs use
+    `address`, `topics` (four, "" matches any) and the blocks (`block_end` 0: no end); a
+    transaction uses `tx_hash`; a height uses `height`. `block_current` is the next block to
+    scan. A `finished` monitor sends no more events. `event` is the signature that selects the
+    logs. `event_abi` is the ABI declaration (JSON) that decodes them, if any, and `abi_name`
+    is the project's ABI that the declaration was taken from, if any.
     """
 
     monitor_id: int
@@ -215,11 +223,11 @@ class ContractAbi(Record, frozen=True, kw_only=True):
 
 
 class TrafficLimit(Record, frozen=True, kw_only=True):
-    """At most `threshold` calls of a kind per window of `duration_ms` in a project.
+    """A limit of `threshold` calls of a kind per window of `duration_ms` in a project.
 
-    Windows follow each other from `start_at` (Unix ms) on. `publisher_threshold` is what
-    one publisher may have of that; 0: no limit of its own. `duration` is the length as it was
-    sent, e.g. `1h30m`; empty in what versions before it stored.
+    Windows follow each other from `start_at` (Unix ms) on. `publisher_threshold` is the limit
+    of each single publisher; 0 means that publishers have no limit of their own. `duration` is
+    the length as the client sent it, e.g. `1h30m`; it is empty in records of older versions.
     """
 
     traffic_limit_id: int
@@ -235,10 +243,10 @@ class TrafficLimit(Record, frozen=True, kw_only=True):
 class AccessKey(Record, frozen=True, kw_only=True):
     """A token with rights of its own, for an account or for one of its publishers.
 
-    `account_id` owns it, `identity_id` is who it stands for (that account, or a publisher).
-    `digest` is the SHA-256 of its random part. `expires_at` (0: never) and `last_used`
-    (0: not yet; within a minute or so) are Unix milliseconds. `privileges` maps groups of
-    operations to permissions.
+    `account_id` is the owner. `identity_id` is the identity that the key acts as: that account
+    or a publisher. `digest` is the SHA-256 of the key's random part. `expires_at` (0: never)
+    and `last_used` (0: not yet; accurate to about a minute) are Unix milliseconds.
+    `privileges` maps groups of operations to permissions.
     """
 
     access_key_id: int
@@ -257,8 +265,8 @@ class AccessKey(Record, frozen=True, kw_only=True):
 class Operator(Record, frozen=True, kw_only=True):
     """A key of an account that signs for its projects.
 
-    `kind` is 1 for ECDSA over secp256k1, 2 for ED25519. The keys are sealed
-    (`operator_keys.Vault`) for `address`.
+    `kind` is 1 for ECDSA over secp256k1, 2 for ED25519. The keys are encrypted with
+    `operator_keys.Vault`, which binds them to `address`.
     """
 
     operator_id: int
@@ -271,7 +279,7 @@ class Operator(Record, frozen=True, kw_only=True):
 
 
 class ProjectOperator(Record, frozen=True, kw_only=True):
-    """Which operator a project uses, where that is not its account's default."""
+    """The operator that a project uses instead of its account's default."""
 
     project_id: int
     operator_id: int

@@ -1,4 +1,4 @@
-"""Chains that have a name: what the settings need not say of them.
+"""Known chains: their ids, names and defaults, so that the settings need not repeat them.
 
 Source: interface document, 5.8, for names and ids.
 """
@@ -12,8 +12,11 @@ DEFAULT_POLL_MS = 3_000
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A known chain. `confirmations` is how many blocks must lie on top of one before what is
-    in it is told; `poll_ms` is how often to look, about the time between two blocks."""
+    """A known chain.
+
+    A block needs `confirmations` blocks on top of it before its contents become events.
+    `poll_ms` is the polling interval, about the time between two blocks.
+    """
 
     chain_id: int
     name: str
@@ -22,14 +25,14 @@ class Network:
 
 
 _NETWORKS = (
-    # Its blocks are final when they are seen.
+    # IoTeX blocks are final as soon as they are visible.
     Network(4689, "iotex-mainnet", 0, 5_000),
     Network(4690, "iotex-testnet", 0, 5_000),
     Network(1, "ethereum-mainnet", 12, 12_000),
     Network(5, "goerli", 12, 12_000),
     Network(137, "polygon-mainnet", 32),
     Network(80001, "mumbai", 32),
-    # One sequencer orders these; a block it gave out is taken back in accidents only.
+    # Rollups with one sequencer: a published block is reverted only in an incident.
     Network(42161, "arbitrum-one", 0, 1_000),
     Network(421613, "arbitrum-goerli", 0, 1_000),
     Network(10, "op-mainnet", 0, 2_000),

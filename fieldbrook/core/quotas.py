@@ -1,4 +1,4 @@
-"""Quotas: what one account may have, by the settings, and for some accounts by an administrator.
+"""Quotas: limits of one account, from the settings or set by an administrator for that account.
 
 Source: docs/decisions/0036-quotas.md.
 """
@@ -39,17 +39,19 @@ OF_SETTINGS, OF_ACCOUNT, OF_ROLE = "SETTINGS", "ACCOUNT", "ROLE"
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """The limits of accounts that are no administrators', by name; one that is absent or None
-    is no limit."""
+    """The default limits of accounts, by name of the quota; absent or None means no limit.
+
+    Administrators have no limits unless their account has a quota of its own.
+    """
 
     limits: Mapping[str, int | None] = field(default_factory=dict)
 
     def limit(self, account: Account, name: str) -> int | None:
-        """How many an account may have; None: as many as it wants."""
+        """The limit of an account for one quota; None means no limit."""
         return self.limit_and_source(account, name)[0]
 
     def limit_and_source(self, account: Account, name: str) -> tuple[int | None, str]:
-        """As `limit`, and where the limit comes from."""
+        """As `limit`, with its source: `OF_ACCOUNT`, `OF_ROLE` or `OF_SETTINGS`."""
         if name in account.quotas:
             return account.quotas[name], OF_ACCOUNT
         if account.role == ADMIN:
@@ -58,7 +60,7 @@ class Quotas:
 
 
 def exceeded(account: Account, name: str, limit: int, used: int, adding: int) -> QuotaExceededError:
-    """The refusal of what would be more than an account may have."""
+    """Make the error for a command that would exceed an account's quota."""
     return QuotaExceededError(
         account=account.username,
         quota=name,

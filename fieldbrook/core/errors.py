@@ -1,9 +1,9 @@
-"""Every failure the node foresees, as one tree.
+"""The tree of errors: every failure that the node expects.
 
 The raiser knows the cause, so the class carries the answer: the stable `key` and the
-numeric `code` clients match on, the HTTP status, a short `msg`, and whether an end user
-may be shown it. The gateway only renders (`body`). Between processes a failure travels
-as the value `(key, details)`; `from_wire` makes the error again on the other side.
+numeric `code` that clients match on, the HTTP status, a short `msg`, and whether it may be
+shown to an end user. The gateway only renders it (`body`). Between processes a failure travels
+as the value `(class name, details)`; `from_wire` makes the error again on the other side.
 
 Source: interface document 1.3 and section 9 (the later generation's catalogue wins).
 """
@@ -17,7 +17,7 @@ SOURCE = "srv-applet-mgr"
 
 
 class FieldError:
-    """One entry of `fields` in a validation failure: what, where and why."""
+    """One entry of `fields` in a validation failure: the parameter, its location, the reason."""
 
     __slots__ = ("field", "location", "msg")
 
@@ -32,7 +32,7 @@ class FieldError:
 
 
 class NodeError(Exception):
-    """Base class; catching it means: we foresaw this."""
+    """Base class of all expected failures."""
 
     key: ClassVar[str] = "InternalServerError"  # clients match on it; never reworded
     status: ClassVar[int] = 500
@@ -55,7 +55,7 @@ class NodeError(Exception):
 
     @property
     def desc(self) -> str:
-        """The detail: what was wrong, with the names and values that were."""
+        """The detailed description: the template, filled in with names and values."""
         return self.template.format(**self.details)
 
     @property
@@ -93,7 +93,7 @@ class NodeError(Exception):
 
 
 class BadRequestError(NodeError):
-    """Parameters are missing or of the wrong form; `fields` names them, of many the first."""
+    """Parameters are missing or malformed; `fields` names them, at most the first 100."""
 
     key = "badRequest"
     status = 400
@@ -111,7 +111,7 @@ class BadRequestError(NodeError):
 
     @property
     def desc(self) -> str:
-        """Empty unless the body as a whole was at fault."""
+        """Empty unless the request body as a whole is invalid."""
         return self._desc
 
     @property
@@ -140,8 +140,8 @@ class PayloadTooLargeError(NodeError):
 
 
 class EffectsTooLargeError(NodeError):
-    """What an event's handlers write is more than the project's store would take if it held
-    nothing else: nothing was kept, and sending it again does not help."""
+    """An event's handlers write more than the project's store could take even if it were empty.
+    Nothing was kept, and a retry does not help."""
 
     key = "EffectsTooLarge"
     status = 413
@@ -151,7 +151,7 @@ class EffectsTooLargeError(NodeError):
 
 
 class InvalidCronExpressionsError(NodeError):
-    """When a cron job is to run is not of the form."""
+    """The schedule of a cron job is not a valid cron expression."""
 
     key = "InvalidCronExpressions"
     status = 400
@@ -161,7 +161,8 @@ class InvalidCronExpressionsError(NodeError):
 
 
 class InvalidMonitorIDsError(NodeError):
-    """Some of the ids are no monitors of that kind in the project; nothing was changed."""
+    """Some of the ids do not belong to monitors of that kind in the project; nothing was
+    changed."""
 
     status = 400
     template = "{ids}"
@@ -186,7 +187,7 @@ class InvalidChainHeightIDsError(InvalidMonitorIDsError):
 
 
 class InvalidPrivateKeyError(NodeError):
-    """A private key that is none. Never carries the key."""
+    """The text is not a valid private key. Never carries the key."""
 
     key = "InvalidPrivateKey"
     status = 400
@@ -199,7 +200,7 @@ class InvalidPrivateKeyError(NodeError):
 
 
 class AuthorizationError(NodeError):
-    """The caller is not who it must be, or carries nothing to show it."""
+    """The caller is not authenticated, or is not the identity that the request needs."""
 
     key = "Unauthorized"
     status = 401
@@ -225,7 +226,7 @@ class InvalidAuthAccountIDError(AuthorizationError):
 
 
 class InvalidAuthValueError(AuthorizationError):
-    """A token that is genuine, of a kind that does not fit here."""
+    """The token is genuine, but of a kind that this request does not accept."""
 
     key = "InvalidAuthValue"
     number = 2
@@ -234,7 +235,7 @@ class InvalidAuthValueError(AuthorizationError):
 
 
 class InvalidAccessKeyError(AuthorizationError):
-    """An access key that is malformed or not what it says. Never carries the key."""
+    """The access key is malformed, or does not match the stored key. Never carries the key."""
 
     key = "InvalidAccessKey"
     number = 18
@@ -243,7 +244,7 @@ class InvalidAccessKeyError(AuthorizationError):
 
 
 class OccupiedOperatorError(NodeError):
-    """An operator in use is not removed."""
+    """The operator is in use and cannot be removed."""
 
     key = "OccupiedOperator"
     status = 403
@@ -261,7 +262,7 @@ class AccessKeyExpiredError(NodeError):
 
 
 class AccessKeyPermissionDeniedError(NodeError):
-    """The access key is not granted enough on the group the operation belongs to."""
+    """The access key lacks the permission on the group that the operation belongs to."""
 
     key = "AccessKeyPermissionDenied"
     status = 403
@@ -271,7 +272,8 @@ class AccessKeyPermissionDeniedError(NodeError):
 
 
 class PublisherTokenError(AuthorizationError):
-    """The header's token is not that of the header's publisher. Never carries the token."""
+    """The token in the header is not the token of the publisher in the header. Never carries the
+    token."""
 
     key = "InvalidEventToken"
     number = 15
@@ -281,7 +283,7 @@ class PublisherTokenError(AuthorizationError):
 
 
 class InvalidAuthPublisherIDError(AuthorizationError):
-    """A genuine token that is no publisher's, where one must be."""
+    """The token is genuine, but the request needs the token of a publisher."""
 
     key = "InvalidAuthPublisherID"
     number = 12
@@ -290,7 +292,7 @@ class InvalidAuthPublisherIDError(AuthorizationError):
 
 
 class InvalidEventChannelError(AuthorizationError):
-    """The channel is not that of the project the token belongs to."""
+    """The channel belongs to another project than the token."""
 
     key = "InvalidEventChannel"
     number = 14
@@ -308,7 +310,7 @@ class NoProjectPermissionError(NodeError):
 
 
 class NoOperatorPermissionError(NodeError):
-    """An operator serves the projects of its own account only."""
+    """The operator belongs to another account than the project."""
 
     key = "NoOperatorPermission"
     status = 401
@@ -326,7 +328,7 @@ class NoAdminPermissionError(NodeError):
 
 
 class InvalidOldPasswordError(NodeError):
-    """The old password is not the account's."""
+    """The old password is wrong."""
 
     key = "InvalidOldPassword"
     status = 401
@@ -335,7 +337,7 @@ class InvalidOldPasswordError(NodeError):
 
 
 class InvalidNewPasswordError(NodeError):
-    """The new password is the old one."""
+    """The new password is the same as the old one."""
 
     key = "InvalidNewPassword"
     status = 401
@@ -344,7 +346,7 @@ class InvalidNewPasswordError(NodeError):
 
 
 class InvalidPasswordError(NodeError):
-    """The password is not the account's."""
+    """The password is wrong."""
 
     key = "InvalidPassword"
     status = 401
@@ -369,7 +371,7 @@ class InvalidEthLoginMessageError(NodeError):
 
 
 class WhiteListForbiddenError(NodeError):
-    """The settings do not let this wallet sign in."""
+    """The setting `wallet_whitelist` does not allow this wallet to sign in."""
 
     key = "WhiteListForbidden"
     status = 403
@@ -387,7 +389,7 @@ class DisabledAccountError(NodeError):
 
 
 class CronJobLimitError(NodeError):
-    """A project has as many cron jobs as the settings allow."""
+    """The project already has as many cron jobs as the settings allow."""
 
     key = "CronJobLimit"
     status = 403
@@ -397,7 +399,7 @@ class CronJobLimitError(NodeError):
 
 
 class ContractAbiLimitError(NodeError):
-    """A project has as many ABIs as it may have. Ours."""
+    """The project already has as many ABIs as it may have. Not in the interface document."""
 
     key = "ContractAbiLimit"
     status = 403
@@ -407,7 +409,8 @@ class ContractAbiLimitError(NodeError):
 
 
 class QuotaExceededError(NodeError):
-    """An account would have more of something than it may. Nothing was made. Ours."""
+    """The command would exceed a quota of the account. Nothing was created. Not in the interface
+    document."""
 
     key = "QuotaExceeded"
     status = 403
@@ -420,8 +423,8 @@ class QuotaExceededError(NodeError):
 
 
 class StorageQuotaError(NodeError):
-    """The account of an event's project takes more of the disk than it may. The event did not
-    run. Ours."""
+    """The account that owns the event's project exceeds its quota of stored bytes. The event did
+    not run. Not in the interface document."""
 
     key = "StorageQuotaExceeded"
     status = 403
@@ -431,7 +434,7 @@ class StorageQuotaError(NodeError):
 
 
 class EventTypeNotAllowedError(NodeError):
-    """A publisher sent an event of a type it may not send; no handler ran."""
+    """The publisher is not allowed to send events of this type; no handler ran."""
 
     key = "EventTypeNotAllowed"
     status = 403
@@ -457,7 +460,7 @@ class UploadFileMd5UnmatchedError(NodeError):
 
 
 class UploadFileDiskLimitError(NodeError):
-    """Storing the file would leave less of the disk free than the settings want."""
+    """Storing the file would leave less free disk space than the setting `disk_reserve_bytes`."""
 
     key = "UploadFileDiskLimit"
     status = 403
@@ -467,7 +470,7 @@ class UploadFileDiskLimitError(NodeError):
 
 
 class UnsupportedFSOperatorError(NodeError):
-    """Modules lie in the node's own folder: there is no address elsewhere to fetch one from."""
+    """Modules are stored in the node's own data folder, so there is no external download URL."""
 
     key = "UnsupportedFSOperator"
     status = 403
@@ -551,7 +554,7 @@ class AccountNotFoundError(NotFoundError):
 
 
 class ResourcePermNotFoundError(NotFoundError):
-    """The caller owns no such resource, whether or not somebody else does."""
+    """The caller owns no such resource; another account may own one."""
 
     key = "ResourcePermNotFound"
     number = 10
@@ -560,7 +563,7 @@ class ResourcePermNotFoundError(NotFoundError):
 
 
 class AppletVersionNotFoundError(NotFoundError):
-    """An applet never had that version, or it is no longer kept."""
+    """The applet never had that version, or the version is no longer kept."""
 
     key = "AppletVersionNotFound"
     number = 50
@@ -576,7 +579,7 @@ class CronJobNotFoundError(NotFoundError):
 
 
 class BlockchainNotFoundError(NotFoundError):
-    """The settings know no such chain."""
+    """The setting `chains` has no such chain."""
 
     key = "BlockchainNotFound"
     number = 13
@@ -606,7 +609,7 @@ class ChainHeightNotFoundError(NotFoundError):
 
 
 class ContractAbiNotFoundError(NotFoundError):
-    """Ours; the interface has no ABIs."""
+    """The project has no such ABI. Not in the interface document."""
 
     key = "ContractAbiNotFound"
     number = 56
@@ -615,7 +618,7 @@ class ContractAbiNotFoundError(NotFoundError):
 
 
 class DeadLetterNotFoundError(NotFoundError):
-    """Ours; the interface has no dead letters."""
+    """The project has no such dead letter. Not in the interface document."""
 
     key = "DeadLetterNotFound"
     number = 52
@@ -624,7 +627,7 @@ class DeadLetterNotFoundError(NotFoundError):
 
 
 class TransactionNotFoundError(NotFoundError):
-    """Ours; the interface has no routes for transactions."""
+    """There is no such transaction. Not in the interface document."""
 
     key = "TransactionNotFound"
     number = 53
@@ -669,8 +672,8 @@ class ConflictError(NodeError):
 
 
 class TransactionRefusedByChainError(ConflictError):
-    """A transaction cannot be cancelled or priced again, e.g. because it has come to its end.
-    Ours."""
+    """The transaction cannot be cancelled or given new fees, e.g. because it is already final.
+    Not in the interface document."""
 
     key = "TransactionRefused"
     number = 52
@@ -710,7 +713,7 @@ class AccountIdentityConflictError(ConflictError):
 
 
 class AccountInUseError(ConflictError):
-    """An account that has projects is not deleted unless that is forced."""
+    """The account has projects, so it is deleted only with `force=true`."""
 
     key = "AccountInUse"
     number = 50
@@ -719,7 +722,7 @@ class AccountInUseError(ConflictError):
 
 
 class LastAdministratorError(ConflictError):
-    """The last enabled administrator is neither disabled nor deleted."""
+    """The last enabled administrator cannot be disabled or deleted."""
 
     key = "LastAdministrator"
     number = 51
@@ -764,7 +767,7 @@ class ChainTxConflictError(ConflictError):
 
 
 class ContractAbiConflictError(ConflictError):
-    """A project has an ABI of that name. Ours."""
+    """The project already has an ABI with that name. Not in the interface document."""
 
     key = "ContractAbiConflict"
     number = 56
@@ -784,8 +787,8 @@ class TrafficLimitConflictError(ConflictError):
 
 
 class IdempotencyKeyReusedError(NodeError):
-    """An `Idempotency-Key` came with another event, of another type or payload, than the first
-    time; this one did not run. Ours."""
+    """The `Idempotency-Key` was already used for an event with another type or payload. This
+    event did not run. Not in the interface document."""
 
     key = "IdempotencyKeyReused"
     status = 422
@@ -797,7 +800,7 @@ class IdempotencyKeyReusedError(NodeError):
 
 
 class TooManyRequestsError(NodeError):
-    """A bounded queue is full: nothing was taken; send again."""
+    """A bounded queue is full. The request was not accepted; retry."""
 
     key = "TooManyRequests"
     status = 429
@@ -807,8 +810,8 @@ class TooManyRequestsError(NodeError):
 
 
 class TrafficLimitExceededError(NodeError):
-    """The project, or the publisher in it, has had all the events of this window. The event
-    did not run; `Retry-After` says when the next window begins."""
+    """The project, or the publisher in it, has used up the traffic limit of the current window.
+    The event did not run; `Retry-After` says when the next window begins."""
 
     key = "TrafficLimitExceededFailed"
     status = 429
@@ -822,7 +825,7 @@ class TrafficLimitExceededError(NodeError):
 
 
 class TooManyAttemptsError(TooManyRequestsError):
-    """Too many attempts to sign in have failed under this name or from this address."""
+    """Too many sign-in attempts have failed for this user name or from this address."""
 
     key = "TooManyAttempts"
     number = 2
@@ -835,7 +838,8 @@ class TooManyAttemptsError(TooManyRequestsError):
 
 
 class UnavailableError(NodeError):
-    """The part that would answer is not there; nothing was taken; send again."""
+    """The part of the node that would answer is not running. The request was not accepted;
+    retry."""
 
     key = "ServiceUnavailable"
     status = 503
@@ -845,13 +849,14 @@ class UnavailableError(NodeError):
 
 
 class ChainUnavailableError(UnavailableError):
-    """No endpoint of a chain answers now. Names endpoints by their hosts alone."""
+    """No RPC endpoint of the chain answers. Names endpoints by their hosts only, because URLs may
+    hold keys."""
 
     template = "chain {chain}: {reason}"
 
 
 class OutcomeUnknownError(UnavailableError):
-    """The part that was answering went away; it may or may not have committed."""
+    """The part of the node that was answering died; it may or may not have committed."""
 
     key = "OutcomeUnknown"
     number = 2
@@ -860,8 +865,9 @@ class OutcomeUnknownError(UnavailableError):
 
 
 class EventOutcomeUnknownError(OutcomeUnknownError):
-    """The project died on the event, or does not answer; it may or may not have committed. Sent
-    again with the same `Idempotency-Key`, or event id of 16 characters or more, it runs once."""
+    """The project's process died while it handled the event, or does not answer; it may or may
+    not have committed. A retry with the same `Idempotency-Key`, or with the same event id of 16
+    characters or more, is deduplicated: the event runs once."""
 
     template = (
         "{what}: outcome unknown; sent again with the same Idempotency-Key, or the same event id "
@@ -879,8 +885,8 @@ class StoreError(NodeError):
 
 
 class StorageFullError(StoreError):
-    """There is no room: the disk is full, or the store has reached its size limit. Nothing was
-    taken; the node tries every second whether there is room again."""
+    """The disk is full, or the store has reached its size limit. The request was not accepted;
+    the node checks every second whether there is space again."""
 
     key = "InsufficientStorage"
     status = 507
@@ -889,14 +895,15 @@ class StorageFullError(StoreError):
 
 
 class BatchTooLargeError(StoreError):
-    """A batch is larger than the whole store may be. Its events may fit one by one."""
+    """The batch is larger than the size limit of the store. Its events may fit one by one."""
 
     template = "{size} bytes in one batch; the size limit of the store leaves {limit_bytes}"
 
 
 class DatabaseUnreachableError(StoreError):
-    """The SQL server of a project's database does not answer, or was lost half-way; nothing of
-    the event has happened, or a later look at the server's number decides; send again."""
+    """The SQL server of the project's database does not answer, or the connection was lost during
+    the event. Either nothing was committed, or the commit number on the server decides this
+    later; retry."""
 
     key = "DatabaseUnreachable"
     status = 503
@@ -904,7 +911,8 @@ class DatabaseUnreachableError(StoreError):
 
 
 class DatabaseConfigError(NodeError):
-    """A project's database configuration cannot be read, or not be applied to what is there."""
+    """The project's database configuration cannot be read, or cannot be applied to the existing
+    tables."""
 
     key = "ConfigInitFailed"
     number = 5
@@ -920,7 +928,7 @@ class UploadFileFailedError(NodeError):
 
 
 class ModuleRefusedError(NodeError):
-    """A module that cannot run here: the reason is the toolchain's or the linker's."""
+    """The module cannot run on this node; the reason comes from the compiler or the linker."""
 
     key = "CreateInstanceFailed"
     number = 8
@@ -929,13 +937,13 @@ class ModuleRefusedError(NodeError):
 
 
 class InternalError(NodeError):
-    """A failure that nobody foresaw, in another process; what it was is in the log."""
+    """An unexpected failure in another process; the log has the cause."""
 
     can_be_talk = False
 
 
 class SettingsError(NodeError):
-    """A setting has a value the node cannot start with."""
+    """The node cannot start with the value of a setting."""
 
     key = "InvalidSettings"
     msg = "invalid settings"
@@ -943,10 +951,10 @@ class SettingsError(NodeError):
 
 
 class StatementError(Exception):
-    """An applet's SQL statement that was not carried out; the text says why.
+    """An applet's SQL statement failed; the text says why.
 
-    The applet's own affair, told to it as a code and to its log: not a failure of the
-    node, which is why it stands outside the tree.
+    This is a failure of the applet, not of the node, so the class is outside the tree. The
+    applet gets a code, and the text goes to the applet's log.
     """
 
 
@@ -958,11 +966,11 @@ _BY_NAME: dict[str, type[NodeError]] = {cls.__name__: cls for cls in _tree(NodeE
 
 
 def to_wire(error: NodeError) -> tuple[str, dict[str, str | int]]:
-    """A failure as a value that msgpack carries: the class's name and its details."""
+    """Convert an error to a value that msgpack can encode: the class's name and its details."""
     return type(error).__name__, error.details
 
 
 def from_wire(name: str, details: dict[str, str | int]) -> NodeError:
-    """The error that `to_wire` described; an unknown name becomes an internal one."""
+    """Make the error that `to_wire` encoded; an unknown name becomes an `InternalError`."""
     cls = _BY_NAME.get(name)
     return InternalError() if cls is None else cls(**details)

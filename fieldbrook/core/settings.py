@@ -41,7 +41,7 @@ from fieldbrook.core.quotas import Quotas
 
 ENVIRONMENT_PREFIX = "FIELDBROOK_"
 CONFIG_VARIABLE = "FIELDBROOK_CONFIG"
-# The number of an open descriptor from which this process reads its secrets, once.
+# Holds the number of an open file descriptor; this process reads its secrets from it, once.
 SECRETS_VARIABLE = "FIELDBROOK_SECRETS_FD"
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 _ADDRESS = re.compile("0x[0-9a-f]{40}")
@@ -75,14 +75,14 @@ HttpOrWebSocket = Annotated[str, Field(pattern=r"^(https?|wss?)://[^\s]+$")]
 
 
 class Chain(BaseModel):
-    """A chain the node knows. Its endpoints may hold keys: they are shown to nobody.
+    """A chain that the node uses. Its endpoint URLs may hold keys and are never shown.
 
-    A name or an id of `networks` brings the other one with it, and what is customary there
-    for `confirmations` and `poll_ms`. `endpoints` are tried in this order; `endpoint` is
-    another way to write a single one. `websocket` is asked for nothing but new blocks, so
-    that they need not be waited for until the next look. Transactions pay `max_fee_per_gas`
-    wei per gas at most, and are signed again with higher fees when no block has taken them
-    for `reprice_s`.
+    When the name or the id is one of `networks`, the other one and the defaults of
+    `confirmations` and `poll_ms` come from there. `endpoints` are tried in this order;
+    `endpoint` is another way to write a single one. `websocket` only announces new blocks, so
+    that the node sees them before the next poll. Transactions pay at most `max_fee_per_gas`
+    wei per gas. A transaction that no block has included for `reprice_s` seconds is signed
+    again with higher fees.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -110,7 +110,7 @@ class Chain(BaseModel):
             network = networks.BY_NAME.get(given.get("name", "")) or networks.BY_ID.get(
                 given.get("id", 0)
             )
-        except TypeError:  # a name or an id of a strange type; its field says so
+        except TypeError:  # an unhashable name or id; the validation of the field reports it
             return given
         if network is None:
             return given
@@ -126,8 +126,10 @@ class Chain(BaseModel):
 
 
 class Settings(BaseSettings):
-    """Everything an operator may set. Make one with `load`, which says what is wrong with a
-    bad value; units are in the names."""
+    """All settings of a node; units are in the names.
+
+    Create it with `load`, which explains invalid values.
+    """
 
     model_config = SettingsConfigDict(
         env_prefix=ENVIRONMENT_PREFIX, extra="forbid", frozen=True, validate_default=True
@@ -351,31 +353,37 @@ class Settings(BaseSettings):
 
     @property
     def contract_wallet_chain(self) -> Chain | None:
-        """The chain whose contracts may sign in, or None."""
+        """The chain whose contracts may sign in as wallets, or None."""
         if self.wallet_chain is None:
             return self.chains[0] if len(self.chains) == 1 else None
         return next((chain for chain in self.chains if chain.id == self.wallet_chain), None)
 
     @property
     def quotas(self) -> Quotas:
-        """What accounts may have."""
+        """The default quotas of accounts."""
         return Quotas({name: getattr(self, f"quota_{name}") for name in quotas.NAMES})
 
     @property
     def api_host_list(self) -> tuple[str, ...]:
-        """`api_hosts` in lower case."""
+        """The entries of `api_hosts`, in lower case."""
         return listed(self.api_hosts)
 
     @property
     def http_processes(self) -> int:
-        """How many processes serve `http_port`: as set, else one for every two cores this
-        process may use. The other cores are for the projects."""
+        """The number of processes that serve `http_port`.
+
+        Without a setting it is one for every two cores that this process may use; the other
+        cores are left to the projects.
+        """
         return self.http_gateways or max(1, _cores() // 2)
 
     @property
     def shard_processes(self) -> int:
-        """How many processes there may be beside a project's own to run its handlers: as set,
-        else so that all cores this process may use can be at work."""
+        """The number of processes that may run a project's handlers in addition to its own.
+
+        Without a setting it is one less than the cores that this process may use, so that all
+        cores can be busy.
+        """
         return (self.shards or _cores()) - 1
 
     @field_validator("wallet_whitelist")
@@ -461,16 +469,16 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """`load` merges the sources, because its errors name the one that was wrong."""
+        """Use no sources of pydantic: `load` merges them itself, so that errors name the source."""
         return (init_settings,)
 
 
-# NATS gives these characters a meaning of its own, or refuses them.
+# Characters that are special in NATS subjects, or that NATS refuses.
 _NOT_IN_TOPICS = frozenset('."*>\\\x7f') | {chr(code) for code in range(32)}
 
 
 def _why_no_device_topic(topic_filter: str) -> str:
-    """Why devices cannot be let subscribe to a topic filter; "" when they can."""
+    """The reason why devices must not subscribe to a topic filter; "" when they may."""
     levels = topic_filter.split("/")
     if any(letter in _NOT_IN_TOPICS or letter.isspace() for letter in topic_filter):
         return "a topic filter here has no blank, dot, quote, backslash, * or >"
@@ -491,14 +499,14 @@ def _why_no_device_topic(topic_filter: str) -> str:
 
 
 def _cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def load(*, config: Path | None = None, **given: Any) -> Settings:
-    """The settings of this process.
+    """Load the settings of this process from all sources.
 
     Args:
         config: a TOML file; by default the one that `FIELDBROOK_CONFIG` names, else none.
@@ -529,11 +537,11 @@ def load(*, config: Path | None = None, **given: Any) -> Settings:
 
 
 def as_environment(settings: Settings) -> dict[str, str]:
-    """The variables that make `load` in another process give the same settings.
+    """The environment variables from which `load` in another process makes the same settings.
 
     `data` becomes absolute. Settings without a value become empty variables, so that
-    neither an inherited variable nor a file can fill them. Secrets are left empty, too: the
-    other process gets them with `secrets_of`.
+    neither an inherited variable nor a file can fill them. Secrets are also left empty: the
+    other process gets them through `secrets_of`.
     """
     values: Mapping[str, object] = {
         **settings.model_dump(),
@@ -548,12 +556,12 @@ def as_environment(settings: Settings) -> dict[str, str]:
 
 
 def secrets_of(settings: Settings) -> bytes:
-    """What `load` in another process is to read from the descriptor of `SECRETS_VARIABLE`."""
+    """The secrets as JSON, for the descriptor that `SECRETS_VARIABLE` names in another process."""
     return json.dumps(settings.model_dump(mode="json", include=set(_SECRETS))).encode()
 
 
 def forget_secrets() -> None:
-    """Take secrets out of this process's environment: programs it starts need none of them."""
+    """Remove the secrets from this process's environment, so that no child inherits them."""
     for name in _SECRETS:
         os.environ.pop(ENVIRONMENT_PREFIX + name.upper(), None)
 
@@ -564,10 +572,10 @@ def listed(text: str) -> tuple[str, ...]:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """The host and the port of `host:port`; an IPv6 host stands in brackets.
+    """Split `host:port` into host and port; an IPv6 host must be in brackets.
 
     Raises:
-        ValueError: it is not of that form.
+        ValueError: the text is not of that form.
     """
     host, colon, port = address.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
@@ -630,7 +638,7 @@ def _explain(detail: ErrorDetails, values: Mapping[str, Any], source: str) -> st
 
 
 def allowed(name: str, otherwise: str = "") -> str:
-    """What values a setting takes, in words; `otherwise` when its type says nothing more."""
+    """Describe the values that a setting accepts; `otherwise` when its type says nothing more."""
     schema = Settings.model_json_schema()["properties"].get(name)
     if schema is None:
         return f"there is no such setting; there are {', '.join(sorted(Settings.model_fields))}"
@@ -642,7 +650,7 @@ def allowed(name: str, otherwise: str = "") -> str:
     schema = next((s for s in schema.get("anyOf", ()) if s.get("type") == "integer"), schema)
     if schema.get("type") == "boolean":
         return "must be true or false"
-    if otherwise.startswith("Value error, "):  # a check of ours says more than a range
+    if otherwise.startswith("Value error, "):  # our own validator explains more than a range
         return otherwise.removeprefix("Value error, ")
     if schema.get("type") == "integer":
         return f"must be a whole number from {schema['minimum']} to {schema['maximum']}"

@@ -1,8 +1,8 @@
-"""The node's process: settings, the actor system, and a watch over both.
+"""The node's main process: it prepares the data folder, starts the actor system and watches it.
 
-It has no threads and no sockets but those of the actor system. When the root or the admin
-process of the system dies it kills the rest and exits, so that whoever supervises it
-(supervisord, `fieldbrook up`, a container) starts a whole node again.
+It has no threads, and no sockets except those of the actor system. When the supervisor or
+the admin process of the actor system dies, it kills all other processes and exits, so that its
+own supervisor (supervisord, `fieldbrook up`, a container) starts a complete node again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 BOOT_LIMIT_S = 60.0
 DRAIN_LIMIT_S = 2.0
-_END_LIMIT_S = 1.0  # what is committed is committed: nothing depends on it
+_END_LIMIT_S = 1.0  # can be short: a kill after it loses nothing that was committed
 REFUSED = "refused"  # as `storage.project.refused` names it
 FOLDERS = ("registry", "projects", "chains", "modules", "uploads", "secrets", "run")
 
@@ -51,7 +51,7 @@ def run(settings: Settings) -> int:
         log.warning("%s is set: processes of this node die on purpose", fault_points.VARIABLE)
     try:
         tls.check(settings)
-        # Held until the last process ends: those that are forked below inherit both.
+        # The processes forked below inherit both locks, so they last until the last one ends.
         locks = _take_locks(settings.data)
         _prepare_data(settings.data)
     except SettingsError as error:
@@ -109,12 +109,16 @@ class _StopFlag:
 
 
 def _take_locks(data: Path) -> tuple[int, int]:
-    """The descriptors of the folder's lock and of the node's own."""
+    """Take the lock of the data folder and the lock of the node; returns their descriptors."""
     return data_lock.take_folder(data), data_lock.take_node(data)
 
 
 def _prepare_data(data: Path) -> None:
-    """Make what is missing in the data folder, and remove what an earlier run left in `run`."""
+    """Create missing folders and secrets, and remove the files that an earlier run left in `run`.
+
+    Raises:
+        SettingsError: a folder cannot be created.
+    """
     try:
         for name in FOLDERS:
             make_folder(data / name)
@@ -130,8 +134,10 @@ def _prepare_data(data: Path) -> None:
 
 
 def _upgraded(data: Path) -> bool:
-    """Bring older data to this version's form, in a process of its own: LMDB is never open in
-    one that forks. False when that failed; why is in the log then."""
+    """Upgrade the stores to this version's schema; False, with the reason in the log, on failure.
+
+    The upgrade runs in a child process, because LMDB must not be open in a process that forks.
+    """
     from fieldbrook.storage.upgrade import upgrade
 
     pid = os.fork()
@@ -157,7 +163,7 @@ def _upgraded(data: Path) -> bool:
 
 
 def _preload(settings: Settings) -> None:
-    """Import once what actors need: they are forks and share these pages."""
+    """Import the actors' modules once: actors are forks and share these memory pages."""
     import fieldbrook.actors.project.actor
     import fieldbrook.actors.registry
     import fieldbrook.actors.supervisor.supervisor
@@ -168,7 +174,7 @@ def _preload(settings: Settings) -> None:
     if settings.chains:
         import fieldbrook.chain.process
 
-    # A node uses one of the two adapters: what a gateway would import alone.
+    # A node uses only one of the two MQTT adapters.
     if settings.mqtt_broker is None:
         import fieldbrook.gateway.mqtt.nats_source
     else:
@@ -179,8 +185,8 @@ def _preload(settings: Settings) -> None:
 
 
 def _vital(supervisor_pid: int) -> dict[int, str]:
-    """The processes without which there is no node: the supervisor and its parent, the
-    actor system's admin."""
+    """The names, by pid, of the processes that the node cannot lose: the supervisor and its
+    parent, the admin of the actor system."""
     status = Path(f"/proc/{supervisor_pid}/stat").read_text()
     admin_pid = int(status.rpartition(")")[2].split()[1])
     return {supervisor_pid: "the supervisor", admin_pid: "the actor system"}

@@ -1,7 +1,7 @@
-"""`fieldbrook up`: a whole node in the foreground, one command, no other supervisor.
+"""`fieldbrook up`: run a complete node in the foreground, without another supervisor.
 
-It runs the embedded broker (unless the settings name another) and the node, starts again
-what dies, and stops both, the node first, at SIGINT or SIGTERM.
+It runs the embedded broker (unless the settings name an external one) and the node, restarts
+either when it dies, and stops both, the node first, at SIGINT, SIGTERM or SIGHUP.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _NODE_STOP_S = 4.0
 _BROKER_STOP_S = 0.8
 _TICK_S = 0.05
 _RENEWAL_S = 1.0
-CANNOT_START = 2  # the node's exit code for settings that cannot work
+CANNOT_START = 2  # the node's exit code when it cannot start; a restart does not help
 
 
 @dataclass(slots=True)
 class Program:
-    """A child process that is to run for as long as this one."""
+    """A child process that is kept running for as long as this process runs."""
 
     name: str
     command: list[str]
@@ -59,7 +59,7 @@ class Program:
         self.started = time.monotonic()
         environment, passed = {**os.environ, **self.environment}, []
         if self.secrets:
-            # Not by the environment: that of a process can be read for as long as it lives.
+            # Not in the environment, which can be read for as long as the process lives.
             passed = [_readable(self.secrets)]
             environment[SECRETS_VARIABLE] = str(passed[0])
         try:
@@ -76,8 +76,11 @@ class Program:
                 os.close(descriptor)
 
     def watch(self) -> int | None:
-        """Start it again when it died and its time has come; its exit code when it has just
-        died."""
+        """Restart the program when it has died and its backoff has passed.
+
+        Returns:
+            The exit code when the program has just died, else None.
+        """
         now = time.monotonic()
         if self.process is None:
             if now >= self.start_at:
@@ -88,7 +91,7 @@ class Program:
             return None
         self.process = None
         if code == self.cannot_start and not self.restarts.failures:
-            return code  # it said why; trying again cannot help
+            return code  # it has logged the reason; a restart cannot help
         self.restarts = self.restarts.after_exit(now - self.started)
         self.start_at = now + self.restarts.delay_s
         log.error(
@@ -97,7 +100,7 @@ class Program:
         return code
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL when it does not end in time."""
+        """Send SIGTERM, then SIGKILL if the program does not end within `stop_s`."""
         if self.process is None:
             return
         self.process.terminate()
@@ -111,7 +114,7 @@ class Program:
 
 
 def _readable(content: bytes) -> int:
-    """A descriptor from which this can be read once."""
+    """Make a pipe that holds `content`; returns the descriptor of its reading end."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     try:
@@ -123,7 +126,7 @@ def _readable(content: bytes) -> int:
 
 
 class _Renewal:
-    """Has the broker read a renewed certificate; the node's gateways see it themselves."""
+    """Tells the broker to reload a renewed certificate; the node's gateways notice it alone."""
 
     def __init__(self, settings: Settings, embedded: Program) -> None:
         identity = None if settings.mqtt_broker else embedded_broker.own_identity(settings)
@@ -133,7 +136,7 @@ class _Renewal:
         self._next = 0.0
 
     def look(self) -> None:
-        """Look at the files, at most once a second."""
+        """Check the certificate's files, at most once a second."""
         if self._files is None or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _RENEWAL_S
@@ -150,7 +153,7 @@ class _Renewal:
 
 
 def run(settings: Settings) -> int:
-    """Run until SIGINT or SIGTERM; returns the exit code, 0 after a clean stop."""
+    """Run until SIGINT, SIGTERM or SIGHUP; returns the exit code, 0 after a clean stop."""
     stopping = False
 
     def stop(number: int, frame: object) -> None:
@@ -165,7 +168,7 @@ def run(settings: Settings) -> int:
     forget_secrets()
     try:
         tls.check(settings)
-        # Before the broker: two of them on one folder would take each other's place.
+        # Before the broker starts: two brokers on one folder would displace each other.
         lock = data_lock.take_folder(settings.data.absolute())
         programs = _programs(settings, lock)
         renewal = _Renewal(settings, programs[0])

@@ -1,4 +1,4 @@
-"""What a process asks of the operating system: names, limits, confined children, fsync.
+"""Functions of the operating system: process names, limits, confined children, fsync.
 
 In: commands to run; files that must survive a power cut.
 Out: processes with limits; durable files.

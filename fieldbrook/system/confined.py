@@ -1,10 +1,10 @@
-"""Running a part of the program in a child process with limits.
+"""Run a module of the program in a child process with resource limits.
 
-For work on files from outside: whatever is in them, the memory, processor time and disk that
-reading them takes are the child's, and end with it.
+This is for work on untrusted files: the child bounds the memory, processor time and disk that
+reading a hostile file can take.
 
 `python -m fieldbrook.system.confined CPU_S ADDRESS_BYTES FILE_BYTES MODULE ARGUMENT...` sets the
-limits, imports the module and ends with the status that its `main(arguments)` returns.
+limits, imports the module and exits with the status that its `main(arguments)` returns.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _STDERR_READ = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a child may use: processor time and time by the clock in seconds, address space
-    and the size of each file it writes in bytes."""
+    """Limits of a child: processor time and wall time in seconds, address space and the size of
+    each written file in bytes."""
 
     cpu_s: int
     timeout_s: float
@@ -37,7 +37,7 @@ class Bounds:
 
 
 class ConfinedError(Exception):
-    """The child ended without an answer; the text says why, for whoever sent the file."""
+    """The child ended without a result; the text gives the reason to the sender of the file."""
 
 
 def run_confined(
@@ -46,14 +46,17 @@ def run_confined(
     """Run a module's `main` in a child. Blocks until it has ended.
 
     Args:
-        scratch: a folder in which the child's complaints are kept meanwhile.
-        data: what the child reads from its standard input.
+        module: the name of a module with a `main(arguments)`.
+        arguments: the arguments of `main`.
+        bounds: the limits of the child.
+        scratch: a folder for a temporary file with the child's standard error.
+        data: the child's standard input.
 
     Returns:
-        What it wrote to its standard output.
+        The child's standard output.
 
     Raises:
-        ConfinedError: it ended with another status than 0, or was stopped at a limit.
+        ConfinedError: the exit status was not 0, or the child was stopped at a limit.
         OSError: no process could be started.
     """
     limits = bounds.cpu_s, bounds.address_bytes, bounds.file_bytes
@@ -85,7 +88,7 @@ def _death(status: int, complaint: str, bounds: Bounds) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The child's side."""
+    """Set the limits in the child and run the module's `main`; returns its exit status."""
     cpu_s, address_bytes, file_bytes, module, *rest = arguments
     die_with_parent()
     for kind, wanted in (
@@ -96,7 +99,7 @@ def main(arguments: Sequence[str]) -> int:
     ):
         _, most = resource.getrlimit(kind)
         value = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
-        # macOS knows no limit of address space: the limits of time and files remain.
+        # macOS has no limit of address space; the limits of time and file size remain.
         with suppress(ValueError):
             resource.setrlimit(kind, (value, value))
     status: int = importlib.import_module(module).main(rest)

@@ -1,7 +1,7 @@
-"""Names that outlive a power cut.
+"""Durable file operations: fsync of folders, so that names survive a power cut.
 
-A file's sync keeps its content, not its name: POSIX leaves a name that was given, changed or
-taken away open until the folder that holds it is synced. Some file systems do more by themselves.
+The fsync of a file makes its content durable, but not its name: by POSIX a creation, rename or
+removal is durable only after the fsync of the folder. Some file systems do more by themselves.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import os
 import shutil
 from pathlib import Path
 
-# Some file systems have nothing to sync of a folder; one above ours may not be ours to open,
-# and then somebody else made it.
+# EINVAL, ENOTSUP: the file system has no fsync of folders. EACCES, EPERM: a folder above ours
+# that this user may not open; somebody else created it.
 _NOT_OURS = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM})
 
 
 def sync_folder(path: Path) -> None:
-    """Have the names in a folder on the disk.
+    """Fsync a folder, which makes the names in it durable.
 
     Raises:
         OSError: there is no such folder, or the disk failed.
@@ -34,13 +34,12 @@ def sync_folder(path: Path) -> None:
 
 
 def make_folder(path: Path, mode: int = 0o700) -> None:
-    """Make a folder, and those above it that are missing, and have their names on the disk.
+    """Create a folder and its missing parents, and make their names durable.
 
-    One that is there already is synced into its parent all the same: whoever made it may have
-    died before.
+    An existing folder is synced, too: the process that created it may have died before its sync.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     made = [path]
     while not made[-1].parent.exists():
@@ -51,7 +50,7 @@ def make_folder(path: Path, mode: int = 0o700) -> None:
 
 
 def sync_folders_below(path: Path) -> None:
-    """Have all names below a folder on the disk, and those in it.
+    """Fsync a folder and all folders below it.
 
     Raises:
         OSError: the disk failed.
@@ -69,11 +68,13 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def start_unsynced(folder: Path) -> None:
-    """Make a folder for files that are never synced. What they were when the system last went
-    down may be anything, a store that ends whoever reads it included: then they are removed.
+    """Create a folder for files that are never synced, and remove its files after a reboot.
+
+    After a system crash these files may have any content; reading a damaged store could even
+    crash the reader.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     if not is_of_this_boot(folder):
         shutil.rmtree(folder, ignore_errors=True)
@@ -82,7 +83,7 @@ def start_unsynced(folder: Path) -> None:
 
 
 def is_of_this_boot(folder: Path) -> bool:
-    """Whether the system has run without a break since the files of such a folder were begun."""
+    """Whether the folder was marked since the system last booted."""
     try:
         return (folder / _MARK).read_text("ascii") == _boot_id()
     except (OSError, UnicodeDecodeError):
@@ -90,10 +91,10 @@ def is_of_this_boot(folder: Path) -> bool:
 
 
 def mark_of_this_boot(folder: Path) -> None:
-    """Say that the files in a folder are whole.
+    """Mark the files in a folder as written since the system last booted.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the mark cannot be written.
     """
     (folder / _MARK).write_text(_boot_id(), "ascii")
 
@@ -101,5 +102,5 @@ def mark_of_this_boot(folder: Path) -> None:
 def _boot_id() -> str:
     try:
         return _BOOT_ID.read_text("ascii")
-    except OSError:  # not Linux: nothing tells, and what is there is kept
+    except OSError:  # not Linux: a reboot cannot be detected, so the files are kept
         return "unknown"

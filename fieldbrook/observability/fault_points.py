@@ -1,13 +1,13 @@
-"""Deaths on purpose: the points at which a test may have a process of the node die.
+"""Fault injection: named points at which a test can kill a process of the node.
 
-For tests alone. Unless the variable `FIELDBROOK_CRASH_AT` names a file when a process starts,
-`passes` does nothing and nothing can switch it on later. The file has one line,
+For tests only. Unless the variable `FIELDBROOK_CRASH_AT` names a file when a process starts,
+`passes` does nothing and cannot be enabled later. The file has one line,
 
     POINT [N] [hold]
 
-and the process that comes to the point for the N-th time from then on kills itself, as
-`kill -9` would; with `hold` it stands still instead (SIGSTOP), until somebody kills it or lets
-it go on. Before that the file gets the ending `.reached`, so a point is reached once.
+The N-th pass of a process through the point after that (default: the first) kills the process
+with SIGKILL. With `hold` the process is stopped with SIGSTOP instead, until it is killed or
+continued. The file is renamed to the suffix `.reached` before, so that a point fires only once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VARIABLE = "FIELDBROOK_CRASH_AT"
 HOLD = "hold"
 
 POINTS = {
-    # A project's process, in the order in which a transaction comes to them.
+    # Points of a project's process, in the order in which a transaction passes them.
     "project.asks": "a handler wants a transaction; the chain's process was not asked",
     "project.has_hash": "the chain's process has answered; the handler does not know",
     "project.commits": "a batch of events is not committed yet",
@@ -32,7 +32,7 @@ POINTS = {
     "project.gives": "entries of the outbox are to be given to who delivers them",
     "project.removes": "entries were delivered, and are in the outbox still",
     "project.removed": "they were removed",
-    # A chain's process.
+    # Points of a chain's process.
     "chain.asked": "a transaction is wanted",
     "chain.signed": "it is signed; its lease is not stored",
     "chain.leased": "its lease is stored; the project does not know",
@@ -56,17 +56,17 @@ POINTS = {
     "chain.told": "the project has committed that event; that is not stored",
     "chain.told_stored": "that is stored",
 }
-"""Every point, and how things stand there."""
+"""Every fault point, and the state of the work at that point."""
 
 
 class _Orders:
-    """What the file says, read at every point: a test writes it while the node runs."""
+    """The instructions in the file, read at every point because a test writes them at any time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def passes(self, point: str) -> None:
-        """Die or stand still if it is this point's turn."""
+        """Kill or stop this process if the file names this point and the count is reached."""
         assert point in POINTS, point
         try:
             named, *more = self._path.read_text().split()
@@ -80,23 +80,23 @@ class _Orders:
             self._path.write_text(f"{point} {left} {HOLD if holds else ''}")
             return
         self._path.rename(self._path.with_name(self._path.name + ".reached"))
-        # To this thread: of one to the process another thread may take notice, and this one
-        # would go on for a moment.
+        # Sent to this thread: a signal to the process may be delivered to another thread, and
+        # this one would run on for a moment.
         number = signal.SIGSTOP if holds else signal.SIGKILL
         signal.pthread_kill(threading.get_ident(), number)
 
 
 def _nothing(_point: str) -> None:
-    """Every point of a node that no test has asked to die."""
+    """Do nothing: fault injection is off."""
 
 
 def passing(environment: dict[str, str] | os._Environ[str]) -> Callable[[str], None]:
-    """What happens at a point, by the variables a process was started with."""
+    """The function to call at each point, chosen by the process's environment variables."""
     named = environment.get(VARIABLE)
     return _Orders(Path(named)).passes if named else _nothing
 
 
 passes = passing(os.environ)
-"""Call it at a point; it returns at once unless a test wants this process to die there."""
+"""Call it at a fault point; it returns at once unless a test has armed this point."""
 
 is_armed = passes is not _nothing

@@ -1,9 +1,9 @@
-"""What can be wrong with a node, by name: each trouble begins, is shown, and ends by itself.
+"""Health conditions of a node: named troubles that are raised, shown, and cleared when they end.
 
-A process that knows of a trouble of its own holds it in a `Reporter` and tells the
-supervisor all it has whenever that changes. The supervisor keeps the `Board` of the whole
-node: it outlives every other process, and when it dies the node is started whole. Gateways
-get copies of the board, which `Condition` turns into answers.
+A process keeps the troubles that it detects itself in a `Reporter`, which sends the complete
+list to the supervisor at every change. The supervisor keeps the `Board` of the whole node: it
+outlives every other process, and when it dies the whole node is restarted. Gateways get copies
+of the board, from which `Condition` makes the answers of the health routes.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ MEANINGS: dict[str, str] = {
     PARKED: "what handlers sent is not delivered until an operator releases it",
     SHARDS_DIE: "processes that run its handlers ahead die or hang",
 }
-"""Every state and what it says of its part. What to do about it: docs/operating.md."""
+"""Every state with its meaning. docs/operating.md says what an operator does about it."""
 
 _OF_BROKER = (NO_BROKER, BROKER_FULL, BROKER_LIMIT)
 
 OK = "ok"
 NODE, DISK, CLOCK, SECRETS, OUTBOX = "node", "disk", "clock", "secrets", "outbox"
 
-HOLD_S = 5.0  # a trouble that comes back within this has not ended: no line for each time
+HOLD_S = 5.0  # a trouble that returns within this time has not ended: flapping logs one line
 RECENT = 100
-SHOWN = 200  # troubles that travel at once; the rest is a number
+SHOWN = 200  # troubles sent to the gateways; the others are only counted
 _PROJECTS_SHOWN = 20
 _PROJECT = "project:"
 _PROJECTS = "Project/"
@@ -77,7 +77,7 @@ _DETAIL_LIMIT = 512
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """One state of one part. Times are Unix milliseconds; `until_ms` is 0 while it lasts."""
+    """One health condition of one part. Times are Unix ms; `until_ms` is 0 while it lasts."""
 
     part: str
     state: str
@@ -87,7 +87,7 @@ class Trouble:
 
 
 class Reporter:
-    """The troubles a process knows of itself; `tell` gets all of them at every change."""
+    """The troubles that a process reports itself; `tell` gets all of them at every change."""
 
     def __init__(self, tell: Callable[[Mapping[str, str]], None] = lambda troubles: None) -> None:
         self._tell = tell
@@ -98,17 +98,17 @@ class Reporter:
 
     @property
     def troubled(self) -> bool:
-        """Whether anything is wrong."""
+        """Whether this process has any trouble."""
         return bool(self._now)
 
     def begin(self, state: str, detail: str) -> None:
-        """Something is wrong; said once, however often it is seen."""
+        """Raise a trouble; while it is raised, further calls do nothing."""
         if state not in self._now:
             self._now[state] = detail[:_DETAIL_LIMIT]
             self._tell(dict(self._now))
 
     def end(self, *states: str) -> None:
-        """It is over."""
+        """Clear troubles."""
         over = self._now.keys() & set(states)
         if over:
             self._now = {s: detail for s, detail in self._now.items() if s not in over}
@@ -118,14 +118,14 @@ class Reporter:
 @dataclass(slots=True)
 class _Entry:
     trouble: Trouble
-    over: float | None = None  # when it seemed to be over
+    over: float | None = None  # monotonic time since which it seems to be over
     reported: bool = False
 
 
 class Board:
     """All troubles of a node. Each is logged once when it begins and once when it ends.
 
-    A trouble ends when it has not come back for `hold_s`; until then it is shown.
+    A cleared trouble ends, and is hidden, only after `hold_s` seconds without a return.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Board:
         self.changed = False
 
     def begin(self, part: str, state: str, detail: str, *, reported: bool = False) -> None:
-        """A part has a trouble; `reported` when it says so itself."""
+        """Raise a trouble of a part; `reported` is true when the part itself reported it."""
         entry = self._entries.get((part, state))
         if entry is not None:
             entry.over, entry.reported = None, reported
@@ -150,7 +150,7 @@ class Board:
         log.warning("%s: %s: %s (%s)", part, state, MEANINGS[state], trouble.detail)
 
     def renew(self, part: str, state: str, detail: str) -> None:
-        """As `begin`; where the part has the trouble already, this is the detail from now on."""
+        """As `begin`, but replaces the detail of a trouble that is already raised."""
         self.begin(part, state, detail)
         entry = self._entries[part, state]
         if entry.trouble.detail != detail[:_DETAIL_LIMIT]:
@@ -158,14 +158,14 @@ class Board:
             self.changed = True
 
     def end(self, part: str, *states: str) -> None:
-        """A part seems to be rid of some troubles."""
+        """Clear troubles of a part; they end after `hold_s`, see `settle`."""
         for state in states:
             entry = self._entries.get((part, state))
             if entry is not None and entry.over is None:
                 entry.over = self._monotonic()
 
     def report(self, part: str, troubles: Mapping[str, str]) -> None:
-        """All that a part knows of itself; what it no longer names is over."""
+        """Take over a part's complete list; reported troubles that are not in it are cleared."""
         for state, detail in troubles.items():
             if state in MEANINGS:
                 self.begin(part, state, detail, reported=True)
@@ -177,12 +177,12 @@ class Board:
         self.end(part, *gone)
 
     def forget(self, part: str) -> None:
-        """A part is no longer there."""
+        """End all troubles of a part that no longer exists."""
         for key in [key for key in self._entries if key[0] == part]:
             self._finish(key)
 
     def settle(self) -> None:
-        """End what has been over for long enough; call it every second or two."""
+        """End the troubles cleared for at least `hold_s`; call it every second or two."""
         limit = self._monotonic() - self.hold_s
         ended = [key for key, e in self._entries.items() if e.over is not None and e.over <= limit]
         for key in ended:
@@ -198,7 +198,7 @@ class Board:
 
     @property
     def active(self) -> tuple[Trouble, ...]:
-        """What is wrong now, the oldest first."""
+        """The current troubles, the oldest first."""
         return tuple(entry.trouble for entry in self._entries.values())
 
     @property
@@ -208,10 +208,10 @@ class Board:
 
 
 class ClockWatch:
-    """Notices that the wall clock went back, by the clock that cannot.
+    """Detects that the wall clock went back, by comparing it with the monotonic clock.
 
-    It is over when the wall clock has come to where it was, or after `REMEMBERED_S`: a clock
-    that was put right by a year never comes back to where it was.
+    The condition ends when the wall clock reaches its old maximum again, or after
+    `REMEMBERED_S`: a clock corrected by a year would take a year to reach it.
     """
 
     TOLERATED_MS = 2_000
@@ -224,7 +224,7 @@ class ClockWatch:
         self.by_ms = 0
 
     def look(self, monotonic: float, wall_ms: int) -> bool:
-        """Whether the clock is behind where it has been; `by_ms` is by how much it jumped."""
+        """Whether the wall clock is behind its maximum; `by_ms` holds the size of the jump."""
         before, before_ms = self._last
         self._last = monotonic, wall_ms
         jumped_ms = before_ms + int((monotonic - before) * 1000) - wall_ms
@@ -240,11 +240,12 @@ class ClockWatch:
 
 @dataclass(frozen=True)
 class Condition:
-    """What a gateway knows of its node when it is asked.
+    """The health of the node as one gateway sees it.
 
-    `parts` are the processes besides the projects' and what they are doing; `projects` counts
-    those by state. `silent_s` is how long the supervisor has said nothing, `registry` why
-    this gateway cannot read the registry, "" when it can.
+    `parts` maps all processes except those of projects to their states; `projects` counts
+    projects by state. `more` counts the troubles that are not in `troubles`. `silent_s` is the
+    time since the supervisor's last message. `registry` is the reason why this gateway cannot
+    read the registry; "" when it can.
     """
 
     troubles: tuple[Trouble, ...] = ()
@@ -259,7 +260,7 @@ class Condition:
 
     @property
     def all_troubles(self) -> tuple[Trouble, ...]:
-        """The board's, and what this gateway sees itself."""
+        """The troubles of the board, and those that this gateway detects itself."""
         own = []
         if self.registry:
             own.append(Trouble("registry", UNREADABLE, self.registry, 0))
@@ -273,10 +274,10 @@ class Condition:
 def liveness(condition: Condition) -> tuple[int, dict[str, str]]:
     """Status and body of `/liveness`: `{"<component>": "ok" | "<error>"}`.
 
-    The status is 200 as long as anybody answers; it is 503 only where this gateway cannot
-    read the registry, so that it can admit no event: a node that is restarted for each
-    trouble that passes by itself would make it worse. What is wrong is named without its
-    details, because anybody may ask.
+    The status is 503 only when this gateway cannot read the registry and therefore cannot admit
+    events; otherwise it is 200. Other troubles can end without a restart, and restarting the
+    node for them would make them worse. Troubles are named without details, because the route
+    needs no authentication.
 
     Source: interface document, 1.2.
     """
@@ -298,10 +299,10 @@ def liveness(condition: Condition) -> tuple[int, dict[str, str]]:
 
 
 def readiness(condition: Condition) -> tuple[int, list[str]]:
-    """Status and reasons of `/readiness`: whether events should be sent here now.
+    """Status and reasons of `/readiness`: whether clients should send events here now.
 
-    503 while the node stops, while this gateway cannot read the registry, while the disk is
-    full, and while the supervisor is silent: it could start no project.
+    The status is 503 while the node stops, while this gateway cannot read the registry, while
+    the disk is full, and while the supervisor is silent, because no project can be started then.
     """
     reasons = ["the node is stopping"] if condition.draining else []
     reasons += [
@@ -321,6 +322,6 @@ def _component(part: str) -> str:
 
 
 def worst(troubles: Iterable[Trouble]) -> list[Trouble]:
-    """At most `SHOWN` of them, those of the node's own parts first."""
+    """At most `SHOWN` troubles: those of the node's own parts first, then the newest."""
     ordered = sorted(troubles, key=lambda t: (t.part.startswith(_PROJECT), -t.since_ms))
     return ordered[:SHOWN]

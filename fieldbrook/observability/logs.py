@@ -15,8 +15,10 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def one_line(text: str) -> str:
-    """Text without what could end the line or drive a terminal: a topic or an error may carry
-    whatever a device sent."""
+    """Escape control characters, because topics and errors may contain any text of a device.
+
+    Line breaks would forge log lines, and escape sequences would control a terminal.
+    """
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
@@ -24,7 +26,7 @@ class TextFormatter(logging.Formatter):
     """`2026-11-21T06:31:00.123Z INFO  fieldbrook.node.main: listen on :8888`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; a traceback follows on lines of its own."""
+        """Format a record as one line; a traceback follows on lines of its own."""
         line = (
             f"{rfc3339(int(record.created * 1000))} {record.levelname:<7} "
             f"{record.name}: {one_line(record.getMessage())}"
@@ -36,7 +38,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object per line: `time`, `level`, `logger`, `process`, `message`, `error`?."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, a traceback included."""
+        """Format a record as one line, including the traceback."""
         entry = {
             "time": rfc3339(int(record.created * 1000)),
             "level": record.levelname.lower(),
@@ -50,8 +52,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class Sparse:
-    """Warnings of something that may happen thousands of times a second: one line per interval,
-    which says how many it stands for."""
+    """Rate limit for a frequent warning: one line per interval, with the number left out."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class Sparse:
         self._left_out = 0
 
     def warning(self, text: str, *args: object) -> None:
-        """Log it, unless it was within the interval."""
+        """Log the warning, or only count it when a line was logged within the interval."""
         now = self._clock()
         if now < self._next:
             self._left_out += 1
@@ -82,5 +83,5 @@ def configure(level: str, form: str = "text") -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    # Tornado repeats each request here; what a client did wrong is in its answer.
+    # Tornado logs each failed request here; the client gets the reason in the response.
     logging.getLogger("tornado.access").setLevel(logging.ERROR)

@@ -1,13 +1,13 @@
-"""What the node counts: a table in memory that all its processes share.
+"""Metrics of the node: a table in anonymous shared memory, one row per process.
 
-The supervisor makes the table before it forks; each process it starts writes one row, and
-whoever is asked for the metrics reads all of them. To count is to add to a number in memory:
-nothing is sent, nothing can block, and a process that is killed leaves what it has counted. A
-row outlives the process that wrote it and is given to its successor, so counters of a part
-only grow while the node runs; gauges of a process that has ended are cleared. The memory is
-that of no file: a full disk does not touch it, and it is gone with the node.
+The supervisor creates the table before it forks. Each process that it starts writes one row,
+and the gateway that serves the metrics reads all rows. Counting adds to a number in memory:
+nothing is sent, nothing can block, and the counts of a killed process survive it. The successor
+of a process gets its row, so the counters of a part only grow while the node runs. The gauges
+of a process that has ended are cleared. No file is behind the memory: a full disk does not
+affect it, and the table ends with the node.
 
-A process that has no row (a tool, a test) counts for itself alone.
+A process without a row (a tool, a test) counts in private memory.
 """
 
 from __future__ import annotations
@@ -22,24 +22,27 @@ from typing import NamedTuple
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
-ROWS = 4_096  # of virtual memory; a page of it is taken when its row is
+ROWS = 4_096  # virtual memory only: a page is allocated at the first write to its row
 ROW_BYTES = mmap.ALLOCATIONGRANULARITY
-_HEADER = 64  # a part's name, and from here on the numbers
+_HEADER = 64  # bytes of the part's name and the pid; the numbers follow
 _PID = 56
 _NAME_BYTES = 48
 
-# How the rows of one family are told apart.
-WHOLE = ""  # not at all
+# The label by which the rows of one family are grouped.
+WHOLE = ""  # no label: one value for the node
 GATEWAY = "gateway"  # by kind of gateway: http, mqtt, scheduler, chain
 CHAIN = "chain"  # by the chain's id
-PART = "part"  # by process; all projects are one
-PROJECT = "project"  # by project, for those that have a row of their own
+PART = "part"  # by process; all projects count as one
+PROJECT = "project"  # by project, for projects with a row of their own
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric: `values` are those of `label`, one column each; a histogram has a column for
-    each of its bounds, one above them, and one for the sum."""
+    """One metric and its columns in a row, beginning at `first`.
+
+    Each of `values` of the `label` has one column. A histogram has one column for each of its
+    bounds, one for larger values, and one for the sum.
+    """
 
     name: str
     text: str
@@ -52,7 +55,7 @@ class Family:
 
     @property
     def columns(self) -> int:
-        """How many columns it has."""
+        """The number of columns."""
         if self.kind == HISTOGRAM:
             return len(self.bounds) + 2
         return len(self.values) or 1
@@ -93,17 +96,17 @@ here = _Here()
 
 
 def add(column: int, number: float = 1.0) -> None:
-    """Count."""
+    """Add to a counter of this process."""
     here.row[column] += number
 
 
 def put(column: int, number: float) -> None:
-    """Say how much there is of something."""
+    """Set a gauge of this process."""
     here.row[column] = number
 
 
 class Histogram:
-    """How long things take, in seconds."""
+    """A histogram of durations in seconds."""
 
     __slots__ = ("_bounds", "_first", "_sum")
 
@@ -114,13 +117,13 @@ class Histogram:
         FAMILIES.append(Family(name, text, HISTOGRAM, by, self._first, bounds=self._bounds))
 
     def observe(self, seconds: float) -> None:
-        """One took so long."""
+        """Count one duration."""
         row = here.row
         row[self._first + bisect.bisect_left(self._bounds, seconds)] += 1
         row[self._sum] += seconds
 
     def observe_all(self, many: Sequence[float]) -> None:
-        """Several did."""
+        """Count several durations."""
         row, first, bounds, find = here.row, self._first, self._bounds, bisect.bisect_left
         for seconds in many:
             row[first + find(bounds, seconds)] += 1
@@ -427,7 +430,7 @@ assert _HEADER + 8 * COLUMNS <= ROW_BYTES
 
 
 def refused(key: str) -> None:
-    """An event was refused with this error."""
+    """Count an event that was refused with the error of this key."""
     here.row[EVENTS_REFUSED.get(key, EVENTS_REFUSED["InternalServerError"])] += 1
 
 
@@ -440,7 +443,7 @@ def effect_kind(kind: str) -> str:
 
 
 class Row(NamedTuple):
-    """A row as it is now: whose it is, who writes it (0: nobody), and its numbers."""
+    """A snapshot of a row: its part, the pid of its writer (0: none), and its numbers."""
 
     part: str
     pid: int
@@ -448,7 +451,7 @@ class Row(NamedTuple):
 
 
 class Table:
-    """The shared memory. Made once, by the process that forks the others."""
+    """The shared memory, created once by the process that forks the others."""
 
     def __init__(self, rows: int = ROWS) -> None:
         self.rows = rows
@@ -461,25 +464,25 @@ class Table:
         return self._view[start + _HEADER : start + ROW_BYTES].cast("d")
 
     def attach(self, slot: int) -> None:
-        """From here on this process writes this row."""
+        """Make this process the writer of a row."""
         self.clear_gauges(slot)
         self._set_pid(slot, os.getpid())
         here.row = self.row(slot)
 
     def name(self, slot: int, part: str) -> None:
-        """Say whose a row is."""
+        """Set the part that a row belongs to."""
         start = slot * ROW_BYTES
         self._view[start : start + _NAME_BYTES] = part.encode()[:_NAME_BYTES].ljust(
             _NAME_BYTES, b"\0"
         )
 
     def detach(self, slot: int) -> None:
-        """Whoever wrote this row has ended: what it counted stays."""
+        """Mark the writer of a row as ended: the counters stay, the gauges are cleared."""
         self._set_pid(slot, 0)
         self.clear_gauges(slot)
 
     def clear_gauges(self, slot: int) -> None:
-        """There is nobody of whom they tell."""
+        """Set the gauges of a row to 0."""
         row = self.row(slot)
         for column in _GAUGES:
             row[column] = 0.0
@@ -489,13 +492,13 @@ class Table:
         self._view[start : start + 8] = pid.to_bytes(8, "little")
 
     def read(self) -> list[Row]:
-        """All rows that are or were somebody's."""
+        """All rows that were ever assigned to a part."""
         found = []
         for slot in range(self.rows):
             start = slot * ROW_BYTES
             name = bytes(self._view[start : start + _NAME_BYTES]).rstrip(b"\0")
             if not name:
-                break  # rows are given in order
+                break  # rows are assigned in order
             pid = int.from_bytes(self._view[start + _PID : start + _HEADER], "little")
             part = name.decode("utf-8", "replace")
             found.append(Row(part, pid, self.row(slot)[:COLUMNS].tolist()))
@@ -503,7 +506,7 @@ class Table:
 
 
 class _Shared:
-    """The table of the node, in every process that was forked after it was made."""
+    """Holds the table of the node in every process that was forked after its creation."""
 
     __slots__ = ("table",)
 
@@ -515,21 +518,24 @@ shared = _Shared()
 
 
 def attach(slot: int) -> None:
-    """See `Table.attach`; a process without a row goes on counting for itself."""
+    """Write to this row of the shared table, or to private memory when there is no such row."""
     if shared.table is not None and 0 <= slot < shared.table.rows:
         shared.table.attach(slot)
     else:
         here.row = _Here().row
 
 
-PROJECTS = "projects"  # the part of rows that projects share
+PROJECTS = "projects"  # the part name of the rows that projects share
 NO_ROW = -1
 
 
 @dataclass
 class Slots:
-    """Which row is whose. A fixed part keeps its own. Projects take any that no other project
-    uses now; the first `named` of them have one of their own instead, and keep it."""
+    """Assigns rows to parts.
+
+    A fixed part keeps its row. The first `named` projects also get rows of their own and keep
+    them. All other projects borrow any row that no project uses at the time.
+    """
 
     rows: int = ROWS
     named: int = 0
@@ -539,7 +545,7 @@ class Slots:
     _projects_named: int = 0
 
     def take(self, part: str) -> tuple[int, str]:
-        """A row for a part and what the row is called; `NO_ROW` when there is none left."""
+        """The row for a part, `NO_ROW` when none is left, and the part name of that row."""
         slot = self._of_part.get(part)
         if slot is not None:
             return slot, part
@@ -551,7 +557,7 @@ class Slots:
         return (self._free.pop() if self._free else self._new()), PROJECTS
 
     def give_back(self, part: str, slot: int) -> None:
-        """A process of this part has ended."""
+        """Release the row of a process that has ended."""
         if slot != NO_ROW and part not in self._of_part:
             self._free.append(slot)
 

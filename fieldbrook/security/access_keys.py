@@ -1,10 +1,10 @@
-"""Access keys: tokens that carry rights of their own, `w3b_` and then base64url.
+"""Access keys: tokens with rights of their own.
 
 A key's text is `w3b_` + unpadded base64url of `<version>_<Unix seconds>_<random>`, where
-the random part has 12 visible characters other than `_`. The node keeps the SHA-256 of the
-random part and the second of creation, so a key is shown once and never again.
+the random part has 12 visible characters other than `_`. The node stores only the SHA-256 of
+the random part and the second of creation, so a key can be shown only once.
 
-A key is granted permissions on groups of operations; a group that is not listed is closed.
+A key is granted permissions on groups of operations; it has no access to groups not listed.
 
 Source: interface document, 4.4.
 """
@@ -40,7 +40,7 @@ _BASE64URL = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 
 class Permission(enum.IntEnum):
-    """What a key may do with a group of operations; each includes the ones before it."""
+    """A key's permission on a group of operations; each value includes the ones before it."""
 
     NO_ACCESS = 0
     READONLY = 1
@@ -96,14 +96,14 @@ PUBLISHER_PRIVILEGES = {Group.EVENT.value: Permission.READ_WRITE.name}
 
 
 class ParsedKey(NamedTuple):
-    """What a key's text says: when it was made, and the digest its record is found by."""
+    """The parsed text of a key: the time of creation, and the digest that finds its record."""
 
     issued_at_s: int
     digest: bytes
 
 
 class NewKey(NamedTuple):
-    """A fresh key: the text for its owner, and what the node keeps of it."""
+    """A new key: the text for its owner, and the values that the node stores."""
 
     text: str
     parsed: ParsedKey
@@ -115,12 +115,12 @@ def publisher_key_name(publisher_id: int) -> str:
 
 
 def is_access_key(token: str) -> bool:
-    """Whether a token means to be an access key, well-formed or not."""
+    """Whether a token has the prefix of access keys; it may still be malformed."""
     return token.startswith(PREFIX)
 
 
 def issue(now_ms: int) -> NewKey:
-    """A new key, made at `now_ms` (Unix milliseconds)."""
+    """Make a new key with the creation time `now_ms` (Unix milliseconds)."""
     issued_at_s = now_ms // 1000
     random = "".join(secrets.choice(_RANDOM) for _ in range(RANDOM_LENGTH))
     content = f"{VERSION}_{issued_at_s}_{random}".encode()
@@ -129,10 +129,10 @@ def issue(now_ms: int) -> NewKey:
 
 
 def parse(text: str) -> ParsedKey:
-    """What the text of a key says; whether the node knows it is another question.
+    """Parse the text of a key; the node may not know the key.
 
     Raises:
-        InvalidAccessKeyError: not a key's text. The description never contains it.
+        InvalidAccessKeyError: the text is malformed. The description never contains the text.
     """
     if not text.startswith(PREFIX):
         raise InvalidAccessKeyError(reason=f"it does not start with {PREFIX}")
@@ -153,12 +153,15 @@ def parse(text: str) -> ParsedKey:
 
 
 def require_valid(key: AccessKey | None, parsed: ParsedKey, now_ms: int) -> AccessKey:
-    """The record found for a key's digest, once it is that of this very key and still good.
+    """Check that the record found by the digest matches the parsed key and has not expired.
+
+    Returns:
+        The record `key`.
 
     Raises:
-        AccessKeyNotFoundError: the node has none.
-        InvalidAccessKeyError: the key was not made at the time it says.
-        AccessKeyExpiredError: its time is over.
+        AccessKeyNotFoundError: `key` is None: the node has no such record.
+        InvalidAccessKeyError: the time in the key is not the record's time of creation.
+        AccessKeyExpiredError: the key has expired.
     """
     if key is None:
         raise AccessKeyNotFoundError(what="access key")
@@ -170,10 +173,10 @@ def require_valid(key: AccessKey | None, parsed: ParsedKey, now_ms: int) -> Acce
 
 
 def require_permission(key: AccessKey, group: str, needed: Permission, operation: str) -> None:
-    """Let a key through that is granted enough on a group.
+    """Check that a key has the needed permission on a group.
 
     Raises:
-        AccessKeyPermissionDeniedError: it is not.
+        AccessKeyPermissionDeniedError: the key has a lower permission.
     """
     granted = permission_on(key, group)
     if granted < needed:
@@ -183,7 +186,7 @@ def require_permission(key: AccessKey, group: str, needed: Permission, operation
 
 
 def permission_on(key: AccessKey, group: str) -> Permission:
-    """What a key is granted on a group: nothing where the group is not listed."""
+    """The permission of a key on a group; `NO_ACCESS` when the group is not listed."""
     try:
         return Permission[key.privileges.get(group, "NO_ACCESS")]
     except KeyError:
@@ -191,7 +194,7 @@ def permission_on(key: AccessKey, group: str) -> Permission:
 
 
 def known_privileges(asked: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Privileges as they are kept: unknown groups are dropped, the last word on one counts."""
+    """Privileges as stored: unknown groups are dropped, the last entry of a group wins."""
     known = {group.value for group in Group}
     return {
         name: Permission[permission.upper()].name for name, permission in asked if name in known

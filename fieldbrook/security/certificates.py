@@ -1,7 +1,7 @@
-"""Certificates for trying out: an authority of one's own, and what it issues.
+"""Trial certificates: a private certificate authority and the certificates that it issues.
 
-For a trial, a test or a private network whose clients are told to trust the authority. The
-authority's key is not kept: who wants another certificate makes another authority.
+They are for a trial, a test or a private network whose clients are configured to trust the
+authority. The authority's key is not stored: another certificate needs a new authority.
 
 Source: RFC 5280; CA/Browser Forum Baseline Requirements, 7.1, for what clients expect.
 """
@@ -43,7 +43,7 @@ class Issued(NamedTuple):
 
 
 class Authority:
-    """An authority that lives as long as this object."""
+    """A certificate authority; its key exists only in this object."""
 
     def __init__(self, name: str = "fieldbrook trial authority") -> None:
         self._now = datetime.now(UTC)
@@ -56,14 +56,14 @@ class Authority:
 
     @property
     def certificate(self) -> bytes:
-        """What clients are to trust, in PEM."""
+        """The authority's certificate, which clients must trust, in PEM."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def issue(self, names: Sequence[str], days: int = DAYS, *, client: bool = False) -> Issued:
-        """A certificate for a server with these host names and addresses, or for a client.
+        """Issue a certificate for a server with these host names and addresses, or for a client.
 
         Raises:
-            ValueError: a name can be none.
+            ValueError: a name cannot be in a certificate.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_named(names[0]), self._name, key, self._now, days)
@@ -92,9 +92,9 @@ def write(folder: Path, names: Sequence[str], days: int = DAYS) -> tuple[Path, P
     """Write `ca.pem`, `certificate.pem` and `key.pem` (0600) of a new authority.
 
     Raises:
-        FileExistsError: one of them is there.
-        OSError: they cannot be written.
-        ValueError: a name can be none.
+        FileExistsError: one of the files exists.
+        OSError: the files cannot be written.
+        ValueError: a name cannot be in a certificate.
     """
     authority = Authority()
     issued = authority.issue(names, days)

@@ -1,4 +1,4 @@
-"""Secrets of this node: made at first start, readable by its user alone."""
+"""Secrets of this node: created at the first start, readable only by the node's user."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SETUP_CODE = "setup-code"
 
 
 def load_or_create_key(folder: Path, name: str) -> bytes:
-    """The key in `folder/name`; 32 random bytes are made when there is none.
+    """Read the key in `folder/name`; create it from 32 random bytes when there is none.
 
     Raises:
-        StoreError: the file is not a key of ours, or cannot be read or written.
+        StoreError: the file does not have 32 bytes, or cannot be read or written.
     """
     key = load_or_create(folder / name, secrets.token_bytes(KEY_BYTES))
     if len(key) != KEY_BYTES:
@@ -27,16 +27,16 @@ def load_or_create_key(folder: Path, name: str) -> bytes:
 
 
 def setup_code(folder: Path) -> str:
-    """The code that the first administrator's registration must carry."""
+    """The code that is required to register the first administrator; created when missing."""
     code = load_or_create(folder / _SETUP_CODE, secrets.token_urlsafe(12).encode() + b"\n")
     return code.decode("ascii", "replace").strip()
 
 
 def load_or_create(path: Path, fresh: bytes) -> bytes:
-    """The content of a secret's file; it is made with `fresh` when there is none.
+    """Read a secret's file; create it with the content `fresh` when there is none.
 
     Raises:
-        StoreError: it cannot be read or written.
+        StoreError: the file cannot be read or written.
     """
     try:
         if not path.exists():
@@ -47,8 +47,11 @@ def load_or_create(path: Path, fresh: bytes) -> bytes:
 
 
 def unreadable(folder: Path) -> list[str]:
-    """What is wrong with the secrets in a folder: one line for each file that could not be
-    read, or is no key, at the next start."""
+    """Problems of the secrets in a folder that would make the next start fail.
+
+    Returns:
+        One line for each file that is missing, cannot be read, or is not a key.
+    """
     wrong = []
     try:
         names = sorted(path.name for path in folder.iterdir())
@@ -66,8 +69,8 @@ def unreadable(folder: Path) -> list[str]:
 
 def _create(path: Path, content: bytes) -> None:
     make_folder(path.parent)
-    # Written aside and linked: a crash never leaves half a secret, and of two processes
-    # that both find none the first one's stays.
+    # Written to a temporary file and linked: a crash never leaves a partial secret, and when two
+    # processes create it at once, the first one's secret stays.
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:

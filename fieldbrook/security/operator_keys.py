@@ -1,9 +1,8 @@
-"""Keys of operators: the private keys that sign what projects send to chains.
+"""Keys of operators: the private keys that sign the transactions of projects.
 
-A private key is kept sealed: encrypted with AES-256-GCM under a key of the node, bound to
-the address it belongs to, so that a sealed key moved to another operator does not open.
-What is said about a key that does not fit never contains it. The libraries are imported by
-the first call that needs them.
+A private key is stored sealed: encrypted with AES-256-GCM under a key of the node, with its
+address as associated data, so that a sealed key moved to another operator does not decrypt.
+Error texts never contain a key. The libraries are imported by the first call that needs them.
 
 Source: EIP-55, RFC 8032; interface document, 4.4 and 5.7.
 """
@@ -33,7 +32,7 @@ _NONCE_BYTES, _TAG_BYTES = 12, 16
 
 
 class Vault:
-    """Seals secrets under one key of the node."""
+    """Encrypts and decrypts secrets with one key of the node."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -45,15 +44,15 @@ class Vault:
         return AESGCM(self._key)
 
     def seal(self, secret: bytes, address: str) -> bytes:
-        """`secret` encrypted, for the operator with this address."""
+        """Encrypt `secret` for the operator with this address."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
         return _FORMAT + nonce + self._cipher.encrypt(nonce, secret, address.encode())
 
     def open(self, sealed: bytes, address: str) -> bytes:
-        """The secret that `seal` made `sealed` from.
+        """Decrypt what `seal` returned.
 
         Raises:
-            StoreError: it was sealed by another node, for another address, or is damaged.
+            StoreError: `sealed` is of another node's key, of another address, or is damaged.
         """
         from cryptography.exceptions import InvalidTag
 
@@ -73,21 +72,21 @@ def new_secret() -> bytes:
 
 
 def parse_secret(text: str, kind: int) -> bytes:
-    """The private key a client gave.
+    """Parse the text of a private key.
 
     Args:
         text: for ECDSA 32 bytes in hexadecimal; for ED25519 the seed and the public key, 64
-            bytes in hexadecimal or base58. `0x` may stand before hexadecimal.
+            bytes in hexadecimal or base58. Hexadecimal may begin with `0x`.
         kind: `ECDSA` or `ED25519`.
 
     Raises:
-        InvalidPrivateKeyError: it is none.
+        InvalidPrivateKeyError: the text is not a private key of that kind.
     """
     return _parse_ecdsa(text) if kind == ECDSA else _parse_ed25519(text)
 
 
 def address_of(secret: bytes, kind: int) -> str:
-    """The address a private key signs for: EIP-55 for ECDSA, base58 for ED25519."""
+    """The address of a private key: EIP-55 for ECDSA, base58 for ED25519."""
     if kind == ED25519:
         return base58(secret[32:])
     from coincurve import PrivateKey
@@ -97,7 +96,7 @@ def address_of(secret: bytes, kind: int) -> str:
 
 
 def eip55(address: bytes) -> str:
-    """20 bytes as an address whose capitals are a checksum."""
+    """Format 20 bytes as an address with the EIP-55 checksum in its capital letters."""
     plain = address.hex()
     digest = keccak256(plain.encode()).hex()
     pairs = zip(plain, digest, strict=False)
@@ -105,7 +104,7 @@ def eip55(address: bytes) -> str:
 
 
 def base58(data: bytes) -> str:
-    """Bytes in base58, each leading zero byte as a `1`."""
+    """Encode bytes in base58; each leading zero byte becomes a `1`."""
     number, digits = int.from_bytes(data, "big"), ""
     while number:
         number, digit = divmod(number, 58)
@@ -147,7 +146,7 @@ def _from_base58(text: str) -> bytes:
 
 
 def keccak256(data: bytes) -> bytes:
-    """The hash that Ethereum uses: 32 bytes."""
+    """The Keccak-256 hash, as Ethereum uses it: 32 bytes."""
     from Crypto.Hash import keccak
 
     return keccak.new(data=data, digest_bits=256).digest()

@@ -1,11 +1,11 @@
-"""TLS of the node's ports: the certificate that the settings name, checked before it is used.
+"""TLS of the node's ports: loading, checking and renewing the certificate in the settings.
 
 Files are PEM. The certificate's file holds the chain, the node's own certificate first.
-Renewed files are taken without a restart: a context is changed in place and serves the
-next connection; files that do not work leave it as it was.
+Renewed files need no restart: the context is changed in place and serves the next connection.
+Invalid files leave the context unchanged.
 
-TLS 1.2 is the least; for 1.2 only suites with forward secrecy and authenticated encryption
-are offered (RFC 9325, 4.2), those of 1.3 all are such.
+The minimum version is TLS 1.2. For 1.2 only suites with forward secrecy and authenticated
+encryption are offered (RFC 9325, 4.2); all suites of 1.3 have both.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _LARGEST_FILE = 1 << 20
 
 
 class Identity(NamedTuple):
-    """What a port shows of itself, and whom it lets in.
+    """The files of a TLS port: its certificate, its key, and the authorities of its clients.
 
-    `client_ca`: only clients with a certificate of one of these authorities are served.
+    With `client_ca` only clients with a certificate of one of these authorities are served.
     """
 
     certificate: Path
@@ -46,10 +46,10 @@ class Identity(NamedTuple):
 
 
 def identity_of(settings: Settings) -> Identity | None:
-    """The files that the settings name; None when the ports speak no TLS.
+    """The TLS files in the settings; None when the ports use no TLS.
 
     Raises:
-        SettingsError: a certificate without a key, or one of the others without both.
+        SettingsError: one of the settings is set without `tls_certificate` and `tls_key`.
     """
     certificate, key = settings.tls_certificate, settings.tls_key
     if certificate is not None and key is not None:
@@ -63,11 +63,20 @@ def identity_of(settings: Settings) -> Identity | None:
 
 
 def check(settings: Settings, now_s: float | None = None) -> Identity | None:
-    """Refuse what could not be served with, and warn of what soon cannot.
+    """Check all TLS settings, and warn of a certificate that expires within 14 days.
+
+    It also warns of a key file that other users of the machine can read.
+
+    Args:
+        settings: the settings of the node.
+        now_s: Unix time in seconds; by default the current time.
+
+    Returns:
+        The TLS files of the node's ports; None when the ports use no TLS.
 
     Raises:
-        SettingsError: a file cannot be read, is not what it should be, does not fit the
-            other, or the certificate's time has not come or is over. The reason names the file.
+        SettingsError: a file cannot be read or is invalid, key and certificate do not match,
+            or the certificate is expired or not yet valid. The reason names the file.
     """
     broker_context(settings)
     identity = identity_of(settings)
@@ -101,10 +110,10 @@ def _check_client_ca(settings: Settings, path: Path, identity: Identity | None) 
 
 
 def server_context(identity: Identity) -> ssl.SSLContext:
-    """What the HTTP ports serve with.
+    """Make the TLS context of the HTTP ports.
 
     Raises:
-        SettingsError: as `check`, but for the certificate's time.
+        SettingsError: as `check`, except for the validity period of the certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -119,16 +128,17 @@ def server_context(identity: Identity) -> ssl.SSLContext:
 
 
 def load(context: ssl.SSLContext, identity: Identity) -> None:
-    """Have a context show this certificate from the next connection on.
+    """Load a certificate and its key into a context, for the next connection and later ones.
 
     Raises:
-        SettingsError: the files do not work; the context is as it was.
+        SettingsError: the files are invalid; the context is unchanged.
     """
     certificate, key = identity.certificate, identity.key
     _readable("certificate", certificate)
     _readable("key", key)
     try:
-        # Tried on another context: a half loaded one would serve a pair that does not fit.
+        # Loaded into a trial context first: a failure half-way through would leave the real
+        # context with a certificate and a key that do not match.
         trial = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         for each in (trial, context):
             each.load_cert_chain(certificate, key, password=_no_password)
@@ -142,11 +152,13 @@ def load(context: ssl.SSLContext, identity: Identity) -> None:
 
 
 def names_in(certificate: Path) -> tuple[str, ...]:
-    """The host names (in lower case, `*.` for any one label) and addresses that a certificate
-    is for: what clients compare, its subject alternative names (RFC 9525, 6.3).
+    """The subject alternative names of a certificate, which clients compare (RFC 9525, 6.3).
+
+    Returns:
+        Host names in lower case, with `*.` for any one label, then IP addresses.
 
     Raises:
-        SettingsError: the file cannot be read or holds no certificate.
+        SettingsError: the file cannot be read, holds no certificate, or its names are invalid.
     """
     from cryptography import x509
 
@@ -166,17 +178,17 @@ def names_in(certificate: Path) -> tuple[str, ...]:
 
 
 def covers(names: Sequence[str], host: str) -> bool:
-    """Whether one of a certificate's names is `host`, a name or an address in lower case."""
+    """Whether a certificate's names cover `host`, a host name or an address in lower case."""
     host = host.removesuffix(".")
     _, _, above = host.partition(".")
     return host in names or (bool(above) and f"*.{above}" in names)
 
 
 def broker_context(settings: Settings) -> ssl.SSLContext | None:
-    """What the node checks an external broker with; None when it speaks no TLS to it.
+    """Make the context that verifies an external broker; None when its connection uses no TLS.
 
     Raises:
-        SettingsError: the file of authorities does not work.
+        SettingsError: the authorities' file is invalid, or is set without `mqtt_broker_tls`.
     """
     if not settings.mqtt_broker_tls:
         if settings.mqtt_broker_ca is not None:
@@ -192,8 +204,10 @@ def broker_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 def own_context(certificate: Path) -> ssl.SSLContext:
-    """What the node checks its own broker with, over the loopback: that very certificate, by
-    whatever name it was issued."""
+    """Make the context that verifies the embedded broker over the loopback.
+
+    It accepts exactly this certificate, whatever host name it was issued for.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = False
@@ -203,14 +217,14 @@ def own_context(certificate: Path) -> ssl.SSLContext:
 
 
 class Renewal:
-    """Notices that a certificate's files were replaced."""
+    """Detects that the files of a certificate were replaced."""
 
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
         self._seen = self._marks()
 
     def noticed(self) -> bool:
-        """Whether a file is another than when this was last asked."""
+        """Whether a file has changed since the last call."""
         marks = self._marks()
         if marks == self._seen:
             return False
@@ -230,7 +244,7 @@ def _mark(path: Path) -> tuple[int, int, int] | None:
 
 
 class _EncryptedKeyError(Exception):
-    """A key needs a password; OpenSSL would ask the terminal for it."""
+    """The key is encrypted; without this OpenSSL would ask for its password at the terminal."""
 
 
 def _no_password() -> str:
@@ -255,7 +269,7 @@ def _trust(context: ssl.SSLContext, path: Path) -> None:
 
 
 def _why(identity: Identity, error: ssl.SSLError) -> str:
-    """Which of the two files is wrong: OpenSSL does not say."""
+    """Explain which of the two files is invalid, because OpenSSL does not say."""
     if error.reason == "KEY_VALUES_MISMATCH":
         return f"key {identity.key} is not that of the certificate {identity.certificate}"
     if error.reason in ("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL", "CA_MD_TOO_WEAK"):

@@ -1,13 +1,13 @@
-"""Tokens of accounts and publishers: HS256 JSON Web Tokens of this node's own key.
+"""Tokens of accounts and publishers: JSON Web Tokens, signed with this node's key (HS256).
 
-Claims are upstream's (interface document, 4.2): `Payload` carries the decimal id, `iss`
-the issuer, `exp` Unix seconds where the token expires; a publisher's token also carries
-a random `jti`, so that a rotated token differs from the one before it. An account's token
-carries `gen`, how often its logins were ended (by a new password, for example): tokens of an
-older generation are worth nothing.
+The claims are those of the interface document, 4.2. `Payload` is the decimal id, `iss` the
+issuer, and `exp` the expiry in Unix seconds, if the token expires. A publisher's token also
+has a random `jti`, so that a rotated token differs from the previous one. An account's token
+has `gen`, the number of times that all its logins were ended, e.g. by a new password; tokens
+of an older generation are invalid.
 
-The library is imported at the first use: it brings the whole of `cryptography`, 22 MiB,
-and the processes of projects read no token.
+The library is imported at its first use: it imports all of `cryptography`, 22 MiB, and the
+processes of projects read no tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from fieldbrook.core.errors import InvalidTokenError
 
-TOKEN_LIMIT = 1_024  # characters; those of this node have less than a quarter
+TOKEN_LIMIT = 1_024  # characters; tokens of this node have less than a quarter of that
 ALGORITHM = "HS256"
 ISSUER = "fieldbrook"
 PUBLISHER_ISSUER = "fb"  # short: see `PUBLISHER_TOKEN_LIMIT`
@@ -25,14 +25,14 @@ PUBLISHER_TOKEN_LIMIT = 159  # ESP32 firmware keeps the token in a 160-byte arra
 
 
 class AccountToken(NamedTuple):
-    """What an account's token says: whose it is, and of which generation of logins."""
+    """The content of an account's token: the account's id and the generation of its logins."""
 
     account_id: int
     generation: int
 
 
 def issue_account_token(key: bytes, account_id: int, expires_at_s: int, generation: int = 0) -> str:
-    """A token for the management routes; `expires_at_s` is Unix seconds."""
+    """Make a token for the management routes; `expires_at_s` is Unix seconds."""
     import jwt
 
     claims = {"Payload": str(account_id), "iss": ISSUER, "exp": expires_at_s}
@@ -42,7 +42,7 @@ def issue_account_token(key: bytes, account_id: int, expires_at_s: int, generati
 
 
 def issue_publisher_token(key: bytes, publisher_id: int) -> str:
-    """A token for a device: no expiry, at most 159 characters."""
+    """Make a token for a device: it never expires and has at most 159 characters."""
     import jwt
 
     claims = {
@@ -54,26 +54,36 @@ def issue_publisher_token(key: bytes, publisher_id: int) -> str:
 
 
 class TokenOwner(NamedTuple):
-    """Whose a token is: the id of an account, or of a publisher."""
+    """The owner of a token: the id of an account or of a publisher."""
 
     id: int
     is_account: bool
 
 
 def read_any_token(key: bytes, token: str) -> TokenOwner:
-    """Whom a token was issued for.
+    """Verify a token of an account or of a publisher.
+
+    Returns:
+        The owner of the token.
 
     Raises:
-        InvalidTokenError: empty, malformed, of another algorithm, key or issuer, or
-            expired; the description says which and never contains the token.
+        InvalidTokenError: the token is empty, malformed, expired, or of another algorithm, key
+            or issuer; the description says which and never contains the token.
     """
     claims = _claims(key, token)
     return TokenOwner(_id_in(claims), claims["iss"] == ISSUER)
 
 
 def read_account_token(key: bytes, token: str) -> AccountToken:
-    """As `read_any_token`, for the token of an account, with the generation of logins that it
-    belongs to."""
+    """Verify a token of an account.
+
+    Returns:
+        The account's id, and the generation of logins that the token belongs to. The caller
+        compares it with the account's current generation.
+
+    Raises:
+        InvalidTokenError: as `read_any_token`, and for the token of a publisher.
+    """
     claims = _claims(key, token)
     if claims["iss"] != ISSUER:
         raise InvalidTokenError(reason="token is a publisher's, not an account's")
@@ -86,7 +96,7 @@ def read_account_token(key: bytes, token: str) -> AccountToken:
 def _claims(key: bytes, token: str) -> dict[str, Any]:
     if not token:
         raise InvalidTokenError(reason="token is empty")
-    # Before anything decodes it: deeply nested brackets end the decoder with an exception.
+    # Checked before decoding: deeply nested brackets would raise RecursionError in the decoder.
     if len(token) > TOKEN_LIMIT or not token.isascii():
         raise InvalidTokenError(reason="token is malformed: too long, or not ASCII")
     import jwt

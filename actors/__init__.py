@@ -1,6 +1,6 @@
-"""The processes of the node: a supervision tree, and what each of its actors owns.
+"""The processes of the node: the supervision tree and its actors.
 
-In: messages of the parent and frames of gateways.
+In: messages from the parent process and frames from gateways.
 Out: results of events; health reports to the supervisor.
 Open first: `runtime.py` (Thespian, hardened), then `messages.py` and `wire.py`.
 """

@@ -1,7 +1,7 @@
-"""What actors say to each other. Requests are verbs, answers are participles.
+"""The messages between actors. Requests are verbs, answers are participles.
 
-Only control travels here; events travel over the data plane (`actors.wire`), because a
-Thespian message costs 0.3 to 0.6 ms on each side and one is in flight per target.
+These are control messages only. Events travel over the data plane (`actors.wire`), because a
+Thespian message costs 0.3 to 0.6 ms on each side, with only one in flight per target.
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ class Boot:
 
 @dataclass(frozen=True, slots=True)
 class Booted:
-    """Every gateway serves. `pids` maps part names to process ids."""
+    """The node has booted: every gateway serves. `pids` maps part names to process ids.
+
+    A chain may still be missing when it is late or could not start.
+    """
 
     pids: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class BootFailed:
-    """A part cannot start, and starting it again would not help."""
+    """The node cannot boot: a part cannot start, and a restart would not help."""
 
     part: str
     reason: str
@@ -42,12 +45,12 @@ class BootFailed:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Stop taking events, answer those taken; answered by Drained."""
+    """Stop accepting events and answer the accepted ones; answered by Drained."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """Nothing is unanswered any more, or the time for it is over."""
+    """All accepted events are answered, or the time limit of the drain has passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class Inspected:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """To every child: what it is and where things are; `slot` is its row of the metrics."""
+    """Tell a new child its part, the settings and the folders; `slot` is its metrics row."""
 
     part: str
     generation: int
@@ -89,14 +92,17 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Comes before Start where a process is made ahead: do what every project needs."""
+    """Prepare a spare process, before its Start: do the work that is the same for all projects."""
 
     settings: Settings
 
 
 @dataclass(frozen=True, slots=True)
 class RouteTo:
-    """Reach a project at this socket; `path` None: close when nothing is unanswered."""
+    """Tell a gateway the socket of a project.
+
+    With `path` None the gateway closes its connection once all its events are answered.
+    """
 
     project_id: int
     path: str | None
@@ -104,7 +110,7 @@ class RouteTo:
 
 @dataclass(frozen=True, slots=True)
 class TakeOutbox:
-    """The project at this socket has sent something: take it and deliver it."""
+    """Ask a gateway to fetch the outbox entries of the project at this socket and deliver them."""
 
     project_id: int
     path: str
@@ -112,14 +118,14 @@ class TakeOutbox:
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """A project does not come up: refuse what waits for it."""
+    """Tell a gateway that a project cannot be started: refuse the events that wait for it."""
 
     project_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Crowded:
-    """A project does not start, because its account has as many (`limit`) running as it may."""
+    """Refuse an Activate: the project's account already runs `limit` projects, its quota."""
 
     project_id: int
     limit: int
@@ -127,34 +133,37 @@ class Crowded:
 
 @dataclass(frozen=True, slots=True)
 class GiveWay:
-    """Another project of the account waits for a place: a project that has had no event for a
-    moment is to say that it is idle."""
+    """Ask a project to report Idle after a short time without events, because another project
+    of its account waits for a process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A project was removed: nothing that waits for it will ever be handled."""
+    """Tell a gateway that a project was removed: events that wait for it can never run."""
 
     project_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """A project is to exit as soon as no gateway is connected to it."""
+    """Ask a project's process to exit as soon as no gateway is connected to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Are you alive? Answered by Ponged, through the thread that does the work."""
+    """Check that a child is alive; its worker thread answers with Ponged."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class HealthIs:
-    """What is wrong in the node, for those who are asked: at most `health.SHOWN` troubles,
-    `more` others, those that have ended of late; what the parts do, and how many projects
-    are in which state."""
+    """The health of the node, sent to the gateways that serve the health routes.
+
+    `troubles` has at most `health.SHOWN` current troubles, `more` is the number of others, and
+    `recent` are troubles that have ended. `parts` maps processes to their states; `projects`
+    counts projects by state.
+    """
 
     troubles: tuple[Trouble, ...]
     more: int
@@ -168,7 +177,7 @@ class HealthIs:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A child serves. `path` is the socket of a project or of the registry, else None."""
+    """A child is ready. `path` is the socket of a project or of the registry, else None."""
 
     part: str
     generation: int
@@ -178,7 +187,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A child cannot serve and says why before it exits."""
+    """A child cannot start; it reports the reason before it exits."""
 
     part: str
     reason: str
@@ -186,8 +195,11 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Activate:
-    """A gateway has events for a project that it has no route to. `account_id` owns the project
-    and may have `processes` running at once (None: any number)."""
+    """A gateway has events for a project and no route to it: start its process if necessary.
+
+    `account_id` is the project's owner, and `processes` the owner's quota of running projects
+    (None: no limit).
+    """
 
     project_id: int
     account_id: int = 0
@@ -204,8 +216,7 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A project's handlers have sent something that waits in its outbox for `taker`: a
-    chain's part, or "" for the MQTT gateway."""
+    """A project's outbox has entries for `taker`: a chain's part, or "" for the MQTT gateway."""
 
     project_id: int
     generation: int
@@ -214,14 +225,14 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class ProjectRemoved:
-    """The registry no longer knows a project: stop its actor and remove its store."""
+    """A project was removed from the registry: stop its actor and remove its store."""
 
     project_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """All that is wrong with a child as far as it knows, by state (`observability.health`)."""
+    """All troubles that a child reports of itself, by state (`observability.health`)."""
 
     part: str
     generation: int
@@ -230,8 +241,12 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Ponged:
-    """Alive. `busy_s` is how long the handler that runs now has been running, 0 at rest;
-    `phase` what else a batch is about (`commit`, `answer`, ...) and `phase_s` for how long."""
+    """Answer to Ping.
+
+    `busy_s` is the time that the current handler has been running, 0 without one. `phase` is
+    the step of a batch besides its handlers (`commit`, `answer`, ...), and `phase_s` the time
+    that the step has taken.
+    """
 
     part: str
     number: int

@@ -1,7 +1,7 @@
-"""The actor of the registry: the only process that writes it.
+"""The actor of the registry: the only process that writes to the registry.
 
-Gateways send commands over a Unix socket, `[operation, arguments]`, each answered by
-`[True, result]` or `[False, error class, details]` after it is on disk.
+Gateways send commands `[operation, arguments]` over a Unix socket. Each is answered by
+`[True, result]` once it is on disk, or by `[False, error class, details]`.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from fieldbrook.system.process import name_process
 log = logging.getLogger(__name__)
 
 PART = "registry"
-COLLECTION_S = 30.0  # at most so often are files nobody owns looked for
-STORAGE_S = 5.0  # so often it is looked which accounts have more stored than they may
-_STORAGE_SHARE = 50  # and so many times less of the time than that takes is spent on it
+COLLECTION_S = 30.0  # shortest interval between searches for module files without an owner
+STORAGE_S = 5.0  # shortest interval between checks of the accounts' quotas of stored bytes
+_STORAGE_SHARE = 50  # a check that takes t seconds runs at most every 50 t: 2 % of the time
 _FREES_STORAGE = frozenset({"remove_project", "remove_resource", "remove_account"})
 SOCKET_NAME = "registry"
 
 
 class RegistryActor(NodeActor):
-    """Owns the registry's writer; tells the supervisor which projects are gone."""
+    """Owns the registry's writer; tells the supervisor which projects were removed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,11 +64,11 @@ class RegistryActor(NodeActor):
                 self.unexpected(message, sender)
 
     def posted(self, message: object) -> None:
-        """From the data thread: tell the supervisor."""
+        """Forward a message of the data thread to the supervisor."""
         self.send(self._supervisor, message)
 
     def stopping(self) -> None:
-        """Finish the command that runs, then close the registry."""
+        """Finish the running command, then close the registry; waits at most 5 s."""
         if self._server and self._thread and self._thread.is_alive():
             self._server.stop()
             self._thread.join(5)
@@ -148,8 +148,8 @@ class RegistryActor(NodeActor):
         return True, encode_result(result)
 
     def _on_quiet(self) -> None:
-        """Nothing to do for a second: see whether what was wrong still is, and remove files
-        nobody owns, if there may be some."""
+        """Use an idle second: probe a failed store again, and remove module files without an
+        owner, if there may be some."""
         self._watch.look_again()
         self._look_at_storage()
         if not self._garbage or time.monotonic() < self._next_collection:
@@ -164,8 +164,10 @@ class RegistryActor(NodeActor):
         self._garbage = young > 0
 
     def _look_at_storage(self) -> None:
-        """Notice accounts that have come over their quota of bytes, or below it again: what
-        handlers store comes by here at no other time."""
+        """Update which accounts exceed their quota of stored bytes.
+
+        The check is periodic because handlers write to project stores without the registry.
+        """
         began = time.monotonic()
         if began < self._next_storage:
             return
@@ -186,7 +188,7 @@ class RegistryActor(NodeActor):
 
 
 def _remove_stores(projects: Path, reader: RegistryReader) -> None:
-    """Remove what a crash between a command and its clean-up left behind."""
+    """Remove stores of removed projects that a crash left behind before their clean-up."""
     known = {str(project.project_id) for project in reader.projects()}
     for folder in projects.iterdir():
         if folder.name not in known:

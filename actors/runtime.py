@@ -1,22 +1,25 @@
-"""The actor runtime: Thespian, hardened. No other module knows Thespian.
+"""The actor runtime: Thespian, hardened. No other module imports Thespian.
 
-Thespian 4.0.1 gives one process per actor, addresses, timers and reliable notices of a
-child's death. As shipped it also listens on 0.0.0.0 and unpickles whatever arrives there,
-sleeps inside `send`, leaves orphans and needs a logging process. `harden` mends that
+Thespian 4.0.1 provides one process per actor, addresses, timers and notices of a child's
+death. By default it also listens on 0.0.0.0 and unpickles all data that arrives there, sleeps
+inside `send`, leaves orphan processes and depends on a logging process. `harden` fixes this
 before the first `ActorSystem`:
 
-* actor sockets bind the loopback only, and every frame carries an HMAC of a key made at
+* actor sockets bind the loopback only, and every frame carries an HMAC with a key made at
   this start, so that nothing unauthenticated is unpickled;
-* every process of the system dies with its parent, and the node's process adopts what
-  the admin process leaves behind, so that no orphan outlives a crash;
-* a frame whose length is negative or absurd costs its connection, not the process;
-* a connection whose frame does not arrive in time is closed, and few may be unfinished at once;
-* a fatal signal ends the process: Thespian's handlers return, and the fault occurs for ever;
-* sends are neither throttled nor described by `str(message)`;
-* the death of Thespian's logging process no longer takes the admin with it.
+* every process of the system dies with its parent, and the node's process adopts the orphans
+  of the admin process, so that no process outlives a crash;
+* a frame whose length is negative or too large closes its connection instead of ending the
+  process;
+* a connection whose frame is not complete in 5 s is closed, and at most 64 frames may be
+  incomplete at once;
+* a fatal signal ends the process; Thespian's own signal handlers return, so that the faulting
+  instruction would run for ever;
+* sends are not throttled, and no `str(message)` is made for each;
+* the death of Thespian's logging process no longer ends the admin process.
 
-Each of these touches internals: the version is pinned and each has a test in
-`tests/integration/test_actor_runtime.py`.
+Each fix changes Thespian's internals. Therefore the version is pinned, and each fix has a test
+in `tests/integration/test_actor_runtime.py`.
 """
 
 from __future__ import annotations
@@ -59,18 +62,18 @@ LOOPBACK = "127.0.0.1"
 _SHUTDOWN_LIMIT_S = 1.5
 _NEVER_THROTTLE = 10**9
 _MAC_BYTES = 32
-_FRAME_LIMIT = 1 << 20  # the largest of a node is its settings, a few kilobytes
+_FRAME_LIMIT = 1 << 20  # bytes; the largest real message has the settings, a few kilobytes
 _LENGTH_DIGITS = 20
 _FRAME_TIME = timedelta(seconds=5)
 _UNFINISHED_LIMIT = 64
 
 
 class UnauthenticatedFrameError(Exception):
-    """A frame on an actor's socket was not made with this start's key."""
+    """A frame on an actor's socket was not signed with the key of this start."""
 
 
 class SignedPickle:
-    """Pickle behind an HMAC-SHA256: `loads` refuses a frame before unpickling it."""
+    """Pickle with an HMAC-SHA256 in front: `loads` verifies a frame before it unpickles it."""
 
     __slots__ = ("_key",)
 
@@ -78,15 +81,15 @@ class SignedPickle:
         self._key = key
 
     def dumps(self, value: object) -> bytes:
-        """32 bytes of HMAC, then the pickle."""
+        """Encode a value as 32 bytes of HMAC and then the pickle."""
         body = pickle.dumps(value, 5)
         return hmac.digest(self._key, body, "sha256") + body
 
     def loads(self, frame: bytes) -> Any:
-        """The value of a frame made by `dumps` with the same key.
+        """Decode a frame that `dumps` made with the same key.
 
         Raises:
-            UnauthenticatedFrameError: anything else; nothing was unpickled.
+            UnauthenticatedFrameError: the HMAC does not match; nothing was unpickled.
         """
         mac, body = frame[:_MAC_BYTES], frame[_MAC_BYTES:]
         if not hmac.compare_digest(hmac.digest(self._key, body, "sha256"), mac):
@@ -95,11 +98,11 @@ class SignedPickle:
 
 
 def harden(run_dir: Path, key: bytes | None = None) -> None:
-    """Patch Thespian for this process and all it will fork. Call once, before the system starts.
+    """Patch Thespian in this process and its forks. Call it once, before the system starts.
 
     Args:
-        run_dir: where Thespian's own error log goes.
-        key: the frame key; a fresh random one unless a test needs to know it.
+        run_dir: the folder of Thespian's own error log.
+        key: the key of the HMAC; random by default, tests may set it.
     """
     node_pid = os.getpid()
     os.environ["THESPIAN_BASE_IPADDR"] = LOOPBACK
@@ -113,8 +116,8 @@ def harden(run_dir: Path, key: bytes | None = None) -> None:
     from thespian.system import transport, utilis
     from thespian.system.transport import IPBase, TCPTransport
 
-    # Not by its environment variable: it looks for a folder for temporary files all the same,
-    # and where there is none each line to write is an error of its own.
+    # Not set by its environment variable: Thespian would still look for a temporary folder, and
+    # without one every line of its log fails.
     utilis._thesplog_file = str(run_dir / "thespian.log")
     utilis._thesplog_old_file = utilis._thesplog_file + ".old"
     signed = SignedPickle(key or secrets.token_bytes(32))
@@ -127,7 +130,7 @@ def harden(run_dir: Path, key: bytes | None = None) -> None:
     system_base.MAX_SYSTEM_SHUTDOWN_DELAY = timedelta(seconds=_SHUTDOWN_LIMIT_S)
     transport.TransmitIntent.identify = lambda self: "intent"
     transport.ReceiveEnvelope.identify = lambda self: "envelope"
-    # 4.0.1 restarts a dead logging process from an attribute of another name.
+    # 4.0.1 restarts a dead logging process from `logDefs`, but it sets only `logdefs`.
     multiproc.MultiProcAdmin.logDefs = property(lambda self: self.logdefs)
     multiproc.uncatchable_signals += FATAL_SIGNALS
     _remember_how_children_end(multiproc)
@@ -138,16 +141,16 @@ def harden(run_dir: Path, key: bytes | None = None) -> None:
 
 
 def _raise_file_limit() -> None:
-    # The supervisor holds three descriptors per child: the usual soft limit of 1,024
-    # ends near 340 projects.
+    # The supervisor holds three descriptors per child, so the usual soft limit of 1,024 would
+    # allow only about 340 projects.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _refuse_absurd_lengths(tcp: Any) -> None:
-    # A negative length reaches `socket.recv` and ends the process, and without one the buffer
-    # grows for ever. What this raises is caught where it is called, and the connection is closed.
+    # A negative length reaches `socket.recv` and ends the process; without any length the buffer
+    # grows without bound. Thespian catches the ValueError and closes the connection.
     class Buffer(tcp.ReceiveBuffer):  # type: ignore[misc]
         def addMore(self, data: bytes) -> None:  # noqa: N802 - Thespian's
             super().addMore(data)
@@ -160,15 +163,15 @@ def _refuse_absurd_lengths(tcp: Any) -> None:
 
 
 def _bound_unfinished_frames(tcp: Any) -> None:
-    # The loop of an actor goes through its unfinished frames at every turn. Thespian waits
-    # seven minutes for each, longer when some bytes come, and takes as many as are sent.
+    # An actor's loop scans its incomplete frames at every turn. Thespian waits seven minutes for
+    # each, longer when some bytes arrive, and has no limit on their number.
     tcp.MAX_INCOMING_SOCKET_PERIOD = _FRAME_TIME
     handle = tcp.TCPTransport._handlePossibleIncoming
     accept = tcp.TCPTransport._acceptNewIncoming
 
     def handle_in_time(self: Any, incoming: Any, fd: int, *args: Any, **more: Any) -> Any:
         late = incoming._expires.view().expired()
-        # What has arrived meanwhile is read: it may be this process that was stopped for a while.
+        # Data that has already arrived is read first: this process itself may have been paused.
         if late and (incoming.socket is None or fd != incoming.socket.fileno()):
             incoming.close()
             return None
@@ -181,7 +184,7 @@ def _bound_unfinished_frames(tcp: Any) -> None:
     def accept_some(self: Any) -> None:
         unfinished = self._incomingSockets
         while len(unfinished) >= _UNFINISHED_LIMIT:
-            # Not the newest: an actor sends its frame as soon as it is connected.
+            # The oldest is closed, because an actor sends its frame right after it connects.
             oldest = min(unfinished, key=lambda fd: unfinished[fd]._expires.view().remaining())
             unfinished.pop(oldest).close()
         accept(self)
@@ -191,7 +194,7 @@ def _bound_unfinished_frames(tcp: Any) -> None:
 
 
 def _remember_how_children_end(multiproc: Any) -> None:
-    # Thespian's notice of a death says whose it was, and not how it came about.
+    # Thespian's notice of a child's death has no exit code.
     check = multiproc.MultiProcReplicator._checkChildLiveness
 
     def is_alive(child: Any) -> bool:
@@ -199,7 +202,7 @@ def _remember_how_children_end(multiproc: Any) -> None:
         number = getattr(child.childAddr.addressDetails, "addressInstanceNum", None)
         if not alive and number is not None and child.childProc.exitcode is not None:
             _exit_codes[number] = child.childProc.exitcode
-            if len(_exit_codes) > _EXIT_CODES_KEPT:  # of those nobody asks about
+            if len(_exit_codes) > _EXIT_CODES_KEPT:  # drop the oldest: nobody asked for it
                 del _exit_codes[next(iter(_exit_codes))]
         return alive
 
@@ -208,7 +211,7 @@ def _remember_how_children_end(multiproc: Any) -> None:
 
 _EXIT_CODES_KEPT = 256
 _exit_codes: dict[int, int] = {}
-"""Of this process's own children, by the number of the address that it gave them."""
+"""Exit codes of this process's children, by the instance number in their address."""
 
 
 def _die_with_parent_in_every_actor(tcp: Any, node_pid: int) -> None:
@@ -224,18 +227,18 @@ def _die_with_parent_in_every_actor(tcp: Any, node_pid: int) -> None:
                     time.sleep(0.001)
                 name_process("fb-admin")
             else:
-                name_process("fb-actor")  # until the actor says what it is
+                name_process("fb-actor")  # until the actor sets its own name
             die_with_parent()
             if assigned is None and os.getppid() in (1, node_pid):
-                os._exit(75)  # the parent died before the kernel was asked
+                os._exit(75)  # the parent died before `die_with_parent` took effect
         original(self, init_type, *args)
 
     tcp.TCPTransport.__init__ = init
 
 
 def _keep_logging_local() -> None:
-    # Thespian replaces the root logger of each actor by one that sends records to its
-    # logging process (53 to 930 us each, lost when that process dies).
+    # Thespian replaces the root logger of each actor with one that sends records to its
+    # logging process. That costs 53 to 930 us per record and loses them when the process dies.
     _LOGGING.update(root=logging.root, manager=logging.Logger.manager)
 
 
@@ -250,7 +253,7 @@ def _restore_logging() -> None:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback that nobody listens on at this moment."""
+    """A TCP port of the loopback that is free at this moment."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
@@ -277,23 +280,26 @@ class NodeActor(Actor):
     # Hooks for the actor's own code.
 
     def receive(self, message: Any, sender: Address) -> None:
-        """A message of the actor's own protocol."""
+        """Handle a message of the actor's own protocol."""
         self.unexpected(message, sender)
 
     def posted(self, message: Any) -> None:
-        """A message that another thread of this process handed over with `post`."""
+        """Handle a message that another thread of this process handed over with `post`."""
         self.unexpected(message, None)
 
     def woken(self, payload: Any) -> None:
-        """A timer set by `wake_after` ran out."""
+        """Handle the end of a timer that `wake_after` set."""
         self.unexpected(payload, None)
 
     def child_exited(self, address: Address) -> None:
-        """A child process is gone. Thespian may say so twice for one death."""
+        """Handle the death of a child process. Thespian may report one death twice."""
 
     def how_it_ended(self, address: Address) -> str:
-        """`SIGSEGV ended it` or `it ended with status 1`, of a child's process; empty when that
-        is not known. It can be asked once, with the address that `createActor` gave."""
+        """Describe the end of a child's process: `SIGSEGV ended it`, `it ended with status 1`.
+
+        The text is empty when the exit code is not known. It can be queried only once per
+        child, with the address that `createActor` returned.
+        """
         number: int = getattr(address.addressDetails, "addressInstanceNum", -1)
         code = _exit_codes.pop(number, None)
         if code is None:
@@ -306,9 +312,9 @@ class NodeActor(Actor):
             return f"signal {-code} ended it"
 
     def stopping(self) -> None:
-        """The actor is asked to exit; what it holds is released here."""
+        """Release the actor's resources: it has been asked to exit."""
 
-    # What an actor's code may do.
+    # Methods for the actor's own code.
 
     def wake_after(self, delay_s: float, payload: object) -> None:
         """Have `woken(payload)` called after `delay_s` seconds."""
@@ -329,15 +335,15 @@ class NodeActor(Actor):
         """Hand a message to the actor's main thread, from any thread."""
         self._posted.append(message)
         assert self._wake_write is not None, "accept_posts comes first"
-        with contextlib.suppress(BlockingIOError):  # full: the reader is awake already
+        with contextlib.suppress(BlockingIOError):  # full: a wake-up is already pending
             self._wake_write.send(b"!")
 
     def unexpected(self, message: object, sender: Address | None) -> None:
-        """A message no branch knows: a programming error worth a line in the log."""
+        """Log a message that the actor does not handle: a programming error."""
         log.error("%s: unexpected message %r from %s", type(self).__name__, message, sender)
 
     def receiveMessage(self, message: Any, sender: Address) -> Any:  # noqa: N802 - Thespian's
-        """Thespian's entry; dispatches to the hooks and keeps the watch alive."""
+        """Thespian's entry point: dispatches to the hooks and keeps the watch alive."""
         if not self._logging_restored:
             _restore_logging()
             self._logging_restored = True
@@ -380,7 +386,7 @@ class ActorTree:
         """Start the system on a free port and the root actor `package.module.Class` in it."""
         self._system = ActorSystem(
             "multiprocTCPBase",
-            # A port and a boot mark of its own: ActorSystem() silently joins whatever
+            # A free port and a unique boot mark: ActorSystem() silently joins any system that
             # already listens on the admin port.
             capabilities={"Admin Port": free_port(), "Boot": os.getpid()},
             logDefs=None,
@@ -388,7 +394,7 @@ class ActorTree:
         self.root: Address = self._system.createActor(root_class)
 
     def ask(self, message: object, timeout_s: float, accept: type | tuple[type, ...]) -> Any:
-        """Send to the root and wait for an answer of a given type; None when it is late."""
+        """Send to the root actor and wait for an answer of a given type; None on a timeout."""
         limit = time.monotonic() + timeout_s
         answer = self._system.ask(self.root, message, timedelta(seconds=timeout_s))
         while answer is not None and not isinstance(answer, accept):
@@ -397,7 +403,7 @@ class ActorTree:
         return answer
 
     def tell(self, message: object) -> None:
-        """Send to the root without waiting."""
+        """Send to the root actor without waiting."""
         self._system.tell(self.root, message)
 
     def shutdown(self) -> None:
@@ -406,7 +412,7 @@ class ActorTree:
 
 
 def descendants(pid: int) -> list[int]:
-    """Process ids below `pid`, nearest first (Linux). Any of them may end meanwhile."""
+    """The process ids of all descendants of `pid` (Linux). Any of them may end meanwhile."""
     found: list[int] = []
     todo = [pid]
     while todo:
@@ -429,7 +435,7 @@ def _children(pid: int) -> list[int]:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended, collected or (on Linux) not yet."""
+    """Whether a process has ended; on Linux a zombie counts as ended."""
     try:
         os.kill(pid, 0)
         stat = Path(f"/proc/{pid}/stat").read_text()
@@ -441,14 +447,14 @@ def is_gone(pid: int) -> bool:
 
 
 def reap() -> None:
-    """Collect every dead child, adopted ones included."""
+    """Reap every dead child, including adopted ones."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
 def await_descendants(limit_s: float) -> None:
-    """Reap everything below this process as it ends; returns when nothing is left, or in time."""
+    """Reap descendants as they end; returns when none is left, or after `limit_s`."""
     limit = time.monotonic() + limit_s
     while time.monotonic() < limit:
         reap()
@@ -458,7 +464,7 @@ def await_descendants(limit_s: float) -> None:
 
 
 def kill_descendants(limit_s: float = 2.5) -> int:
-    """SIGKILL everything below this process and reap it; returns how many there were."""
+    """Kill all descendants with SIGKILL and reap them; returns how many there were at first."""
     killed = descendants(os.getpid())
     limit = time.monotonic() + limit_s
     while time.monotonic() < limit:
@@ -473,10 +479,10 @@ def kill_descendants(limit_s: float = 2.5) -> int:
 
 
 class DeathWatch:
-    """Tells which of some processes has died, within one poll (Linux pidfd)."""
+    """Watches processes and reports their deaths within one poll (Linux pidfd)."""
 
     def __init__(self, names: dict[int, str]) -> None:
-        """`names` maps process ids to what they are called in the log."""
+        """`names` maps process ids to their names in the log."""
         self._poll = select.poll()
         self._names: dict[int, str] = {}
         for pid, name in names.items():

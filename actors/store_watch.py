@@ -1,4 +1,4 @@
-"""Whether a store can be written again after it could not."""
+"""Recovery of a failed store: health reports, and periodic probes until it works again."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ _MOST_BYTES = 4 << 20
 
 
 class Probed(Protocol):
-    """A store that can be asked to write and forget something."""
+    """A store that can be probed with a write."""
 
     def probe(self, size: int) -> None:
-        """Write so many bytes, and remove them.
+        """Write `size` bytes and remove them.
 
         Raises:
-            StoreError: it cannot.
+            StoreError: the store refuses the write.
         """
 
 
 class StoreWatch:
-    """Reports what a store's failures mean, and tries it until it takes something again:
-    somebody may have made room, and no event may come to find that out."""
+    """Reports the failures of a store as health conditions, and probes it until it works again.
+
+    The probe is necessary because space may become free while no event arrives that would
+    find out.
+    """
 
     def __init__(self, health: Reporter, store: Probed) -> None:
         self._health = health
@@ -39,14 +42,14 @@ class StoreWatch:
         self._next = 0.0
 
     def failed(self, error: StoreError, size: int = 0) -> None:
-        """The store refused to read, or to write about so many bytes."""
+        """Report that the store refused a read, or a write of about `size` bytes."""
         self._bytes = min(max(self._bytes, size), _MOST_BYTES)
         self._next = time.monotonic() + _LOOK_S
         self._health.begin(trouble_of(error), str(error))
         log.debug("store: %s", error)
 
     def look_again(self) -> None:
-        """Try it, once a second at most, if something was wrong."""
+        """Probe a failed store, at most once a second; clear the conditions when it works."""
         now = time.monotonic()
         if now < self._next or not any(state in self._health for state in STATES):
             return
@@ -55,7 +58,7 @@ class StoreWatch:
             self._store.probe(self._bytes)
         except StoreError as error:
             log.debug("store: still %s", error)
-            # One huge batch that was refused says little about the others that will come.
+            # Probe with less next time: smaller batches may fit although one huge batch did not.
             self._bytes = max(self._bytes // 2, _LEAST_BYTES)
             return
         self._bytes = _LEAST_BYTES

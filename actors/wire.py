@@ -1,10 +1,10 @@
 """The data plane: length-prefixed msgpack frames over Unix stream sockets.
 
 A frame is a little-endian u32 length and that many bytes of msgpack. A gateway sends
-frames of events, at most `CREDIT` unanswered ones; the server answers each in order, and
-may answer one in parts: an answer is a list of results for the next events of the oldest
-unanswered frame. The registry's commands travel the same way, and so does what a project's
-handlers have sent: a frame that is a map asks for it (see `TAKE`).
+frames of events, with at most `CREDIT` of them unanswered. The server answers frames in order
+and may answer one in parts: an answer is a list of results for the next events of the oldest
+unanswered frame. Commands to the registry use the same frames. A frame that is a map requests
+the outbox entries of a project (see `TAKE`).
 """
 
 from __future__ import annotations
@@ -31,44 +31,51 @@ FRAME_EVENTS = 256
 FRAME_BYTES = 1 << 20
 
 _LENGTH = struct.Struct("<I")
-# Each read makes a buffer of this size. Above 128 KiB the C library may map and unmap it each
-# time: a read of 500 bytes then costs 19 us instead of 4.
+# Each read allocates a buffer of this size. Above 128 KiB the C library may map and unmap it
+# every time, and a read of 500 bytes then costs 19 us instead of 4.
 _READ_BYTES = 1 << 16
-_FRAME_LIMIT = 64 << 20  # no frame of ours is near this; a larger length is not a frame
+_FRAME_LIMIT = 64 << 20  # bytes; real frames are far smaller, so a larger length is garbage
 _SEND_TIMEOUT_S = 5.0
 _PAUSE_S = 0.2
 _LOG_INTERVAL_S = 60.0
 
 HandlerResult = tuple[int, int, str]
-"""Instance id, the handler's code or -1, and the reason when it failed."""
+"""Instance id, the handler's return code (-1 when it failed), and the reason of the failure."""
 
 EventResult = tuple[HandlerResult, ...] | tuple[str, Any]
-"""One result per handler that ran (none matched: empty), or an error as `errors.to_wire`
-gives it when the node could not do its part, or `(REPEATED, results)`."""
+"""One result per handler that ran (empty when none matched), or an error in the form of
+`errors.to_wire` when the node failed, or `(REPEATED, results)` for a duplicate event."""
 
 REPEATED = "repeated"
-"""The event was handled before: these are the results stored then, and nothing ran."""
+"""Marks a duplicate event: the results are those stored the first time, and nothing ran."""
 
 TAKE, AFTER, DONE, TAKER, REFUSED = "take", "after", "done", "taker", "refused"
-"""Keys of a request for outbox entries: how many, above which number, the numbers of those
-that have been delivered, who asks (`storage.project.outbox.taker_of`), and the numbers of those
-that nobody takes, with the reason.
-The answer is a list of `(number, kind, target, body, event id)`, oldest first."""
+"""Keys of a request for outbox entries.
+
+`TAKE` is the largest number of entries to return, all with numbers above `AFTER`. `TAKER` is
+the part that asks (`storage.project.outbox.taker_of`). `DONE` has the numbers of delivered
+entries, `REFUSED` the numbers and reasons of entries that cannot be delivered. The answer is a
+list of `(number, kind, target, body, event id)`, oldest first."""
 
 WRITE_LOG = "write_log"
-"""The key of a request to write the log rows and event records that wait for the next commit,
-so that a reader who has seen an answer sees them, too. The answer is None, when it is done."""
+"""The key of a request to commit the pending log rows and event records now, so that a client
+that has seen an answer can also read them. The answer is None, after the commit."""
 
 NODE_COMMAND = -1
-"""The publisher of what is not an event but a command to the project: its event type is the
-command, its payload packed numbers: of dead letters, of instances, of places."""
+"""Publisher id of a frame entry that is a command to the project instead of an event.
+
+The event type is the command. The payload is packed numbers: of dead letters (`REPLAY`,
+`DISCARD`), of instances (`CLEAR_LOG`) or of the event history (`REPLAY_EVENTS`)."""
 REPLAY, DISCARD, CLEAR_LOG = "replay", "discard", "clear_log"
 RESUME = "resume"
-"""The gateway knows that events could not be stored, and has taken back those behind them:
-what follows may run. Until then a project refuses messages of a broker from that gateway."""
+"""Command that ends the refusal of MQTT events after a failed commit, which keeps their order.
+
+After a failure to store events the project refuses all later MQTT events of the same gateway.
+The gateway sends this command once it has taken back the refused events; later events may run."""
 REPLAY_EVENTS = "replay_events"
-"""Its numbers are pairs: an event's place in the history, and which replay of it this is. The
-answer has a result for each: how many handlers ran, -1 when one failed, and the reason."""
+"""Command to replay events of the history. Its numbers are pairs: the event's place in the
+history, and the count of this replay. The answer has one result per event: the number of
+handlers that ran (-1 when one failed) and the reason of the failure."""
 
 WireEntry = tuple[int, str, str, bytes, str]
 
@@ -76,48 +83,48 @@ WireEvent = tuple[str, int, str, bytes, int, int, str]
 """Event type, publisher id, event id, payload, received at (Unix ms), a sum of the flags below,
 and the event's name where that is not its id (`name_of`).
 
-The id is what people look the event up by; senders may give many events the same one. The name
-tells the event from all others of its publisher."""
+Users look events up by the id, which a sender may use for many events. The name identifies the
+event among all events of its publisher and is the key of deduplication."""
 
 NAMED = 1
-"""The sender named the event: with the same name, type and payload it is the same event."""
+"""The sender named the event: an event with the same name, type and payload is a duplicate."""
 DELIVERY = 2
-"""The name is the broker's, of a delivery: remember it."""
+"""The name is that of an MQTT delivery by the broker: store it for deduplication."""
 REDELIVERY = 4
-"""This delivery may have come before: look it up."""
+"""The broker may have delivered this message before: look its name up."""
 EXACT = 8
-"""Only for strategies of exactly this event type, not for those of DEFAULT."""
+"""Match only strategies of exactly this event type, not those of DEFAULT."""
 BY_MQTT, BY_CRON, BY_API, BY_CHAIN = 16, 32, 48, 64
-"""How an event came in; one over HTTP has none of these. `SOURCE_BITS` is where they lie."""
+"""The source of an event; an event over HTTP has none of these. `SOURCE_BITS` is their mask."""
 SOURCE_BITS = 112
 POISON = 128
-"""The project died on this event more than once: it becomes a dead letter and runs nothing."""
+"""The project's process died on this event more than once: it becomes a dead letter unrun."""
 KEYED = 256
 """The sender gave an `Idempotency-Key`: the event's name begins with it (`key_of`)."""
 
 KEY_ITEM = "\t"
-"""Between the key of a request with many events and the place of one of them in it."""
-_KEY_END = "\n"  # neither is in a key as clients send it
+"""Separates the key of a batch request from the index of one of its events."""
+_KEY_END = "\n"  # keys of clients contain neither of the two separators
 
 
 def keyed(key: str, name: str) -> str:
-    """The name of an event that came with an `Idempotency-Key`; `name` is "" or its own."""
+    """The name of an event with an `Idempotency-Key`; `name` is the event's own name or ""."""
     return f"{key}{_KEY_END}{name}"
 
 
 def item_key(key: str, index: int) -> str:
-    """The key of one event of a request that came with an `Idempotency-Key`."""
+    """The key of one event of a batch request with an `Idempotency-Key`."""
     return f"{key}{KEY_ITEM}{index}"
 
 
 def key_of(event: WireEvent) -> tuple[str, str]:
-    """The `Idempotency-Key` of a `KEYED` event, and its own name, "" if it has none."""
+    """The `Idempotency-Key` of a `KEYED` event, and the event's own name, "" if it has none."""
     key, _, name = event[6].partition(_KEY_END)
     return key, name
 
 
 def name_of(event: WireEvent) -> str:
-    """What tells an event from all others of its publisher."""
+    """The name that identifies an event among all events of its publisher."""
     return event[6] or event[2]
 
 
@@ -125,27 +132,27 @@ pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True, autoreset=True)
 
 
 def unpack(data: bytes) -> Any:
-    """A packed value; sequences come as tuples, so that results can be dictionary keys."""
+    """Decode a packed value; sequences become tuples, so that results can be dictionary keys."""
     return msgpack.unpackb(data, raw=False, use_list=False, strict_map_key=False)
 
 
 def frame(data: bytes) -> bytes:
-    """Put the length in front."""
+    """Make a frame: the length, then `data`."""
     return _LENGTH.pack(len(data)) + data
 
 
 def project_socket(run_dir: Path, project_id: int, generation: int) -> Path:
-    """Where a project's process serves. A Unix socket's path ends at 108 bytes: short names."""
+    """The socket of a project's process. The name is short: Unix socket paths have 108 bytes."""
     return run_dir / f"p{project_id:x}.{generation}"
 
 
 def project_sockets(run_dir: Path, project_id: int) -> list[Path]:
-    """Where a project's process may serve now: one that was killed leaves its socket."""
+    """The existing sockets of a project's processes; killed processes leave theirs behind."""
     return sorted(run_dir.glob(f"p{project_id:x}.*"))
 
 
 class FrameReader:
-    """Cuts a byte stream into frames."""
+    """Splits a byte stream into frames."""
 
     __slots__ = ("_buffer",)
 
@@ -153,10 +160,10 @@ class FrameReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The frames completed by `data`.
+        """Add received bytes; returns the frames that they complete.
 
         Raises:
-            ValueError: a length no frame of ours has; the stream is not ours.
+            ValueError: a length is above the limit, so the stream is not one of frames.
         """
         buffer = self._buffer
         if not buffer and len(data) >= 4 and _LENGTH.unpack_from(data)[0] == len(data) - 4:
@@ -190,7 +197,7 @@ class Peer:
         return self._socket.fileno()
 
     def receive(self) -> list[bytes] | None:
-        """The frames that one read completes; None when the other side is gone."""
+        """Read once; returns the completed frames, or None when the connection has ended."""
         try:
             data = self._socket.recv(_READ_BYTES)
             return self.reader.feed(data) if data else None
@@ -199,8 +206,10 @@ class Peer:
             return None
 
     def answer(self, value: Any) -> None:
-        """Send one answer. A side that takes none for 5 s is dropped: its frames stay
-        unanswered, and it knows what that means."""
+        """Send one answer; drop a connection that accepts no data for 5 s.
+
+        The other side treats the frames without an answer like those of a lost connection.
+        """
         if self.closed:
             return
         try:
@@ -221,13 +230,13 @@ Round = list[tuple[Peer, bytes]]
 
 
 class FrameServer:
-    """Serves frames in one thread: every poll hands over all frames that arrived.
+    """Serves frames in one thread; each poll passes on all frames that have arrived.
 
     Args:
-        path: the socket's file, 0600; an old one is replaced.
-        on_round: called with the frames of one poll, in order per connection; answers them.
-        on_quiet: called when `tick_s` passed without a frame.
-        tick_s: how long to wait for a frame.
+        path: the socket's file, mode 0600; an old one is replaced.
+        on_round: called with the frames of one poll, in order per connection, to answer them.
+        on_quiet: called when `tick_s` has passed without activity.
+        tick_s: the poll timeout in seconds.
     """
 
     def __init__(
@@ -246,7 +255,7 @@ class FrameServer:
         self._stopping = False
         self._retiring = False
         self._flood = Sparse(log, _LOG_INTERVAL_S)
-        self._listens_at: float | None = None  # while it does not listen: when it does again
+        self._listens_at: float | None = None  # when accepting is paused: the time it resumes
         self._wake_read, self._wake_write = socket.socketpair()
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
@@ -262,21 +271,21 @@ class FrameServer:
 
     @property
     def connected(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
         return len(self._peers)
 
     def stop(self) -> None:
-        """Make `serve` return after the round it is in; callable from any thread."""
+        """Make `serve` return after the current round; callable from any thread."""
         self._stopping = True
         self._wake()
 
     def retire(self) -> None:
-        """Make `serve` return once nobody is connected; callable from any thread."""
+        """Make `serve` return once no connection is open; callable from any thread."""
         self._retiring = True
         self._wake()
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # it may have seen the flag already and be closed
+        with contextlib.suppress(OSError):  # `serve` may already have ended and closed the socket
             self._wake_write.send(b"!")
 
     def serve(self) -> None:
@@ -303,8 +312,8 @@ class FrameServer:
         try:
             connection, _ = self._listener.accept()
         except OSError as error:
-            # No descriptor is free. Who connects waits in the system's queue; the connections
-            # there are go on.
+            # Usually no file descriptor is free. New connections wait in the kernel's backlog,
+            # and the open connections are still served.
             self._flood.warning("data plane: cannot accept a connection: %s", error.strerror)
             self._poll.unregister(self._listener)
             self._listens_at = time.monotonic() + _PAUSE_S

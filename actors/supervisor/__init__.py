@@ -1,4 +1,4 @@
-"""The root of the tree: starts every other process and restarts what dies.
+"""The root of the tree: starts all other processes and restarts those that die.
 
 In: exits of children, health reports, requests to activate a project.
 Out: addresses of running parts; the health board.

@@ -1,4 +1,4 @@
-"""The root actor: it starts every other process, and starts again what dies.
+"""The supervisor: the root actor, which starts all other processes and restarts those that die.
 
 It opens no listening socket, no store and no thread of its own, because every child is a
 fork of it and would inherit them.
@@ -29,20 +29,21 @@ from fieldbrook.system.process import name_process
 
 log = logging.getLogger(__name__)
 
-# On a machine that is very busy it takes long, and longer when it is begun again.
+# Generous, because starts are slow on a busy machine and a restart would make them slower.
 START_LIMIT_S = 30.0
-# A chain imports 60 MB of libraries first, many times the work of another start: on a busy
-# machine one that is killed over it would only begin anew.
-CHAIN_START_LIMIT_S, CHAIN_LATE_S = 90.0, 10.0  # the node is up without it after the second
+# A chain imports 60 MB of libraries first, many times the work of other starts: killing a slow
+# start on a busy machine would only repeat that work. After CHAIN_LATE_S the node serves
+# without the chain.
+CHAIN_START_LIMIT_S, CHAIN_LATE_S = 90.0, 10.0
 RETIRE_LIMIT_S = 20.0
 _SPARE_AGAIN_S = 1.0
 LONGEST_PING_S = 2.0
-PINGS = 5  # in the time after which a silent child is killed
-STUCK_FACTOR = 6  # times that, and a batch that does not end costs its process
-_SECRETS_PINGS = 5
-_HEALTH_S = 0.1  # changes within this travel together
-_DISK_AGAIN = 1.25  # so much of the reserve must be free again
-_OVERTIME_S = 3.0  # a handler this far over its deadline was not stopped by the engine
+PINGS = 5  # pings per `watchdog_s`, the time after which a silent child is killed
+STUCK_FACTOR = 6  # a batch step of more than 6 times `watchdog_s` kills the project's process
+_SECRETS_PINGS = 5  # the secrets are checked at every fifth ping
+_HEALTH_S = 0.1  # health changes within this time are sent together
+_DISK_AGAIN = 1.25  # the disk condition clears when this multiple of the reserve is free
+_OVERTIME_S = 3.0  # a handler this far over its deadline was not stopped by the engine: kill it
 
 _CLASSES = {
     "registry": "fieldbrook.actors.registry.RegistryActor",
@@ -53,14 +54,14 @@ _CLASSES = {
     "chain": "fieldbrook.chain.process.ChainGateway",
 }
 
-TAKER = "mqtt:0"  # delivers what handlers send
+TAKER = "mqtt:0"  # the part that delivers outbox entries, except chain transactions
 
 DOWN, STARTING, UP, RETIRING, BACKOFF = "down", "starting", "up", "retiring", "backoff"
 
 
 @dataclass(slots=True)
 class Child:
-    """One process of the tree and what is known of it."""
+    """One process of the tree and its state."""
 
     part: str
     state: str = DOWN
@@ -71,13 +72,13 @@ class Child:
     restarts: Restarts = field(default_factory=Restarts)
     since: float = 0.0
     heard: float = 0.0
-    wanted: bool = False  # somebody asked for it while it was going away
-    # Who had something to take in this incarnation; it may have been taken since.
+    wanted: bool = False  # it was requested while it was retiring
+    # Takers that had outbox entries during this generation; they may have been delivered since.
     sent_to: set[str] = field(default_factory=set)
     removed: bool = False
-    slot: int = metrics.NO_ROW  # its row of the metrics, while it has a process
-    account_id: int = 0  # whose project it is, as far as a gateway has said so
-    late: bool = False  # it is starting, for longer than the others may
+    slot: int = metrics.NO_ROW  # its metrics row, while it has a process
+    account_id: int = 0  # the project's owner; 0 until a gateway has named it
+    late: bool = False  # a chain that has been starting for more than CHAIN_LATE_S
 
     @property
     def kind(self) -> str:
@@ -86,13 +87,15 @@ class Child:
 
     @property
     def is_gateway(self) -> bool:
-        """Whether it must hear of routes."""
+        """Whether it must be told the routes to projects."""
         return self.kind in ("http", "mqtt", "scheduler", "chain")
 
     @property
     def is_settled(self) -> bool:
-        """Whether a boot waits for it no longer: it is up, or a chain that is late or could
-        not start. Chains alone may start beside a node that serves: nothing else needs them."""
+        """Whether the boot no longer waits for it: it is up, or it is a late or failed chain.
+
+        The node can serve while chains are still starting, because no other part needs them.
+        """
         return (
             self.state == UP or self.late or (self.kind == "chain" and self.restarts.failures > 0)
         )
@@ -103,7 +106,7 @@ class Child:
         return int(self.part.partition(":")[2])
 
     def enter(self, state: str) -> None:
-        """Change the state."""
+        """Change the state and note the time."""
         self.state, self.since = state, time.monotonic()
 
 
@@ -115,7 +118,7 @@ class _Timer:
 
 
 class Supervisor(NodeActor):
-    """Starts the registry, then the gateways; projects when an event asks for them."""
+    """Starts the registry, then the gateways, and projects on demand."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,7 +126,7 @@ class Supervisor(NodeActor):
         self._waiting_for_boot: Address | None = None
         self._waiting_for_drain: Address | None = None
         self._draining: set[str] = set()
-        self._removed: set[int] = set()  # an id is never given twice
+        self._removed: set[int] = set()  # project ids are never reused
         self._spares: list[Address] = []
         self._exiting = False
         self._pings = 0
@@ -168,7 +171,7 @@ class Supervisor(NodeActor):
                 self.unexpected(message, sender)
 
     def woken(self, payload: object) -> None:
-        """A timer ran out; it counts only for the incarnation that it was set for."""
+        """Handle a timer; a timer of an earlier generation of a child is ignored."""
         match payload:
             case "ping":
                 self._ping()
@@ -182,8 +185,10 @@ class Supervisor(NodeActor):
                     self._timeout(what, child)
 
     def child_exited(self, address: Address) -> None:
-        """Start again what died. A second notice of one death, or one of an earlier
-        incarnation, names no current child."""
+        """Restart the child that died.
+
+        A second notice of one death, or the notice of an earlier generation, matches no child.
+        """
         for child in self._children.values():
             if child.address is not None and child.address == address:
                 self._exited(child)
@@ -193,7 +198,7 @@ class Supervisor(NodeActor):
             self.wake_after(_SPARE_AGAIN_S, "spares")
 
     def stopping(self) -> None:
-        """Children exit with their parent; none is started again."""
+        """Stop restarting children, because they exit with this process."""
         self._exiting = True
 
     # ---------------------------------------------------------------- boot and drain
@@ -269,7 +274,7 @@ class Supervisor(NodeActor):
     # ---------------------------------------------------------------- metrics
 
     def _count(self, settings: Settings) -> None:
-        """Make the table; every child is a fork and shares it."""
+        """Create the metrics table; every child is a fork and shares it."""
         self._table = metrics.shared.table = metrics.Table()
         self._slots = metrics.Slots(named=settings.metrics_projects)
         slot, name = self._slots.take("supervisor")
@@ -326,8 +331,10 @@ class Supervisor(NodeActor):
         return self.createActor(_CLASSES[kind])
 
     def _make_spares(self) -> None:
-        """Have processes ready: half of what a project's first event waits for is not about
-        that project."""
+        """Start spare project processes.
+
+        Half of the time that a project's first event waits is work common to all projects.
+        """
         while len(self._spares) < self._settings.spare_projects and not self._exiting:
             spare = self.createActor(_CLASSES["project"])
             self.send(spare, m.Prepare(self._settings))
@@ -434,8 +441,10 @@ class Supervisor(NodeActor):
                 self._end(child)
 
     def _end(self, child: Child) -> None:
-        """Kill a child that does not answer. Without a pid it never became an actor that
-        could hold anything: then it is asked."""
+        """Kill a child that does not answer.
+
+        The pid of a child that has not reported Ready is not known: it is asked to exit.
+        """
         if child.pid is not None:
             if is_gone(child.pid):
                 self._exited(child)
@@ -471,8 +480,7 @@ class Supervisor(NodeActor):
                 self.send(sender, m.Unreachable(project_id))
 
     def _has_place(self, asked: m.Activate) -> bool:
-        """Whether one more project of an account may run; if not, those of it that rest are
-        asked to give way."""
+        """Whether the account may run one more project; if not, its projects get GiveWay."""
         running = [
             child
             for child in self._children.values()
@@ -499,7 +507,7 @@ class Supervisor(NodeActor):
             self._tell_takers(child, taker or TAKER)
 
     def _tell_takers(self, project: Child, part: str) -> None:
-        """Tell one part that a project has something for it, if it has."""
+        """Send TakeOutbox to one part if the project has outbox entries for it."""
         taker = self._children.get(part)
         if taker is None or self._parked:  # a chain that the settings no longer have
             return
@@ -533,7 +541,7 @@ class Supervisor(NodeActor):
         self._board.forget(child.part)
         self._health_changes()
         store = self._settings.data / "projects" / str(child.project_id)
-        shutil.rmtree(store, ignore_errors=True)  # what stays is swept at the next start
+        shutil.rmtree(store, ignore_errors=True)  # the registry removes the rest at its next start
         self._tell_gateways(m.Gone(child.project_id))
 
     def _tell(self, child: Child, message: object) -> None:
@@ -552,7 +560,7 @@ class Supervisor(NodeActor):
         if self._parked:
             self._look_whether_released()
         now = time.monotonic()
-        # A late timer means that this process was stopped itself: nobody else is to blame.
+        # A late timer means that this process itself was paused, so no child counts as silent.
         paused = now - self._pinged > 3 * self._ping_s
         self._pinged = now
         limit_s = self._settings.watchdog_s
@@ -563,15 +571,15 @@ class Supervisor(NodeActor):
                 child.heard = now
             silent_s = now - child.heard
             if silent_s >= 2 * self._ping_s and child.pid is not None and is_gone(child.pid):
-                # Of two that die at once Thespian may report one.
+                # When two children die at once, Thespian may report only one of them.
                 log.info("%s has died, and nobody said so", child.part)
                 self._exited(child)
             elif silent_s > limit_s:
                 self._trouble(child, health.HUNG, f"silent for {silent_s:.0f} s: killed")
                 self._end(child)
             elif silent_s < 2 * self._ping_s:
-                # At most one unanswered ping per child: more than 20 queued messages to
-                # one target would stall every send.
+                # Silent children get no more pings: more than 20 queued messages to one target
+                # would stall every send.
                 self._tell(child, m.Ping(self._pings))
             elif silent_s > limit_s / 2:
                 self._trouble(child, health.HUNG, f"silent for {silent_s:.0f} s")
@@ -602,7 +610,7 @@ class Supervisor(NodeActor):
         self._look_at_batch(child, pong.phase, pong.phase_s)
 
     def _look_at_batch(self, child: Child, phase: str, for_s: float) -> None:
-        """What a batch does besides its handlers: commit, answer, load a module."""
+        """Check how long a batch's current step takes: commit, answer, load a module."""
         limit_s = self._settings.watchdog_s
         if for_s > STUCK_FACTOR * limit_s:
             self._trouble(child, health.STUCK_BATCH, f"{phase} takes {for_s:.0f} s: killed")
@@ -625,7 +633,7 @@ class Supervisor(NodeActor):
             self._health_changes()
 
     def _look_around(self, now: float) -> None:
-        """What no child is asked about: the disk, the clock, the secrets."""
+        """Check the conditions that no child reports: disk, parked outbox, clock, secrets."""
         data, board = self._settings.data, self._board
         reserve = self._settings.disk_reserve_bytes
         with contextlib.suppress(OSError):
@@ -652,7 +660,10 @@ class Supervisor(NodeActor):
             self._health_changes()
 
     def _look_at_parked(self) -> None:
-        """What a restored node holds back: its projects run for as long as they have something."""
+        """Count the outbox entries that a restored node holds back.
+
+        The metrics have them all, because projects with outbox entries are kept running.
+        """
         if not self._parked:
             metrics.put(metrics.OUTBOX_PARKED, 0)
             self._board.end(health.OUTBOX, health.PARKED)
@@ -664,7 +675,7 @@ class Supervisor(NodeActor):
         self._board.renew(health.OUTBOX, health.PARKED, detail)
 
     def _health_changes(self) -> None:
-        """Tell those who are asked, soon: several changes at once are told once."""
+        """Schedule one message to the HTTP gateways for all changes of the next 0.1 s."""
         if not self._telling_health:
             self._telling_health = True
             self.wake_after(_HEALTH_S, "health")

@@ -371,7 +371,8 @@ class InvalidEthLoginMessageError(NodeError):
 
 
 class WhiteListForbiddenError(NodeError):
-    """The setting `wallet_whitelist` does not allow this wallet to sign in."""
+    """This wallet may not sign in: it is not in the setting `wallet_whitelist`, or that is empty
+    and the wallet has no account."""
 
     key = "WhiteListForbidden"
     status = 403
@@ -672,8 +673,8 @@ class ConflictError(NodeError):
 
 
 class TransactionRefusedByChainError(ConflictError):
-    """The transaction cannot be cancelled or given new fees, e.g. because it is already final.
-    Not in the interface document."""
+    """The chain's process refused a command on a transaction, e.g. because the transaction is
+    already final. Not in the interface document."""
 
     key = "TransactionRefused"
     number = 52
@@ -849,14 +850,15 @@ class UnavailableError(NodeError):
 
 
 class ChainUnavailableError(UnavailableError):
-    """No RPC endpoint of the chain answers. Names endpoints by their hosts only, because URLs may
-    hold keys."""
+    """The chain's process or its RPC endpoints do not answer, or not as they should. Names
+    endpoints by their hosts only, because URLs may hold keys."""
 
     template = "chain {chain}: {reason}"
 
 
 class OutcomeUnknownError(UnavailableError):
-    """The part of the node that was answering died; it may or may not have committed."""
+    """The part of the node that was answering died or does not answer; it may or may not have
+    committed."""
 
     key = "OutcomeUnknown"
     number = 2

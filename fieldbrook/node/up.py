@@ -126,7 +126,7 @@ def _readable(content: bytes) -> int:
 
 
 class _Renewal:
-    """Tells the broker to reload a renewed certificate; the node's gateways notice it alone."""
+    """Tells the broker to reload a renewed certificate; the gateways notice it themselves."""
 
     def __init__(self, settings: Settings, embedded: Program) -> None:
         identity = None if settings.mqtt_broker else embedded_broker.own_identity(settings)

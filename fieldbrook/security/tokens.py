@@ -42,7 +42,7 @@ def issue_account_token(key: bytes, account_id: int, expires_at_s: int, generati
 
 
 def issue_publisher_token(key: bytes, publisher_id: int) -> str:
-    """Make a token for a device: it never expires and has at most 159 characters."""
+    """Make a token for a device: it has no `exp`, and at most 159 characters."""
     import jwt
 
     claims = {

@@ -83,7 +83,7 @@ def start_unsynced(folder: Path) -> None:
 
 
 def is_of_this_boot(folder: Path) -> bool:
-    """Whether the folder was marked since the system last booted."""
+    """Whether the folder was marked in the current boot, so that its files are intact."""
     try:
         return (folder / _MARK).read_text("ascii") == _boot_id()
     except (OSError, UnicodeDecodeError):
@@ -91,7 +91,7 @@ def is_of_this_boot(folder: Path) -> bool:
 
 
 def mark_of_this_boot(folder: Path) -> None:
-    """Mark the files in a folder as written since the system last booted.
+    """Record the current boot in a folder: its files are intact for as long as the system runs.
 
     Raises:
         OSError: the mark cannot be written.

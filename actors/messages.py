@@ -151,7 +151,11 @@ class Retire:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Check that a child is alive; its worker thread answers with Ponged."""
+    """Check that a child is alive; answered by Ponged.
+
+    A gateway answers through its event loop. The actor of a project answers itself and reports
+    the progress of its data thread in Ponged. The actor of the registry answers itself.
+    """
 
     number: int
 

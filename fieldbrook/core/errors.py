@@ -801,7 +801,7 @@ class IdempotencyKeyReusedError(NodeError):
 
 
 class TooManyRequestsError(NodeError):
-    """A bounded queue is full. The request was not accepted; retry."""
+    """A bounded queue or another limit of the node is full. The request was not accepted; retry."""
 
     key = "TooManyRequests"
     status = 429
@@ -930,7 +930,8 @@ class UploadFileFailedError(NodeError):
 
 
 class ModuleRefusedError(NodeError):
-    """The module cannot run on this node; the reason comes from the compiler or the linker."""
+    """The module cannot run on this node, e.g. because it is not WebAssembly, does not compile or
+    does not link."""
 
     key = "CreateInstanceFailed"
     number = 8

@@ -1,6 +1,7 @@
 """The HTTP ports: events and management.
 
-In: bytes of clients, plain or over TLS.
-Out: parsed requests to `events` and `management`; their answers as bytes.
-Open first: `server.py`, then `fast_path.py`, which reads the events of devices without Tornado.
+In: bytes from clients, plain or over TLS.
+Out: parsed requests for `events` and `management`; the responses as bytes.
+Open first: `server.py`, then `fast_path.py`, which parses the event requests of devices
+without Tornado.
 """

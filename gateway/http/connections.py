@@ -1,7 +1,7 @@
-"""How many connections a gateway process has over all its ports, and which end when it is full.
+"""The connection limit of a gateway process over all its ports, and the eviction at that limit.
 
-A process without a free file descriptor cannot open a store or reach a project, and ends. So
-connections have a part of its descriptors, the rest is a reserve for everything else.
+A process without a free file descriptor cannot open a store or reach a project, and ends.
+Connections therefore get half of the descriptors. The other half is a reserve for all other files.
 """
 
 from __future__ import annotations
@@ -20,35 +20,38 @@ log = logging.getLogger(__name__)
 
 CONNECTIONS_LIMIT = 4_096
 _LEAST = 16
-_SHARE = 2  # of the process's descriptors, connections have one in so many
-_SPARE = 16  # the last descriptors, which no connection gets whatever else is open
-# Of a connection over TLS that Tornado serves: its own and the two of its bridge.
+_SHARE = 2  # connections get one in this many of the process's descriptors
+_SPARE = 16  # the last descriptors, which are never given to a connection
+# A TLS connection that Tornado serves has its own descriptor and the two of its bridge.
 _TLS_DESCRIPTORS = 3
-_EVICTED_SHARE = 20  # of the connections one in so many goes when there are too many
+_EVICTED_SHARE = 20  # at the limit, one in this many connections is closed
 _LOG_INTERVAL_S = 60.0
 
 
 class Quiet(NamedTuple):
-    """A connection that waits for its client, and not for the node: when the client was last heard
-    from (monotonic seconds), and how to close it."""
+    """An idle connection: it waits for its client and not for the node.
+
+    `since` is when the client was last heard from, in monotonic seconds; `evict` closes the
+    connection.
+    """
 
     since: float
     evict: Callable[[], None]
 
 
 class Port(Protocol):
-    """A port and its connections."""
+    """A source of connections that `Connections` counts and may evict from."""
 
     @property
     def connections(self) -> int:
-        """How many are open or being opened."""
+        """The number of connections that are open or being opened."""
 
     def quiet(self) -> Iterable[Quiet]:
-        """Those that may be ended."""
+        """The idle connections, which may be closed."""
 
 
 def connections_limit(*, tls: bool) -> int:
-    """How many connections a process may have: as many as its share of descriptors allows."""
+    """The connection limit of a process, derived from its limit of file descriptors."""
     soft = descriptors()
     if soft is None:
         return CONNECTIONS_LIMIT
@@ -57,7 +60,7 @@ def connections_limit(*, tls: bool) -> int:
 
 
 class Connections:
-    """The connections of a process."""
+    """Counts the connections of a process and evicts idle ones at the limit."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -68,22 +71,30 @@ class Connections:
 
     @property
     def open(self) -> int:
-        """How many there are, with those that end and wait for their clients."""
+        """The number of connections, including closed ones that wait for the client's end."""
         return sum(port.connections for port in self.ports) + lingering()
 
     @property
     def is_full(self) -> bool:
-        """Whether one more would be too many."""
+        """Whether the limit is reached."""
         return self.open >= self.limit
 
     def is_spare(self, descriptor: int) -> bool:
-        """Whether an accepted connection has one of the last descriptors: something else than
-        connections has taken the reserve. The system gives the lowest that is free."""
+        """Whether an accepted connection has one of the last descriptors.
+
+        The system assigns the lowest free descriptor, so this means that other files have used
+        up the reserve.
+        """
         return self._last_descriptor is not None and descriptor >= self._last_descriptor
 
     def evict(self) -> int:
-        """End the connections whose clients have been quiet for the longest time; returns how
-        many. There is room for others in the loop's next turn."""
+        """Close the connections that have been idle for the longest time.
+
+        The room is free in the next turn of the event loop.
+
+        Returns:
+            The number of closed connections.
+        """
         quiet = (each for port in self.ports for each in port.quiet())
         count = max(1, self.limit // _EVICTED_SHARE)
         chosen = heapq.nsmallest(count, quiet, key=lambda each: each.since)
@@ -99,11 +110,11 @@ class Connections:
         return len(chosen)
 
     def refused(self, reason: str) -> None:
-        """A connection could not be accepted, for want of something of the system's."""
+        """Log that a connection could not be accepted because a system resource was missing."""
         self._flood.warning("cannot accept a connection: %s", reason)
 
     def announce(self) -> None:
-        """Say how many connections there may be, and what keeps it from more."""
+        """Log the connection limit, with a warning when the descriptor limit lowers it."""
         soft = descriptors()
         if soft is None or self.limit >= CONNECTIONS_LIMIT:
             log.info("up to %d connections at once in each HTTP gateway", self.limit)

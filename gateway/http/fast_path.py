@@ -1,11 +1,10 @@
-"""The event port's first reader: answers plain event POSTs, leaves the rest to Tornado.
+"""The fast path of the event port: parses plain event POSTs, leaves the rest to Tornado.
 
-Tornado's parser costs 65 to 150 us per request, most of an event's budget. So each
-connection starts here. A request that is exactly an event POST as devices send it (one
-`Content-Length`, nothing that changes the body's meaning) is taken from the bytes; at the
-first request that is anything else the TCP connection, with the bytes read so far, moves
-to Tornado for good. This parser therefore only has to be strict: whatever it is not sure
-of, Tornado decides.
+Tornado's parser costs 65 to 150 us per request, which is most of an event's budget. Every
+connection therefore starts here. A request that has exactly the form of a device's event POST
+(one `Content-Length`, no header that changes the body's meaning) is parsed from the bytes. At
+the first request of any other form, the TCP connection and the bytes read so far move to
+Tornado for good. This parser only has to be strict: Tornado decides every case of doubt.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ _LINE = re.compile(
     rb"POST (?:/srv-applet-mgr/v0|/api/w3bapp)/event/([A-Za-z0-9_]{1,96}+)(?:\?([!\x22$-~]*+))?+"
     rb" HTTP/1\.1"
 )
-# Every pattern here sees bytes from outside: each repeat is possessive, so that a match takes time
-# in proportion to the head. `tests/unit/repository/pattern_table.py` holds the worst inputs.
+# Every pattern here reads untrusted bytes. Each repeat is possessive, so that a match takes time
+# linear in the size of the head. `tests/unit/repository/pattern_table.py` holds the worst inputs.
 _FIELDS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+\r\n)++\r\n")
-_PARAMETERS_LIMIT = 1_000  # Tornado refuses a query with more
-_CHANGING = (b"timestamp", b"eventID")  # parameters that make each request's line another
+_PARAMETERS_LIMIT = 1_000  # Tornado refuses a query with more parameters
+_CHANGING = (b"timestamp", b"eventID")  # parameters that differ in every request
 _NO_ROOM = (
     b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\n"
     b"Connection: close\r\n\r\n"
@@ -53,21 +52,21 @@ _DECISIVE = re.compile(
     rb"|trailer|te|authorization|idempotency-key):([^\r\n]*+)\r$",
     re.IGNORECASE | re.MULTILINE,
 )
-# The hosts that devices name. Tornado decides about all others (RFC 3986 allows `a=b` and `%41`).
+# The form of host that devices send. Tornado decides about others (RFC 3986 allows `a=b`, `%41`).
 _HOST = re.compile(rb"[A-Za-z0-9.:_\[\]\-]++")
 _LENGTH = re.compile(rb"[0-9]{1,9}+")
 _META = EVENT_META.encode()
 
 
 class EventTaker(Protocol):
-    """What the front needs of `events.EventService`."""
+    """The part of `events.EventService` that the fast path uses."""
 
     def take(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
-        """Take what an HTTP client sent; `answer` is called once."""
+        """Submit one event of an HTTP client; `answer` is called once."""
 
 
 class Fields(NamedTuple):
-    """What a request's header fields say that matters here."""
+    """The header fields of a request that matter to the fast path."""
 
     body_length: int
     authorization: str | None
@@ -75,8 +74,11 @@ class Fields(NamedTuple):
 
 
 class Head:
-    """What a request's head says: the project, what the query and `Authorization` say, and
-    how many bytes of body follow. `changing`: the next one will be another."""
+    """A parsed request head: the project, the meta data and the length of the body in bytes.
+
+    `meta` comes from the query, `Authorization` and `Idempotency-Key`. `changing` means that the
+    client's next head will differ, so caching this one is useless.
+    """
 
     __slots__ = ("body_length", "changing", "meta", "project_name")
 
@@ -88,7 +90,7 @@ class Head:
 
 
 def read_fields(fields: bytes) -> Fields | None:
-    """Read header fields up to and with the empty line; None when Tornado must read them."""
+    """Parse header fields, the empty line included; None when Tornado must parse them."""
     if _FIELDS.fullmatch(fields) is None:
         return None
     length = hosts = -1
@@ -115,10 +117,10 @@ def read_fields(fields: bytes) -> Fields | None:
 def read_head(
     head: bytes, fields_of: Callable[[bytes], Fields | None] = read_fields
 ) -> Head | None:
-    """Read a request head up to and with its empty line; None when Tornado must read it.
+    """Parse a request head, its empty line included; None when Tornado must parse it.
 
-    Devices send the same head again and again, so `FrontTable` remembers the answer; where
-    the query changes with each request it remembers that of `fields_of`.
+    Devices send the same head again and again, so `FrontTable` caches the result. Where the query
+    changes with each request, `FrontTable` caches only the header fields, by `fields_of`.
     """
     line, _, rest = head.partition(b"\r\n")
     match = _LINE.fullmatch(line)
@@ -136,9 +138,9 @@ def read_head(
 
 
 def render(reply: EventReply) -> bytes:
-    """An event's answer as an HTTP/1.1 response."""
+    """Render the answer to an event as an HTTP/1.1 response."""
     if reply.repeats:
-        # All but the event's id is the same for answers with the same body.
+        # Answers with the same body differ only in the event's id.
         ends = _ends.get(reply.body)
         if ends is None:
             if len(_ends) >= _ENDS_REMEMBERED:
@@ -170,14 +172,14 @@ _UNSAFE = re.compile(r"[^\x21-\x7e]")
 
 
 def header_value(text: str) -> bytes:
-    """Text from outside as a header's value: what could end the header becomes `_`."""
+    """Encode untrusted text as a header value; unsafe characters become `_`."""
     if not (text.isascii() and text.isprintable()):
         text = _UNSAFE.sub("_", text)
     return text.encode()
 
 
 class FrontTable:
-    """The connections of one port and what they share."""
+    """The fast-path connections of one port and the caches that they share."""
 
     def __init__(
         self,
@@ -187,12 +189,14 @@ class FrontTable:
         *,
         room: Room | None = None,
     ) -> None:
-        """`hand_over(socket, peer address, bytes read)` gives a connection to Tornado.
+        """Create an empty table.
 
         Args:
-            events: takes the events.
-            body_limit_bytes: of one event.
-            room: for what has not arrived whole.
+            events: the service that receives the events.
+            body_limit_bytes: the largest body of one event.
+            hand_over: gives a connection to Tornado; called with the socket, the peer address
+                and the bytes read so far.
+            room: the memory budget for partially received requests.
         """
         self.room = room or room_for(body_limit_bytes)
         self.events = events
@@ -203,15 +207,15 @@ class FrontTable:
         self._fields: dict[bytes, Fields] = {}
 
     def connection(self) -> EventFront:
-        """A protocol for a new connection."""
+        """Create the protocol of a new connection."""
         return EventFront(self)
 
     def quiet(self) -> Iterator[Quiet]:
-        """The connections that are owed no answer."""
+        """The idle connections: those without a pending answer."""
         return (Quiet(each.heard_at(), each.evict) for each in self.connections if not each.is_owed)
 
     def head(self, head: bytes) -> Head | None:
-        """`read_head`, remembered."""
+        """`read_head` with a cache."""
         found = self._heads.get(head)
         if found is None:
             found = read_head(head, self._fields_of)
@@ -222,11 +226,11 @@ class FrontTable:
         return found
 
     def _fields_of(self, fields: bytes) -> Fields | None:
-        """`read_fields`, remembered."""
+        """`read_fields` with a cache."""
         found = self._fields.get(fields)
         if found is None:
             found = read_fields(fields)
-            # A key is new in each request: such fields would push out those that repeat.
+            # An idempotency key is new in each request: such fields would only fill the cache.
             common = found is not None and found.idempotency_key is None
             if found is not None and common and len(fields) <= _HEAD_REMEMBERED_LIMIT:
                 if len(self._fields) >= _FIELDS_REMEMBERED:
@@ -235,13 +239,13 @@ class FrontTable:
         return found
 
     def close_late(self, now: float) -> None:
-        """End connections that idle, or whose request does not come to its end."""
+        """Close connections that are idle or whose request stays incomplete for too long."""
         for connection in list(self.connections):
             connection.close_if_late(now)
 
 
 class EventFront(asyncio.Protocol):
-    """One connection: events in, answers out in the order of the requests."""
+    """One client connection: events in, answers out in the order of the requests."""
 
     __slots__ = (
         "_answers",
@@ -262,7 +266,7 @@ class EventFront(asyncio.Protocol):
         self._table = table
         self._transport: asyncio.Transport | None = None
         self._buffer = b""
-        # Of a body that has not arrived whole: what came since, and how much is to come.
+        # For a partially received body: the bytes since, and the number of bytes still missing.
         self._rest = bytearray()
         self._missing = 0
         self._held = 0
@@ -274,21 +278,21 @@ class EventFront(asyncio.Protocol):
         self._heard = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client connected."""
+        """Register the connection."""
         self._transport = cast(asyncio.Transport, transport)
         self._is_tls = transport.get_extra_info("ssl_object") is not None
         self._heard = asyncio.get_running_loop().time()
         self._table.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone; events it sent are still handled."""
+        """Forget the connection; events that the client sent are still handled."""
         self._transport = None
         self._answers = []
         self._table.connections.discard(self)
         self._hold(0)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the client."""
+        """Buffer bytes from the client and handle the requests that are complete."""
         if not self._buffer:
             self._heard = asyncio.get_running_loop().time()
         if self._missing:
@@ -302,24 +306,27 @@ class EventFront(asyncio.Protocol):
         self._take_requests()
 
     def eof_received(self) -> bool:
-        """The client sends no more; it still gets the answers it is owed, but over TLS, where
-        that end is the connection's."""
+        """Keep the connection open for the pending answers after the client's end of file.
+
+        Over TLS this is not possible: there the end of file ends the connection.
+        """
         self._ended = True
         return bool(self._answers) and not self._is_tls
 
     def pause_writing(self) -> None:
-        """The client does not read its answers: none of its requests is taken until it does."""
+        """Stop reading requests while the client does not read its answers."""
         self._unread = True
         self._heard = asyncio.get_running_loop().time()
         if self._transport is not None:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """It has read them."""
+        """Read requests again, now that the client has read its answers."""
         loop = asyncio.get_running_loop()
         self._unread = False
         self._heard = loop.time()
-        # Not at once: the transport calls this in the middle of its writing.
+        # The hand-over waits for the next turn of the loop: the transport calls this method in
+        # the middle of a write.
         if not self._handing_over:
             self._go_on()
         elif not self._answers:
@@ -327,21 +334,24 @@ class EventFront(asyncio.Protocol):
 
     @property
     def is_owed(self) -> bool:
-        """Whether answers are to come."""
+        """Whether the client still waits for an answer."""
         return bool(self._answers)
 
     def heard_at(self) -> float:
-        """When it began its last request."""
+        """When the client began its last request, in seconds of the loop's clock."""
         return self._heard
 
     def evict(self) -> None:
-        """End it for the sake of others."""
+        """Close the connection at once, to make room for others."""
         if self._transport is not None:
             self._transport.abort()
 
     def _hold(self, size: int) -> None:
-        """Count what is kept of an incomplete request; without room for it the client is sent
-        away."""
+        """Charge an incomplete request to the memory budget.
+
+        When the budget is used up, the client gets 429 and the connection is closed, unless
+        earlier requests still wait for their answers.
+        """
         if size == self._held:
             return
         room = self._table.room
@@ -353,13 +363,16 @@ class EventFront(asyncio.Protocol):
             self._transport.close()
 
     def close_if_late(self, now: float) -> None:
-        """Close an idle connection, one whose request stays incomplete, or one whose client
-        does not read its answers."""
+        """Close the connection if it has been quiet for too long.
+
+        The limit is `REQUEST_LIMIT_S` for an incomplete request and `IDLE_LIMIT_S` for an idle
+        connection or a client that does not read its answers.
+        """
         limit = REQUEST_LIMIT_S if self._buffer and not self._unread else IDLE_LIMIT_S
         if self._transport is None or now - self._heard <= limit:
             return
         if self._transport.get_write_buffer_size():
-            self._transport.abort()  # a polite end would wait for the client to read
+            self._transport.abort()  # `close` would wait for the client to read
         elif not self._answers:
             if self._buffer:
                 self._transport.write(_LATE)
@@ -376,7 +389,7 @@ class EventFront(asyncio.Protocol):
                 self._buffer = buffer[start:]
                 self._leave()
                 return
-            # A head above the limit is not looked at, even when all of it is here already.
+            # A head above the limit is not parsed, even when it has arrived completely.
             head_end = buffer.find(b"\r\n\r\n", start, start + HEAD_LIMIT)
             if head_end < 0:
                 if end - start >= HEAD_LIMIT or has_bare_line_feed(buffer[start:]):
@@ -402,8 +415,7 @@ class EventFront(asyncio.Protocol):
         if start:
             buffer = buffer[start:]
             if buffer:
-                # What is left is the beginning of another request, however long the
-                # buffer has not been empty.
+                # The rest is the beginning of another request, so its time limit starts now.
                 self._heard = asyncio.get_running_loop().time()
         self._buffer = buffer
         self._hold(len(buffer))
@@ -430,18 +442,18 @@ class EventFront(asyncio.Protocol):
             self._go_on()
 
     def _go_on(self) -> None:
-        """Read again, if there is room for answers again."""
+        """Resume reading when fewer than `PIPELINED_LIMIT` answers are pending."""
         transport = self._transport
         if transport is None or transport.is_reading():
             return
         if not self._unread and len(self._answers) < PIPELINED_LIMIT:
             loop = asyncio.get_running_loop()
-            self._heard = loop.time()  # what is in the buffer was not looked at: nobody is late
+            self._heard = loop.time()  # the node did not read meanwhile, so the client is not late
             transport.resume_reading()
             loop.call_soon(self._take_requests)
 
     def _leave(self) -> None:
-        """Hand the connection over, after the answers still owed."""
+        """Hand the connection over to Tornado after the pending answers."""
         assert self._transport is not None
         self._handing_over = True
         self._transport.pause_reading()
@@ -453,7 +465,7 @@ class EventFront(asyncio.Protocol):
         if transport is None:
             return
         if transport.get_write_buffer_size():
-            # Answers are still leaving: `resume_writing` comes when the last has left.
+            # Answers are still being sent: `resume_writing` is called after the last one.
             transport.set_write_buffer_limits(0)
             return
         self._transport = None
@@ -465,8 +477,8 @@ class EventFront(asyncio.Protocol):
             transport.set_write_buffer_limits()
             self._table.hand_over(bridge(transport), address, buffer)
             return
-        # asyncio is left with a socket without a descriptor. A duplicate instead would take twice
-        # as many while many connections are handed over at once.
+        # Detaching leaves asyncio with a socket without a descriptor. A duplicated descriptor
+        # would double the number in use while many connections are handed over at once.
         own: socket.socket = transport.get_extra_info("socket")._sock
         transport.abort()
         taken = socket.socket(fileno=own.detach())

@@ -1,7 +1,7 @@
-"""Accepts the connections of one port, as many as the process has room for.
+"""Accepts the connections of one port, up to the connection limit of the process.
 
-asyncio's own server accepts until the system refuses, writes a hundred tracebacks then, and
-leaves no descriptor for anything else.
+asyncio's own server accepts until the system refuses. It then writes a hundred tracebacks and
+leaves no descriptor for other files.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ class Listener:
         connections: Connections,
         opening_limit: int = _ACCEPTS_PER_TURN,
     ) -> None:
-        """`listening` is bound and does not block. Call it in the loop.
+        """Begin to accept. Must be called in the event loop.
 
         Args:
-            protocol: makes the protocol of a connection.
-            connections: those of the process; what exceeds them waits in the system's queue.
-            opening_limit: how many may be between being accepted and their protocol.
+            listening: a non-blocking socket that listens.
+            protocol: creates the protocol of a connection.
+            connections: the connections of the process. At their limit, new connections wait
+                in the system's queue.
+            opening_limit: how many accepted connections may wait for their protocol.
         """
         self.protocol = protocol
         self.loop = asyncio.get_running_loop()
@@ -47,7 +49,7 @@ class Listener:
 
     @property
     def opening(self) -> int:
-        """How many connections have been accepted and have no protocol yet."""
+        """The number of accepted connections that have no protocol yet."""
         return len(self._opening)
 
     def close(self) -> None:
@@ -63,7 +65,8 @@ class Listener:
                 self._pause()
                 return
             if self._connections.is_full:
-                # Only the first is known to wait; the loop calls again when there are more.
+                # Only the first pass is sure that a connection waits. The loop calls again when
+                # there are more.
                 if count == 0 and not self._connections.evict():
                     self._pause()
                 return
@@ -72,7 +75,7 @@ class Listener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # No descriptor or no memory is free: one may be in a moment.
+                # No descriptor or memory is free now; this may change in a moment.
                 self._connections.refused(error.strerror or str(error))
                 self._pause()
                 return
@@ -106,7 +109,7 @@ class Listener:
         connection.close()
 
     async def open(self, connection: socket.socket) -> bool:
-        """Give a connection to a protocol; False when it is to be closed.
+        """Attach a connection to a protocol; False means that the caller closes it.
 
         Raises:
             OSError, TimeoutError: the client is gone or too slow.

@@ -1,8 +1,9 @@
 """Tornado's stream of a client connection: each request head is checked before it is parsed.
 
-Tornado 6.6 closes a connection without an answer when a head is too long, and takes a bare line
-feed for the end of a line. Here the first is answered 431 and the second 400: a server and a proxy
-that disagree on where a line ends can be made to disagree on where a request ends.
+Tornado 6.6 closes a connection without an answer when a head is too long, and accepts a bare line
+feed as the end of a line. This stream answers 431 to the first and 400 to the second. The second
+prevents request smuggling: a server and a proxy that disagree on where a line ends can be made to
+disagree on where a request ends.
 
 Source: RFC 9112, 2.2 and 11.2; RFC 6585, 5.
 """
@@ -23,14 +24,14 @@ HEAD_LIMIT = 16_384
 _LINGER_S = 1.0
 _LINGERING_LIMIT = 64
 _READ_BYTES = 64 << 10
-# A whole head, or as many bytes as no head may have. What lies beyond the limit is not looked at.
+# A complete head, or as many bytes as the limit allows. Bytes beyond the limit are not examined.
 _HEAD = re.compile(
     rb"\A[\x00-\xff]{0,%d}?\r?\n\r?\n|\A[\x00-\xff]{%d}" % (HEAD_LIMIT - 4, HEAD_LIMIT)
 )
 
 
 def has_bare_line_feed(head: bytes) -> bool:
-    """Whether a line of a request head, whole or not, ends without a carriage return."""
+    """Whether a line of a request head, complete or not, ends without a carriage return."""
     return head.count(b"\n") != head.count(b"\r\n")
 
 
@@ -52,19 +53,20 @@ _BARE_LINE_FEED = _refusal(
 
 
 class RequestStream(iostream.IOStream):
-    """The stream that Tornado reads a client's requests from."""
+    """The stream from which Tornado reads a client's requests."""
 
     waiting_since: float | None = None
-    """When (monotonic seconds) the request began that the client owes the rest of, which for an
-    idle connection is the end of the last one; None while the node owes an answer."""
+    """The time, in monotonic seconds, since which the node waits for the client: the beginning of
+    an incomplete request or, on an idle connection, the end of the last one. None while the client
+    waits for an answer of the node."""
     _began = 0.0
     _abrupt = False
 
     async def read_until_regex(self, regex: bytes, max_bytes: int | None = None) -> bytes:
-        """The next request head; Tornado reads nothing else in this way.
+        """Read the next request head; Tornado uses this method for nothing else.
 
         Raises:
-            StreamClosedError: the client is gone, or was refused and is.
+            StreamClosedError: the client has closed the connection, or its head was refused.
         """
         self.waiting_since = self._began = time.monotonic()
         head = await super().read_until_regex(_HEAD.pattern, HEAD_LIMIT)
@@ -76,30 +78,30 @@ class RequestStream(iostream.IOStream):
         return head
 
     async def read_bytes(self, num_bytes: int, partial: bool = False) -> bytes:
-        """The next bytes of a body."""
+        """Read the next bytes of a body."""
         self.waiting_since = self._began
         data = await super().read_bytes(num_bytes, partial)
         self.waiting_since = None
         return data
 
     async def read_until(self, delimiter: bytes, max_bytes: int | None = None) -> bytes:
-        """The next line of a chunked body."""
+        """Read the next line of a chunked body."""
         self.waiting_since = self._began
         data = await super().read_until(delimiter, max_bytes)
         self.waiting_since = None
         return data
 
     def evict(self) -> None:
-        """Close the connection at once, for the sake of others."""
+        """Close the connection at once, to make room for others."""
         self._abrupt = True
         self.close()
 
     def close_fd(self) -> None:
-        """Called by Tornado when it closes the connection."""
+        """Close the socket, after lingering where that is possible; called by Tornado."""
         if self._abrupt or not linger(self.socket):
             super().close_fd()
         else:
-            self.socket = None  # type: ignore[assignment]  # as Tornado's own does
+            self.socket = None  # type: ignore[assignment]  # as Tornado's own method does
 
     async def _refuse(self, answer: bytes) -> None:
         await self.write(answer)
@@ -111,12 +113,14 @@ class RequestStream(iostream.IOStream):
 
 
 def linger(connection: socket.socket) -> bool:
-    """Close a connection once its client has, or after a second: until then what it still sends is
-    read and dropped, because the system answers data after a close with a reset, which takes the
-    answers before it from the client (RFC 9112, 9.6).
+    """Close a connection when its client has closed it, or after 1 second at the latest.
+
+    Until then, data from the client is read and dropped. The system would answer data that arrives
+    after a close with a reset, and a reset discards answers that the client has not read yet
+    (RFC 9112, 9.6).
 
     Returns:
-        False when there is nothing to wait for: the caller closes it.
+        False when the connection cannot linger or need not: the caller closes it.
     """
     if len(_lingering) >= _LINGERING_LIMIT:
         return False
@@ -137,12 +141,12 @@ _lingering: dict[socket.socket, asyncio.TimerHandle] = {}
 
 
 def lingering() -> int:
-    """How many connections wait for their clients to end them."""
+    """The number of connections that wait for the client's end."""
     return len(_lingering)
 
 
 def _drain(connection: socket.socket) -> bool:
-    """Drop what has arrived; True when the client has ended the connection."""
+    """Read and drop up to 64 KiB; True when the client has ended the connection."""
     with suppress(BlockingIOError):
         return not connection.recv(_READ_BYTES)
     return False

@@ -1,4 +1,4 @@
-"""The HTTP gateway: events and management on one port, the dashboard's on another."""
+"""The HTTP gateway: events and management on one port, the dashboard on another."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ _UNREAD_LIMIT_MS = 60_000
 
 @web.stream_request_body
 class EventHandler(web.RequestHandler):
-    """Events whose requests the fast front leaves to Tornado: the same service answers."""
+    """Handles event requests that the fast path hands over to Tornado.
+
+    The same `EventService` answers both.
+    """
 
     def initialize(self, events: EventService, body_limit_bytes: int, room: Room) -> None:
         """Tornado's constructor hook."""
@@ -79,11 +82,11 @@ class EventHandler(web.RequestHandler):
         self._size = 0
 
     def prepare(self) -> None:
-        """Refuse a body far over the limit before it is read."""
+        """Refuse a body whose stated length is far over the limit before reading it."""
         self._make_room(stated_length(self.request.headers.get("Content-Length", "")))
 
     def data_received(self, chunk: bytes) -> None:
-        """Collect the body within the limit, whatever its length was said to be."""
+        """Collect the body up to the limit, whatever `Content-Length` says."""
         self._size += len(chunk)
         self._make_room(self._size)
         if self._size > self._limit or self._finished:
@@ -99,7 +102,7 @@ class EventHandler(web.RequestHandler):
 
     def on_connection_close(self) -> None:
         """Called by Tornado when the client goes away."""
-        super().on_connection_close()  # ends who waits for the rest of the body
+        super().on_connection_close()  # fails the reader that waits for the rest of the body
         self._let_go()
 
     def _let_go(self) -> None:
@@ -107,14 +110,14 @@ class EventHandler(web.RequestHandler):
         self._body = bytearray()
 
     def _make_room(self, size: int) -> None:
-        # A client that is still sending does not read: a body not too far over the limit is
-        # read to its end and dropped, so that the refusal arrives.
+        # A client that is still sending does not read. A body that is not too far over the limit
+        # is therefore read to its end and dropped, so that the client receives the refusal.
         if size > self._limit * _DRAIN_FACTOR and not self._finished:
             self.set_header("Connection", "close")
             self._reply(self._too_large(size, self.path_args[0]))
 
     async def post(self, project_name: str) -> None:
-        """Take the event and wait for its answer."""
+        """Submit the event and wait for its answer."""
         if self._size > self._limit:
             self._reply(self._too_large(self._size, project_name))
             return
@@ -124,7 +127,7 @@ class EventHandler(web.RequestHandler):
         self._reply(await answer)
 
     def options(self, project_name: str) -> None:
-        """CORS preflight; without an origin it asks for nothing."""
+        """Answer a CORS preflight; a request without `Origin` gets no CORS headers."""
         if "Origin" not in self.request.headers:
             return
         for name, value in replies.cors_headers(preflight=True).items():
@@ -132,14 +135,14 @@ class EventHandler(web.RequestHandler):
         self.set_status(204)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """What is no event at all: another method, or a request Tornado cannot read."""
+        """Answer requests that are no event: another method, or one that Tornado cannot parse."""
         if status_code == 405:
             self.set_header("Allow", "POST, OPTIONS")
         self.set_header("Content-Type", replies.TEXT_TYPE)
         self.finish(f"{self._reason}\n")
 
     def set_default_headers(self) -> None:
-        """A page of another origin may send events: authority is in the message itself."""
+        """Allow pages of any origin to send events: each message carries its authorization."""
         self.clear_header("Server")
         self.set_header("X-Meta", replies.EVENT_META)
         if "Origin" in self.request.headers:
@@ -162,15 +165,15 @@ class EventHandler(web.RequestHandler):
 
 
 def meta_of(request: httputil.HTTPServerRequest) -> Meta:
-    """What stands beside the body of a request that Tornado has read."""
+    """Read the event's meta data from the query and the headers of a Tornado request."""
     keys = request.headers.get_list(KEY_HEADER)
-    # Two keys are refused like a malformed one: nobody can tell which of them is meant.
+    # Two keys are refused like a malformed one, because it is unclear which of them is meant.
     key = "\n".join(keys) if keys else None
     return read_meta(request.query, request.headers.get("Authorization"), key)
 
 
 class _Port(NamedTuple):
-    """A port that events come in on."""
+    """One listening port: the listener, its fast path and its Tornado server."""
 
     listener: Listener
     front: FrontTable
@@ -178,11 +181,11 @@ class _Port(NamedTuple):
 
     @property
     def connections(self) -> int:
-        """How many are open or being opened."""
+        """The number of connections that are open or being opened."""
         return self.listener.opening + len(self.front.connections) + len(self.server._connections)
 
     def quiet(self) -> Iterator[Quiet]:
-        """Those that are owed no answer."""
+        """The idle connections: those without a pending answer."""
         yield from self.front.quiet()
         for served in self.server._connections:
             stream = served.stream
@@ -191,7 +194,7 @@ class _Port(NamedTuple):
 
 
 class HttpGateway(GatewayActor):
-    """Owns the ports of events and, in the first gateway, the dashboard's port."""
+    """Owns the event ports and, in the first gateway process, the dashboard port."""
 
     async def open(self) -> None:
         """Open the registry and the ports."""
@@ -246,7 +249,7 @@ class HttpGateway(GatewayActor):
         return self._reader
 
     async def refuse_more(self) -> None:
-        """Stop listening; requests taken are still answered."""
+        """Stop listening; requests that were already accepted are still answered."""
         self._draining = True
         self._sweeper.cancel()
         for port in self._ports:
@@ -254,24 +257,24 @@ class HttpGateway(GatewayActor):
             port.server.stop()
 
     async def close(self) -> None:
-        """Keep what was refused last."""
+        """Write the last refused events to their store."""
         self._refusals.close()
 
     async def _command(self, project_id: int, name: str, numbers: list[int]) -> Outcome:
-        """Have a project obey a command of the node, as an event of nobody's."""
+        """Send a node command to a project, as an event without a publisher."""
         done: asyncio.Future[Outcome] = self.loop.create_future()
         event = name, NODE_COMMAND, "", pack(numbers), clock.now_ms(), 0, ""
         self.links[project_id].submit(event, done.set_result)
         return await done
 
     async def _chain_command(self, chain_id: int, command: str, target: int) -> None:
-        """Have a chain's process obey."""
+        """Send a command to the process of a chain."""
         await ask_chain(self.run_dir, chain_id, {COMMAND: command, TARGET: target})
 
     def _serve(
         self, at: socket.socket, application: web.Application, events: EventService
     ) -> _Port:
-        """Listen: the fast front first, this application for what it leaves."""
+        """Listen on a bound socket: the fast path reads first, the application gets the rest."""
         server = self._tornado(application)
         front = FrontTable(
             events,
@@ -377,12 +380,12 @@ class HttpGateway(GatewayActor):
         return ""
 
     def gone(self, project_id: int) -> None:
-        """A project was removed."""
+        """Close the store of a removed project."""
         super().gone(project_id)
         self._stores.let_go(project_id)
 
     def _is_own_host(self, host: str) -> bool:
-        """Whether a host can be this node's; without a certificate nobody knows."""
+        """Whether a host can be this node; without a certificate every host can."""
         return self._names is None or tls.covers(self._names, host)
 
     def _chain_reader(self, chain_id: int) -> ChainStoreReader | None:
@@ -423,7 +426,7 @@ class HttpGateway(GatewayActor):
             self._renew()
 
     def _renew(self) -> None:
-        """Show a renewed certificate from the next connection on."""
+        """Serve a renewed certificate from the next connection on."""
         if self._renewal is None or not self._renewal.noticed():
             return
         assert self._tls is not None
@@ -443,22 +446,22 @@ def hand_over(
     address: tuple[Any, ...],
     read: bytes,
 ) -> None:
-    """Give a connection to Tornado, with what has been read of it."""
+    """Give a connection to Tornado, together with the bytes already read from it."""
     kind = BridgedStream if server.protocol == "https" else RequestStream
     stream = kind(connection, max_buffer_size=64 << 20)
-    # What the front has read is as if Tornado had: its buffer is filled beforehand.
+    # Put the bytes that the fast path has read into Tornado's buffer, as if Tornado had read them.
     stream._read_buffer += read
     stream._read_buffer_size += len(read)
     server.handle_stream(stream, address)
 
 
 def _broker_state(settings: Settings) -> BrokerState | None:
-    """The embedded broker, if it is the one that the node uses."""
+    """Access to the embedded broker; None when the node uses an external one."""
     return None if settings.mqtt_broker else BrokerState(settings.data, Bounds.of(settings))
 
 
 def wallet_policy(settings: Settings) -> WalletPolicy:
-    """Who may sign in with a wallet, as the settings say."""
+    """Build the wallet policy from the settings."""
     return WalletPolicy(
         domains=frozenset(listed(settings.wallet_domains)),
         whitelist=frozenset(listed(settings.wallet_whitelist)),
@@ -467,13 +470,18 @@ def wallet_policy(settings: Settings) -> WalletPolicy:
 
 
 def bind(address: str, port: int, *, shared: bool) -> socket.socket:
-    """A listening socket's address, bound; `shared` lets several gateways have it.
+    """Bind a socket and listen on it.
+
+    Args:
+        address: an IPv4 or IPv6 address.
+        port: the TCP port.
+        shared: whether several gateway processes may listen on the same port.
 
     Raises:
-        SettingsError: the port is taken or the address is not of this machine.
+        SettingsError: the port is taken or the address does not belong to this machine.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    # The protocol is named because asyncio turns Nagle off only where it is: without that,
+    # asyncio sets TCP_NODELAY only on sockets whose protocol is named. With Nagle's algorithm,
     # pipelined answers wait 40 ms for the client's delayed acknowledgement.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -481,8 +489,8 @@ def bind(address: str, port: int, *, shared: bool) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     listening.setblocking(False)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
-        # Inherited by each connection: a client that does not read its answer for so long
-        # is cut by the kernel, whatever it was asking.
+        # Each connection inherits this: the kernel closes a connection whose client does not
+        # read its answer for this long, whatever the request was.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_LIMIT_MS)
     try:
         listening.bind((address, port))

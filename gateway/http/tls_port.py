@@ -1,8 +1,8 @@
-"""TLS in front of the HTTP ports: the handshake, and the way to Tornado for what it serves.
+"""TLS for the HTTP ports: the handshake, and the bridge from TLS connections to Tornado.
 
-asyncio does the TLS, so the fast front reads and answers as it does without. Tornado wants
-a socket: a connection that is handed to it gets a pair of local ones, and `bridge` carries
-the bytes between TLS and the pair.
+asyncio does the TLS, so the fast path works the same with and without it. Tornado needs a socket:
+a TLS connection that is handed over to Tornado gets a local socket pair, and `bridge` copies the
+bytes between the TLS connection and the pair.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ _PLAIN = (
 
 
 class TlsListener(Listener):
-    """Accepts connections, and gives those that speak TLS to a protocol.
+    """Accepts connections and gives those that speak TLS to a protocol.
 
-    A client that speaks plain HTTP is told so. One that says nothing, or is not done with
-    its handshake in time, is closed; only so many may be at it.
+    A client that speaks plain HTTP gets an answer that says so. A connection is closed when its
+    handshake is not complete after `HANDSHAKE_LIMIT_S`. At most `HANDSHAKES_LIMIT` handshakes, and
+    at most half of the connection limit, run at once.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class TlsListener(Listener):
         protocol: Callable[[], asyncio.Protocol],
         connections: Connections,
     ) -> None:
-        """As `Listener`."""
+        """As `Listener`; `context` is the TLS context of the server."""
         handshakes = min(HANDSHAKES_LIMIT, max(1, connections.limit // 2))
         super().__init__(listening, protocol, connections, handshakes)
         self._context = context
@@ -69,7 +70,7 @@ class TlsListener(Listener):
         return False
 
     async def _first_byte(self, connection: socket.socket) -> int | None:
-        """The first byte, left where it is; None when the client ended before one."""
+        """Peek at the first byte; None when the client ended the connection without sending any."""
         while True:
             with suppress(BlockingIOError):
                 peeked = connection.recv(1, socket.MSG_PEEK)
@@ -86,7 +87,7 @@ class TlsListener(Listener):
             async with asyncio.timeout(_LINGER_S):
                 await self.loop.sock_sendall(connection, _PLAIN)
                 connection.shutdown(socket.SHUT_WR)
-                # What the client still sends is read: else it may lose the answer.
+                # Data that the client still sends is read; otherwise it may lose the answer.
                 while await self.loop.sock_recv(connection, _READ_BYTES):
                     pass
 
@@ -97,13 +98,13 @@ def _set(future: asyncio.Future[None]) -> None:
 
 
 class _LocalEnd(socket.socket):
-    """The end of a bridge that Tornado has."""
+    """The end of a bridge's socket pair that Tornado owns."""
 
     outside: _Outside | None = None
 
 
 class BridgedStream(RequestStream):
-    """Tornado's stream on the local end of a bridge."""
+    """The stream that Tornado uses on the local end of a bridge."""
 
     def evict(self) -> None:
         """See `RequestStream`."""
@@ -120,14 +121,14 @@ class BridgedStream(RequestStream):
         super().close_fd()
 
     def set_nodelay(self, value: bool) -> None:
-        """Nothing: a local socket does not wait."""
+        """Do nothing: a local socket has no Nagle delay."""
 
 
 def bridge(outer: asyncio.Transport) -> socket.socket:
-    """A socket that reads what this connection's client sends, and writes to it.
+    """Connect a TLS transport to a local socket pair and return the end for Tornado.
 
-    The connection's reading must be paused; it is resumed here. Closing one end closes the
-    other, after what is on its way.
+    The transport's reading must be paused; the bridge resumes it. Closing one end closes the
+    other after the bytes in transit.
     """
     near, far = socket.socketpair()
     near.setblocking(False)
@@ -138,11 +139,11 @@ def bridge(outer: asyncio.Transport) -> socket.socket:
     outside.transport = outer
     outer.set_protocol(outside)
     loop = asyncio.get_running_loop()
-    # The loop itself holds tasks only weakly.
+    # The event loop holds only weak references to tasks.
     task = loop.create_task(_attach(loop, inside, near))
     _attaching.add(task)
     task.add_done_callback(_attaching.discard)
-    # Tornado takes a client's address for what it is only on a socket of this family.
+    # Tornado accepts the client's address only on a socket of an Internet family.
     family = socket.AF_INET6 if _is_ipv6(outer) else socket.AF_INET
     end = _LocalEnd(family, socket.SOCK_STREAM, 0, fileno=far.detach())
     end.outside = outside
@@ -161,7 +162,7 @@ _attaching: set[asyncio.Task[None]] = set()
 
 
 class _Half(asyncio.Protocol):
-    """One end of a bridge: what it receives, the other end's transport sends."""
+    """One end of a bridge: the other end's transport sends the bytes that this one receives."""
 
     other: _Half
 
@@ -170,39 +171,40 @@ class _Half(asyncio.Protocol):
         self._lost = False
 
     def data_received(self, data: bytes) -> None:
-        """From here to the other end."""
+        """Send the bytes to the other end."""
         if self.other.transport is not None and not self.other._lost:
             self.other.transport.write(data)
 
     def pause_writing(self) -> None:
-        """This end is full: the other reads no more."""
+        """Pause reading at the other end, because this end's write buffer is full."""
         if self.other.transport is not None:
             self.other.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """This end has room again."""
+        """Resume reading at the other end."""
         if self.other.transport is not None:
             self.other.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """This end is closed, so the other is."""
+        """Close the other end, because this one is closed."""
         self._lost = True
-        # The buffers of asyncio's TLS have 256 KiB each: they are not to wait for the collector.
+        # Drop the reference: the buffers of asyncio's TLS have 256 KiB each and should not wait for
+        # the garbage collector.
         self.transport = None
         if not self.other._lost:
             self.other.close()
 
     def close(self) -> None:
-        """The other end is closed, so this is to be."""
+        """Close this end, because the other one is closed."""
         if self.transport is not None:
             self.transport.close()
 
 
 class _Inside(_Half):
-    """The end on the local socket."""
+    """The end of a bridge at the local socket."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The local end is there: the client may go on."""
+        """Resume reading from the client, now that the local end is open."""
         self.transport = cast(asyncio.Transport, transport)
         outer = self.other.transport
         if self.other._lost or outer is None:
@@ -212,21 +214,24 @@ class _Inside(_Half):
 
 
 class _Outside(_Half):
-    """The client's end."""
+    """The end of a bridge at the client's TLS connection."""
 
     _heard_at = 0.0
     _closes_at = 0.0
 
     def data_received(self, data: bytes) -> None:
-        """From the client; dropped when nobody reads it any more."""
+        """Forward bytes from the client; drop them after Tornado has closed its end."""
         if self.other._lost:
             self._heard_at = asyncio.get_running_loop().time()
         else:
             super().data_received(data)
 
     def close(self) -> None:
-        """Close when the client has been quiet for a moment: asyncio's TLS ends a connection with
-        a reset when data arrives after its end, which takes the last answer from the client."""
+        """Close the connection once the client has been quiet for 0.1 s, or after 1 second.
+
+        asyncio's TLS resets a connection when data arrives after the close, and a reset discards
+        an answer that the client has not read yet.
+        """
         loop = asyncio.get_running_loop()
         _ending.add(self)
         self._heard_at, self._closes_at = loop.time(), loop.time() + _LINGER_S
@@ -235,12 +240,12 @@ class _Outside(_Half):
         loop.call_later(_QUIET_S, self._close_when_quiet)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
+        """Remove the connection from the ending ones, then close the local end."""
         _ending.discard(self)
         super().connection_lost(exc)
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Close the connection at once."""
         if self.transport is not None:
             self.transport.abort()
 
@@ -258,14 +263,13 @@ _ending: set[_Outside] = set()
 
 
 class EndingConnections:
-    """The connections over TLS that Tornado has closed and whose clients have not yet, as a port
-    of `Connections`."""
+    """The TLS connections that Tornado has closed and the client has not, as a `Port`."""
 
     @property
     def connections(self) -> int:
-        """How many there are."""
+        """The number of these connections."""
         return len(_ending)
 
     def quiet(self) -> Iterator[Quiet]:
-        """All of them, before any other: they have had their answers."""
+        """All of them; they are evicted before any other, because they have had their answers."""
         return (Quiet(0.0, each.abort) for each in _ending)

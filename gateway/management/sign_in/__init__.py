@@ -1,4 +1,4 @@
-"""Signing in: wallets, and the throttle against guessing.
+"""Signing in: wallet signatures, and the throttle against password guessing.
 
 In: the token, password or wallet message of a request.
 Out: an account, or an authorization error.

@@ -1,4 +1,4 @@
-"""Signatures of wallets that are contracts: the chain is asked whether one is good.
+"""Verifies signatures of contract wallets by asking the wallet's contract on the chain.
 
 Source: EIP-1271.
 """
@@ -15,23 +15,29 @@ from fieldbrook.core.settings import Chain
 from fieldbrook.gateway.chain_client import ask_chain
 
 IsGood = Callable[[int, str, bytes, bytes], Awaitable[bool]]
-"""Whether on a chain (its id) the wallet at an address (0x…) takes a signature (second) as
-its own of a digest (first); False for any chain but the one whose contracts may sign in.
+"""Verifies a contract wallet's signature.
+
+Called with the chain id, the wallet's address (0x…), the digest and the signature. Returns
+whether the wallet accepts the signature; False for every chain but the one whose contracts may
+sign in.
 
 Raises:
     UnavailableError: the chain cannot be asked.
 """
 
-_MAGIC = bytes.fromhex("1626ba7e")  # isValidSignature(bytes32,bytes), which also answers it
+# The selector of isValidSignature(bytes32,bytes), which is also the answer of a contract.
+_MAGIC = bytes.fromhex("1626ba7e")
 
 
 class ContractWallets:
-    """Asks the process of one chain. On another chain the same address may be somebody
-    else's contract, and an account is known by its address alone.
+    """Asks the process of one chain whether a contract wallet accepts a signature.
+
+    Only one chain is asked: an account is identified by its address alone, and on another chain
+    the same address may be another owner's contract.
 
     Args:
         run_dir: the folder of the sockets.
-        chain: the one to ask; None: no contract signs in.
+        chain: the chain to ask; with None, no contract wallet can sign in.
     """
 
     def __init__(self, run_dir: Path, chain: Chain | None) -> None:
@@ -45,17 +51,17 @@ class ContractWallets:
         call = {"to": address, "data": "0x" + encode_question(digest, signature).hex()}
         try:
             result = await ask_chain(self._run_dir, chain_id, {CALL: json.dumps(call).encode()})
-        except TransactionRefusedError:  # it reverts
+        except TransactionRefusedError:  # the call reverted
             return False
         return bool(result == _MAGIC + bytes(28))
 
 
 async def no_contract(_chain_id: int, _address: str, _digest: bytes, _signature: bytes) -> bool:
-    """An `IsGood` for a node whose settings name no chain."""
+    """An `IsGood` that accepts no signature."""
     return False
 
 
 def encode_question(digest: bytes, signature: bytes) -> bytes:
-    """The call `isValidSignature(digest, signature)` in the contract ABI's encoding."""
+    """Encode the call `isValidSignature(digest, signature)` by the contract ABI."""
     padded = signature + bytes(-len(signature) % 32)
     return _MAGIC + digest + (64).to_bytes(32) + len(signature).to_bytes(32) + padded

@@ -1,11 +1,11 @@
-"""Slowing down who guesses passwords, in bounded memory.
+"""Rate limit against password guessing, in bounded memory.
 
-Every attempt takes from two buckets, that of the username and that of the address it came
-from, before the password is looked at; a right password gives it back. So attempts sent
-at once count as much as those sent in turn.
+Every attempt takes from two buckets before the password is checked: the bucket of the username
+and the bucket of the client's address. A right password gives both back. Concurrent attempts
+therefore count as much as sequential ones.
 
-Whoever fails often under somebody's name must not lock them out: an address that has
-logged in under a name before has a bucket of its own for that name.
+An attacker's failures must not lock out the owner of an account: an address that has signed in
+under a name before has a bucket of its own for that name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REMEMBERED = 10_000
 
 @dataclass(frozen=True)
 class Rate:
-    """How many failures at once, and after how many seconds one is forgotten."""
+    """A token bucket: `burst` failures at once, one forgotten every `seconds_each`."""
 
     burst: int
     seconds_each: float
@@ -35,7 +35,7 @@ PER_PEER = Rate(burst=30, seconds_each=10)
 
 
 class Buckets:
-    """Failures by key, the oldest keys forgotten first."""
+    """Failures by key; at the limit of keys, the oldest key is dropped first."""
 
     def __init__(self, rate: Rate, clock: Callable[[], float], limit: int = _REMEMBERED) -> None:
         self._rate = rate
@@ -48,17 +48,17 @@ class Buckets:
         return len(self._clear_at)
 
     def wait_s(self, key: object) -> float:
-        """Seconds until one more attempt is allowed; 0 when it is now."""
+        """Seconds until one more attempt is allowed; 0 when it is allowed now."""
         room = self._rate.burst * self._rate.seconds_each
         owed = self._clear_at.get(key, 0.0) - self._clock()
         return max(0.0, owed + self._rate.seconds_each - room)
 
     def take(self, key: object) -> None:
-        """One more attempt."""
+        """Count one attempt as a failure."""
         self._put(key, max(self._clear_at.get(key, 0.0), self._clock()) + self._rate.seconds_each)
 
     def give_back(self, key: object) -> None:
-        """One attempt was right."""
+        """Remove one failure, because the attempt was right."""
         if key in self._clear_at:
             self._put(key, self._clear_at[key] - self._rate.seconds_each)
 
@@ -73,10 +73,10 @@ class Buckets:
 
 
 class SignInThrottle:
-    """The attempts one gateway has seen.
+    """Counts the sign-in attempts of one gateway process.
 
     Args:
-        clock: seconds that only grow.
+        clock: a monotonic clock in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -85,10 +85,10 @@ class SignInThrottle:
         self._known: collections.OrderedDict[tuple[str, str], None] = collections.OrderedDict()
 
     def attempt(self, name: str, peer: str) -> None:
-        """Count an attempt, before it is looked at.
+        """Count an attempt before its password is checked.
 
         Raises:
-            TooManyAttemptsError: too many have failed; it says when to come back.
+            TooManyAttemptsError: too many attempts have failed; the error says how long to wait.
         """
         peer = _network(peer)
         wait_s = max(self._names.wait_s(self._name(name, peer)), self._peers.wait_s(peer))
@@ -98,13 +98,13 @@ class SignInThrottle:
         self._peers.take(peer)
 
     def undecided(self, name: str, peer: str) -> None:
-        """Whether the attempt was right could not be found out; nobody is to blame."""
+        """Do not count an attempt that could not be checked."""
         peer = _network(peer)
         self._names.give_back(self._name(name, peer))
         self._peers.give_back(peer)
 
     def succeeded(self, name: str, peer: str) -> None:
-        """The attempt was right."""
+        """Do not count a right attempt, and remember the address for this name."""
         self.undecided(name, peer)
         peer = _network(peer)
         self._known[name, peer] = None
@@ -117,7 +117,7 @@ class SignInThrottle:
 
 
 def _network(peer: str) -> str:
-    """What one client can hardly change of its address: of IPv6 the first 64 bits."""
+    """The part of an address that a client can hardly change: for IPv6 the first 64 bits."""
     if ":" not in peer:
         return peer
     try:

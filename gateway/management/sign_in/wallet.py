@@ -1,10 +1,10 @@
 """Signing in with a wallet: EIP-4361 messages, EIP-191 signatures, and nonces used once.
 
-An address may be a contract: then its chain says whether a signature is good (EIP-1271).
+An address may belong to a contract: then its chain decides whether a signature is valid (EIP-1271).
 
-A nonce needs no memory: it carries its time and is signed by the node, and the registry
-remembers those that were used until they are too old to be used again. Where clients may
-bring nonces of their own, the whole message counts as one.
+The node does not store the nonces that it issues. A nonce carries its time and a MAC of the node,
+and the registry remembers used nonces until they expire. Where clients may choose their own nonces,
+the digest of the whole message takes the place of the nonce.
 
 Source: EIP-4361, EIP-191, EIP-55, EIP-1271; interface document, 4.5.
 """
@@ -55,11 +55,11 @@ class WalletPolicy:
     """Who may sign in with a wallet.
 
     Args:
-        domains: the hosts (with their ports) that a message may have been signed for, `*` for
-            any. When it is empty, a message must be for the host that the request is sent to.
-        whitelist: addresses in lower case that may sign in, or `*` for anybody. When it is
-            empty, accounts that exist may, and no new one is made.
-        nonce_required: the nonce must be one this node gave.
+        domains: the hosts (with their ports) for which a message may be signed, `*` for any.
+            When it is empty, the message must name the host to which the request is sent.
+        whitelist: addresses in lower case that may sign in, or `*` for all. When it is empty,
+            existing accounts may sign in and no new account is created.
+        nonce_required: whether this node must have issued the nonce.
     """
 
     domains: frozenset[str] = frozenset()
@@ -67,10 +67,10 @@ class WalletPolicy:
     nonce_required: bool = True
 
     def may_create(self, address: str) -> bool:
-        """Whether an account is made for an address that has none.
+        """Whether an account is created for an address that has none.
 
         Raises:
-            WhiteListForbiddenError: there is a white list, and the address is not on it.
+            WhiteListForbiddenError: there is a white list and the address is not on it.
         """
         listed = address in self.whitelist or ANYBODY in self.whitelist
         if self.whitelist and not listed:
@@ -80,7 +80,7 @@ class WalletPolicy:
 
 @dataclass(frozen=True)
 class SignInMessage:
-    """What a message says; times are Unix milliseconds. `address` is as it was written."""
+    """A parsed EIP-4361 message; times in Unix milliseconds, `address` as written."""
 
     text: str
     domain: str
@@ -94,17 +94,17 @@ class SignInMessage:
 
 @dataclass(frozen=True)
 class Once:
-    """What makes a sign-in one that cannot be repeated: remembered until `valid_until`."""
+    """Replay protection: a digest that may be used once, stored until `valid_until` (Unix ms)."""
 
     digest: bytes
     valid_until: int
 
 
 def parse_message(text: str) -> SignInMessage:
-    """What an EIP-4361 message says.
+    """Parse an EIP-4361 message.
 
     Raises:
-        InvalidEthLoginMessageError: it is none, of another version, or a time is none.
+        InvalidEthLoginMessageError: the text has another form or version, or a time is invalid.
     """
     found = _MESSAGE.fullmatch(text)
     if found is None:
@@ -126,10 +126,10 @@ def parse_message(text: str) -> SignInMessage:
 
 
 def require_timely(message: SignInMessage, now_ms: int) -> None:
-    """Refuse a message whose time is over or has not come.
+    """Refuse a message that has expired or is not valid yet.
 
     Raises:
-        InvalidEthLoginMessageError: it is so.
+        InvalidEthLoginMessageError: the message has expired or is not valid yet.
     """
     if message.expires_at is not None and message.expires_at <= now_ms:
         raise InvalidEthLoginMessageError(reason="it has expired")
@@ -140,15 +140,17 @@ def require_timely(message: SignInMessage, now_ms: int) -> None:
 def require_domain(
     message: SignInMessage, policy: WalletPolicy, host: str, is_own: Callable[[str], bool]
 ) -> None:
-    """Refuse a message that was signed for somebody else's page.
+    """Refuse a message that was signed for another site.
 
     Args:
-        host: the `Host` of the request; never what a proxy says that it was.
-        is_own: whether a host, without its port, can be this node. Whoever sends a request
-            chooses its `Host`: where the node knows its names, the header must be one of them.
+        message: the parsed message.
+        policy: its `domains` are the accepted ones.
+        host: the `Host` header of the request itself, never a proxy's forwarded value.
+        is_own: whether a host, without its port, can be this node. The sender of a request
+            chooses its `Host`, so where the node knows its names, the host must be one of them.
 
     Raises:
-        InvalidEthLoginMessageError: its domain is none of ours.
+        InvalidEthLoginMessageError: the message's domain is not accepted.
     """
     if ANYBODY in policy.domains:
         return
@@ -175,11 +177,12 @@ def require_domain(
 
 
 def once_of(message: SignInMessage, policy: WalletPolicy, key: bytes, now_ms: int) -> Once:
-    """What must not have been used before for this message to sign in.
+    """Return the digest that must be unused for this message to sign in.
 
     Raises:
-        InvalidEthLoginMessageError: the nonce is not one of ours, or too old; or, where
-            clients bring their own, the message was not issued just now.
+        InvalidEthLoginMessageError: this node did not issue the nonce, or it has expired; or,
+            where clients choose their own nonces, the message is older than 5 minutes or its
+            issue time is more than a minute ahead.
     """
     if policy.nonce_required:
         valid_until = _nonce_valid_until(key, message.nonce)
@@ -195,17 +198,18 @@ def once_of(message: SignInMessage, policy: WalletPolicy, key: bytes, now_ms: in
 
 
 def issue_nonce(key: bytes, now_ms: int) -> str:
-    """A nonce for one sign-in within `NONCE_LIFETIME_MS`; letters and digits only."""
+    """Issue a nonce for one sign-in within `NONCE_LIFETIME_MS`; letters and digits only."""
     body = f"{now_ms:012x}{secrets.token_hex(8)}"
     return body + _nonce_mac(key, body)
 
 
 def require_capitals(message: SignInMessage) -> str:
-    """The stated address in lower case. Call it in a thread: the first call imports the
-    library of the curve.
+    """Check the EIP-55 checksum of the stated address and return the address in lower case.
+
+    Call it in a thread: the first call imports the elliptic-curve library.
 
     Raises:
-        InvalidEthLoginMessageError: the address has not the capitals of EIP-55.
+        InvalidEthLoginMessageError: the capitals of the address are not those of EIP-55.
     """
     if eip55(bytes.fromhex(message.address[2:])) != message.address:
         raise InvalidEthLoginMessageError(reason="its address has not the capitals of EIP-55")
@@ -213,10 +217,10 @@ def require_capitals(message: SignInMessage) -> str:
 
 
 def signature_bytes(text: str) -> bytes:
-    """A signature as bytes; an account's own has 65, a contract's any number.
+    """Decode a signature; an account's has 65 bytes, a contract wallet's any number.
 
     Raises:
-        InvalidEthLoginSignatureError: it is not in hexadecimal.
+        InvalidEthLoginSignatureError: the text is not hexadecimal.
     """
     found = _SIGNATURE.fullmatch(text)
     if found is None:
@@ -225,13 +229,13 @@ def signature_bytes(text: str) -> bytes:
 
 
 def digest_of(message: SignInMessage) -> bytes:
-    """What a wallet signs (EIP-191): 32 bytes."""
+    """The EIP-191 digest that a wallet signs: 32 bytes."""
     data = message.text.encode()
     return keccak256(b"\x19Ethereum Signed Message:\n" + str(len(data)).encode() + data)
 
 
 def why_not_signed(message: SignInMessage, digest: bytes, signature: bytes) -> str:
-    """Why a signature is not by the key of the stated address; empty when it is."""
+    """Why the stated address's key did not make a signature; "" when it did."""
     if len(signature) != 65:
         return "it is not 65 bytes"
     if signature[64] not in (27, 28):

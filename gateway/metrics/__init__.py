@@ -1,6 +1,6 @@
-"""The node's metrics in the form that Prometheus reads.
+"""The node's metrics in Prometheus' exposition format.
 
-In: the shared table of numbers; sizes of stores; states of chains.
+In: the table of metrics that all processes share; sizes of stores; states of chains.
 Out: one page of text.
 Open first: `prometheus.py`, then `collectors.py`.
 """

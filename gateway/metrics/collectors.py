@@ -1,5 +1,4 @@
-"""What is looked up when the metrics are asked for: what the stores hold, and how the chains
-are."""
+"""Collectors: metrics that are read from the stores and the chains at each scrape."""
 
 from __future__ import annotations
 
@@ -22,7 +21,10 @@ _UNDER_WAY = (LEASED, INIT, PENDING, IN_BLOCK)
 
 
 class Measure:
-    """Looks all of it up. What cannot be read is left out: how the node is, is said elsewhere."""
+    """Reads all collected metrics.
+
+    Metrics that cannot be read are left out, because failures belong to the health condition.
+    """
 
     def __init__(
         self,
@@ -37,7 +39,7 @@ class Measure:
         self._started = time.time()
 
     def __call__(self) -> Sequence[Measured]:
-        """All that can be read now. Call it in the gateway's loop; it takes milliseconds."""
+        """Read the metrics. Call it in the gateway's loop; it takes milliseconds."""
         found: list[Measured] = [self._stores()]
         with contextlib.suppress(StoreError):
             found += [*self._registry(), *self._accounts()]
@@ -98,7 +100,7 @@ class Measure:
         yield from _transactions(label, store)
 
     def _endpoints(self, label: str, store: ChainStoreReader) -> Iterator[Measured]:
-        # By number: their addresses are not for everybody who may read metrics.
+        # By number: an endpoint's address is not for every reader of the metrics.
         endpoints = [(str(at), e) for at, e in enumerate(store.state().endpoints)]
         labels = ("chain", "endpoint")
         yield Measured(
@@ -216,7 +218,7 @@ def _transactions(label: str, store: ChainStoreReader) -> Iterator[Measured]:
 
 
 def _merged(found: Sequence[Measured]) -> list[Measured]:
-    """One of each name: what several chains have is one metric."""
+    """Merge metrics of the same name, such as those of several chains, into one."""
     merged: dict[str, Measured] = {}
     for one in found:
         known = merged.get(one.name)

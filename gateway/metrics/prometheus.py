@@ -1,4 +1,4 @@
-"""The node's metrics in the form that Prometheus reads.
+"""The node's metrics in Prometheus' exposition format.
 
 Source: Prometheus' exposition formats; the interface document, 1.2 and 6.2, for the path.
 """
@@ -28,14 +28,16 @@ from fieldbrook.observability.metrics import (
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-_MANY = 12  # labels with more values than this are shown where they are not 0
+_MANY = 12  # a label with more values than this shows only those that are not 0
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Measured(NamedTuple):
-    """A metric that nobody counts: it is looked up when it is asked for. `kind` is
-    `metrics.COUNTER` or `metrics.GAUGE`; each sample has a value for each label."""
+    """A metric that is read at each scrape and not counted continuously.
+
+    `kind` is `metrics.COUNTER` or `metrics.GAUGE`; each sample has a value for each label.
+    """
 
     name: str
     text: str
@@ -45,8 +47,11 @@ class Measured(NamedTuple):
 
 
 def is_local(peer: str, headers: Mapping[str, str]) -> bool:
-    """Whether a request comes from a program on this machine: not through a proxy here, and not
-    from a page in a browser, which any site could have made ask."""
+    """Whether a request comes directly from a program on this machine.
+
+    Requests through a local proxy do not count, and requests from a page in a browser do not
+    either, because any site could have caused them.
+    """
     if any(name in headers for name in ("Origin", "Forwarded", "X-Forwarded-For", "Via")):
         return False
     host = read_host_port(headers.get("Host", ""))
@@ -54,7 +59,7 @@ def is_local(peer: str, headers: Mapping[str, str]) -> bool:
 
 
 class Node:
-    """Everything that is to be shown of a node, at one moment; a Prometheus collector."""
+    """All metrics of a node at one moment, as a Prometheus collector."""
 
     def __init__(
         self,
@@ -107,14 +112,14 @@ class Node:
         return found
 
     def _by(self, family: Family) -> str:
-        """Where no project has figures of its own, they have no label either."""
+        """The grouping of a family; families by project have no group without rows of projects."""
         return "" if family.by == PROJECT and not self._by_project else family.by
 
     def _labels(self, family: Family) -> list[str]:
         return [label for label in (self._by(family), family.label) if label]
 
     def _sums(self, family: Family) -> dict[tuple[str, ...], list[float]]:
-        """A family's columns, added up over the rows that share labels."""
+        """Sum a family's columns over the rows that share labels."""
         first, end = family.first, family.first + family.columns
         found: dict[tuple[str, ...], list[float]] = {}
         for row in self._rows:
@@ -132,7 +137,7 @@ class Node:
 
 
 def _bound(bound: float) -> str:
-    """A bucket's bound as Prometheus writes it."""
+    """Format a bucket's bound as Prometheus does."""
     from prometheus_client.utils import floatToGoString
 
     return str(floatToGoString(bound))  # type: ignore[no-untyped-call]
@@ -142,7 +147,7 @@ _GATEWAYS = frozenset({"http", "mqtt", "scheduler", "chain"})
 
 
 def _group(by: str, part: str) -> tuple[str, ...] | None:
-    """The labels of a row in a family; None when the row is no part of it."""
+    """The labels of a row in a family; None when the row does not belong to it."""
     kind, _, name = part.partition(":")
     is_project = kind == "project" or part == metrics.PROJECTS
     if by == GATEWAY:
@@ -208,7 +213,7 @@ def _processes(rows: Iterable[Row]) -> Iterator[Measured]:
 
 
 def _look_at(pid: int) -> tuple[float, float] | None:
-    """Resident memory in bytes and processor time in seconds; None where it cannot be told."""
+    """Resident memory in bytes and CPU time in seconds; None where /proc does not say."""
     folder = Path("/proc") / str(pid)
     try:
         resident = int((folder / "statm").read_text().split()[1]) * _PAGE
@@ -219,8 +224,7 @@ def _look_at(pid: int) -> tuple[float, float] | None:
 
 
 class Sizes:
-    """Sizes of the folders of data, looked up again after `AGAIN_S` at the earliest: a node may
-    have thousands of projects."""
+    """Sizes of the data folders, cached for `AGAIN_S`: a node may have thousands of projects."""
 
     AGAIN_S = 15.0
 
@@ -231,7 +235,7 @@ class Sizes:
         self._sizes: dict[str, int] = {}
 
     def now(self) -> Mapping[str, int]:
-        """Bytes on the disk by folder."""
+        """The bytes on the disk by folder."""
         if self._monotonic() - self._at >= self.AGAIN_S:
             names = ("registry", "projects", "chains", "modules", "refused", "broker")
             self._sizes = {name: _size(self._data / name) for name in names}
@@ -240,7 +244,7 @@ class Sizes:
 
 
 def _size(folder: Path) -> int:
-    """Bytes that the files below a folder take on the disk; what goes meanwhile counts not."""
+    """Bytes that the files below a folder take on the disk; deleted files are skipped."""
     size = 0
     try:
         with os.scandir(folder) as entries:
@@ -262,7 +266,7 @@ def _taken(entry: os.DirEntry[str]) -> int:
 
 
 def render(node: Node, accept: str) -> tuple[str, bytes]:
-    """The content type and the text, in the format that `Accept` asks for."""
+    """Render the content type and the text in the format that `Accept` asks for."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import choose_encoder
 

@@ -1,19 +1,19 @@
-"""MQTT messages on their way, project by project and publisher by publisher.
+"""The MQTT backlog: messages in work and waiting, per project and per publisher.
 
-A broker's messages come in one stream. What one project cannot take now must neither hold
-up the others' nor be overtaken by what came later from the same publisher. So each project has
-a lane: some of its messages are worked on, the others wait behind them, in a line for each
-publisher, and the lines take turns. Who has published a message is looked for only when it
-has to wait. A message that was put off goes back to the head of its line, and nothing behind
-it moves before it does.
+A broker delivers all messages in one stream. A project that cannot take its messages now must not
+hold up the other projects, and the messages of one publisher must keep their order. Each project
+therefore has a lane (`_Lane`). Some of its messages are in work at the project. The others wait in
+one queue per publisher (`_Line`), and the queues take turns. The publisher of a message is
+determined only when the message has to wait. A message that was put off returns to the head of its
+queue, and the messages behind it wait until it is retried.
 
-After a message was put off, its lane goes on with one at a time and with one more after each
-that went well: what the project refused together, because of one that does not fit, may well
-be taken alone.
+After a message was put off, the lane's window of concurrent messages shrinks to one. It grows by
+one with each message that is done. A project that refused a group of messages, because one did not
+fit, may well accept them one by one.
 
-As in `fair_queue` nobody takes more than is left for the others. Beyond that a message goes
-back to the broker if that is possible; then newer ones of its line do, too, until it has come
-again.
+As in `fair_queue`, the limits are dynamic thresholds: no project or publisher takes more than it
+leaves for the others. A message above its limit goes back to the broker where that is possible.
+Newer messages of the same queue then go back too, until the first has been delivered again.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from fieldbrook.observability import metrics
 
 log = logging.getLogger(__name__)
 
-WORK = 4_000  # messages at the projects; one alone has half of them
+WORK = 4_000  # messages in work at the projects; a single project gets half of them
 WORK_BYTES = 64 << 20
-BACKLOG = 20_000  # messages that wait behind them; one line alone has a third of them
+BACKLOG = 20_000  # waiting messages; a single publisher's queue gets a third of them
 BACKLOG_BYTES = 64 << 20
 RETRY_S = 1.0
 _SIFT_AFTER = 1_000
 PUT_BACK_S = 10.0
-MISSED_S = 60.0  # after which a message that was put back is no longer waited for
+MISSED_S = 60.0  # how long a queue waits for a message that went back to the broker
 
 
 class Later(Protocol):
-    """As `loop.call_later`."""
+    """The signature of `loop.call_later`."""
 
     def __call__(self, delay_s: float, call: Callable[[], None], /) -> object:
-        """Call something after some seconds."""
+        """Call `call` after `delay_s` seconds."""
 
 
 class Passage:
-    """One message in its lane. `number` says in which order messages came."""
+    """One message in its lane; `number` is its position in the order of arrival."""
 
     __slots__ = ("delivery", "in_work", "lane", "number", "publisher")
 
@@ -55,11 +55,11 @@ class Passage:
         self.delivery = delivery
         self.lane = lane
         self.in_work = False
-        self.publisher: str | None = None  # not looked for yet
+        self.publisher: str | None = None  # None: not determined yet
 
 
 class _Line:
-    """What waits of one publisher."""
+    """The queue of one publisher's waiting messages."""
 
     __slots__ = ("blocked", "bytes", "publisher", "put_off", "returned", "sifted", "waiting")
 
@@ -69,9 +69,9 @@ class _Line:
         self.bytes = 0
         self.put_off: list[Passage] = []
         self.blocked = False
-        self.sifted = 0  # how many waited when the stale ones were last dropped
-        # Names of messages that went back to the broker, in order, and until when each is
-        # waited for.
+        self.sifted = 0  # the length after stale messages were last dropped
+        # Sequences of messages that went back to the broker, in order, each with the time until
+        # which the queue waits for it.
         self.returned: dict[str, float] = {}
 
     @property
@@ -94,8 +94,8 @@ class _Lane:
 
     def __init__(self, project: str) -> None:
         self.project = project
-        self.lines: dict[str, _Line] = {}  # those that are not empty
-        self.turns: collections.deque[_Line] = collections.deque()  # those that may go on
+        self.lines: dict[str, _Line] = {}  # the queues that are not empty
+        self.turns: collections.deque[_Line] = collections.deque()  # those not blocked
         self.backlog = 0
         self.backlog_bytes = 0
         self.work = 0
@@ -108,10 +108,10 @@ class Lanes:
     """The lanes of one gateway; every method is called in its loop.
 
     Args:
-        take: works on a message; later, or at once, `done` or `put_off` is called with it.
-        publisher_of: what names the publisher of a message.
-        later: calls something after some seconds.
-        now: seconds of a clock that does not jump.
+        take: starts the work on a message; `done` or `put_off` follows at once or later.
+        publisher_of: returns the identity of a message's publisher.
+        later: schedules a call, as `loop.call_later`.
+        now: a monotonic clock in seconds.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Lanes:
         self._later = later
         self._now = now
         self._lanes: dict[str, _Lane] = {}
-        self._held: dict[str, _Lane] = {}  # those with a line that may go on
+        self._held: dict[str, _Lane] = {}  # the lanes with a queue that is not blocked
         self._number = 0
         self._work = 0
         self._work_bytes = 0
@@ -135,7 +135,7 @@ class Lanes:
         self.closed = False
 
     def arrived(self, project: str, delivery: Delivery) -> None:
-        """A message came for a project."""
+        """Start the work on a new message, or queue it, or return it to the broker."""
         lane = self._lanes.get(project)
         if lane is None:
             lane = self._lanes[project] = _Lane(project)
@@ -151,15 +151,15 @@ class Lanes:
         self._fill(lane)
 
     def done(self, passage: Passage) -> None:
-        """A message needs no more work; whoever says so has acknowledged it."""
+        """Finish a message, which the caller has acknowledged."""
         lane = passage.lane
         self._leave_work(passage)
-        if lane.work < lane.window < WORK:  # not for what was under way before it shrank
+        if lane.work < lane.window < WORK:  # messages from before the window shrank do not count
             lane.window += 1
         self._go_on(lane)
 
     def put_off(self, passage: Passage) -> None:
-        """The project cannot take a message now: it is tried again, before those behind it."""
+        """Retry a message after `RETRY_S`, before the messages behind it."""
         lane = passage.lane
         self._leave_work(passage)
         lane.window = 1
@@ -173,7 +173,7 @@ class Lanes:
         self._go_on(lane)
 
     def measure(self) -> None:
-        """Say in the metrics how much is on its way."""
+        """Write the sizes of work and backlog to the metrics."""
         metrics.put(metrics.MQTT_LANES, len(self._lanes))
         metrics.put(metrics.MQTT_IN_WORK, self._work)
         metrics.put(metrics.MQTT_BACKLOG, self._backlog)
@@ -182,8 +182,8 @@ class Lanes:
     def _retry(self, lane: _Lane, line: _Line) -> None:
         if self.closed:
             return
-        # What is still under way may be put off as well, and comes before these then: the
-        # window lets nothing out before it is back.
+        # Messages still in work may be put off as well, and some of them are older than these. The
+        # window of one starts no message before they are back.
         lane.window = 1
         again, line.put_off = sorted(line.put_off, key=lambda p: p.number), []
         line.waiting.extendleft(reversed(again))
@@ -229,7 +229,7 @@ class Lanes:
         self._work_bytes -= size
 
     def _go_on(self, lane: _Lane) -> None:
-        """There is room again: for this lane, and perhaps for others."""
+        """Use the room that became free, for this lane first and then for the others."""
         if self.closed or lane.busy:
             return
         if lane.turns:
@@ -241,10 +241,10 @@ class Lanes:
             del self._lanes[lane.project]
 
     def _fill(self, lane: _Lane) -> None:
-        """Work on what waits, each line in its turn, as far as there is room."""
+        """Start the work on waiting messages, queue by queue in turn, while there is room."""
         if self.closed or lane.busy:
             return
-        lane.busy = True  # work that ends at once calls back here
+        lane.busy = True  # work that is done at once re-enters this method
         turns = lane.turns
         while turns:
             line = turns[0]
@@ -265,7 +265,7 @@ class Lanes:
         if not turns:
             self._held.pop(lane.project, None)
 
-    # Lines.
+    # Queues of publishers.
 
     def _line_of(self, lane: _Lane, passage: Passage) -> _Line:
         if passage.publisher is None:
@@ -280,7 +280,7 @@ class Lanes:
             lane.lines.pop(line.publisher, None)
 
     def _skip(self, lane: _Lane, line: _Line) -> None:
-        """It has no turn until it is tried again."""
+        """Take a queue out of the turns until its retry."""
         lane.turns.remove(line)
         if not lane.turns:
             self._held.pop(lane.project, None)
@@ -288,7 +288,7 @@ class Lanes:
     def _keep(self, lane: _Lane, line: _Line, passage: Passage) -> None:
         size = len(passage.delivery.payload)
         if line.waiting and self._is_full(lane, line, size):
-            # Not for each message: looking at all that wait takes milliseconds.
+            # Not for each message: a scan of the whole queue takes milliseconds.
             if len(line.waiting) >= line.sifted + _SIFT_AFTER:
                 self._drop_stale(lane, line)
             if self._is_full(lane, line, size) and self._return(line, passage):
@@ -300,14 +300,14 @@ class Lanes:
             self._held[lane.project] = lane
 
     def _is_full(self, lane: _Lane, line: _Line, size: int) -> bool:
-        """Whether a line has all that is left for the other projects, and the others of its own."""
+        """Whether a queue is at its threshold: the free room less the backlog of its lane."""
         return (
             len(line.waiting) >= BACKLOG - self._backlog - lane.backlog
             or line.bytes + size > BACKLOG_BYTES - self._backlog_bytes - lane.backlog_bytes
         )
 
     def _drop_stale(self, lane: _Lane, line: _Line) -> None:
-        """Forget what the broker delivers again by itself because its connection was lost."""
+        """Drop messages of a lost connection, which the broker delivers again by itself."""
         kept = [passage for passage in line.waiting if not passage.delivery.stale()]
         if len(kept) < len(line.waiting):
             for passage in line.waiting:
@@ -328,12 +328,16 @@ class Lanes:
         self._backlog_bytes += size
 
     def _return(self, line: _Line, passage: Passage) -> bool:
-        """Give a message back to the broker, if it has stored it and takes it back."""
+        """Return a message to the broker; False when it must be kept here.
+
+        A QoS 0 message is stored nowhere. It is dropped and counted when messages before it went
+        back, and kept otherwise.
+        """
         delivery = passage.delivery
         if not delivery.sequence:
             if not line.returned:
                 return False
-            delivery.ack()  # nobody stores it: there is no room for it behind the others
+            delivery.ack()  # dropped: no broker stores it and the queue is full
             metrics.add(metrics.MQTT_DROPPED)
             return True
         if not delivery.put_back(PUT_BACK_S):
@@ -343,7 +347,11 @@ class Lanes:
         return True
 
     def _has_come_again(self, lane: _Lane, line: _Line, delivery: Delivery) -> bool:
-        """Whether this is the message that the line waits for, and there is room for it."""
+        """Whether the queue need not wait any more for a message that went back to the broker.
+
+        This is so when this message is the one that the queue waits for and there is room for it,
+        or when `MISSED_S` have passed for all messages that went back before it.
+        """
         now = self._now()
         while line.returned:
             first = next(iter(line.returned))

@@ -1,9 +1,9 @@
-"""Devices that log in at the embedded broker, with any user name and any password.
+"""Logins of devices at the embedded broker: any user name and any password are accepted.
 
-A device may do as much with a login as without one, so firmware with filled-in credentials is
-let in. nats-server knows no such user: it asks a service about every name that its
-configuration does not have ("auth callout"), and the node is that service. The answer is a token
-with what the device may do, signed with a key that the configuration names.
+A login gives a device no more rights than none, so firmware that sends configured credentials can
+connect. nats-server asks a service about every user name that its configuration does not have
+("auth callout"), and the node is that service. The answer is a JWT with the rights of the device,
+signed with a key that the configuration names.
 
 Source: ADR-26 of the NATS architecture (auth callout), and its JWT library for the claims.
 """
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 SUBJECT = "$SYS.REQ.USER.AUTH"
 PUBLISH = ("*", "*.push.>")
-# Where events enter no device may read, nor what the server and the node tell each other: names
-# and passwords of other devices, and messages that were stored.
+# Devices may not read ingress topics. They may not read the traffic between server and node
+# either: it has user names and passwords of other devices, and stored messages.
 DENIED = ("*.push.>", "$SYS.>", "$JS.>", "_INBOX.>")
 
 _PURPOSE = b"fieldbrook: logins of devices at the embedded broker"
 _ACCOUNT_PREFIX = 0  # makes an encoded public key begin with A
 _GLOBAL_ACCOUNT = "$G"
 _REQUEST_LIMIT_BYTES = 64 << 10
-_BEGINNING_BYTES = 1_024  # of a question: what the server says, before what the device said
+_BEGINNING_BYTES = 1_024  # of a request: the server's own fields, before those of the device
 _KEY_LENGTH = 56
 _TOO_LONG = "the user name and the password are too long"
 _NOT_MQTT = "only MQTT clients are let in without an account"
@@ -43,17 +43,20 @@ _NOT_MQTT = "only MQTT clients are let in without an account"
 
 @dataclass(frozen=True)
 class Logins:
-    """Signs what devices may do; `subscribe` is what they may read, as the server writes it."""
+    """Signs the rights of devices.
+
+    `subscribe` lists the subjects that devices may read, in the server's form.
+    """
 
     seed: bytes
     subscribe: tuple[str, ...]
 
     @classmethod
     def of(cls, data: Path, subscribe: Sequence[str]) -> Logins:
-        """Of a node's data folder. The key follows from that of the broker.
+        """Create the logins of a node's data folder; the key is derived from the broker's.
 
         Raises:
-            StoreError: it cannot be read or made.
+            StoreError: the broker's key cannot be read or created.
         """
         secret = node_secrets.load_or_create_key(data / "secrets", "broker.key")
         return cls(hashlib.sha256(_PURPOSE + secret).digest(), tuple(subscribe))
@@ -66,18 +69,18 @@ class Logins:
 
     @cached_property
     def issuer(self) -> str:
-        """The public key, as the server's configuration names it."""
+        """The public key in the form of the server's configuration (an NKey)."""
         public = bytes([_ACCOUNT_PREFIX]) + self._key.public_key().public_bytes_raw()
         return base64.b32encode(public + _crc16(public).to_bytes(2, "little")).decode().rstrip("=")
 
     def answer(self, request: bytes) -> bytes | None:
-        """The answer to the server's question about a device; None when it is no such question.
+        """Answer the server's authorization request; None when `request` is no such request.
 
-        A device whose user name and password are too long is refused at once: the server holds
-        several copies of both, and the device's connection, until it is answered.
+        A device whose user name and password are too long is refused without parsing them: the
+        server holds several copies of both, and the device's connection, until it is answered.
 
-        The question comes over a connection on which the server alone can ask, so its signature
-        says nothing more and is not verified.
+        The request arrives on a connection on which only the server can ask. Its signature would
+        prove nothing more and is not verified.
         """
         if len(request) > _REQUEST_LIMIT_BYTES:
             return self._refusal(request)
@@ -88,8 +91,8 @@ class Logins:
         except (ValueError, LookupError, TypeError, RecursionError):
             return None
         if kind != "mqtt":
-            # Other users of the machine reach the server's own port, where nobody but the node
-            # has business. `allowed_connection_types` does not keep them out there.
+            # Other users of the machine can reach the server's own port, which only the node may
+            # use. `allowed_connection_types` does not keep them out of it.
             return self._refused(user, server, _NOT_MQTT)
         may: dict[str, Any] = {
             "pub": {"allow": PUBLISH},
@@ -130,7 +133,7 @@ class Logins:
 
 
 def _key_after(text: bytes, name: bytes) -> str:
-    """The encoded public key that begins with the last letter of `name`; "" if there is none."""
+    """Find the encoded public key that begins with the last letter of `name`; else ""."""
     start = text.find(name) + len(name) - 1
     key = text[start : start + _KEY_LENGTH]
     return key.decode() if name in text and len(key) == _KEY_LENGTH and key.isalnum() else ""
@@ -149,7 +152,7 @@ def _unpadded(text: bytes) -> bytes:
 
 
 def _crc16(data: bytes) -> int:
-    """CRC-16/XMODEM, which ends every encoded key."""
+    """CRC-16/XMODEM, the checksum at the end of every encoded key."""
     crc = 0
     for byte in data:
         crc ^= byte << 8

@@ -1,12 +1,12 @@
-"""Whether the embedded broker stores what it is sent.
+"""Watches whether the embedded broker stores messages, and ends it when only a restart helps.
 
-After one write that its disk refused the server refuses every later one of that stream, with
-room again too, and says so to its log alone: devices get no PUBACK, later no CONNACK. Only a new
-start helps. So the disk is looked at twice a second and a message is sent to the server's store
-now and then. When there is room again on a disk that had none, and the server stores nothing,
-it is ended at once, and whoever supervises it starts it again: devices are to be acknowledged
-within 5 s. Where the disk was never seen short of room it takes more to be sure, because the
-machine may only be slow.
+After one failed write to its disk, the server refuses every later write to that stream, even when
+the disk has room again. It reports this only in its log: devices get no PUBACK, and later no
+CONNACK. Only a restart helps. The watch therefore checks the disk twice a second and probes the
+server's store with a message every 10 s. When a full disk has room again and the server stores
+nothing, the watch ends the server at once and the supervisor restarts it, because devices should
+be acknowledged within 5 s. When the disk never was full, the watch waits for more failed probes,
+because the machine may only be slow.
 
 Source: seen with nats-server 2.15.1 on file systems of 24 and 80 MiB.
 """
@@ -28,25 +28,25 @@ TICK_S = 0.5
 PROBE_S = 10.0
 AGAIN_S = 1.0  # between probes while something is wrong
 PROBE_LIMIT_S = 5.0
-SHORT_LIMIT_S = 1.0  # of a probe where the disk is the likely cause
-SURE_AFTER = 2  # probes that failed, before that is called a trouble: a machine may be slow
-END_AFTER = 4  # where the disk had room all the time
-ROOM_BYTES = 16 << 20  # a few of the server's blocks
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0  # between two ends of the server, while none helps
+SHORT_LIMIT_S = 1.0  # time limit of a probe when the disk is the likely cause
+SURE_AFTER = 2  # failed probes before the health condition is raised: a machine may be slow
+END_AFTER = 4  # failed probes before the server is ended when the disk had room all the time
+ROOM_BYTES = 16 << 20  # a few blocks of the server's store
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0  # back-off between restarts that do not help
 
 Probe = Callable[[float], Awaitable[str | None]]
 
 
 class BrokerWatch:
-    """Watches one broker; `look` is a step of it.
+    """Watches one broker; `look` is one step.
 
     Args:
         data: the node's data folder.
-        probe: has the broker store a message within so many seconds; why it did not, "" when
-            it did, or None when nobody knows because there is no connection.
-        health: where the trouble is told.
-        now: seconds of a clock that does not jump.
-        end: ends the server.
+        probe: asks the broker to store a message within the given seconds. Returns "" when it
+            did, the reason when it did not, and None without a connection.
+        health: where the health condition is raised.
+        now: a monotonic clock in seconds.
+        end: ends the server; returns False when it could not.
     """
 
     def __init__(
@@ -63,19 +63,19 @@ class BrokerWatch:
         self._now = now
         self._end = end
         self._failures = 0
-        self._short = False  # of room, since the server has last stored something
+        self._short = False  # whether the disk was full since the server last stored a message
         self._next = 0.0
         self._pause_s = 0.0
         self._ended = -LONGEST_PAUSE_S
 
     async def run(self) -> None:
-        """Watch for as long as the task lives."""
+        """Watch until the task is cancelled."""
         while True:
             await asyncio.sleep(TICK_S)
             await self.look()
 
     async def look(self) -> None:
-        """Look at the disk, and try the broker when it is time."""
+        """Check the disk, and probe the broker when a probe is due."""
         room = self._has_room()
         if not room and not self._short:
             self._short, self._next = True, 0.0
@@ -83,7 +83,7 @@ class BrokerWatch:
             return
         reason = await self._probe(SHORT_LIMIT_S if self._short else PROBE_LIMIT_S)
         if reason is None:
-            return  # `no_broker` tells that
+            return  # the health condition `no_broker` covers this
         self._next = self._now() + (AGAIN_S if reason or self._short else PROBE_S)
         if not reason:
             self._failures, self._pause_s = 0, 0.0

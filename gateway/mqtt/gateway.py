@@ -1,4 +1,7 @@
-"""The MQTT gateway: messages on a project's topic are events, acknowledged when committed."""
+"""The MQTT gateway: turns messages on a project's topic into events.
+
+A message is acknowledged to the broker after the project has committed the event.
+"""
 
 from __future__ import annotations
 
@@ -57,24 +60,24 @@ log = logging.getLogger(__name__)
 
 _REGISTRY_POLL_S = 0.05
 _RETRY_S = 1.0
-_NO_BROKER_S = 2.0  # without it before that is called a trouble
+_NO_BROKER_S = 2.0  # without a connection before the health condition is raised
 _REFUSALS_LOGGED_PER_S = 10
 _PUBLISHED_REMEMBERED = 10_000  # topics of one level on which handlers have published
 _NO_INGRESS = "the topic must be PROJECT or PROJECT/push/TOKEN/TYPE"
 
-# What both brokers can carry as the rest of a topic; "push/" would make it an ingress topic.
+# Keys that both brokers accept as the rest of a topic; "push/" would make it an ingress topic.
 _ACK_KEY = re.compile(r"(?!push/)[^\x00-\x20\x7f+#*>]{1,256}")
 
 
 class Ingress(NamedTuple):
-    """What a topic says: the channel, and the meta data where the topic carries it."""
+    """A parsed ingress topic: the channel, and the meta data where the topic carries it."""
 
     channel: str
     meta: Meta | None
 
 
 def read_topic(topic: str) -> Ingress | None:
-    """The parts of an ingress topic; None when it is none.
+    """Parse an ingress topic; None when the topic has another form.
 
     `<channel>`, `<channel>/push/<token>/<type>` or
     `<channel>/push/<token>/<type>/ts=<ms>&id=<event id>` (interface document, 3.5).
@@ -90,14 +93,16 @@ def read_topic(topic: str) -> Ingress | None:
 
 
 def _named_topics(filters: str) -> frozenset[str]:
-    """The topics of one level that these filters name."""
+    """The topics of one level in a list of filters that are separated by commas."""
     named = (part.strip().removesuffix("/#") for part in filters.split(","))
     return frozenset(name for name in named if name and "/" not in name)
 
 
 def publisher_of(delivery: Delivery) -> str:
-    """What names the publisher of a message: the token it came with, "" where there is none.
-    Without it nobody's message gets into a publisher's line."""
+    """The token that identifies the publisher of a message; "" where there is none.
+
+    The token keeps a message without it out of the queue of a publisher.
+    """
     ingress = read_topic(delivery.topic)
     if ingress is None:
         return ""
@@ -110,15 +115,16 @@ def publisher_of(delivery: Delivery) -> str:
 
 
 def ack_topic(publisher_key: str) -> str | None:
-    """Where a publisher is told about its events; None when no topic can be made of its key."""
+    """The topic of a publisher's replies; None when its key cannot be part of a topic."""
     return f"ack/{publisher_key}" if _ACK_KEY.fullmatch(publisher_key) else None
 
 
 class MqttGateway(GatewayActor):
     """Owns the connection to the broker.
 
-    A message whose event was handled, or can never be, is acknowledged; one that the node
-    could not take now (overload, a full disk) is tried again and stays the broker's.
+    A message is acknowledged when its event was handled or can never be handled. When the node
+    cannot take the event now (overload, a full disk), the message stays unacknowledged and is
+    retried.
     """
 
     _source: Source
@@ -175,7 +181,7 @@ class MqttGateway(GatewayActor):
         metrics.put(metrics.BROKER_CONNECTED, float(self._source.connected))
 
     def receive(self, message: object, sender: Address) -> None:
-        """See `GatewayActor`; this one also delivers what handlers send."""
+        """See `GatewayActor`; this gateway also delivers the outboxes of handlers."""
         match message:
             case m.TakeOutbox(project_id=project_id, path=path):
                 self._in_loop(lambda: self._outbox.take(project_id, path))
@@ -196,8 +202,11 @@ class MqttGateway(GatewayActor):
             del self._published[next(iter(self._published))]
 
     def _is_stray(self, topic: str) -> bool:
-        """Whether a message that is for no known project was meant for one, so that whoever
-        looks for it finds that it was refused. What handlers publish comes by here, too."""
+        """Whether a message for no known project was meant to be an event.
+
+        Such a message is recorded as refused, so that its sender finds the reason. Messages that
+        handlers publish and topics of `mqtt_device_topics` arrive here too and are no events.
+        """
         channel, slash, rest = topic.partition("/")
         if slash:
             return rest.startswith("push/")
@@ -214,7 +223,7 @@ class MqttGateway(GatewayActor):
         return self._reader
 
     async def refuse_more(self) -> None:
-        """Take no more messages: they stay the broker's and come again."""
+        """Take no more messages; the broker keeps them and delivers them again."""
         self._closing = self._lanes.closed = True
         self._registry_watch.cancel()
         for watch in (self._broker_watch, self._bounds_watch):
@@ -222,7 +231,7 @@ class MqttGateway(GatewayActor):
                 watch.cancel()
 
     async def close(self) -> None:
-        """Send the last acknowledgements and leave the broker."""
+        """Send the last acknowledgements and disconnect from the broker."""
         self._outbox.stop()
         if self._publisher is not None:
             await asyncio.to_thread(self._publisher.close)
@@ -262,7 +271,7 @@ class MqttGateway(GatewayActor):
                     self._source.set_topics(self._projects())
                     known = version
                 self.health.end(*STATES)
-            except StoreError as error:  # topics stay as they are until it can be read again
+            except StoreError as error:  # keep the topics until the registry is readable
                 self.health.begin(trouble_of(error), f"the registry: {error}")
                 await asyncio.sleep(_RETRY_S)
             ticks += 1
@@ -278,7 +287,7 @@ class MqttGateway(GatewayActor):
             self._lanes.arrived(project_name(channel), delivery)
 
     def _take(self, passage: Passage) -> None:
-        """Read a message and hand it over."""
+        """Parse a message and submit it as an event."""
         delivery = passage.delivery
         ingress = read_topic(delivery.topic)
         if ingress is None:
@@ -286,8 +295,8 @@ class MqttGateway(GatewayActor):
             return
         channel, meta = ingress
         payload = delivery.payload
-        # A protobuf message begins with the tag of its first field; JSON may begin with the
-        # same byte, a line feed, but what follows is no protobuf then.
+        # A protobuf message begins with the tag of its first field. JSON may begin with the same
+        # byte, a line feed, but the rest is no valid protobuf then.
         if meta is None and not payload.startswith(b"{"):
             try:
                 meta, payload = decode_event(payload)
@@ -321,12 +330,15 @@ class MqttGateway(GatewayActor):
         self._lanes.done(passage)
 
     def _never(self, passage: Passage, reason: str) -> None:
-        """What is no event in any form; it gets an id under which it can be found."""
+        """Refuse and acknowledge a message that is no event in any form.
+
+        The refusal is recorded under an id by which it can be found.
+        """
         delivery = passage.delivery
         channel = delivery.topic.partition("/")[0]
         error: NodeError = MalformedMessageError(desc=reason)
         if project_name(channel) not in self._known:
-            # Anybody can make up names, so the refusals of all unknown projects count as one's.
+            # Any client can invent names, so the refusals of all unknown projects count as one.
             error = ProjectNotFoundError(project=channel)
         self._events.refuse(error, delivery.sequence, channel, body=delivery.payload)
         self._refused(delivery, reason)
@@ -335,8 +347,7 @@ class MqttGateway(GatewayActor):
         self._lanes.done(passage)
 
     def _refused(self, delivery: Delivery, reason: str) -> None:
-        """A device cannot be told over MQTT: the log is where its owner looks. One that
-        keeps sending such messages must not fill it."""
+        """Log a refused message, because MQTT has no error reply; at most 10 lines per second."""
         self._refusals += 1
         if self._refusals <= _REFUSALS_LOGGED_PER_S:
             log.warning("message on %s refused: %s", shown(delivery.topic), reason[:512])
@@ -349,7 +360,7 @@ class MqttGateway(GatewayActor):
 
 
 def _name(delivery: Delivery) -> Name:
-    """The broker's name of a message, for those that it may deliver again."""
+    """The name of a delivery, by which a redelivered QoS 1 message is recognised."""
     if not delivery.sequence:
         return UNNAMED
     kind = DELIVERY | REDELIVERY if delivery.may_repeat else DELIVERY

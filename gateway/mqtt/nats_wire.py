@@ -1,11 +1,11 @@
 """A connection to nats-server in the server's own protocol.
 
-Only what reading a stream needs, and only over the loopback, without TLS. Messages are given
-to their takers straight from the read buffer: a general client takes each through a task, a
-queue and parsed headers, which was a third of what a message costs the gateway.
+It has only the commands that reading a stream needs, and only the loopback, without TLS. Callbacks
+get messages directly from the read buffer. A general client passes each message through a task, a
+queue and parsed headers, which was a third of a message's cost in the gateway.
 
-Source: https://docs.nats.io/reference/reference-protocols/nats-protocol, and ADR-1 and ADR-4
-of the NATS architecture for answers of JetStream and for headers.
+Source: https://docs.nats.io/reference/reference-protocols/nats-protocol; ADR-1 and ADR-4 of the
+NATS architecture, for answers of JetStream and for headers.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from fieldbrook.gateway.mqtt.embedded_broker import Endpoint
 NOT_FOUND = 404
 _NO_RESPONDERS = b" 503"
 _VERSION_BYTES = len(b"NATS/1.0")
-# As much as is parsed in one turn of the loop: some 150 messages.
+# The bytes that are parsed in one turn of the loop: some 150 messages.
 _READ_BYTES = 64 << 10
 _LINE_LIMIT = 8 << 10
 _UNANSWERED_PINGS = 2
 _MSG, _HMSG = b"M"[0], b"H"[0]
 
 Take = Callable[[bytes, bytes, bytes, bytes], None]
-"""Takes a message: its subject, the subject for an answer or nothing, headers, body."""
+"""Receives a message: its subject, its reply subject (may be empty), headers, body."""
 
 
 class RequestError(ConnectionError):
-    """The server has refused a request; `code` is as in HTTP."""
+    """The server refused a request; `code` is as in HTTP, 0 when the server sent none."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -46,8 +46,8 @@ class NatsConnection(asyncio.BufferedProtocol):
     """One connection. Every method is called in its loop.
 
     Args:
-        on_lost: called once with the reason when it ends otherwise than by `close`.
-        on_writable: called when the server takes again what is written.
+        on_lost: called once with the reason when the connection ends, except by `close`.
+        on_writable: called when the write buffer has room again.
     """
 
     def __init__(self, on_lost: Callable[[str], None], on_writable: Callable[[], None]) -> None:
@@ -57,7 +57,7 @@ class NatsConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray(_READ_BYTES)
         self._filled = 0
-        self._wanted = 0  # bytes of the message that the buffer begins with
+        self._wanted = 0  # the size of the incomplete message at the start of the buffer
         self._takers: dict[bytes, Take] = {}
         self._info: asyncio.Future[bytes] = self._loop.create_future()
         self._pongs: collections.deque[asyncio.Future[None]] = collections.deque()
@@ -67,19 +67,19 @@ class NatsConnection(asyncio.BufferedProtocol):
         self._inbox = f"_INBOX.{os.urandom(12).hex()}"
         self._numbers = itertools.count(1)
         self.writable = True
-        """Whether the server keeps up with what is written to it."""
+        """Whether the write buffer has room, so whether the server keeps up."""
 
     @property
     def connected(self) -> bool:
-        """Whether it is open."""
+        """Whether the connection is open."""
         return self._transport is not None
 
     async def open(self, endpoint: Endpoint, name: str, limit_s: float) -> None:
         """Connect and log in.
 
         Raises:
-            OSError: no connection, or the server refuses it.
-            TimeoutError: no answer in time.
+            OSError: the connection failed, or the server refuses it.
+            TimeoutError: the server did not answer in time.
         """
         host, _, port = endpoint.url.removeprefix("nats://").rpartition(":")
         login = {
@@ -101,7 +101,7 @@ class NatsConnection(asyncio.BufferedProtocol):
             await self.flush(limit_s)
 
     def close(self) -> None:
-        """Close it, after what was written; no taker is called any more."""
+        """Close the connection after the written bytes; no callback is called any more."""
         self._takers.clear()
         transport, self._transport = self._transport, None
         if transport is not None:
@@ -109,16 +109,16 @@ class NatsConnection(asyncio.BufferedProtocol):
         self._give_up("closed")
 
     def write(self, data: bytes) -> None:
-        """Send commands of the protocol; on a lost connection they are lost."""
+        """Send commands of the protocol; they are dropped when the connection is lost."""
         if self._transport is not None:
             self._transport.write(data)
 
     def new_inbox(self) -> str:
-        """A subject that nobody else uses."""
+        """Create a unique subject for replies."""
         return f"{self._inbox}.{next(self._numbers)}"
 
     def subscribe(self, subject: str, take: Take) -> int:
-        """Have messages on a subject taken; returns the subscription's number."""
+        """Subscribe to a subject; return the number of the subscription."""
         number = next(self._numbers)
         self._takers[b"%d" % number] = take
         self.write(f"SUB {subject} {number}\r\n".encode())
@@ -129,13 +129,13 @@ class NatsConnection(asyncio.BufferedProtocol):
 
         Raises:
             OSError: the connection is lost.
-            TimeoutError: no answer in time.
+            TimeoutError: the server did not answer in time.
         """
         async with asyncio.timeout(limit_s):
             await self._ping()
 
     def is_alive(self) -> bool:
-        """Whether the server has answered lately; asks it again. For a timer."""
+        """Whether fewer than 2 pings are unanswered; send another one. Call it periodically."""
         if self._transport is None or self._unanswered >= _UNANSWERED_PINGS:
             return False
         self._unanswered += 1
@@ -154,9 +154,9 @@ class NatsConnection(asyncio.BufferedProtocol):
         """Send a request of the server's API, as JSON, and return the answer.
 
         Raises:
-            RequestError: the server refuses.
+            RequestError: the server refuses, or nothing answers on this subject.
             OSError: the connection is lost.
-            TimeoutError: no answer in time.
+            TimeoutError: the server did not answer in time.
         """
         answered: asyncio.Future[bytes] = self._loop.create_future()
 
@@ -187,14 +187,14 @@ class NatsConnection(asyncio.BufferedProtocol):
             raise RequestError(int(error.get("code", 0)), str(error.get("description", "")))
         return answer
 
-    # What asyncio calls.
+    # Callbacks of asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is open."""
+        """Keep the transport of the open socket."""
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed."""
+        """Fail all pending requests and report the loss."""
         reason = self._error or (str(exc) if exc else "") or "closed by the server"
         closed_here = self._transport is None
         self._transport = None
@@ -203,20 +203,20 @@ class NatsConnection(asyncio.BufferedProtocol):
             self._on_lost(reason)
 
     def pause_writing(self) -> None:
-        """The server does not keep up."""
+        """Note that the write buffer is full."""
         self.writable = False
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Note that the write buffer has room again."""
         self.writable = True
         self._on_writable()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """The part of the buffer that the next bytes go to."""
         return memoryview(self._buffer)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes have arrived."""
+        """Parse the buffer once the message at its start is complete."""
         self._filled += nbytes
         if self._filled < self._wanted:
             return
@@ -235,7 +235,7 @@ class NatsConnection(asyncio.BufferedProtocol):
         self._buffer[: self._filled] = data[used:]
 
     def _parse(self, data: bytes) -> int:
-        """Take what is whole; returns how many bytes that were."""
+        """Handle the complete messages and commands; return the number of bytes used."""
         at, size = 0, len(data)
         self._wanted = 0
         while True:
@@ -249,7 +249,7 @@ class NatsConnection(asyncio.BufferedProtocol):
                 self._obey(data[at:end])
                 at = end + 2
                 continue
-            # HMSG <subject> <number> [answer to] <bytes of headers> <bytes>; MSG has no headers
+            # HMSG <subject> <number> [reply subject] <bytes of headers> <bytes>; MSG has no headers
             words = data[at:end].split(b" ")
             head = end + 2
             ends = head + int(words[-1])
@@ -281,11 +281,11 @@ class NatsConnection(asyncio.BufferedProtocol):
             raise ValueError(repr(line[:64]))
 
     def _give_up(self, reason: str) -> None:
-        """Nobody is to wait for what no longer comes."""
+        """Fail everything that waits for the server."""
         waiting: list[asyncio.Future[Any]] = [self._info, *self._pongs, *self._asked]
         self._pongs.clear()
         self._asked.clear()
         for future in waiting:
             if not future.done():
                 future.set_exception(ConnectionError(reason))
-                future.exception()  # whoever waits gets it; nobody need
+                future.exception()  # marks it as retrieved: a future without a waiter logs nothing

@@ -1,7 +1,8 @@
-"""Messages of an external MQTT broker, with paho driven by the gateway's own loop.
+"""The source for an external MQTT broker: paho, driven by the gateway's own event loop.
 
-A persistent session with a fixed client id: what the broker holds for it comes again
-after a reconnect, first and in order. PUBACK is sent when the gateway is done.
+The session is persistent and has a fixed client id. After a reconnect, the broker delivers the
+unacknowledged messages again, first and in order. PUBACK is sent when the gateway is done with the
+message.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class PahoSource:
         password: str | None = None,
         context: ssl.SSLContext | None = None,
     ) -> None:
-        """`context`: for TLS."""
+        """Create a source that is not connected; `context` is for TLS, None for a plain socket."""
         self._context = context
         self._address = f"{host}:{port}"
         self._host, self._port = host, port
@@ -93,7 +94,7 @@ class PahoSource:
 
     @property
     def connected(self) -> bool:
-        """Whether messages can arrive now: the session is there, every filter granted."""
+        """Whether messages can arrive now: the session is open and every SUBSCRIBE is answered."""
         return self._connected and not self._asked
 
     async def start(self, on_delivery: OnDelivery) -> None:
@@ -103,13 +104,13 @@ class PahoSource:
         self._task = self._loop.create_task(self._run())
 
     def set_topics(self, projects: frozenset[str]) -> None:
-        """Serve these projects: subscribe to what is new, unsubscribe from what is gone."""
+        """Serve these projects: subscribe to new ones, unsubscribe from removed ones."""
         self._projects = projects
         if self._connected:
             self._change_subscriptions()
 
     def publish(self, topic: str, payload: bytes) -> None:
-        """Send a message with QoS 0: without a connection, or room, it is lost."""
+        """Send a message with QoS 0; it is lost without a connection or without room."""
         buffer = self._client.buffer
         if self._connected and buffer is not None and buffer.unsent < _UNSENT_LIMIT_BYTES:
             self._client.publish(topic, payload)
@@ -155,8 +156,8 @@ class PahoSource:
         """Open the socket, then the session.
 
         Raises:
-            OSError: no connection, or the broker refuses it.
-            TimeoutError: no answer in time.
+            OSError: the connection failed, or the broker refuses the session.
+            TimeoutError: the broker did not answer within 5 s.
         """
         async with asyncio.timeout(_CONNECT_LIMIT_S):
             opened = await _open_socket(self._loop, self._host, self._port)
@@ -171,7 +172,7 @@ class PahoSource:
         self._change_subscriptions()
 
     async def _watch(self) -> str:
-        """Keep the session alive until it is lost; returns why it was."""
+        """Keep the session alive until it is lost; return the reason of the loss."""
         while True:
             done, _ = await asyncio.wait([self._lost], timeout=_TICK_S)
             if done:
@@ -179,7 +180,7 @@ class PahoSource:
             if self._reading:
                 self._client.loop_misc()
             else:
-                # The broker's answers are not read now, so their absence proves nothing.
+                # Reading is paused, so a missing answer to a ping proves nothing: only send pings.
                 self._client._send_pingreq()
 
     def _disconnect(self) -> None:
@@ -187,14 +188,15 @@ class PahoSource:
         self._client.close_socket()
         self._subscribed = frozenset()
         self._asked.clear()
-        self._unacknowledged.clear()  # numbers of an older session are unknown from here on
+        self._unacknowledged.clear()  # messages of this session are stale from here on
         self._unacknowledged_bytes = 0
 
     async def _end_session(self) -> None:
-        """Disconnect so that the broker reads every acknowledgement first.
+        """Disconnect after the broker has read every acknowledgement.
 
-        paho would close at once; what had not left yet would be lost, and closing with
-        unread messages resets the connection, which loses what the broker has not read.
+        paho would close the socket at once and lose the bytes that were not sent yet. A close with
+        unread messages also resets the connection, which discards the bytes that the broker has
+        not read.
         """
         buffer = self._client.buffer
         if buffer is None:
@@ -250,8 +252,8 @@ class PahoSource:
 
     def _on_message(self, client: mqtt.Client, userdata: Any, message: mqtt.MQTTMessage) -> None:
         topic = message.topic
-        # A retained message comes again with each subscription; the event was its first
-        # arrival, which carries no retain flag.
+        # A retained message arrives again with each subscription. Its first delivery had no retain
+        # flag and was the event.
         if message.retain or not is_ingress(topic, self._projects):
             client.ack(message.mid, message.qos)
             return
@@ -322,7 +324,7 @@ class PahoSource:
             self._loop.remove_reader(buffer.fileno())
 
     def _read(self) -> None:
-        """Take what has arrived, up to a bound: other work of the loop is to have its turn."""
+        """Read what has arrived, in at most 16 reads, so that other work gets its turn."""
         buffer = self._client.buffer
         reads = 0
         while self._reading and buffer is not None and buffer is self._client.buffer:
@@ -334,14 +336,14 @@ class PahoSource:
                     return
 
     def _on_register_write(self, client: mqtt.Client, userdata: Any, sock: Any) -> None:
-        # paho sends each acknowledgement alone; collected for a turn of the loop they
-        # leave in one write.
+        # paho sends each acknowledgement alone. The acknowledgements of one turn of the loop are
+        # collected and sent in one write.
         if not self._write_scheduled:
             self._write_scheduled = True
             self._loop.call_soon(self._flush)
 
     def _on_unregister_write(self, client: mqtt.Client, userdata: Any, sock: Any) -> None:
-        """Nothing to do: `_flush` runs once for each registration."""
+        """Do nothing: `_flush` runs once for each registration."""
 
     def _flush(self) -> None:
         self._write_scheduled = False
@@ -359,7 +361,7 @@ class PahoSource:
 
 
 class _Client(mqtt.Client):
-    """paho with a socket that was connected by the loop, and buffered."""
+    """A paho client on a buffered socket that the event loop has connected."""
 
     def __init__(self, client_id: str) -> None:
         super().__init__(
@@ -380,7 +382,7 @@ class _Client(mqtt.Client):
         return self.buffer
 
     def close_socket(self) -> None:
-        """Close the connection without a word, if there is one."""
+        """Close the connection, if there is one, without sending DISCONNECT."""
         self._sock_close()
         if self.opened is not None:
             self.opened.close()
@@ -388,10 +390,10 @@ class _Client(mqtt.Client):
 
 
 class _BufferedSocket:
-    """Few large system calls for paho's many small ones.
+    """A socket with buffers, which turn paho's many small system calls into few large ones.
 
-    paho asks for one byte, for the length byte by byte, then for the body, and sends
-    each packet alone: at most half of the messages per second.
+    paho reads the first byte of a packet, then the length byte by byte, then the body, and it
+    sends each packet alone. Without the buffers the rate of messages is at most half as high.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -399,13 +401,18 @@ class _BufferedSocket:
         self._in = b""
         self._at = 0
         self._out = bytearray()
-        # A read gives one TLS record, and others may wait where the loop cannot see them.
+        # A read returns one TLS record. Others may wait inside the TLS layer, where the event loop
+        # does not see them.
         self._is_tls = isinstance(sock, ssl.SSLSocket)
         self.drained = False
-        """Whether the last read took all that had arrived."""
+        """Whether the last read returned all bytes that had arrived."""
 
     def recv(self, size: int) -> bytes:
-        """Bytes from the buffer, which is filled from the socket when it is empty."""
+        """Read bytes from the buffer, which is filled from the socket when it is empty.
+
+        Raises:
+            BlockingIOError: nothing has arrived.
+        """
         if self._at >= len(self._in):
             try:
                 self._in, self._at = self._sock.recv(_READ_BYTES), 0
@@ -418,7 +425,7 @@ class _BufferedSocket:
         return part
 
     def pending(self) -> int:
-        """How many bytes can be read without the socket."""
+        """The number of received bytes in the buffer."""
         return len(self._in) - self._at
 
     def send(self, data: bytes | bytearray) -> int:
@@ -428,11 +435,11 @@ class _BufferedSocket:
 
     @property
     def unsent(self) -> int:
-        """How many bytes wait for `flush`."""
+        """The number of bytes that wait for `flush`."""
         return len(self._out)
 
     def flush(self) -> bool:
-        """Write what was kept; False when the socket did not take all."""
+        """Write the kept bytes; False when the socket did not take all of them."""
         while self._out:
             try:
                 sent = self._sock.send(self._out)
@@ -442,10 +449,10 @@ class _BufferedSocket:
         return True
 
     async def finish(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Write what was kept and a DISCONNECT, then wait for the broker to close.
+        """Write the kept bytes and a DISCONNECT, then wait until the broker closes.
 
         Raises:
-            OSError: the connection is gone.
+            OSError: the connection is lost.
         """
         self._out += _DISCONNECT
         while not self.flush():
@@ -479,7 +486,7 @@ async def _open_socket(loop: asyncio.AbstractEventLoop, host: str, port: int) ->
         sock = socket.socket(family, kind, protocol)
         try:
             sock.setblocking(False)
-            # Without it every PUBACK waits for the peer's delayed acknowledgement: 43 ms.
+            # Without TCP_NODELAY every PUBACK waits 43 ms for the peer's delayed acknowledgement.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
             await loop.sock_connect(sock, address)
@@ -497,10 +504,10 @@ async def _open_socket(loop: asyncio.AbstractEventLoop, host: str, port: int) ->
 async def _start_tls(
     loop: asyncio.AbstractEventLoop, sock: socket.socket, context: ssl.SSLContext, host: str
 ) -> ssl.SSLSocket:
-    """Shake hands; the connection is closed when that fails.
+    """Do the TLS handshake; close the connection when it fails.
 
     Raises:
-        OSError: the broker does not speak TLS, or its certificate is not to be trusted.
+        OSError: the broker does not speak TLS, or its certificate is not trusted.
     """
     wrapped = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
     try:
@@ -519,7 +526,7 @@ async def _start_tls(
 
 
 async def _ready(loop: asyncio.AbstractEventLoop, sock: socket.socket, *, writing: bool) -> None:
-    """Wait until a socket can be written to, or read from."""
+    """Wait until a socket is writable or, with `writing` False, readable."""
     descriptor = sock.fileno()
     add, remove = (
         (loop.add_writer, loop.remove_writer) if writing else (loop.add_reader, loop.remove_reader)
@@ -548,6 +555,9 @@ def _packets(projects: Iterable[str]) -> Iterable[list[str]]:
 
 
 def _sequence(message: mqtt.MQTTMessage) -> str:
-    """Packet id and body: the broker keeps the id for as long as it repeats the message."""
+    """Identify a message by its packet id and a hash of topic and body.
+
+    The broker keeps the packet id for as long as it redelivers the message.
+    """
     body = hashlib.blake2b(message.payload, digest_size=12, key=message.topic.encode()[:64])
     return f"{message.mid}-{body.hexdigest()}"

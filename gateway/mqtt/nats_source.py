@@ -116,7 +116,7 @@ class NatsSource:
         self._is_stray = is_stray
 
     def publish(self, topic: str, payload: bytes) -> None:
-        """Send a message with QoS 0; it is lost without a connection."""
+        """Send a message with QoS 0; it is lost without a connection or without room."""
         if self._session is not None:
             self._session.publish(subject_of(topic), payload)
 

@@ -2,5 +2,5 @@
 
 In: values of `fieldbrook.core.model`, batches of effects.
 Out: the same values, after a synced commit.
-Open first: `lmdb/` for how records lie on disk, then `registry/` and `project/`.
+Open first: `lmdb/` for the layout of records on disk, then `registry/` and `project/`.
 """

@@ -1,13 +1,13 @@
-"""The locks of a data folder: one node at a time works in it.
+"""The locks of a data folder: only one node works in it at a time.
 
-`lock` belongs to whoever runs the node: `fieldbrook up`, or `fieldbrook node` without it. It is
-taken before anything else is written or started, and every program below inherits it, so
-that it is held until the last of them has ended. `node.lock` belongs to one run of the node's
-processes: a node that `fieldbrook up` starts again waits until no process of the run before is
-left that could still write.
+`lock` belongs to the program that runs the node: `fieldbrook up`, or `fieldbrook node` when it
+is started alone. The program takes it before it writes or starts anything else. Its child
+programs inherit the lock, so it is held until the last of them has ended. `node.lock` belongs
+to one run of the node's processes: a node that `fieldbrook up` restarts cannot begin while a
+process of the previous run could still write.
 
-Both are locks of the kernel (`flock`) and end with the processes that hold them; the file says
-who took it last.
+Both are kernel locks (`flock`) and end with the processes that hold them. The file contains
+the id of the process that took the lock last.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from fieldbrook.system.fsync import make_folder
 RUN = "run"
 OWNER, NODE = "lock", "node.lock"
 NAMES = frozenset({OWNER, NODE})
-RESTORING = ".restoring"  # as `storage.backup.backup` names it
-# The number of the open descriptor with which this process inherits the owner's lock.
+RESTORING = ".restoring"  # the same name as in `storage.backup.backup`
+# Environment variable: the number of the inherited descriptor that holds the owner's lock.
 LOCK_VARIABLE = "FIELDBROOK_LOCK_FD"
 
 _HOLDER_BYTES = 128
@@ -35,19 +35,19 @@ _LONGEST_SOCKET = "p" + "f" * 16 + ".9999"
 
 
 def take_folder(data: Path) -> int:
-    """Make the data folder and take its lock, or have the one that this process inherited.
+    """Make the data folder and take its lock, or use the lock that this process inherited.
 
     Returns:
-        The descriptor that holds the lock. Programs that work for this process inherit it.
+        The descriptor that holds the lock, to be passed on to child programs.
 
     Raises:
         SettingsError: another node runs on the folder, a restore into it has not finished, or
-            it cannot be used.
+            the folder cannot be used.
     """
     _refuse_unfinished(data)
     inherited = os.environ.pop(LOCK_VARIABLE, None)
     lock = _take(data, OWNER) if inherited is None else _inherited(data, inherited)
-    _refuse_unfinished(data)  # a restore that began meanwhile sees the lock's folder and gives up
+    _refuse_unfinished(data)  # a restore that begins later sees `run` and gives up
     if len(os.fsencode((data / RUN / _LONGEST_SOCKET).resolve())) > _SOCKET_PATH_BYTES:
         raise SettingsError(
             reason=f"data folder {data.resolve()}: its path is too long for Unix sockets"
@@ -56,10 +56,10 @@ def take_folder(data: Path) -> int:
 
 
 def take_node(data: Path) -> int:
-    """Take the lock of the node's own processes, below that of the folder.
+    """Take `node.lock`, the lock of one run of the node's processes; call after `take_folder`.
 
     Raises:
-        SettingsError: processes of an earlier run are left.
+        SettingsError: processes of an earlier run are still alive, or the folder cannot be used.
     """
     return _take(data, NODE)
 
@@ -89,13 +89,13 @@ def _take(data: Path, name: str) -> int:
     except OSError as error:
         os.close(lock)
         raise SettingsError(reason=f"data folder {data}: {error.strerror}") from error
-    with contextlib.suppress(OSError):  # for a message alone: a node starts on a full disk, too
+    with contextlib.suppress(OSError):  # not essential: only a message names the process
         os.pwrite(lock, b"%-20d\n" % os.getpid(), 0)
     return lock
 
 
 def _lock(descriptor: int) -> None:
-    """Wait for a moment, because a predecessor that was killed may be about to end."""
+    """Retry for a second, because a killed predecessor may be about to end."""
     deadline = time.monotonic() + _WAIT_S
     while True:
         try:

@@ -1,8 +1,8 @@
-"""Bringing the stores of an older version to this one's schema, before anything opens them.
+"""Schema upgrades: migrate the stores of an older version before anything else opens them.
 
-First a copy of the whole folder as it is, then one transaction for each store, the registry
-last: while it is behind, the upgrade is not finished, and the next start goes on with it under
-the same copy.
+An upgrade first backs up the whole data folder unchanged, then migrates each store in one
+transaction. The registry is migrated last: as long as it has the old schema, the upgrade is
+unfinished, and the next start continues it with the same backup.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 ROLLBACK = "rollback"
 COPIES_KEPT = 2
-_UNFINISHED = "unfinished"  # names the copy of an upgrade that has not ended
-_ROOM = 3  # a migration may write a store anew, beside what it had
+_UNFINISHED = "unfinished"  # a file that contains the copy's name until the upgrade has ended
+_ROOM = 3  # map size per size of the store: a migration may write a second version beside it
 
 Migration = Callable[[lmdb.Environment, "Transaction"], None]
-"""Brings a store from one schema to the next, in the transaction it is given."""
+"""Migrates a store from one schema to the next, inside the given transaction."""
 
 
 class Form(NamedTuple):
-    """A kind of store: what it is called, its schema here, and how older ones get there.
+    """A kind of store: its name in messages, its current schema, and its migrations.
 
-    `migrations` maps a schema to what makes the next one of it; `unmarked` is the schema of
-    a store that tells none.
+    `migrations` maps a schema to the migration that leads to the next one; `unmarked` is the
+    schema of a store that does not record one.
     """
 
     what: str
@@ -53,21 +53,21 @@ PROJECT = Form(project_store.WHAT, project_store.SCHEMA, {}, project_store.UNMAR
 
 
 class Upgraded(NamedTuple):
-    """What was done: how many stores are of another schema now, and where the copy is."""
+    """The result of an upgrade: how many stores were migrated, and where the copy is."""
 
     stores: int
     copy: Path
 
 
 def upgrade(data: Path, registry: Form = REGISTRY, project: Form = PROJECT) -> Upgraded | None:
-    """Bring a data folder on which no node runs to this version's schema.
+    """Migrate a data folder to this version's schemas; no node may be running on it.
 
     Returns:
         None when there was nothing to do.
 
     Raises:
-        StoreError: a store is newer, which names both versions; the copy cannot be made, or a
-            store cannot be read or written. Nothing was changed in the first two cases.
+        StoreError: a store is newer (the reason names both versions), the copy cannot be made,
+            or a store cannot be read or written. In the first two cases nothing was changed.
     """
     if not (data / backup.REGISTRY / "data.mdb").is_file():
         return None
@@ -97,8 +97,11 @@ def _is_behind(path: Path, form: Form) -> bool:
 
 
 def _marks(path: Path, form: Form) -> tuple[int, str]:
-    """The schema and the version of a store. Schema 0: it is still being made, or cannot be
-    read, which who opens it will say: one damaged project is no reason to start without all.
+    """Return the schema of a store and the version that wrote it.
+
+    Schema 0 means that the store is still being made or cannot be read. The upgrade skips such
+    a store: one damaged project must not keep the node from starting with all the others, and
+    whoever opens the store reports the damage.
     """
     try:
         environment = open_environment(path, map_size=0, readonly=True)
@@ -119,7 +122,7 @@ def _marks(path: Path, form: Form) -> tuple[int, str]:
 
 
 def _copy_first(data: Path) -> Path:
-    """The copy to go back to: the one of an upgrade that did not end, else a new one."""
+    """Return the copy for a rollback: that of an unfinished upgrade, otherwise a new one."""
     folder = data / ROLLBACK
     unfinished = folder / _UNFINISHED
     try:
@@ -138,7 +141,7 @@ def _copy_first(data: Path) -> Path:
 
 
 def _finish(data: Path) -> None:
-    """Forget that it was under way, and remove copies of long ago."""
+    """Mark the upgrade as finished, and remove all but the newest `COPIES_KEPT` copies."""
     folder = data / ROLLBACK
     with store_errors(folder):
         (folder / _UNFINISHED).unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""LMDB: environments, tables, rings of rows, identifiers, schema versions.
+"""LMDB: environments, tables, ring buffers of rows, identifiers, schema versions.
 
 In: records as msgspec structs.
-Out: bytes in LMDB, and errors in plain words.
+Out: bytes in LMDB; failures of LMDB as `StoreError` with a readable reason.
 Open first: `environment.py`, then `table.py` and `rows.py`.
 """

@@ -1,7 +1,7 @@
-"""How a record lies in the store: one byte of format version, then msgpack.
+"""Encoding of records: one byte of format version, then msgpack.
 
-Fields are only ever added at the end of a record, with a default, and need no new
-version; the version moves when old bytes would be read wrongly.
+New fields are only ever added at the end of a record, with a default, and need no new
+version. The version is raised when old bytes would be decoded wrongly.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def _decoder(kind: type[_R]) -> msgspec.msgpack.Decoder[_R]:
 
 
 def encode_record(record: msgspec.Struct) -> bytes:
-    """The bytes stored for `record`."""
+    """Encode `record` as it is stored."""
     return _PREFIX + _ENCODER.encode(record)
 
 
 def decode_record(data: bytes, kind: type[_R]) -> _R:
-    """The record that `encode_record` made `data` from.
+    """Decode a record that `encode_record` encoded.
 
     Raises:
-        StoreError: another format version, or bytes that are no such record.
+        StoreError: `data` has another format version, or is not a record of this kind.
     """
     if data[:1] != _PREFIX:
         found: Any = data[0] if data else "none"

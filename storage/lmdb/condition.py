@@ -1,4 +1,4 @@
-"""What a store's failure says of the node's health."""
+"""Maps failures of stores to health conditions of the node."""
 
 from __future__ import annotations
 
@@ -31,19 +31,22 @@ _BROKEN = (
 )
 
 STATES = (DISK_FULL, STORE_FULL, UNREADABLE, STORE_FAILS)
-"""Every state that `trouble_of` may name."""
+"""Every health condition that `trouble_of` may return."""
 
 
 def as_told(error: StoreError) -> StoreError:
-    """The error that a client gets for a failure of a store. A lack of room may soon be over, so
-    that error asks the client to come again."""
+    """Return the error that a client gets for a failure of a store.
+
+    A full disk or store may soon have room again, so `StorageFullError` replaces the error:
+    it asks the client to retry.
+    """
     if type(error) is StoreError and trouble_of(error) in (DISK_FULL, STORE_FULL):
         return StorageFullError(**error.details)
     return error
 
 
 def trouble_of(error: StoreError) -> str:
-    """The state (`fieldbrook.observability.health`) that a failure of a store is a sign of."""
+    """Return the condition of `fieldbrook.observability.health` that a failure indicates."""
     cause = error.__cause__
     if isinstance(cause, lmdb.MapFullError):
         return STORE_FULL

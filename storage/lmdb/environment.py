@@ -1,7 +1,7 @@
-"""Opening LMDB environments, and what goes wrong with them in plain words.
+"""Opens LMDB environments, and turns failures of LMDB into `StoreError` with a readable reason.
 
 LMDB keeps a map and POSIX locks per process: open an environment after the fork, never
-before, and once per process.
+before, and only once per process.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fieldbrook.storage.lmdb import lock_file
 from fieldbrook.system.fsync import make_folder, sync_folder
 
 MAX_READERS = 4096  # of the registry, which every process of the node reads
-FEW_READERS = 512  # of a store that one process writes and the gateways look into
+FEW_READERS = 512  # of a store that one process writes and the gateways read
 _DATA = "data.mdb"
 _SPARE_READS = 16  # finished read transactions kept for renewal: 0.4 us instead of 3 us
 _AS_THE_FILE_SAYS = 0
-_PROBE = b"\xffprobe"  # among the names of databases, none of which is this
+_PROBE = b"\xffprobe"  # a key beside the names of the databases; no database has this name
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -44,11 +44,12 @@ def open_environment(
         map_size: bytes the store may grow to. A reader follows the size in the file.
         readonly: no write transaction is possible and nothing is created.
         max_dbs: how many named databases may be opened.
-        sync: a commit is on disk when it returns; without, a power cut may take the store.
-        max_readers: how many readers a writer wants room for; a reader takes what there is.
+        sync: fsync every commit before it returns. Without it a power cut may destroy the store.
+        max_readers: how many reader slots a writer wants; a reader uses those that exist.
 
     Raises:
-        StoreError: absent (for a reader), foreign, corrupt, or no permission.
+        StoreError: the store is absent (for a reader), foreign or corrupt, or permission is
+            denied.
     """
     with store_errors(path):
         if not readonly:
@@ -67,8 +68,8 @@ def open_environment(
             max_spare_txns=_SPARE_READS,
         )
         if sync and not readonly and environment.info()["last_txnid"] == 0:
-            # LMDB syncs what is in its files, and not that they are there. Whoever opened it
-            # before the first commit has come by here.
+            # LMDB syncs the content of its files, but not the folder that lists them. Every
+            # process that opens the store before its first commit runs this.
             sync_folder(path)
             make_folder(path)
         return environment
@@ -76,12 +77,12 @@ def open_environment(
 
 def _allocate_locks(path: Path, max_readers: int, *, readonly: bool) -> int:
     if readonly and not (path / _DATA).exists():
-        return max_readers  # LMDB says that there is no store
+        return max_readers  # LMDB itself reports that there is no store
     try:
         return lock_file.allocate(path, max_readers, resize=not readonly)
     except OSError as error:
         if readonly and error.errno == errno.EROFS:
-            return max_readers  # LMDB reads without it there
+            return max_readers  # on a read-only file system LMDB reads without a lock file
         raise
 
 
@@ -89,7 +90,7 @@ def _allocate_locks(path: Path, max_readers: int, *, readonly: bool) -> int:
 def store_errors(path: Path | str | None = None) -> Iterator[None]:
     """Turn failures of LMDB and of the file system inside the block into `StoreError`.
 
-    `path` names the store in the reason; without it the reason is all there is.
+    `path` is put in front of the reason; without it the reason does not name the store.
     """
     try:
         yield
@@ -98,7 +99,7 @@ def store_errors(path: Path | str | None = None) -> Iterator[None]:
 
 
 def store_error(path: Path | str | None, error: lmdb.Error | OSError) -> StoreError:
-    """The `StoreError` that names the store and says what is wrong in plain words."""
+    """Make the `StoreError` for a failure; its reason names the store and the cause."""
     reason = _plain(error)
     return StoreError(reason=reason if path is None else f"{path}: {reason}")
 
@@ -110,7 +111,7 @@ def _plain(error: lmdb.Error | OSError) -> str:
     if number in _NO_SPACE or isinstance(error, lmdb.DiskError):
         return "the disk is full"
     if number == errno.EIO:
-        # LMDB reports a write that was cut short, as a filling disk does, as EIO too.
+        # LMDB also reports a short write as EIO, and a disk that fills up causes short writes.
         return "the disk is full or failing (input/output error)"
     if number in _NO_PERMISSION:
         return f"no permission to open or write it ({error})"
@@ -128,10 +129,11 @@ def _plain(error: lmdb.Error | OSError) -> str:
 
 
 def try_writing(environment: lmdb.Environment, size: int) -> None:
-    """Write so many bytes and remove them, both synced; raises what LMDB raises.
+    """Write `size` bytes and remove them, both synced; lets errors of LMDB through.
 
-    What the last transaction freed is not given out before the one after the next: a byte
-    goes first, which a full map may still have room for.
+    LMDB reuses freed pages only two transactions later. A transaction with one byte comes
+    first, so that the probe can use the pages that the last transaction freed; even a full
+    map may have room for one byte.
     """
     with environment.begin(write=True) as txn:
         txn.put(_PROBE, b"?")
@@ -142,7 +144,7 @@ def try_writing(environment: lmdb.Environment, size: int) -> None:
 
 
 def used_bytes(environment: lmdb.Environment) -> int:
-    """The most that a store has needed of its map: pages that are free again count, too."""
+    """Return the high-water mark of a store's map in bytes; freed pages count, too."""
     return (int(environment.info()["last_pgno"]) + 1) * int(environment.stat()["psize"])
 
 

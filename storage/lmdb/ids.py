@@ -1,10 +1,10 @@
-"""Identifiers: at most 63 bits, growing, never given twice.
+"""Identifiers: at most 63 bits, increasing, never reused.
 
-Milliseconds since 2025-01-01 UTC, times 4,096, plus a sequence. The last one given is
-stored beside the rows, so a clock that jumps back, or more than 4,096 ids in a
-millisecond, only make ids grow by one instead of by time. They have 15 digits, from 2032
-on 16, until 2102: few enough for a publisher's token to fit its 159 characters, and exact
-in a language whose only numbers are doubles until 2094.
+An id is the milliseconds since 2025-01-01 UTC, times 4,096, plus a sequence number. The last
+id is stored beside the rows: when the clock jumps back, or a millisecond needs more than 4,096
+ids, each id is the last one plus one. Ids have 15 digits, and from 2032 until 2102 they have
+16. This is short enough for a publisher's token to fit its 159 characters. Until 2094, ids are
+exact in languages that only have doubles as numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TIME_LIMIT_MS = 1 << 41
 
 
 def next_id(last: int, now_ms: int) -> int:
-    """The id to give after `last` at `now_ms` (Unix milliseconds); always above `last`.
+    """Return the id that follows `last` at `now_ms` (Unix milliseconds); always above `last`.
 
     Raises:
         StoreError: all 63 bits are used up.
@@ -31,10 +31,10 @@ def next_id(last: int, now_ms: int) -> int:
 
 
 def to_key(identifier: int) -> bytes:
-    """Eight bytes that sort as the ids do."""
+    """Encode an id as eight bytes that sort in the order of the ids."""
     return identifier.to_bytes(8, "big")
 
 
 def from_key(key: bytes) -> int:
-    """The id that `to_key` made `key` from."""
+    """Decode an id that `to_key` encoded."""
     return int.from_bytes(key, "big")

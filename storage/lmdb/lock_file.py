@@ -1,10 +1,9 @@
-"""LMDB's lock file: its readers' table, which all processes write to through a map.
+"""LMDB's lock file: the table of readers, which all processes write through a memory map.
 
-LMDB makes the file as large as it needs and leaves the blocks to the first write to each page.
-On a full disk that write has no way to fail but SIGBUS, which ends the process. So the blocks
-are allocated here, before LMDB maps the file. (The data file needs none of this: without
-`writemap`, which no store of ours uses, LMDB writes to it by system calls, and those return an
-error.)
+LMDB creates a sparse file: the disk blocks are allocated by the first write to each page. On a
+full disk such a write raises SIGBUS, which ends the process. This module therefore allocates
+the blocks before LMDB maps the file. The data file does not need this: no store here uses
+`writemap`, so LMDB writes it with system calls, which return an error.
 """
 
 from __future__ import annotations
@@ -18,26 +17,26 @@ NAME = "lock.mdb"
 _HEADER_BYTES = 4096  # more than LMDB's own header has
 _READER_BYTES = 64
 _BLOCK_BYTES = 512  # the unit of `st_blocks`, whatever the file system's is
-# musl says so; glibc writes to each block instead.
+# Error numbers of musl where the file system cannot allocate; glibc writes to each block instead.
 _CANNOT_ALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL})
 
 
 def allocate(folder: Path, max_readers: int, *, resize: bool) -> int:
-    """Have the lock file of the environment in `folder`, with all its blocks.
+    """Make sure that the lock file of the environment in `folder` exists with all its blocks.
 
-    Call it before LMDB opens the environment, never while this process has it open: closing a
-    file gives up the process's locks on it, and LMDB holds one.
+    Call it before LMDB opens the environment, never while this process has it open: closing the
+    file releases all of the process's POSIX locks on it, and LMDB holds one.
 
     Args:
-        folder: the environment's; it exists.
-        max_readers: for how many readers a file that is made here has room.
-        resize: whether an existing file that nobody uses gets that room, too.
+        folder: the folder of the environment; it must exist.
+        max_readers: the number of reader slots of a new file.
+        resize: whether an existing file that no process uses is resized to `max_readers`.
 
     Returns:
-        For how many readers the file has room: what LMDB is to be told.
+        The number of reader slots in the file, to be passed to LMDB.
 
     Raises:
-        OSError: no room on the disk, or no permission.
+        OSError: the disk is full, or permission is denied.
     """
     wanted = _HEADER_BYTES + max_readers * _READER_BYTES
     path = folder / NAME
@@ -48,7 +47,7 @@ def allocate(folder: Path, max_readers: int, *, resize: bool) -> int:
 
 
 def _allocated_size(path: Path) -> int:
-    """The size of a file that has all its blocks; 0 for any other."""
+    """Return the size of the file when all its blocks are allocated, otherwise 0."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -76,8 +75,11 @@ def _allocate(path: Path, wanted: int, *, resize: bool) -> int:
 
 
 def _lock(descriptor: int) -> bool:
-    """Whether no process uses the file; waits while another one is where we are. The lock is
-    LMDB's own, so that no process maps the file meanwhile."""
+    """Lock the file and return whether no other process uses it.
+
+    It waits while another process holds the file exclusively. The locked byte is the one that
+    LMDB itself locks, so no process can map the file meanwhile.
+    """
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
     except OSError as error:

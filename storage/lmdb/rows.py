@@ -1,4 +1,4 @@
-"""Tables of numbered rows of which only the last are kept: logs, metrics."""
+"""Ring buffers: tables of numbered rows that keep only the newest, such as logs and metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
     Database = lmdb._Database
 
-_NO_ROW = b""  # where the last row was deleted
+_NO_ROW = b""  # replaces the value of the last row when it is deleted, to keep its number
 _SLACK = 1_000  # rows over the limit are dropped a thousand at a time
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -22,7 +22,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Numbered(NamedTuple, Generic[R]):
-    """A row with its place in its table; numbers grow and are never used twice."""
+    """A row with its number in the table; numbers increase and are never reused."""
 
     sequence: int
     row: R
@@ -49,28 +49,32 @@ class RowTable(Generic[R]):
             self._next = self._last(txn) + 1
 
     def append(self, txn: Transaction, rows: Sequence[R]) -> None:
-        """Write rows and drop the oldest beyond the limit; `written` takes their number
-        once the transaction is on disk."""
+        """Write rows, and drop the oldest ones beyond the limits.
+
+        Call `written` with the number of rows once the transaction is on disk.
+        """
         for number, row in enumerate(rows, self._next):
             txn.put(number.to_bytes(8, "big"), _encode(row), db=self._database, append=True)
         self._drop_old(txn)
 
     def written(self, count: int) -> None:
-        """The transaction of so many rows is on disk."""
+        """Note that the transaction with `count` appended rows is on disk."""
         self._next += count
 
     def follow(self, other: RowTable[Any]) -> None:
-        """Give the next row the number of the other table's next one, and go on with it."""
+        """Advance the number of the next row to that of the other table, if that is higher."""
         self._next = max(self._next, other._next)
 
     def get(self, txn: Transaction, number: int) -> R | None:
-        """The row with this number."""
+        """Return the row with this number, or None."""
         data = txn.get(number.to_bytes(8, "big"), db=self._database)
         return self._decode(data) if data else None
 
     def after(self, txn: Transaction, after: int, limit: int) -> list[Numbered[R]]:
-        """Rows with a number above `after`, oldest first; a negative `after` counts from
-        the end: -20 gives the last 20."""
+        """Return rows with a number above `after`, oldest first.
+
+        A negative `after` counts from the end: -20 gives the last 20.
+        """
         cursor = txn.cursor(db=self._database)
         if after < 0:
             newest = cursor.iterprev() if cursor.last() else ()
@@ -81,7 +85,10 @@ class RowTable(Generic[R]):
         return [self._numbered(item) for item in islice(filter(_is_row, items), limit)]
 
     def remove(self, txn: Transaction, doomed: Callable[[R], bool]) -> None:
-        """Delete rows. The last one leaves its number behind, so that no other gets it."""
+        """Delete the rows that `doomed` selects.
+
+        The key of the last row stays, with an empty value, so that its number is not reused.
+        """
         cursor = txn.cursor(db=self._database)
         last = self._last(txn).to_bytes(8, "big")
         more = cursor.first()
@@ -96,13 +103,13 @@ class RowTable(Generic[R]):
                 more = cursor.delete()
 
     def forwards(self, txn: Transaction) -> Iterator[Numbered[R]]:
-        """All rows, the oldest first."""
+        """Iterate over all rows, the oldest first."""
         for item in txn.cursor(db=self._database):
             if _is_row(item):
                 yield self._numbered(item)
 
     def backwards(self, txn: Transaction) -> Iterator[R]:
-        """All rows, the newest first."""
+        """Iterate over all rows, the newest first."""
         cursor = txn.cursor(db=self._database)
         for value in cursor.iterprev(keys=False, values=True) if cursor.last() else ():
             if value:
@@ -135,5 +142,5 @@ def _is_row(item: tuple[bytes, bytes]) -> bool:
 
 
 def _share(entries: int, size: int, limit: int) -> int:
-    """How many of the entries are too many, going by the mean of their sizes."""
+    """Return how many entries exceed the limit, estimated from their mean size."""
     return 0 if size <= limit else -(-entries * (size - limit) // size)

@@ -1,8 +1,9 @@
-"""The version of a store's form, written in the store itself.
+"""The schema version of a store, recorded in the store itself.
 
-A store's `meta` holds the schema and the version of fieldbrook that wrote it last. The schema
-is raised when a table or an index changes its meaning; fields that are added at the end of a
-record, new tables and new indexes need no other. `storage.upgrade` brings older stores on.
+The `meta` database of a store holds the schema and the version of fieldbrook that wrote it last.
+The schema is raised when a table or an index changes its meaning. Fields that are added at the
+end of a record, new tables and new indexes do not raise it. `storage.upgrade` migrates older
+stores.
 """
 
 from __future__ import annotations
@@ -27,21 +28,22 @@ _GROWTH_BYTES = 1 << 20
 def open_meta(
     environment: lmdb.Environment, what: str, current: int, *, create: bool, unmarked: int
 ) -> Database:
-    """The `meta` database of a store, after a look at the schema; a fresh one gets both.
+    """Open the `meta` database of a store and check its schema; a new store gets both entries.
 
     Args:
-        what: what the store is called in a refusal, e.g. "a registry".
+        what: the store's name in error messages, e.g. "a registry".
         current: the schema this version reads and writes.
-        create: whether this is the store's writer.
-        unmarked: the schema of a store with tables that does not tell; 0: there are none.
+        create: whether the caller is the store's writer.
+        unmarked: the schema of a store that has tables but records no schema; 0 when such
+            stores do not exist.
 
     Raises:
-        StoreError: another schema, or none where there must be one.
+        StoreError: the store has another schema, or no `meta` where it must have one.
     """
     try:
         return _open_meta(environment, what, current, create=create, unmarked=unmarked)
     except lmdb.MapFullError:
-        # A limit of size is no reason to keep the owner of a full store out of it.
+        # The owner of a full store must still be able to open it: raise the size limit a little.
         environment.set_mapsize(environment.info()["map_size"] + _GROWTH_BYTES)
         return _open_meta(environment, what, current, create=create, unmarked=unmarked)
 
@@ -58,7 +60,7 @@ def _open_meta(
         raise StoreError(reason=f"{path}: this LMDB store is not {what}") from None
     with environment.begin() as txn:
         found, version = schema_in(txn, meta), _version_in(txn, meta)
-    # A kill between creating `meta` and writing the schema leaves it empty.
+    # `meta` is empty when the process was killed between creating it and writing the schema.
     found = found or (current if empty or not unmarked else unmarked)
     require_schema(path, what, found, version, current)
     if create and (found, version) != (current, __version__):
@@ -67,15 +69,15 @@ def _open_meta(
 
 
 def schema_in(txn: Transaction, meta: Database) -> int:
-    """The schema a store tells; 0 when it tells none."""
+    """Return the schema that a store records; 0 when it records none."""
     return from_key(txn.get(SCHEMA_CELL, b"", db=meta))
 
 
 def require_schema(path: str, what: str, found: int, version: str, current: int) -> None:
-    """Refuse a store of another schema.
+    """Refuse a store that has another schema than `current`.
 
     Raises:
-        StoreError: it is newer or older; the reason names both versions.
+        StoreError: the store is newer or older; the reason names both versions.
     """
     if found == current:
         return
@@ -98,7 +100,7 @@ def mark(environment: lmdb.Environment, meta: Database, schema: int) -> None:
 
 
 def put_mark(txn: Transaction, meta: Database, schema: int) -> None:
-    """As `mark`, in a transaction of the caller's."""
+    """Do the same as `mark`, inside the caller's transaction."""
     txn.put(SCHEMA_CELL, to_key(schema), db=meta)
     txn.put(VERSION_CELL, __version__.encode(), db=meta)
 

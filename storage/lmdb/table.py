@@ -1,7 +1,7 @@
-"""A table: records by id in one named database, and its indexes in others.
+"""Tables: records by id in one named database, and each index in another.
 
-An index maps a key made from the record to the record's id. A unique index has the key
-alone; one that lists (all applets of a project) has the id at the end of the key, so a
+An index maps a key that is made from the record to the record's id. The key of a unique index
+is used as it is. The key of a listing index (all applets of a project) ends with the id, so a
 prefix scan yields the records in creation order.
 """
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Record)
 
 _PLAIN, _HASHED = b"t", b"h"
-_PLAIN_LIMIT_BYTES = 400  # LMDB keys end at 511 bytes; ids of up to 16 bytes stand before
+_PLAIN_LIMIT_BYTES = 400  # LMDB keys have at most 511 bytes; up to 16 bytes of ids precede the text
 
 
 def text_key(*texts: str) -> bytes:
-    """Texts as (a part of) an index key: readable while short, hashed when long."""
+    """Encode texts as (a part of) an index key: plain up to 400 bytes, hashed above."""
     whole = b"\0".join(text.replace("\0", "\0\1").encode(errors="surrogatepass") for text in texts)
     if len(whole) <= _PLAIN_LIMIT_BYTES:
         return _PLAIN + whole
@@ -57,28 +57,28 @@ class OpenTable(Generic[R]):
         self._indexes = {name: open_database(environment, name, create) for name in table.indexes}
 
     def get(self, txn: Transaction, identifier: int) -> R | None:
-        """The record with this id."""
+        """Return the record with this id, or None."""
         if not 0 <= identifier < 1 << 64:
             return None
         data = txn.get(to_key(identifier), db=self._rows)
         return None if data is None else decode_record(data, self.table.kind)
 
     def find(self, txn: Transaction, index: str, key: bytes) -> R | None:
-        """The record a unique index has under `key`."""
+        """Return the record that a unique index has under `key`, or None."""
         found = txn.get(key, db=self._indexes[index])
         return None if found is None else self._named_by(txn, index, found)
 
     def scan(self, txn: Transaction, index: str, prefix: bytes) -> Iterator[R]:
-        """The records of an index whose key starts with `prefix`, in the order of the keys."""
+        """Iterate over the records whose index key starts with `prefix`, in the order of keys."""
         for _, found in _range(txn, self._indexes[index], prefix):
             yield self._named_by(txn, index, found)
 
     def holds(self, txn: Transaction, index: str, prefix: bytes) -> bool:
-        """Whether an index has a key that starts with `prefix`."""
+        """Return whether an index has a key that starts with `prefix`."""
         return any(True for _ in _range(txn, self._indexes[index], prefix))
 
     def count_of(self, txn: Transaction, index: str, prefix: bytes) -> int:
-        """How many keys of an index start with `prefix`."""
+        """Count the keys of an index that start with `prefix`."""
         with txn.cursor(self._indexes[index]) as cursor:
             if not cursor.set_range(prefix):
                 return 0
@@ -86,41 +86,43 @@ class OpenTable(Generic[R]):
             return sum(1 for _ in itertools.takewhile(lambda key: key.startswith(prefix), keys))
 
     def ids(self, txn: Transaction, index: str, prefix: bytes) -> list[int]:
-        """The ids of the records whose key in an index starts with `prefix`."""
+        """Return the ids of the records whose index key starts with `prefix`."""
         return [from_key(found) for _, found in _range(txn, self._indexes[index], prefix)]
 
     def all(self, txn: Transaction) -> Iterator[R]:
-        """Every record, in the order of creation."""
+        """Iterate over all records, in the order of creation."""
         for _, data in _range(txn, self._rows, b""):
             yield decode_record(data, self.table.kind)
 
     def count(self, txn: Transaction) -> int:
-        """How many records there are."""
+        """Count the records."""
         return int(txn.stat(self._rows)["entries"])
 
     def raw(self, txn: Transaction) -> Iterator[tuple[bytes, bytes]]:
-        """Every record as it is stored, for checks: key and bytes."""
+        """Iterate over keys and encoded records, for checks."""
         return _range(txn, self._rows, b"")
 
     def entries(self, txn: Transaction, index: str) -> dict[bytes, int]:
-        """A whole index, for checks: key -> id."""
+        """Return a whole index as a mapping of keys to ids, for checks."""
         return {key: from_key(found) for key, found in _range(txn, self._indexes[index], b"")}
 
     def lacks(self, txn: Transaction) -> list[str]:
-        """The indexes that are empty although there are rows: they were declared later than
-        the rows were stored."""
+        """Return the names of indexes that are empty although the table has rows.
+
+        Such an index was declared after the rows had been stored; `fill` builds it.
+        """
         if not txn.stat(self._rows)["entries"]:
             return []
         return [name for name, index in self._indexes.items() if not txn.stat(index)["entries"]]
 
     def fill(self, txn: Transaction, index: str) -> None:
-        """Make an index from the rows."""
+        """Build an index from the rows."""
         key_of, database = self.table.indexes[index], self._indexes[index]
         for record in self.all(txn):
             txn.put(key_of(record), to_key(self.table.id_of(record)), db=database)
 
     def put(self, txn: Transaction, record: R) -> None:
-        """Store a record, new or changed, and bring the indexes in step."""
+        """Store a new or changed record, and update the indexes."""
         identifier = self.table.id_of(record)
         row_key = to_key(identifier)
         old = self.get(txn, identifier)
@@ -132,7 +134,7 @@ class OpenTable(Generic[R]):
         txn.put(row_key, encode_record(record), db=self._rows)
 
     def remove(self, txn: Transaction, record: R) -> None:
-        """Remove a record and what the indexes say of it."""
+        """Remove a record and its index entries."""
         for name, key_of in self.table.indexes.items():
             txn.delete(key_of(record), db=self._indexes[name])
         txn.delete(to_key(self.table.id_of(record)), db=self._rows)
@@ -145,7 +147,11 @@ class OpenTable(Generic[R]):
 
 
 def open_database(environment: lmdb.Environment, name: str, create: bool) -> Database:
-    """A named database; one that is missing is made, or with `create` False is an error."""
+    """Open a named database; a missing one is created.
+
+    Raises:
+        StoreError: the database is missing and `create` is False.
+    """
     try:
         return environment.open_db(name.encode(), create=create)
     except lmdb.NotFoundError:

@@ -1,7 +1,7 @@
-"""Events whose handler failed, kept until somebody looks; part of a project's store.
+"""Dead letters: events whose handler failed; part of a project's store.
 
-One letter per event and strategy: another handler of the same event may have succeeded.
-The oldest go when the limits are reached.
+There is one letter per event and strategy, because another handler of the same event may have
+succeeded. The oldest letters are dropped when the limits are reached.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DeadLetter(msgspec.Struct, array_like=True, frozen=True):
 
 
 class NumberedLetter(NamedTuple):
-    """A letter and its number, which is its id; numbers grow and are never used twice."""
+    """A letter and its number, which is its id; numbers increase and are never reused."""
 
     number: int
     letter: DeadLetter
@@ -72,8 +72,10 @@ class DeadLetters:
     def put(
         self, txn: Transaction, letters: Iterable[DeadLetter], gone: Iterable[int]
     ) -> LettersChange:
-        """Write letters and remove others in a batch's transaction; `settle` takes the
-        result after it."""
+        """Add letters and remove those in `gone`, inside a batch's transaction.
+
+        Call `settle` with the returned change once the transaction is on disk.
+        """
         change = LettersChange({}, [number for number in gone if number in self._sizes])
         for number, letter in enumerate(letters, self._next):
             data = _encode(letter)
@@ -91,7 +93,7 @@ class DeadLetters:
         return change
 
     def settle(self, change: LettersChange) -> None:
-        """The transaction of this change is on disk."""
+        """Note that the transaction with this change is on disk."""
         for number in change.removed:
             self._bytes -= self._sizes.pop(number, 0)
         self._sizes |= change.added
@@ -99,7 +101,7 @@ class DeadLetters:
         self._bytes += sum(change.added.values())
 
     def get(self, txn: Transaction, number: int) -> DeadLetter | None:
-        """The letter with this number."""
+        """Return the letter with this number, or None."""
         data = txn.get(_key(number), db=self._database)
         return None if data is None else _decode(data)
 
@@ -113,7 +115,7 @@ NO_CHANGE = LettersChange({}, [])
 
 
 def read_letter(txn: Transaction, database: lmdb._Database, number: int) -> DeadLetter | None:
-    """The letter with this number, for readers."""
+    """Return the letter with this number, or None; for readers."""
     data = txn.get(_key(number), db=database)
     return None if data is None else _decode(data)
 
@@ -121,7 +123,7 @@ def read_letter(txn: Transaction, database: lmdb._Database, number: int) -> Dead
 def read_letters(
     txn: Transaction, database: lmdb._Database, before: int | None, limit: int
 ) -> tuple[Sequence[NumberedLetter], int]:
-    """Letters, the newest first, with numbers below `before`, and how many there are."""
+    """Return letters with numbers below `before`, newest first, and the count of all."""
     cursor = txn.cursor(db=database)
     found: list[NumberedLetter] = []
     if before is None:

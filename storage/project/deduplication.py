@@ -1,16 +1,18 @@
 """Deduplication: remembers the events a project has handled, so that a repeated event is answered
 from its stored result instead of running again.
 
-An event that its sender named is remembered as a digest of publisher, type, name and payload,
-together with its results, for a day or until a million others came. One with an
-`Idempotency-Key` is remembered under that in the same way, and the key itself beside it: a key
-that comes with another event is refused. A delivery of the broker is remembered by the name the
-broker's adapter gives it, until 20,000 others came: redelivery reaches no further back than
-what was unacknowledged. All are written in the transaction of their batch.
+There are three kinds of entries, all written in the transaction of their batch:
 
-Until fieldbrook 0.1.0 the event type and the sender's time were no part of a digest. Digests of
-that form are shorter; while there are any, events are looked up in both forms, so that an event
-acknowledged before an upgrade is still known after it.
+* An event with a name from its sender is stored as a digest of publisher, type, name and
+  payload, together with its results, for a day or until a million other digests follow.
+* An event with an `Idempotency-Key` is stored under the key in the same way. The key alone is
+  stored as well, so that the same key with another event can be refused.
+* A delivery of the broker is stored under the name that the broker's adapter gives it, until
+  20,000 others follow. A broker only redelivers messages that were not acknowledged.
+
+Until fieldbrook 0.1.0 a digest did not include the event type and the sender's time. Such
+digests are shorter. While a store has any, events are looked up in both forms, so that an event
+acknowledged before an upgrade is recognised after it.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ if TYPE_CHECKING:
 WINDOW_MS = 86_400_000
 IDS_LIMIT = 1_000_000
 DELIVERIES_LIMIT = 20_000
-_DELIVERIES_BYTES = 8 << 20  # several times what so many names take, a row for each at worst
-_ID_BYTES = 128  # what one takes, with the answer of one handler
-_EVICTED_PER_ID = 2  # so that a full table shrinks to its limit, a little with each batch
+_DELIVERIES_BYTES = 8 << 20  # several times the size of 20,000 names, even with one row for each
+_ID_BYTES = 128  # size of one entry with the result of one handler
+_EVICTED_PER_ID = 2  # two per new entry, so that a table above its limit shrinks with each batch
 
 OUTCOMES, ORDER, DELIVERIES = b"seen", b"seen_order", b"deliveries"
 
@@ -47,7 +49,7 @@ class Deliveries(msgspec.Struct, array_like=True, frozen=True):
 
 
 class RememberedOutcome(msgspec.Struct, array_like=True, frozen=True):
-    """What an event was answered, and when (Unix ms)."""
+    """The stored result of an event, and when it was handled (Unix ms)."""
 
     time_ms: int
     outcome: Outcome
@@ -64,9 +66,12 @@ _TIME_BYTES = 8
 def digest_of(
     publisher_id: int, event_type: str, name: str, payload: bytes, person: bytes = b""
 ) -> bytes:
-    """What tells a named event from all others: 17 bytes. `person` separates kinds of names."""
+    """Return the digest that identifies a named event: 17 bytes.
+
+    `person` keeps the digests of different kinds of names apart.
+    """
     digest = hashlib.blake2b(payload, digest_size=_DIGEST_BYTES, person=person)
-    # The length keeps a type that ends like a name from being taken for another pair.
+    # The length separates type and name: "ab" + "c" must differ from "a" + "bc".
     text = f"{publisher_id} {len(event_type)} {event_type}{name}"
     digest.update(text.encode("utf-8", "surrogatepass"))
     return digest.digest()
@@ -75,7 +80,7 @@ def digest_of(
 def digests_of_key(
     publisher_id: int, event_type: str, key: str, payload: bytes
 ) -> tuple[bytes, bytes]:
-    """What an `Idempotency-Key` is remembered by: with its event, and alone."""
+    """Return the two digests of an `Idempotency-Key`: of key and event, and of the key alone."""
     return (
         digest_of(publisher_id, event_type, key, payload, b"key and event"),
         digest_of(publisher_id, "", key, b"", b"key"),
@@ -83,17 +88,17 @@ def digests_of_key(
 
 
 def old_digest_of(publisher_id: int, event_id: str, payload: bytes) -> bytes:
-    """The digest until fieldbrook 0.1.0: 16 bytes."""
+    """Return the digest in the form that was used until fieldbrook 0.1.0: 16 bytes."""
     digest = hashlib.blake2b(payload, digest_size=_OLD_BYTES)
     digest.update(b"%d\0%s" % (publisher_id, event_id.encode("utf-8", "surrogatepass")))
     return digest.digest()
 
 
 class Seen:
-    """The memory of one open project store; its owner is the only writer."""
+    """The deduplication entries of one open project store; its owner is the only writer."""
 
     def __init__(self, environment: lmdb.Environment, room_bytes: int) -> None:
-        """`room_bytes` is what ids may take of the store; a small one remembers fewer."""
+        """Open the tables; `room_bytes` limits the size of the digests and their results."""
         self._ids_room = room_bytes // _ID_BYTES
         self._outcomes = environment.open_db(OUTCOMES)
         self._order = environment.open_db(ORDER)
@@ -106,7 +111,8 @@ class Seen:
             cursor = txn.cursor()
             self._next = int.from_bytes(cursor.key(), "big") + 1 if cursor.last() else 1
             self._has_old = self._will_have_old = cursor.first() and _is_old(cursor.value())
-        # Two, since a dictionary's oldest keys are found by stepping over all that were deleted.
+        # A set and a deque instead of one dictionary: finding a dictionary's oldest key means
+        # stepping over all deleted ones.
         self._names: set[str] = set()
         self._named: collections.deque[str] = collections.deque()  # the oldest first
         with environment.begin() as txn:
@@ -118,15 +124,15 @@ class Seen:
 
     @property
     def has_old(self) -> bool:
-        """Whether digests of `old_digest_of` are left."""
+        """Whether the store still has digests of `old_digest_of`."""
         return self._has_old
 
     def was_delivered(self, name: str) -> bool:
-        """Whether a batch that is on disk had this delivery."""
+        """Return whether a committed batch contained this delivery."""
         return name in self._names
 
     def outcome(self, txn: Transaction, digest: bytes, now_ms: int) -> Outcome | None:
-        """What an event was answered, if it is known."""
+        """Return the stored result of an event; None when it is unknown or older than a day."""
         data = txn.get(digest, db=self._outcomes)
         if data is None:
             return None
@@ -140,7 +146,12 @@ class Seen:
         names: Sequence[str],
         now_ms: int,
     ) -> int:
-        """Remember a batch in its transaction; `written` takes the result after it."""
+        """Store the results and deliveries of a batch, inside its transaction.
+
+        Returns:
+            The number of new digests, to be passed to `written` once the transaction is on
+            disk.
+        """
         count = 0
         self._will_have_old = self._has_old
         for digest, outcome in outcomes:
@@ -156,7 +167,7 @@ class Seen:
         return count
 
     def written(self, count: int, names: Sequence[str]) -> None:
-        """The transaction of this batch is on disk."""
+        """Note that the transaction of this batch is on disk."""
         self._next += count
         self._has_old = self._will_have_old
         if names:
@@ -180,13 +191,13 @@ class Seen:
                 break
             data: Any = txn.get(digest, db=self._outcomes)
             if data is not None and _decode(data).time_ms == time_ms:
-                txn.delete(digest, db=self._outcomes)  # not one that was remembered anew
+                txn.delete(digest, db=self._outcomes)  # keep a digest that was stored again later
             more = cursor.delete()
             excess -= 1
-        # The oldest rows go first, so those of the old form are gone when the first is none.
+        # Rows are evicted oldest first: when the first row has the new form, all have.
         self._will_have_old = self._has_old and more and _is_old(cursor.value())
 
 
 def _is_old(row: bytes) -> bool:
-    """Whether a row of the order is of a digest of the old form."""
+    """Return whether a row of the `seen_order` table has a digest of the old form."""
     return len(row) == _TIME_BYTES + _OLD_BYTES

@@ -1,10 +1,10 @@
-"""What became of events: a compact record of the last of them; part of a project's store.
+"""Event history: a compact record of each recent event; part of a project's store.
 
-Records are gathered and written a thousand at a time or a few times a second, without a
-sync of their own: losing the last of them in a power cut breaks no promise.
+Records are collected and written a thousand at a time or a few times a second. The guarantees
+do not cover the last records before a power cut.
 
-Beside them, in a table of its own and under the same numbers, lie the payloads of the newest
-events, as far as there is room: those events can be run again.
+A second table has the payloads of the newest events, under the same numbers and as far as there
+is room. Events with a payload in this table can be replayed.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ AGAIN = 128
 _SOURCE_BITS = 112
 GATHERED_EVENTS = 1_000
 DATABASE, PAYLOADS = b"history", b"payloads"
-PAYLOAD_LIMIT = 8 << 10  # larger ones are not kept: a few would push out all others
-REPLAYABLE_BYTES = 4 << 20  # of all payloads of a project
-_PLACES = 1 << 16  # events of one chunk have numbers below this
+PAYLOAD_LIMIT = 8 << 10  # larger payloads are not kept: a few would displace all others
+REPLAYABLE_BYTES = 4 << 20  # for all payloads of a project
+_PLACES = 1 << 16  # place = number of the chunk * this + index in the chunk
 
 
 class Handled(msgspec.Struct, array_like=True, frozen=True):
-    """One handler's part: its instance, its code or -1, and why it failed."""
+    """The result of one handler: its instance, its return code or -1, and why it failed."""
 
     instance_id: int
     code: int
@@ -42,7 +42,7 @@ class Handled(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Way(msgspec.Struct, array_like=True, frozen=True):
-    """Which strategy a handler ran for, and at which version of its applet."""
+    """The route of one result: the strategy, and the applet with its version."""
 
     strategy_id: int
     applet_id: int
@@ -50,11 +50,11 @@ class Way(msgspec.Struct, array_like=True, frozen=True):
 
 
 class EventRecord(msgspec.Struct, array_like=True, frozen=True):
-    """One event and what became of it. Times are Unix milliseconds.
+    """The history record of one event. Times are Unix milliseconds.
 
-    `results` is empty when no strategy matched; `refusal` is the error's name when the
-    node could not do its part. `ways` has one entry for each result, `source` is a name of
-    `SOURCES`, `again` says that the event had been handled before and ran nothing.
+    `results` is empty when no strategy matched. `refusal` is the name of the error when the
+    node itself failed to handle the event. `ways` has one entry for each result. `source` is a
+    name of `SOURCES`. `again` marks a duplicate, which did not run.
     """
 
     event_id: str
@@ -70,12 +70,12 @@ class EventRecord(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def source(self) -> str:
-        """How the event came in."""
+        """The name of the interface by which the event arrived, or ""."""
         return SOURCES.get(self.flags & _SOURCE_BITS, "")
 
     @property
     def again(self) -> bool:
-        """Whether it was one that had been handled before."""
+        """Whether the event was a duplicate of a handled one."""
         return bool(self.flags & AGAIN)
 
 
@@ -86,7 +86,7 @@ class Chunk(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Payloads(msgspec.Struct, array_like=True, frozen=True):
-    """The payloads of the events in a chunk, in their order; empty for one that is not kept."""
+    """The payloads of a chunk's events, in the same order; empty where none is kept."""
 
     payloads: list[bytes]
 
@@ -94,7 +94,7 @@ class Payloads(msgspec.Struct, array_like=True, frozen=True):
 Remembered = tuple[
     str, str, int, int, int, int, Sequence[object], str, int, Sequence[tuple[int, int, int]]
 ]
-"""An `EventRecord` as its writer holds it; both are encoded alike, and this costs less."""
+"""An `EventRecord` as a plain tuple: encoded in the same way, but cheaper for the writer."""
 
 
 def remembered(
@@ -104,15 +104,16 @@ def remembered(
     flags: int = 0,
     ways: Sequence[tuple[int, int, int]] = (),
 ) -> Remembered:
-    """The record of an event.
+    """Make the history record of an event.
 
     Args:
-        event: its type, publisher, id and payload, when it was received, and how it travelled.
+        event: type, publisher, id, payload, time of receipt, flags of its delivery and its
+            name (`actors.wire.WireEvent`); the last two are not recorded.
         handled_at: Unix milliseconds.
-        result: what it was answered with: one result per handler, or an error's name and
+        result: the answer to the event: one result per handler, or an error's name and
             details.
-        flags: a source of `SOURCES`, and `AGAIN`.
-        ways: for each result one, as `Way`.
+        flags: a key of `SOURCES`, plus `AGAIN` for a duplicate.
+        ways: one for each result, with the fields of `Way`.
     """
     event_type, publisher_id, event_id, payload, received_at, _, _ = event
     size = len(payload)
@@ -126,14 +127,14 @@ def remembered(
 
 
 def chunk_of(events: list[Remembered]) -> Chunk:
-    """What is written of them."""
+    """Combine records into the chunk that is written."""
     return Chunk(cast("list[EventRecord]", events))
 
 
 def open_history(
     environment: lmdb.Environment, *, create: bool, limit_bytes: int = 1 << 40
 ) -> RowTable[Chunk]:
-    """The table of an open store; it keeps `BYTES_LIMIT` at most."""
+    """Open the history table of a store; it keeps at most `BYTES_LIMIT`."""
     limit = min(limit_bytes, BYTES_LIMIT)
     return RowTable(environment, DATABASE, Chunk, 1 << 30, limit_bytes=limit, create=create)
 
@@ -141,18 +142,17 @@ def open_history(
 def open_payloads(
     environment: lmdb.Environment, *, create: bool, limit_bytes: int = 1 << 40
 ) -> RowTable[Payloads]:
-    """The payloads beside the history of an open store."""
+    """Open the table of payloads that belongs to the history of a store."""
     return RowTable(
         environment, PAYLOADS, Payloads, 1 << 30, limit_bytes=limit_bytes, create=create
     )
 
 
 class Wanted(NamedTuple):
-    """Which events of the history are meant; times are Unix milliseconds.
+    """A filter for the events to replay; times are Unix milliseconds.
 
-    Received from `begin` on and before `end`, of this type and publisher, if one is named.
-    Those that were replays themselves, or ran nothing since they had been handled before,
-    are never meant.
+    It selects events that were received at or after `begin` and before `end`, and that have
+    the given type and publisher, if any. It never selects replays or duplicates.
     """
 
     begin: int
@@ -161,7 +161,7 @@ class Wanted(NamedTuple):
     publisher_id: int | None = None
 
     def has(self, record: EventRecord) -> bool:
-        """Whether an event is meant."""
+        """Return whether the filter selects an event."""
         return (
             self.begin <= record.received_at < self.end
             and (self.event_type is None or record.event_type == self.event_type)
@@ -172,8 +172,10 @@ class Wanted(NamedTuple):
 
 
 class Replayable(NamedTuple):
-    """An event of the history that is meant: its place, and which replay of it this would be.
-    `kept`: its payload is known."""
+    """A selected event: its place in the history, and the number that its next replay would have.
+
+    `kept` tells whether its payload is stored; without it the event cannot be replayed.
+    """
 
     place: int
     attempt: int
@@ -181,7 +183,7 @@ class Replayable(NamedTuple):
 
 
 def replay_of(event_id: str) -> tuple[str, int]:
-    """The id an event first had, and which replay of it this id names; 0 for none."""
+    """Split an event id into the original id and the number of the replay; 0 for the original."""
     origin, mark, number = event_id.rpartition("#r")
     return (origin, int(number)) if mark and number.isdecimal() else (event_id, 0)
 
@@ -194,8 +196,11 @@ def find_replayable(
     after: int,
     limit: int,
 ) -> tuple[Sequence[Replayable], int]:
-    """The oldest events that are meant, with places above `after`; and how many more there
-    are."""
+    """Find the oldest selected events with places above `after`.
+
+    Returns:
+        At most `limit` events, and how many more there are.
+    """
     found: list[tuple[int, str, bool]] = []
     newest: dict[str, int] = {}
     more = 0
@@ -222,7 +227,7 @@ def find_replayable(
 def at_place(
     txn: Transaction, history: RowTable[Chunk], payloads: RowTable[Payloads], place: int
 ) -> tuple[EventRecord, bytes] | None:
-    """An event of the history and its payload; None when one of them is gone."""
+    """Return an event of the history and its payload; None when one of them is gone."""
     number, index = divmod(place, _PLACES)
     chunk = history.get(txn, number)
     if chunk is None or index >= len(chunk.events):
@@ -242,7 +247,7 @@ def _payload(kept: Payloads | None, record: EventRecord, index: int) -> bytes | 
 def find_events(
     txn: Transaction, table: RowTable[Chunk], event_id: str | None, limit: int
 ) -> Sequence[EventRecord]:
-    """The newest records first: those with this id, or all."""
+    """Return the newest records first: those with this event id, or all."""
     return list(itertools.islice(_matching(txn, table, event_id), limit))
 
 

@@ -1,9 +1,9 @@
 """Keys of the handlers' key-value store.
 
-One table per project holds the keys of all its applets: 8 bytes of their owner, then the
-applet's own key. The owner is the applet's id, or what applets that share a store have in
-common. LMDB takes keys of 1 to 511 bytes, so an empty or long key is stored
-under its hash; a marker byte keeps the two kinds apart.
+One table per project holds the keys of all its applets. A stored key is 8 bytes of its owner, a
+marker byte, and the applet's own key. The owner is the applet's id, or a number derived from the
+cache prefix that several applets share. LMDB takes keys of 1 to 511 bytes, so an empty or long
+key is stored under its hash; the marker byte tells plain and hashed keys apart.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SHARED = 1 << 63  # no id has this bit
 
 
 def owner(applet: Applet) -> int:
-    """Whose keys an applet has: its own, or those all applets with its cache prefix share."""
+    """Return the owner of an applet's keys: the applet, or all applets with its cache prefix."""
     if not applet.cache_prefix:
         return applet.applet_id
     digest = hashlib.sha256(applet.cache_prefix.encode(errors="surrogatepass")).digest()
@@ -26,37 +26,40 @@ def owner(applet: Applet) -> int:
 
 
 def scope(owner_: int) -> bytes:
-    """The prefix of all keys of an owner."""
+    """Return the prefix of all stored keys of an owner."""
     return owner_.to_bytes(8, "big")
 
 
 def stored_key(scope_: bytes, key: bytes) -> bytes:
-    """Where the store keeps an applet's key of any length."""
+    """Return the stored key for an applet's key of any length."""
     if 0 < len(key) <= _PLAIN_LIMIT:
         return scope_ + _PLAIN + key
     return scope_ + _HASHED + hashlib.sha256(key).digest()
 
 
 def empty_key(scope_: bytes) -> bytes:
-    """Where the store keeps the empty key: the one hashed key whose own key is known."""
+    """Return the stored key for the empty key, the only hashed key whose own key is known."""
     return stored_key(scope_, b"")
 
 
 def plain_prefix(scope_: bytes, prefix: bytes) -> bytes:
-    """The start of every stored key whose own key starts with `prefix`; hashed ones have none."""
+    """Return the prefix of the plain stored keys whose own key starts with `prefix`.
+
+    It does not match hashed keys.
+    """
     return scope_ + _PLAIN + prefix
 
 
 def is_shared(owner_: int) -> bool:
-    """Whether an owner is what applets share, not one of them."""
+    """Return whether an owner is a shared cache prefix instead of an applet."""
     return bool(owner_ & _SHARED)
 
 
 def is_stored(key: bytes) -> bool:
-    """Whether this is what follows the owner in a stored key."""
+    """Return whether `key` has the form of a stored key without its owner."""
     return key[:1] in (_PLAIN, _HASHED) and len(key) <= 1 + _PLAIN_LIMIT
 
 
 def own_key(stored: bytes) -> bytes:
-    """The applet's key of a stored key that is not hashed."""
+    """Return the applet's own key of a stored key that is not hashed."""
     return stored[9:]

@@ -1,8 +1,8 @@
-"""What a project's handlers have sent and nobody has delivered yet; part of its store.
+"""Outbox: effects that a project's handlers sent and that are not delivered yet.
 
-Entries are written in the transaction of their event's batch, so they exist exactly when
-the event's other effects do, and removed when they have been delivered. They keep the
-order in which they were sent.
+The outbox is a part of the project's store. Entries are written in the transaction of their
+event's batch, so they exist exactly when the event's other effects do. They are removed after
+delivery, and keep the order in which they were sent.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 ENTRIES_LIMIT = 100_000
 BYTES_LIMIT = 256 << 20
 FIRST_BYTES = 4 << 20
-PARKED = "outbox.parked"  # in the data folder while nothing may leave the node
-MARKER = "outbox.waiting"  # beside the store while it has entries: start this project
+PARKED = "outbox.parked"  # file in the data folder while nothing may leave the node
+MARKER = "outbox.waiting"  # file beside a store with entries: this project must be started
 
 MQTT, API = "mqtt", "api"
-TRANSACTIONS = "chain:"  # and a chain's id: what that chain's process delivers
+TRANSACTIONS = "chain:"  # followed by the id of the chain whose process delivers the entry
 
 DATABASE, _DELIVERED = b"outbox", b"outbox_delivered"
 _NONE: Mapping[int, str] = {}
 _DELIVERED_ROWS = 50_000
 _DELIVERED_BYTES = 4 << 20
-_DELIVERED_SHARE = 16  # of the store at most
+_DELIVERED_SHARE = 16  # at most this fraction (1/16) of the store
 
 
 class OutboxEntry(msgspec.Struct, array_like=True, frozen=True):
     """One effect that leaves the node.
 
-    `target` is the topic of an MQTT message, the type of the event that brings an API
-    call's result, or the key of a transaction's lease in hexadecimal. `time_ms` is Unix
-    milliseconds of its event's commit.
+    `target` is the topic of an MQTT message, the type of the event that returns an API call's
+    result, or the key of a transaction's lease in hexadecimal. `time_ms` is the time of the
+    event's commit in Unix milliseconds.
     """
 
     kind: str
@@ -57,15 +57,22 @@ class OutboxEntry(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Delivered(msgspec.Struct, array_like=True, frozen=True):
-    """Entries that were done with at `time_ms`: kind, target, size, event id, and why it
-    was not delivered, or ""."""
+    """Entries that were removed at `time_ms` (Unix milliseconds).
+
+    Each has kind, target, size in bytes, event id, and why it was refused, or "" when it was
+    delivered.
+    """
 
     time_ms: int
     entries: list[tuple[str, str, int, str, str]]
 
 
 class EffectOf(NamedTuple):
-    """What an event has sent; `done_ms` is 0 while it waits, `refused` why nobody took it."""
+    """One effect of an event, for display. Times are Unix milliseconds.
+
+    `sent_ms` is 0 once it was delivered or refused, `done_ms` is 0 while it waits. `refused`
+    is the reason for a refusal, or "".
+    """
 
     kind: str
     target: str
@@ -76,14 +83,14 @@ class EffectOf(NamedTuple):
 
 
 class NumberedEntry(NamedTuple):
-    """An entry and its place; numbers grow and are never used twice."""
+    """An entry and its number; numbers increase and are never reused."""
 
     sequence: int
     entry: OutboxEntry
 
 
 Added = dict[int, tuple[int, str]]
-"""Size and kind of entries that were written, by number."""
+"""Size and kind of each new entry, by number."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(OutboxEntry).decode
@@ -115,7 +122,7 @@ class Outbox:
                     self._sizes[sequence] = len(value)
                     self._kinds[sequence] = _kind_of(value)
                 self._takers = Counter(map(taker_of, self._kinds.values()))
-        # A number may be on its way to a taker while its entry is gone: none comes again.
+        # Never reuse a number: one whose entry is gone may still be on its way to a taker.
         self._next = max(last + 1, time.time_ns() // 1000)
         self._bytes = sum(self._sizes.values())
         self._mark()
@@ -125,21 +132,24 @@ class Outbox:
 
     @property
     def bytes(self) -> int:
-        """The size of all entries."""
+        """The size of all entries in bytes."""
         return self._bytes
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more may be sent until something was delivered."""
+        """Whether the outbox is at a limit: handlers cannot send until entries are removed."""
         return len(self._sizes) >= ENTRIES_LIMIT or self._bytes >= BYTES_LIMIT
 
     @property
     def takers(self) -> set[str]:
-        """Who has something to deliver: `""` for messages and API calls, and chains."""
+        """The takers (`taker_of`) that have entries to deliver."""
         return set(self._takers)
 
     def add(self, txn: Transaction, entries: Iterable[OutboxEntry]) -> Added:
-        """Write entries in a batch's transaction; `added` takes the result after it."""
+        """Write entries inside a batch's transaction.
+
+        Call `added` with the result once the transaction is on disk.
+        """
         added = {}
         for sequence, entry in enumerate(entries, self._next):
             data = _encode(entry)
@@ -148,13 +158,13 @@ class Outbox:
         return added
 
     def announce(self) -> None:
-        """Set the marker; before the commit, so that no entry is ever without one."""
+        """Create the marker file. Call it before the commit, so that no entry is without one."""
         if not self._sizes:
             with store_errors(self._marker):
                 self._marker.touch()
 
     def added(self, added: Added) -> None:
-        """The transaction of these entries is on disk."""
+        """Note that the transaction with these entries is on disk."""
         for sequence, (size, kind) in added.items():
             self._sizes[sequence] = size
             self._kinds[sequence] = kind
@@ -163,8 +173,10 @@ class Outbox:
         self._next += len(added)
 
     def first(self, limit: int, after: int = 0, taker: str = "") -> list[NumberedEntry]:
-        """The oldest entries of a taker with numbers above `after`, at most `limit`, and no
-        further one once they have `FIRST_BYTES`."""
+        """Return the oldest entries of a taker with numbers above `after`.
+
+        There are at most `limit`, and none after the one that reaches `FIRST_BYTES` in sum.
+        """
         found: list[NumberedEntry] = []
         size = 0
         with store_errors(), self._environment.begin(db=self._database) as txn:
@@ -180,15 +192,17 @@ class Outbox:
         return found
 
     def targets(self, kind: str) -> list[str]:
-        """What all entries of a kind are directed to, oldest first."""
+        """Return the targets of all entries of a kind, oldest first."""
         sequences = sorted(number for number, found in self._kinds.items() if found == kind)
         with store_errors(), self._environment.begin(db=self._database) as txn:
             found = (txn.get(number.to_bytes(8, "big")) for number in sequences)
             return [_decode(value).target for value in found if value is not None]
 
     def remove(self, sequences: Sequence[int], refused: Mapping[int, str] = _NONE) -> None:
-        """These were delivered, and others nobody takes, for a reason; numbers that are gone
-        already are passed over."""
+        """Remove delivered entries, and refused ones with their reasons.
+
+        Numbers that are already gone are ignored.
+        """
         known = [number for number in (*sequences, *refused) if number in self._sizes]
         if not known:
             return
@@ -220,18 +234,25 @@ class Outbox:
 
 
 def taker_of(kind: str) -> str:
-    """Who delivers entries of a kind: that chain's process, or `""`, the MQTT gateway."""
+    """Return which taker delivers entries of a kind.
+
+    The taker of a transaction is its kind, which names a chain's process. The taker of MQTT
+    messages and API calls is `""`, the MQTT gateway.
+    """
     return kind if kind.startswith(TRANSACTIONS) else ""
 
 
 def _kind_of(data: bytes) -> str:
-    """The kind of an encoded entry, without the rest of it."""
+    """Decode only the kind of an encoded entry."""
     return _decode_kind(data).kind
 
 
 def effects_of(environment: lmdb.Environment, event_id: str, limit: int) -> list[EffectOf]:
-    """What an event has sent and what became of it: of those delivered as far as the store
-    remembers them. Call it inside `store_errors`."""
+    """Return the effects of an event: delivered or refused ones first, then waiting ones.
+
+    Removed entries are included as far as the store still has them. Call it inside
+    `store_errors`.
+    """
     found: list[EffectOf] = []
     try:
         database = environment.open_db(DATABASE, create=False)
@@ -262,20 +283,20 @@ def _open_delivered(environment: lmdb.Environment, *, create: bool) -> RowTable[
 
 
 def waiting_projects(projects_dir: Path) -> list[int]:
-    """The projects with undelivered entries."""
+    """Return the ids of projects with a marker file for undelivered entries."""
     markers = projects_dir.glob(f"*/{MARKER}")
     return sorted(int(path.parent.name) for path in markers if path.parent.name.isdecimal())
 
 
 def waiting_entries(folder: Path) -> int:
-    """How many entries the outbox in a project's folder has; its process may be at work."""
+    """Count the outbox entries in a project's folder; the project may be running."""
     environment = open_environment(folder, map_size=0, readonly=True)
     try:
         with store_errors(folder):
             try:
                 database = environment.open_db(DATABASE, create=False)
             except lmdb.NotFoundError:
-                return 0  # it is being made just now
+                return 0  # the store is being created right now
             with environment.begin() as txn:
                 return int(txn.stat(database)["entries"])
     finally:
@@ -283,22 +304,25 @@ def waiting_entries(folder: Path) -> int:
 
 
 def is_parked(data: Path) -> bool:
-    """Whether what handlers sent stays in the node until the operator releases it.
+    """Return whether outbox entries stay in the node until the operator releases them.
 
-    So it is after a restore: what the backup held as undelivered may have been delivered
-    since. Whoever sends anything out of a data folder asks this first.
+    This is the case after a restore: entries that were undelivered in the backup may have been
+    delivered since. Code that delivers entries of a data folder must check this first.
     """
     return (data / PARKED).exists()
 
 
 def park(data: Path) -> None:
-    """Let nothing leave a node that does not run yet."""
+    """Park the outboxes of a data folder on which no node runs yet."""
     with store_errors(data / PARKED):
         (data / PARKED).touch(mode=0o600)
 
 
 def release(data: Path) -> bool:
-    """Let everything go; False when nothing was parked. A running node takes notice."""
+    """Release parked outboxes; return False when nothing was parked.
+
+    A running node notices the release.
+    """
     with store_errors(data / PARKED):
         try:
             (data / PARKED).unlink()

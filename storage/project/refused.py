@@ -1,7 +1,7 @@
-"""Events that were refused before a project had them: a ring for each process that refuses.
+"""Refused events: one ring buffer for each process that refuses events before a project has them.
 
-Nobody is promised anything by a refusal, so nothing here is synced, and of a payload only a
-digest is kept. What a power cut or a full disk leaves of a ring is thrown away.
+No guarantee covers refused events, so nothing here is synced, and only a digest of each payload
+is kept. A ring that a power cut or a full disk has damaged is deleted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 FOLDER = "refused"
 CHUNKS_LIMIT = 20_000
-RING_BYTES = 4 << 20  # of each of the two tables: about 15,000 refusals
+RING_BYTES = 4 << 20  # for each of the two tables: about 15,000 refusals
 _MAP_BYTES = 32 << 20
 _KNOWN, _UNKNOWN = b"known", b"unknown"
 
@@ -38,9 +38,9 @@ _KNOWN, _UNKNOWN = b"known", b"unknown"
 class Refusal(msgspec.Struct, array_like=True, frozen=True):
     """One event that was refused.
 
-    `project` and `publisher` are what the sender wrote, cut to some length, never its token;
-    `source` is a name of `history.SOURCES`, `key` that of the error, `reason` its text, and
-    `digest` the first 16 bytes of the SHA-256 of what was sent, in hexadecimal.
+    `project` and `publisher` are the sender's own text, shortened, and never contain its token.
+    `source` is a name of `history.SOURCES`. `key` and `reason` are the key and the text of the
+    error. `digest` is the first 16 bytes of the SHA-256 of the received data, in hexadecimal.
     """
 
     time_ms: int
@@ -56,20 +56,20 @@ class Refusal(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Refusals(msgspec.Struct, array_like=True, frozen=True):
-    """Those of one moment, and how many more there were that were not kept."""
+    """The refusals of one moment, and how many more were counted but not kept."""
 
     kept: list[Refusal]
     more: int = 0
 
 
 class RefusedRing:
-    """The writing side; one process has it. Open it after the fork."""
+    """The writer of a ring, owned by one process. Open it after the fork."""
 
     def __init__(self, folder: Path, part: str) -> None:
-        """The ring of a process below the node's data folder `folder`.
+        """Open the ring of the process `part` below the node's data folder `folder`.
 
         Raises:
-            StoreError: it cannot be made.
+            StoreError: the ring cannot be opened, nor created anew.
         """
         path = ring_path(folder, part)
         try:
@@ -97,11 +97,14 @@ class RefusedRing:
             _open_rings[self._path] = self
 
     def read(self) -> _Opened:
-        """What this process's own readers need."""
+        """Return the environment and the tables, for readers in the same process."""
         return self._environment, list(self._tables.values())
 
     def write(self, refusals: Refusals, *, known: bool) -> None:
-        """Append refusals; those for projects that do not exist push out only their like.
+        """Append refusals to the table for known or for unknown projects.
+
+        The tables are separate, so that refusals for projects that do not exist cannot
+        displace others.
 
         Raises:
             StoreError: there is no room for them.
@@ -113,7 +116,7 @@ class RefusedRing:
             table.written(1)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the ring."""
         with _reading:
             del _open_rings[self._path]
             self._environment.close()
@@ -122,8 +125,9 @@ class RefusedRing:
 def read_refused(
     folder: Path, limit: int, *, event_id: str | None = None, project: str | None = None
 ) -> tuple[list[Refusal], int]:
-    """The newest refusals of all processes, those of one event or for one project if wanted,
-    and how many others there were that were not kept.
+    """Return the newest refusals of all processes, and how many were counted but not kept.
+
+    `event_id` and `project` select the refusals of one event or for one project.
 
     Raises:
         StoreError: a ring cannot be read.
@@ -140,12 +144,12 @@ def read_refused(
 
 
 def ring_path(folder: Path, part: str) -> Path:
-    """Where a process keeps its ring."""
+    """Return the folder of a process's ring."""
     return folder / FOLDER / part.replace(":", "-")
 
 
-# LMDB lets a process open an environment once: its own ring is read where it is written,
-# and the others by one thread at a time.
+# LMDB lets a process open an environment only once. A process therefore reads its own ring
+# through the writer's environment, and only one thread at a time opens the other rings.
 _open_rings: dict[Path, RefusedRing] = {}
 _reading = threading.Lock()
 
@@ -154,8 +158,8 @@ _reading = threading.Lock()
 def _opened(path: Path) -> Iterator[_Opened]:
     own = _open_rings.get(path)
     if own is not None:
-        # With the tables that it has: to open one of an environment that is written to begins
-        # a write transaction, and when that waits for another thread's, neither goes on.
+        # Use the tables that are already open: opening a table in an environment that is open for
+        # writing begins a write transaction, which can deadlock with that of another thread.
         yield own.read()
         return
     environment = open_environment(path, map_size=0, readonly=True)
@@ -163,7 +167,7 @@ def _opened(path: Path) -> Iterator[_Opened]:
         with store_errors():
             tables = []
             for name in (_KNOWN, _UNKNOWN):
-                with suppress(lmdb.NotFoundError):  # it is being made
+                with suppress(lmdb.NotFoundError):  # the ring is being created
                     tables.append(_table(environment, name, create=False))
         yield environment, tables
     finally:

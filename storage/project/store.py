@@ -1,11 +1,11 @@
-"""The store of one project: its handlers' key-value pairs and its applet log.
+"""The store of one project: key-value pairs, logs, metrics, history, dead letters, outbox.
 
-The project's actor is the only writer; gateways read beside it. One batch of events is
-one transaction, synced to disk before any of its events is answered. Log rows ride along
-with the next such transaction, or go in one of their own soon after: losing the last of
-them in a power cut breaks no promise, syncing for each would cost every event. Where the
-project's SQL database has a part in the batch, the two are made one in three steps: see
-`ProjectStore.commit`.
+The project's actor is the only writer; gateways read at the same time. One batch of events is
+one transaction, synced to disk before any of its events is answered. Log rows are written with
+the next such transaction, or soon after in one of their own. The guarantees do not cover the
+last log rows before a power cut, because a sync for each row would slow down every event. When
+a batch also writes to the project's SQL database, both stores commit atomically in three
+steps: see `ProjectStore.commit`.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
 
 SCHEMA = 1
-UNMARKED = 1  # the schema of stores that were made before they told theirs
+UNMARKED = 1  # the schema of stores from before the schema was recorded
 WHAT = "a project's store"
 LOG_ROWS_LIMIT = 100_000
 METRIC_ROWS_LIMIT = 100_000
-# What may be kept of logs, metrics, events and dead letters, each: with the size of the store,
-# so that they leave room for the handlers' own pairs.
+# The limit for logs, metrics, event history and dead letters, for each of them: 64 MiB, or a
+# smaller share of the store's size limit, which leaves room for the handlers' own pairs.
 _KEPT_BYTES = 64 << 20
 _KEPT_SHARE = 8
 _LOG_FLUSH_S = 0.2
@@ -84,7 +84,7 @@ _LOG_PENDING_LIMIT = 4_096
 KV, LOGS, METRICS, STAGE = b"kv", b"applet_log", b"metrics", b"stage"
 _STAGE_CELL = STAGE
 _GROWTH_BYTES = 1 << 20
-_EMPTY_BYTES = 48 << 10  # of a store that holds nothing, with the pages that a write copies
+_EMPTY_BYTES = 48 << 10  # size of an empty store, with the pages that a write copies
 
 
 class LogRow(msgspec.Struct, array_like=True, frozen=True):
@@ -113,8 +113,11 @@ NumberedRow = Numbered[LogRow]
 
 
 class Batch(msgspec.Struct, array_like=True, frozen=True):
-    """All that a batch leaves here. Staged, it waits for its SQL part to be committed
-    under `number`, which is above 0."""
+    """Everything that one batch writes to this store.
+
+    A batch with a `number` above 0 is staged: it waits until the SQL database has committed
+    its own part under that number.
+    """
 
     number: int
     pairs: list[tuple[bytes, bytes]]
@@ -130,19 +133,19 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SqlPart(Protocol):
-    """What takes part in a commit: `storage.sql.sqlite.SqlDatabase`."""
+    """The SQL side of a commit, such as `storage.sql.sqlite.SqlDatabase`."""
 
     @property
     def wrote(self) -> bool:
-        """Whether there is anything to commit."""
+        """Whether the batch wrote anything."""
         ...
 
     def number(self) -> int:
-        """The number of the last batch it has committed."""
+        """Return the number of the last committed batch."""
         ...
 
     def commit(self, number: int) -> None:
-        """Commit under a number; after a failure `number()` says whether it is."""
+        """Commit under a number; after a failure `number()` tells whether it was committed."""
         ...
 
     def rollback(self) -> None:
@@ -151,32 +154,33 @@ class SqlPart(Protocol):
 
 
 class ProjectDatabase(SqlPart, Protocol):
-    """A project's SQL database: `storage.sql.sqlite.SqlDatabase`, where the order of calls is told,
-    or `storage.sql.postgres.PostgresDatabase`."""
+    """A project's SQL database: `storage.sql.sqlite.SqlDatabase` or
+    `storage.sql.postgres.PostgresDatabase`. The former documents the order of calls.
+    """
 
     @property
     def written_bytes(self) -> int:
-        """The size of the batch's writes, as requests."""
+        """The total size of the batch's write requests."""
         ...
 
     def begin_event(self) -> None:
-        """A run begins."""
+        """Note that a run begins."""
         ...
 
     def keep_event(self) -> None:
-        """The run went well."""
+        """Keep the writes of a run that succeeded."""
         ...
 
     def undo_event(self) -> None:
-        """The run failed."""
+        """Undo the writes of a run that failed."""
         ...
 
     def query(self, request: bytes, ends_at: float) -> bytes:
-        """Carry out a statement and give its rows."""
+        """Execute a statement and return its rows."""
         ...
 
     def execute(self, request: bytes, ends_at: float) -> None:
-        """Carry out a statement."""
+        """Execute a statement."""
         ...
 
     def close(self) -> None:
@@ -190,13 +194,13 @@ def store_path(projects_dir: Path, project_id: int) -> Path:
 
 
 class ProjectStore:
-    """The writing side, owned by the project's actor. Open it after the fork, never before.
+    """The writer of a project's store, owned by its actor. Open it after the fork, never before.
 
-    Writes collect in `overlay`, outbox entries in `sent`, metrics in `measured`, dead letters
-    in `failed` and the numbers of those that are done with in `resolved`, until `commit`.
-    Events that must not run again collect in `finished`, by digest, with what they are
-    answered, and in `delivered`, by the broker's name. Reads see the overlay first, then the
-    last commit.
+    These attributes collect the effects of a batch until `commit`: `overlay` the key-value
+    writes, `sent` the outbox entries, `measured` the metrics, `failed` new dead letters and
+    `resolved` the numbers of dead letters to delete. For deduplication, `finished` maps the
+    digest of each handled event to its results, and `delivered` has the names of the broker's
+    deliveries. Reads look into the overlay first, then into the last commit.
     """
 
     def __init__(
@@ -206,24 +210,25 @@ class ProjectStore:
         committed: Callable[[], int] | None = None,
         replayable_bytes: int = REPLAYABLE_BYTES,
     ) -> None:
-        """Open the store, and finish or drop the batch that a crash left staged.
+        """Open the store, and apply or drop a batch that a crash left staged.
 
         Args:
             path: the folder.
-            map_size: bytes it may grow to.
-            committed: the number of the last batch the SQL database has committed; by
-                default that of the file in the folder. While it raises
-                DatabaseUnreachableError a staged batch waits, and whatever reads or writes
-                here raises it too.
-            replayable_bytes: of payloads that are kept to replay events; 0 keeps none.
+            map_size: the size limit in bytes.
+            committed: returns the number of the last batch that the SQL database has committed;
+                by default it reads the SQLite file in the folder. While it raises
+                DatabaseUnreachableError a staged batch waits, and reads and writes that need
+                it settled raise the same error.
+            replayable_bytes: the limit for payloads that are kept to replay events; 0 keeps
+                none.
 
         Raises:
-            StoreError: one of the two cannot be opened.
+            StoreError: the store or the SQL database cannot be opened.
         """
         self._committed = committed or (lambda: sql.committed_number(path / sql.FILE))
         self.path = path
         self._environment = open_environment(path, map_size=map_size, max_readers=FEW_READERS)
-        reader_check(self._environment)  # an earlier writer or a gateway may have been killed
+        reader_check(self._environment)  # frees the slots of a killed writer or gateway
         kept = min(_KEPT_BYTES, map_size // _KEPT_SHARE)
         self._replayable_bytes = min(replayable_bytes, kept)
         self._largest_batch = map_size - _EMPTY_BYTES
@@ -233,7 +238,7 @@ class ProjectStore:
             self._environment.close()
             raise
         self.outbox = Outbox(self._environment, path)
-        self._reading: Transaction | None = None  # the batch's snapshot, once it has read
+        self._reading: Transaction | None = None  # the batch's snapshot, begun by its first read
         self.overlay: dict[bytes, bytes] = {}
         self.sent: list[OutboxEntry] = []
         self.measured: list[MetricRow] = []
@@ -245,23 +250,23 @@ class ProjectStore:
         self._handled_payloads: list[bytes] = []
         self._rows: list[LogRow] = []
         self._rows_since = 0.0
-        self._staged = True  # there may be a stage to settle
+        self._staged = True  # an earlier process may have left a staged batch
         try:
             self._settle()
         except DatabaseUnreachableError:
-            return  # it is asked again when the first event comes
+            return  # the next read or commit tries again
         except BaseException:
             self._environment.close()
             raise
 
     @property
     def letters(self) -> int:
-        """How many dead letters are kept."""
+        """The number of dead letters in the store."""
         return len(self._dead)
 
     @property
     def used_bytes(self) -> int:
-        """The most that it has needed of its size limit."""
+        """The high-water mark of the store's size, to compare with its size limit."""
         return used_bytes(self._environment)
 
     def _open(self, kept: int, map_size: int) -> None:
@@ -286,7 +291,7 @@ class ProjectStore:
             self._seen = Seen(self._environment, map_size // _KEPT_SHARE)
 
     def read(self, stored_key: bytes) -> bytes | None:
-        """The value of a stored key (`kv.stored_key`) as the current batch sees it."""
+        """Return the value of a stored key (`kv.stored_key`) as the current batch sees it."""
         value = self.overlay.get(stored_key)
         if value is not None:
             return value
@@ -298,7 +303,7 @@ class ProjectStore:
             return self._reading.get(stored_key)
 
     def pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        """All stored keys and values as of the last commit, in the order of the keys."""
+        """Iterate over all stored keys and values of the last commit, in the order of keys."""
         with store_errors(), self._environment.begin(db=self._kv) as txn:
             yield from txn.cursor()
 
@@ -309,12 +314,15 @@ class ProjectStore:
         self._rows.append(row)
 
     def record(self, events: Sequence[Remembered], payloads: Iterable[bytes] = ()) -> None:
-        """Keep what became of events for the next commit or flush, and as far as there is
-        room their payloads; without them they cannot be replayed."""
+        """Keep history records for the next commit or flush.
+
+        `payloads` belong to `events` in their order. Events whose payload is not kept, such as
+        one above `PAYLOAD_LIMIT`, cannot be replayed.
+        """
         if not self._rows and not self._handled:
             self._rows_since = time.monotonic()
         if self._replayable_bytes:
-            # As many as there are records before these: a caller may have given none.
+            # Earlier callers may have given no payloads: fill up to one per earlier record.
             missing = len(self._handled) - len(self._handled_payloads)
             self._handled_payloads.extend([b""] * missing)
             self._handled_payloads.extend(
@@ -323,7 +331,10 @@ class ProjectStore:
         self._handled.extend(events)
 
     def outcome_of(self, digest: bytes, now_ms: int) -> Outcome | None:
-        """What an event of this digest (`seen.digest_of`) was answered, if it was handled."""
+        """Return the stored result of the event with this digest (`deduplication.digest_of`).
+
+        None when no such event was handled.
+        """
         outcome = self.finished.get(digest)
         if outcome is not None:
             return outcome
@@ -336,49 +347,55 @@ class ProjectStore:
 
     @property
     def has_old_digests(self) -> bool:
-        """Whether events are remembered in the form of before (`seen.old_digest_of`)."""
+        """Whether the store still has digests in the old form (`deduplication.old_digest_of`)."""
         return self._seen.has_old
 
     def was_delivered(self, name: str) -> bool:
-        """Whether the broker's delivery of this name was handled."""
+        """Return whether the broker's delivery with this name was handled."""
         return name in self.delivered or self._seen.was_delivered(name)
 
     def leases(self, chain: str) -> list[bytes]:
-        """The keys of the transactions that the outbox has for a chain's part."""
+        """Return the keys of leased transactions that wait in the outbox.
+
+        `chain` is the kind of their entries (`outbox.TRANSACTIONS` and the chain's id).
+        """
         if self._staged:
             self._settle()
         return [bytes.fromhex(target) for target in self.outbox.targets(chain)]
 
     def replayable(self, place: int) -> tuple[EventRecord, bytes] | None:
-        """An event of the history and its payload as of the last commit."""
+        """Return an event of the history and its payload as of the last commit, or None."""
         with store_errors(), self._environment.begin() as txn:
             return at_place(txn, self._history, self._payloads, place)
 
     def dead_letter(self, number: int) -> DeadLetter | None:
-        """A dead letter as of the last commit."""
+        """Return a dead letter as of the last commit, or None."""
         with store_errors(), self._environment.begin() as txn:
             return self._dead.get(txn, number)
 
     def commit(self, part: SqlPart | None = None) -> None:
-        """Put all that the batch left and the waiting log rows on disk, all or nothing.
+        """Commit the effects of the batch and the waiting log rows, all or nothing.
 
-        Without effects nothing needs to be durable: log rows then wait until enough of
-        them, or enough time, has gathered.
+        A batch without effects writes nothing: its log rows wait until there are enough of
+        them or enough time has passed.
 
-        With a `part` that wrote, its next number n makes the two stores one. The batch is
-        staged here under n and synced; the part commits together with n, which is when
-        the batch has happened; the stage is applied and removed, in one transaction. A
-        stage that is found later, after a crash or a failure in between, is applied when
-        the part's number has reached n and dropped when it has not. Nothing else is read
-        or written before that is settled.
+        When the SQL part wrote, the two stores commit together under the part's next number n:
+
+        1. The batch is staged in this store under n and synced.
+        2. The part commits its writes together with n. From then on the batch counts.
+        3. The staged batch is applied and removed from the stage, in one transaction.
+
+        After a crash or a failure between these steps, the staged batch is applied when the
+        part's number has reached n, and dropped otherwise. Nothing else is read or written
+        before that.
 
         Raises:
-            BatchTooLargeError: the effects are more than an empty store would take; they are
+            BatchTooLargeError: the effects would not fit into an empty store; they are
                 dropped.
             StoreError: the map or the disk is full, or the disk failed. The effects are
-                dropped: none of the batch happened. Only where the failure was that of
-                the part's commit, or came after it, the batch may have happened; both
-                stores then agree on it.
+                dropped, and no part of the batch is stored. There is one exception: when the
+                part's commit failed, or anything after it, the batch may have been committed.
+                Both stores then agree on whether it was.
         """
         self._end_snapshot()
         try:
@@ -406,24 +423,24 @@ class ProjectStore:
     def _put_stage(self, batch: Batch) -> None:
         if batch.sent:
             self.outbox.announce()
-        self._staged = True  # even a commit that fails may have reached the disk
+        self._staged = True  # set first: even a failed commit may have reached the disk
         with store_errors(), self._explained(batch), self._environment.begin(write=True) as txn:
             txn.put(_STAGE_CELL, encode_record(batch), db=self._stage)
 
     @contextmanager
     def _explained(self, batch: Batch) -> Iterator[None]:
-        """Tell a store that is full from a batch that is too large for any."""
+        """Raise `BatchTooLargeError` when the batch would not even fit into an empty store."""
         try:
             yield
         except lmdb.MapFullError as error:
-            # Without what the node itself wanted to keep: that is not missed.
+            # Without history and log rows: the node adds those, the handlers do not.
             size = len(encode_record(replace(batch, chunks=[], payloads=[], rows=[])))
             if size <= self._largest_batch:
                 raise
             raise BatchTooLargeError(size=size, limit_bytes=self._largest_batch) from error
 
     def _settle(self, committed: Callable[[], int] | None = None) -> None:
-        """Apply a stage whose number the SQL database has committed; drop another."""
+        """Apply a staged batch if the SQL database has committed its number, else drop it."""
         with store_errors(), self._environment.begin(db=self._stage) as txn:
             data = txn.get(_STAGE_CELL)
         if data is None:
@@ -439,7 +456,7 @@ class ProjectStore:
         self._staged = False
 
     def _apply_at_any_size(self, batch: Batch, size: int) -> None:
-        """It has happened: a limit of size is no reason to stop half-way."""
+        """Apply a staged batch that is committed in SQL; a full store must not stop it half-way."""
         try:
             self._apply(batch)
         except lmdb.MapFullError:
@@ -448,14 +465,17 @@ class ProjectStore:
             self._apply(batch)
 
     def flush_logs(self) -> None:
-        """Write waiting log rows and event records if their time has come; a full store only
-        costs them."""
+        """Write waiting log rows and event records if they are due.
+
+        When the store is full, only these rows are lost.
+        """
         if self._rows_due():
             self._write_rows()
 
     def write_logs(self) -> None:
-        """Write waiting log rows and event records now, for somebody who is about to read them.
-        To be called between two batches: what else waits would be written, too.
+        """Write waiting log rows and event records now, so that a reader sees them.
+
+        Call it between two batches only: it would also write the effects of an open batch.
 
         Raises:
             StoreError: the store could not be written; the rows are lost.
@@ -469,17 +489,17 @@ class ProjectStore:
         self._write()
 
     def probe(self, size: int) -> None:
-        """Write so many bytes and remove them, to see whether it can be written.
+        """Write `size` bytes and remove them, to test whether the store can be written.
 
         Raises:
-            StoreError: it cannot.
+            StoreError: the store cannot be written.
         """
         self._end_snapshot()
         with store_errors():
             try_writing(self._environment, size)
 
     def clear_log(self, instance_id: int) -> None:
-        """Delete what an instance has logged so far, at once.
+        """Delete all log rows of an instance, at once.
 
         Raises:
             StoreError: the store could not be written.
@@ -509,7 +529,7 @@ class ProjectStore:
         )
 
     def _take(self, number: int = 0) -> Batch:
-        """All that waits; nothing waits any more."""
+        """Move all collected effects and rows into a batch, and start with empty ones."""
         chunks = [chunk_of(self._handled)] if self._handled else []
         payloads = [Payloads(self._handled_payloads)] if chunks and self._replayable_bytes else []
         batch = Batch(
@@ -569,11 +589,14 @@ class ProjectStore:
         return sizes, dead
 
     def free_readers(self) -> None:
-        """A process that read this store has died: what it kept from being reused is free."""
+        """Free the reader slots of dead processes, so that their old pages can be reused."""
         reader_check(self._environment)
 
     def close(self) -> None:
-        """Write what waits and close. The effects of an unfinished batch are dropped."""
+        """Write waiting log rows and event records, and close.
+
+        The effects of an unfinished batch are dropped.
+        """
         self.overlay, self.sent, self.measured = {}, [], []
         self.failed, self.resolved = [], []
         self.finished, self.delivered = {}, {}
@@ -591,7 +614,7 @@ class ProjectStore:
 
 
 class ProjectStoreReader:
-    """The reading side, for gateways: each call is a snapshot of its own."""
+    """A reader of a project's store, for gateways; each call reads a snapshot of its own."""
 
     def __init__(self, path: Path) -> None:
         self._environment = open_environment(path, map_size=0, readonly=True)
@@ -601,7 +624,7 @@ class ProjectStoreReader:
 
     @classmethod
     def open_if_exists(cls, path: Path) -> ProjectStoreReader | None:
-        """The reader, or None when the project has never run."""
+        """Open a reader; None when the project has never run."""
         if not (path / "data.mdb").exists():
             return None
         try:
@@ -610,7 +633,7 @@ class ProjectStoreReader:
             made = not isinstance(error.__cause__, lmdb.NotFoundError)
             if made and (path / "data.mdb").stat().st_size > 0:
                 raise
-            return None  # its actor is opening it for the first time right now
+            return None  # its actor is creating it right now
 
     def logs(self, after: int, limit: int) -> list[Numbered[LogRow]]:
         """See `RowTable.after`."""
@@ -618,7 +641,7 @@ class ProjectStoreReader:
             return self._logs.after(txn, after, limit)
 
     def metrics(self, after: int, limit: int) -> list[Numbered[MetricRow]]:
-        """See `RowTable.after`; nothing where the store is older than metrics."""
+        """See `RowTable.after`; an old store without the metrics table has no rows."""
         with store_errors():
             try:
                 table = RowTable(
@@ -630,7 +653,7 @@ class ProjectStoreReader:
                 return table.after(txn, after, limit)
 
     def dead_letters(self, before: int | None, limit: int) -> tuple[Sequence[NumberedLetter], int]:
-        """Dead letters, the newest first, with numbers below `before`, and how many there are."""
+        """Return dead letters with numbers below `before`, newest first, and the count of all."""
         with store_errors():
             try:
                 database = self._environment.open_db(DEAD_LETTERS, create=False)
@@ -640,7 +663,7 @@ class ProjectStoreReader:
                 return read_letters(txn, database, before, limit)
 
     def dead_letter(self, number: int) -> DeadLetter | None:
-        """The dead letter with this number."""
+        """Return the dead letter with this number, or None."""
         with store_errors():
             try:
                 database = self._environment.open_db(DEAD_LETTERS, create=False)
@@ -650,7 +673,7 @@ class ProjectStoreReader:
                 return read_letter(txn, database, number)
 
     def events(self, event_id: str | None, limit: int) -> Sequence[EventRecord]:
-        """What became of the last events, the newest first: of those with this id, or of all."""
+        """Return records of the event history, newest first: those of one event id, or all."""
         with store_errors():
             try:
                 table = open_history(self._environment, create=False)
@@ -662,7 +685,7 @@ class ProjectStoreReader:
     def replayable(
         self, wanted: Wanted, after: int, limit: int
     ) -> tuple[Sequence[Replayable], int]:
-        """Events of the history that are meant; see `history.find_replayable`."""
+        """Return the events of the history to replay; see `history.find_replayable`."""
         with store_errors():
             try:
                 history = open_history(self._environment, create=False)
@@ -673,24 +696,27 @@ class ProjectStoreReader:
                 return find_replayable(txn, history, payloads, wanted, after, limit)
 
     def logs_of(self, event_id: str, limit: int) -> list[LogRow]:
-        """The newest log rows of an event, oldest first."""
+        """Return the newest log rows of an event, in the order in which they were written."""
         with store_errors(), self._environment.begin() as txn:
             rows = (row for row in self._logs.backwards(txn) if row.event_id == event_id)
             return [row for row, _ in zip(rows, range(limit), strict=False)][::-1]
 
     def effects_of(self, event_id: str, limit: int) -> list[EffectOf]:
-        """What an event has sent, and whether it was delivered."""
+        """Return the effects that an event has sent, and whether each was delivered."""
         with store_errors():
             return effects_of(self._environment, event_id, limit)
 
     def kv_get(self, applet_id: int, key: bytes) -> bytes | None:
-        """The committed value of an applet's key."""
+        """Return the committed value of an applet's key, or None."""
         with store_errors(), self._environment.begin(db=self._kv) as txn:
             return txn.get(kv.stored_key(kv.scope(applet_id), key))
 
     def kv_keys(self, applet_id: int, prefix: bytes, limit: int) -> list[bytes]:
-        """Keys of an applet that start with `prefix`, in byte order, the empty one first; of those
-        that are too long for the store (`kv.stored_key`) only the hash is known."""
+        """Return keys of an applet that start with `prefix`, in byte order, the empty key first.
+
+        Keys that are too long for the store are left out, because the store has only their
+        hash (`kv.stored_key`).
+        """
         scope = kv.scope(applet_id)
         start = kv.plain_prefix(scope, prefix)
         keys: list[bytes] = []
@@ -705,8 +731,7 @@ class ProjectStoreReader:
         return keys
 
     def copy(self, target: Path) -> None:
-        """Copy the store, and the database beside it, as of one moment; see
-        `backup.copy_project`."""
+        """Copy the store and its SQL database as of one moment; see `backup.copy_project`."""
         copy_open_project(self._environment, Path(self._environment.path()), target)
 
     def close(self) -> None:
@@ -715,9 +740,9 @@ class ProjectStoreReader:
 
 
 class ProjectSnapshot:
-    """The handlers' pairs as of one commit, for another process than the writer's.
+    """A snapshot of the handlers' key-value pairs, for processes other than the writer's.
 
-    A snapshot is taken by the first `read` after `renew` and lasts until the next.
+    The first `read` after a `renew` takes the snapshot; it lasts until the next `renew`.
 
     Raises:
         StoreError: the store cannot be read.
@@ -730,14 +755,14 @@ class ProjectSnapshot:
             self._kv = self._environment.open_db(KV, create=False)
 
     def read(self, stored_key: bytes) -> bytes | None:
-        """The value of a stored key (`kv.stored_key`)."""
+        """Return the value of a stored key (`kv.stored_key`), or None."""
         with store_errors():
             if self._reading is None:
                 self._reading = self._environment.begin(db=self._kv)
             return self._reading.get(stored_key)
 
     def renew(self) -> None:
-        """Let go of the snapshot."""
+        """Release the snapshot."""
         if self._reading is not None:
             self._reading.abort()
             self._reading = None

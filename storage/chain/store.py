@@ -1,8 +1,8 @@
-"""What the node keeps of one chain: how far each monitor has come, and what it last saw.
+"""The store of one chain: cursors of monitors, recent blocks, announced events, last state.
 
-One environment per chain, opened for writing by the chain's process alone and by others for
-reading. Its tables are opened by whoever keeps something in it: `ChainStore.environment`
-has room for them.
+There is one environment per chain. Only the chain's process opens it for writing; others read
+it. Further tables, such as those of `storage.chain.transactions`, are opened in
+`ChainStore.environment`, which has room for them.
 """
 
 from __future__ import annotations
@@ -34,32 +34,35 @@ SCHEMA = 1
 
 
 class Cursor(msgspec.Struct, array_like=True, frozen=True):
-    """How far a monitor has come.
+    """The progress of a monitor.
 
-    `block` is the last one that is done with (its events are answered) and `block_hash` its
-    hash, empty where that was not looked at. `rewind` at 0 or above: blocks after that one
-    vanished, and their logs are still to be taken back. Times are Unix milliseconds.
+    `block` is the last finished block: all its events are answered. `block_hash` is its hash,
+    or empty for a block that is not followed. A `rewind` of 0 or above is the number of a block:
+    a reorganisation dropped the blocks after it, and their events must still be retracted.
+    Times are Unix milliseconds.
     """
 
     block: int
     block_hash: bytes = b""
     rewind: int = -1
-    events: int = 0  # that were answered
-    removed: int = 0  # of these, those that took one back
-    failures: int = 0  # attempts that did not go on
-    error: str = ""  # why it stands still, empty when it does not
-    time_ms: int = 0  # of the last step
+    events: int = 0  # answered events, with retractions
+    removed: int = 0  # how many of these were retractions
+    failures: int = 0  # failed attempts
+    error: str = ""  # why the monitor is stuck; empty when it is not
+    time_ms: int = 0  # time of the last step
 
     @property
     def stands(self) -> bool:
-        """Whether something was told and not taken back."""
+        """Whether the monitor has sent an event that was not retracted."""
         return self.events > 2 * self.removed
 
 
 class Told(msgspec.Struct, array_like=True, frozen=True):
-    """A log or a transaction that was sent to a monitor's project, or is about to be, while its
-    block may yet vanish. `round` is how often it was taken back; `removed` says that it is
-    now."""
+    """A log or transaction that was announced to a monitor's project.
+
+    It is stored before it is sent, and kept while a reorganisation may still drop its block.
+    `round` counts how often it was retracted; `removed` tells that it is retracted now.
+    """
 
     block: int
     block_hash: bytes
@@ -70,7 +73,7 @@ class Told(msgspec.Struct, array_like=True, frozen=True):
 
 
 class EndpointState(msgspec.Struct, frozen=True):
-    """One endpoint, by scheme and host."""
+    """The state of one endpoint; `name` is its scheme and host."""
 
     name: str
     head: int
@@ -79,19 +82,19 @@ class EndpointState(msgspec.Struct, frozen=True):
 
 
 class ChainState(msgspec.Struct, frozen=True):
-    """What the chain's process last knew, for those who watch over it.
+    """The last published state of the chain's process, for monitoring.
 
-    `head` is the newest block seen, at `head_ms` (Unix ms); counters count since the store
-    was made.
+    `head` is the newest block, seen at `head_ms` (Unix ms). The counters start when the store
+    is created.
     """
 
     head: int = 0
     head_ms: int = 0
     reorganisations: int = 0
-    deepest: int = 0  # blocks that the deepest of them took back
-    failures: int = 0  # looks at the chain that failed
+    deepest: int = 0  # number of blocks that the deepest one dropped
+    failures: int = 0  # failed polls of the chain
     events: int = 0
-    error: str = ""  # why the last look failed; empty when it did not
+    error: str = ""  # why the last poll failed; empty when it succeeded
     endpoints: list[EndpointState] = []
 
 
@@ -117,7 +120,7 @@ class _Tables:
 
 
 class ChainStoreReader:
-    """The reading side, for any process."""
+    """A reader of a chain's store, for any process."""
 
     def __init__(self, environment: lmdb.Environment, tables: _Tables) -> None:
         self.environment = environment
@@ -125,10 +128,10 @@ class ChainStoreReader:
 
     @classmethod
     def open_if_exists(cls, path: Path) -> Self | None:
-        """A reader of the store at `path`; None while there is none.
+        """Open a reader of the store at `path`; None while there is no store.
 
         Raises:
-            StoreError: there is one that cannot be read.
+            StoreError: the store cannot be read.
         """
         if not (path / "data.mdb").exists():
             return None
@@ -138,7 +141,7 @@ class ChainStoreReader:
         except StoreError as error:
             environment.close()
             if isinstance(error.__context__, lmdb.NotFoundError):
-                return None  # its process is opening it for the first time right now
+                return None  # the chain's process is creating it right now
             raise
         except BaseException:
             environment.close()
@@ -150,18 +153,18 @@ class ChainStoreReader:
         return TransactionReads(self.environment)
 
     def cursor(self, monitor_id: int) -> Cursor | None:
-        """How far a monitor has come; None before its first step."""
+        """Return the cursor of a monitor; None before its first step."""
         with store_errors(), self.environment.begin(db=self._tables.cursors) as txn:
             data = txn.get(_key(monitor_id))
         return None if data is None else _decode_cursor(data)
 
     def cursors(self) -> dict[int, Cursor]:
-        """Every cursor, by monitor."""
+        """Return all cursors by the ids of their monitors."""
         with store_errors(), self.environment.begin(db=self._tables.cursors) as txn:
             return {int.from_bytes(k, "big"): _decode_cursor(v) for k, v in txn.cursor()}
 
     def state(self) -> ChainState:
-        """What the chain's process last knew."""
+        """Return the last published state of the chain's process."""
         with store_errors(), self.environment.begin(db=self._tables.state) as txn:
             data = txn.get(_STATE_CELL)
         return ChainState() if data is None else _decode_state(data)
@@ -172,13 +175,17 @@ class ChainStoreReader:
 
 
 class ChainStore(ChainStoreReader):
-    """The writing side, owned by the chain's process. Open it after the fork, never before.
+    """The writer of a chain's store, owned by the chain's process. Open it after the fork only.
 
     Every change is one synced transaction.
     """
 
     def __init__(self, path: Path, map_size: int = MAP_BYTES) -> None:
-        """Raises: StoreError, as `open_environment`."""
+        """Open or create the store.
+
+        Raises:
+            StoreError: as `open_environment`.
+        """
         environment = open_environment(
             path, map_size=map_size, max_dbs=TABLES_LIMIT, max_readers=FEW_READERS
         )
@@ -192,7 +199,7 @@ class ChainStore(ChainStoreReader):
     # ---------------------------------------------------------------- blocks
 
     def blocks(self) -> dict[int, bytes]:
-        """The hashes of the newest blocks that were followed, by number, in order."""
+        """Return the hashes of the newest followed blocks, in ascending order of their numbers."""
         with store_errors(), self.environment.begin(db=self._tables.blocks) as txn:
             return {int.from_bytes(k, "big"): bytes(v) for k, v in txn.cursor()}
 
@@ -202,8 +209,11 @@ class ChainStore(ChainStoreReader):
         dropped: Iterable[int],
         rewound: Mapping[int, Cursor] | None = None,
     ) -> None:
-        """Follow blocks, and no longer others; with it the cursors of monitors that have to
-        go back, so that a crash forgets none."""
+        """Store the hashes of added blocks, and remove those of dropped blocks.
+
+        The cursors of monitors that must rewind are stored in the same transaction, so that a
+        crash loses none of them.
+        """
         with store_errors(), self.environment.begin(write=True) as txn:
             for number in dropped:
                 txn.delete(_key(number), db=self._tables.blocks)
@@ -215,20 +225,20 @@ class ChainStore(ChainStoreReader):
     # ---------------------------------------------------------------- monitors
 
     def put_cursors(self, cursors: Mapping[int, Cursor]) -> None:
-        """Have monitors where they have come to."""
+        """Store the cursors of monitors."""
         with store_errors(), self.environment.begin(write=True, db=self._tables.cursors) as txn:
             for monitor_id, cursor in cursors.items():
                 txn.put(_key(monitor_id), _encode(cursor))
 
     def announce(self, told: Mapping[int, Sequence[Told]]) -> None:
-        """Write what is about to be sent: it is known again after a crash."""
+        """Store events before they are sent, so that they are recognised after a crash."""
         with store_errors(), self.environment.begin(write=True, db=self._tables.told) as txn:
             for monitor_id, rows in told.items():
                 for row in rows:
                     txn.put(_told_key(monitor_id, row), _encode(row))
 
     def told(self, monitor_id: int, from_block: int = 0) -> list[Told]:
-        """What was announced of a monitor from a block on, in the order of the chain."""
+        """Return the announced events of a monitor from a block on, in the order of the chain."""
         prefix = _key(monitor_id)
         found = []
         with store_errors(), self.environment.begin(db=self._tables.told) as txn:
@@ -240,8 +250,11 @@ class ChainStore(ChainStoreReader):
         return found
 
     def take_back(self, monitor_id: int, rows: Sequence[Told], cursor: Cursor) -> None:
-        """The end of a reorganisation for a monitor: what was told of these rows was taken
-        back, and the cursor is before them."""
+        """Complete a reorganisation for a monitor.
+
+        The events of these rows are marked as retracted, and the cursor, which points before
+        them, is stored.
+        """
         with store_errors(), self.environment.begin(write=True) as txn:
             for row in rows:
                 back = msgspec.structs.replace(row, removed=True, round=row.round + 1)
@@ -249,22 +262,30 @@ class ChainStore(ChainStoreReader):
             txn.put(_key(monitor_id), _encode(cursor), db=self._tables.cursors)
 
     def forget_told(self, before_block: int) -> int:
-        """Drop what lies so deep that it cannot vanish; how many rows that were."""
+        """Delete announced events of blocks before `before_block`, which are final.
+
+        Returns:
+            The number of deleted rows.
+        """
         with store_errors(), self.environment.begin(write=True, db=self._tables.told) as txn:
             cursor, count = txn.cursor(), 0
             more = cursor.first()
             while more:
                 if int.from_bytes(cursor.key()[8:16], "big") < before_block:
-                    more = cursor.delete() and bool(cursor.key())  # none: that was the last
+                    more = cursor.delete() and bool(cursor.key())  # no key after the last row
                     count += 1
                 else:
-                    # The rest of this monitor's rows are newer: on to the next monitor's.
+                    # The other rows of this monitor are newer: skip to the next monitor.
                     after = int.from_bytes(cursor.key()[:8], "big") + 1
                     more = cursor.set_range(_key(after))
             return count
 
     def forget_monitors(self, kept: Iterable[int]) -> list[int]:
-        """Drop what is kept of monitors that are gone; their ids."""
+        """Delete cursors and announced events of monitors that are not in `kept`.
+
+        Returns:
+            The ids of the deleted monitors.
+        """
         kept = set(kept)
         with store_errors(), self.environment.begin(write=True) as txn:
             known = [int.from_bytes(k, "big") for k, _ in txn.cursor(self._tables.cursors)]
@@ -280,18 +301,23 @@ class ChainStore(ChainStoreReader):
     # ---------------------------------------------------------------- state
 
     def put_state(self, state: ChainState) -> None:
-        """Have this known to those who watch."""
+        """Publish the state of the chain's process."""
         with store_errors(), self.environment.begin(write=True, db=self._tables.state) as txn:
             txn.put(_STATE_CELL, _encode(state))
 
 
 def copy_monitors(source: Path, target: Path) -> None:
-    """Give a copy of a store what another, older copy has of monitors; nothing where that is
-    not there.
+    """Replace the monitor tables in a copy of a store by those of an older copy.
 
-    A monitor's place must not be further on in a backup than the projects are: what lies
-    between would be told to nobody. Behind them it does no harm, for what comes again is
-    known. With transactions it is the other way round.
+    Without an older copy the tables are emptied.
+
+    In a backup, the cursor of a monitor must not be ahead of its project's store: the events
+    in between would reach nobody. A cursor that is behind does no harm, because deduplication
+    recognises repeated events. For transactions the opposite holds.
+
+    Args:
+        source: the folder of the older copy; it need not exist.
+        target: the folder of the copy that is changed.
 
     Raises:
         StoreError: one of the two cannot be read or written.

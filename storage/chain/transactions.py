@@ -1,9 +1,9 @@
-"""The transactions of one chain: leased nonces, signed bytes, states; part of its store.
+"""The transactions of one chain: leased nonces, signed bytes, states; part of the chain's store.
 
-A transaction begins as a lease: signed, with a nonce of its account, for one call of one run
-of a handler. When the run's event is committed it is the account's next transaction; when
-the event is rolled back the lease goes, and its nonce is the next one's. Every change is
-one synced transaction of the store, which the chain's process alone writes.
+A transaction begins as a lease: it is signed with a nonce of its account, for one call in one
+run of a handler. When the run's event is committed, the lease becomes the account's next
+transaction. When the event is rolled back, the lease is removed and the next lease gets its
+nonce. Every change is one synced transaction of the store. Only the chain's process writes.
 """
 
 from __future__ import annotations
@@ -38,9 +38,12 @@ _LAST_ID, _PARKED = b"last id", b"parked"
 
 
 class Attempt(msgspec.Struct, array_like=True, frozen=True):
-    """One signature of a transaction: what it pays at most (wei per gas; `priority` -1 for a
-    legacy one), and why it was made. One that `cancels` sends nothing to its own account:
-    it only takes the nonce."""
+    """One signed version of a transaction.
+
+    `limit` is the highest fee and `priority` the priority fee, both in wei per gas; `priority`
+    is -1 for a legacy transaction. `why` is the reason for this version. A version that
+    `cancels` sends no value to the account itself and only uses up the nonce.
+    """
 
     hash: str
     raw: bytes
@@ -53,14 +56,14 @@ class Attempt(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Transaction(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """A transaction and what became of it.
+    """A transaction and its state.
 
-    `call_key` names the call of the run that asked for it. `value` is wei in decimal,
-    times are Unix milliseconds, 0 for not yet. `event_type` is that of the event which
-    tells the outcome; `api` has it as an API call's response. `attempts` are its
-    signatures, the newest last; `mined` is the hash that is in a block. `told`: its
-    outcome was taken by the project. `refused_at`: since when endpoints refuse it, and its
-    account's later ones wait behind it.
+    `call_key` identifies the call of the run that requested it. `value` is wei in decimal.
+    Times are Unix milliseconds, 0 for not yet. `event_type` is the type of the event that
+    reports the outcome; with `api` that event is the response to an API call. `attempts` are
+    the signed versions, the newest last; `mined` is the hash that is in a block. `told` means
+    that the project has received the outcome. `refused_at` is the time since when endpoints
+    refuse the transaction; later transactions of the account wait behind it.
     """
 
     transaction_id: int
@@ -93,23 +96,27 @@ class Transaction(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
     @property
     def last(self) -> Attempt:
-        """The signature that is to get into a block."""
+        """The newest signed version, the one to get into a block."""
         return self.attempts[-1]
 
     @property
     def nonce(self) -> int:
-        """The nonce of the newest signature."""
+        """The nonce of the newest signed version."""
         return self.attempts[-1].nonce
 
     @property
     def name(self) -> str:
-        """How the transaction is named outside."""
+        """The name of the transaction in interfaces (`transaction_name`)."""
         return transaction_name(self.chain_id, self.transaction_id)
 
 
 class Spending(msgspec.Struct, array_like=True, frozen=True):
-    """What a project has sent: in the window and on the day of the numbers, and in all.
-    Amounts are wei in decimal; `day_wei` is the most that can have left its account."""
+    """What a project has spent on transactions.
+
+    `window` is the number of a period of the traffic limit and `day` that of a day since 1970;
+    `window_count` and `day_wei` belong to them; the other fields count in total. Amounts are wei in
+    decimal. `day_wei` is the highest amount that can have left the account.
+    """
 
     window: int = 0
     window_count: int = 0
@@ -122,20 +129,22 @@ class Spending(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TransactionPage(NamedTuple):
-    """Some of the transactions a question was about, the newest first, and where the next
-    page begins; 0 when there is none."""
+    """One page of transactions, the newest first.
+
+    `before` is the argument for the next page; 0 when this is the last page.
+    """
 
     rows: list[Transaction]
     before: int
 
 
 def transaction_name(chain_id: int, transaction_id: int) -> str:
-    """`<chain id>-<transaction id>`."""
+    """Return `<chain id>-<transaction id>`."""
     return f"{chain_id}-{transaction_id}"
 
 
 def parse_name(name: str) -> tuple[int, int] | None:
-    """The two numbers of a transaction's name, or None."""
+    """Parse a transaction's name into chain id and transaction id; None if it is malformed."""
     chain, dash, number = name.partition("-")
     if not (dash and _is_number(chain) and _is_number(number)):
         return None
@@ -147,7 +156,7 @@ def _is_number(text: str) -> bool:
 
 
 class TransactionReads:
-    """What may be asked of a chain's transactions, from any process.
+    """Read access to a chain's transactions, from any process.
 
     Raises:
         StoreError: from every method, when the store cannot be read.
@@ -165,24 +174,24 @@ class TransactionReads:
             )
 
     def get(self, transaction_id: int) -> Transaction | None:
-        """The transaction with this id."""
+        """Return the transaction with this id, or None."""
         with store_errors(), self._environment.begin() as txn:
             return self._get(txn, transaction_id)
 
     def of_call(self, call_key: bytes) -> Transaction | None:
-        """The transaction that a call of a run has."""
+        """Return the transaction that a call of a run requested, or None."""
         with store_errors(), self._environment.begin() as txn:
             found = txn.get(call_key, db=self._calls)
             return None if found is None else self._get(txn, from_key(found))
 
     def of_hash(self, hash_: str) -> Transaction | None:
-        """The transaction that has or had this hash."""
+        """Return the transaction of which a signed version has this hash, or None."""
         with store_errors(), self._environment.begin() as txn:
             found = txn.get(_hash_key(hash_), db=self._hashes)
             return None if found is None else self._get(txn, from_key(found))
 
     def all(self) -> list[Transaction]:
-        """Every transaction and lease, oldest first."""
+        """Return all transactions and leases, oldest first."""
         with (
             store_errors(),
             self._environment.begin() as txn,
@@ -197,8 +206,10 @@ class TransactionReads:
         project_id: int | None = None,
         matches: Callable[[Transaction], bool] = lambda _: True,
     ) -> TransactionPage:
-        """The newest transactions below the id `before` (0: of all) that match; leases are
-        none yet."""
+        """Return the newest matching transactions with ids below `before`, without leases.
+
+        A `before` of 0 starts with the newest; a `project_id` selects those of one project.
+        """
         rows: list[Transaction] = []
         with store_errors(), self._environment.begin() as txn:
             for row in self._backwards(txn, before, project_id):
@@ -210,7 +221,7 @@ class TransactionReads:
         return TransactionPage(rows, 0)
 
     def unfinished_rows(self) -> list[Transaction]:
-        """Transactions and leases that are not finished, or whose outcome was not told."""
+        """Return leases and transactions that are unfinished or whose outcome is unreported."""
         with (
             store_errors(),
             self._environment.begin() as txn,
@@ -220,12 +231,12 @@ class TransactionReads:
             return [row for row in found if row is not None]
 
     def spending(self, project_id: int) -> Spending:
-        """What a project has sent."""
+        """Return the spending of a project."""
         with store_errors(), self._environment.begin() as txn:
             return self._spending_of(txn, project_id)
 
     def spendings(self) -> dict[int, Spending]:
-        """What every project has sent."""
+        """Return the spending of all projects, by their ids."""
         with (
             store_errors(),
             self._environment.begin() as txn,
@@ -235,7 +246,7 @@ class TransactionReads:
 
     @property
     def parked(self) -> bool:
-        """Whether nothing is broadcast until an administrator says so."""
+        """Whether broadcasting is paused until an administrator resumes it."""
         with store_errors(), self._environment.begin() as txn:
             return txn.get(_PARKED, db=self._meta) is not None
 
@@ -261,8 +272,11 @@ class TransactionReads:
 
 
 class ChainTransactions(TransactionReads):
-    """The writing side. `unfinished` has every transaction, leases too, that is not finished
-    or whose outcome was not told, by id."""
+    """The writer of a chain's transactions.
+
+    `unfinished` has, by id, the leases and the transactions that are unfinished or whose
+    outcome was not reported to the project.
+    """
 
     def __init__(self, environment: lmdb.Environment, rows_limit: int = ROWS_LIMIT) -> None:
         super().__init__(environment, create=True)
@@ -272,19 +286,19 @@ class ChainTransactions(TransactionReads):
             self._last = from_key(txn.get(_LAST_ID, b"", db=self._meta))
 
     def new_id(self) -> int:
-        """An id for a transaction that is to be put; given once, stored with it."""
+        """Return a new id for a transaction; `put` records it as the last one given."""
         self._last = next_id(self._last, now_ms())
         return self._last
 
     def put(self, *rows: Transaction) -> None:
-        """Store transactions, new or changed, all or none."""
+        """Store new or changed transactions, all or none."""
         with store_errors(), self._environment.begin(write=True) as txn:
             for row in rows:
                 self._put(txn, row)
         self._hold(rows)
 
     def commit(self, rows: Sequence[Transaction], spending: dict[int, Spending]) -> None:
-        """Store transactions whose events are committed, and what their projects have sent."""
+        """Store transactions of committed events, and the spending of their projects."""
         with store_errors(), self._environment.begin(write=True) as txn:
             for row in rows:
                 self._put(txn, row)
@@ -292,7 +306,7 @@ class ChainTransactions(TransactionReads):
         self._hold(rows)
 
     def finish(self, row: Transaction, spending: Spending) -> None:
-        """Store a transaction's end and what it cost its project."""
+        """Store a finished transaction and the spending of its project."""
         with store_errors(), self._environment.begin(write=True) as txn:
             self._put(txn, row)
             self._put_spending(txn, {row.project_id: spending})
@@ -311,7 +325,7 @@ class ChainTransactions(TransactionReads):
             self.unfinished.pop(row.transaction_id, None)
 
     def park(self, parked: bool) -> None:
-        """Broadcast nothing more, or go on."""
+        """Pause broadcasting, or resume it."""
         with store_errors(), self._environment.begin(write=True, db=self._meta) as txn:
             if parked:
                 txn.put(_PARKED, b"1")

@@ -1,10 +1,11 @@
-"""Archives: a compressed tar whose first member says what is in it, with a SHA-256 for each.
+"""Archives: a compressed tar whose first member is a manifest with the SHA-256 of each file.
 
-So a file that is cut short, damaged, or something else altogether is told from an archive
-before anything of it counts. Whoever holds one holds what is in it: it is made 0600.
+With the manifest, a truncated, damaged or foreign file is recognised before its content is
+used. An archive is not encrypted, so it is created with mode 0600.
 
-An archive may come from anybody. Nothing in it decides how much memory or disk is used before
-that was compared with a limit: the manifest has one, and the files are those of the manifest.
+An archive may come from an untrusted source. Every size in it is compared with a limit before
+memory or disk is used for it: the manifest has a limit of its own, and only the files that the
+manifest lists are accepted, with the sizes that it gives.
 """
 
 from __future__ import annotations
@@ -32,25 +33,27 @@ from fieldbrook.system.fsync import sync_folder
 
 MANIFEST = "manifest.json"
 FORMAT = 1
-MANIFEST_LIMIT_BYTES = 32 << 20  # of a backup: two hundred thousand files
+MANIFEST_LIMIT_BYTES = 32 << 20  # for a backup: about two hundred thousand files
 _NAME_SHOWN = 100
-# `shutil.rmtree` goes down by recursion: a tree that is deeper could not be removed again.
+# `shutil.rmtree` is recursive: it could not remove a very deep tree.
 _DEPTH_LIMIT = 64
 _PIECE = 1 << 20
-_LEVEL = 1  # four times as fast as the default, and a tenth larger
+_LEVEL = 1  # four times as fast as the default, for output that is a tenth larger
 
 
 class ArchivedFile(msgspec.Struct, frozen=True):
-    """What the manifest says of a file; `size` in bytes."""
+    """The manifest's entry for a file; `size` in bytes."""
 
     size: Annotated[int, msgspec.Meta(ge=0)]
-    # Its length bounds how many files a manifest of a given size can have.
+    # The fixed length bounds the number of files in a manifest of a given size.
     sha256: Annotated[str, msgspec.Meta(min_length=64, max_length=64)]
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in an archive. `kind` tells a backup from an exported project; `about` is the
-    kind's own."""
+    """The list of an archive's files.
+
+    `kind` tells whether it is a backup or an exported project; `about` depends on the kind.
+    """
 
     kind: str
     format: int
@@ -70,10 +73,13 @@ def pack(folder: Path, target: Path, kind: str, about: dict[str, str | int | boo
     """Make an archive of all regular files below a folder.
 
     Args:
-        target: the file to make; there must be none. It is there whole or not at all.
+        folder: the folder to archive.
+        target: the file to create; it must not exist. It appears complete or not at all.
+        kind: the manifest's `kind`.
+        about: the manifest's `about`.
 
     Raises:
-        StoreError: there is such a file, or it cannot be written.
+        StoreError: `target` exists or cannot be written.
     """
     refuse_existing(target)
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
@@ -101,10 +107,10 @@ def pack(folder: Path, target: Path, kind: str, about: dict[str, str | int | boo
 
 
 def refuse_existing(target: Path) -> None:
-    """Refuse to write over a file.
+    """Refuse to overwrite a file.
 
     Raises:
-        StoreError: there is something of that name.
+        StoreError: `target` exists.
     """
     if target.exists() or target.is_symlink():
         raise StoreError(reason=f"{target} exists already; nothing is written over")
@@ -119,17 +125,20 @@ def unpack(
     manifest_limit_bytes: int = MANIFEST_LIMIT_BYTES,
     reserve_bytes: int = 0,
 ) -> Manifest:
-    """Write the files of an archive below a folder, which is to be empty.
+    """Write the files of an archive below a folder.
 
     Args:
-        limit_bytes: what its files may have together, for one that comes from anybody.
-        manifest_limit_bytes: what its manifest may have.
-        reserve_bytes: what the disk keeps free.
+        archive: the file to read.
+        folder: an empty folder.
+        kind: the `kind` that the manifest must have.
+        limit_bytes: the limit for all files together, for archives from untrusted sources.
+        manifest_limit_bytes: the limit for the manifest.
+        reserve_bytes: the space on the disk that must stay free.
 
     Raises:
-        StoreError: no archive of this kind, one of a newer format, cut short or damaged. The
-            folder may hold some of its files then.
-        UploadFileDiskLimitError: the disk has no room for its files; nothing was written.
+        StoreError: the file is not an archive of this kind, has a newer format, exceeds a
+            limit, is truncated or damaged. The folder may then contain some of its files.
+        UploadFileDiskLimitError: the disk has no room for the files; nothing was written.
     """
     with _reading(archive) as tar:
         manifest = _read_manifest(archive, tar, manifest_limit_bytes)
@@ -155,7 +164,7 @@ def unpack(
 
 
 def read_manifest(archive: Path) -> Manifest:
-    """What an archive says is in it; the rest is not looked at.
+    """Read only the manifest of an archive; the files are not checked.
 
     Raises:
         StoreError: as `unpack`.
@@ -167,8 +176,9 @@ def read_manifest(archive: Path) -> Manifest:
 @contextmanager
 def _reading(archive: Path) -> Iterator[TarReader]:
     try:
-        # As a stream: the order is part of the form, and nothing is read twice. That it ends
-        # where the tar does has been seen when the sum over all of it is compared.
+        # Read as a stream: the order of members is part of the format, and nothing is read
+        # twice. After the last member `TarReader` reads to the end of the stream, where gzip
+        # compares its checksum, and refuses further data.
         with gzip.open(archive) as stream:
             yield TarReader(stream)
     except (TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -194,7 +204,7 @@ def _read_manifest(archive: Path, tar: TarReader, limit_bytes: int) -> Manifest:
                 f"format {FORMAT}"
             )
         return msgspec.json.decode(data, type=Manifest)
-    except (ValueError, RecursionError) as error:  # no JSON, not even text, or another one
+    except (ValueError, RecursionError) as error:  # no text, no JSON, or JSON of another form
         raise _damaged(archive, f"{MANIFEST}: {error}") from error
 
 

@@ -1,13 +1,15 @@
-"""A consistent copy of a node's data folder, taken while the node runs, and the way back.
+"""Backup and restore: a consistent copy of a node's data folder, taken while the node runs.
 
-Each store is copied as of one moment, but not all as of the same. The order makes them fit:
-the projects first, the registry after them, and last the files it names. So the copy of the
-registry knows every project whose store is in it, stores lack nothing that was acknowledged
-before the backup began, and a module that was replaced meanwhile is not missed.
+Each store is copied as of one moment, but different stores as of different moments. The order
+keeps them consistent: projects first, then the registry, then the modules that the registry
+names. The copied registry therefore knows every project whose store is in the copy. The stores
+contain everything that was acknowledged before the backup began. A module that was replaced
+during the backup is not missing.
 
-Left out is what belongs to a running node (`run`, `uploads`), what it makes again (compiled
-modules), earlier copies (`rollback`), and the broker's folder: its files change under a copy,
-and old messages that come back would be events of now.
+A backup leaves out the files of a running node (`run`, `uploads`), files that the node makes
+again (compiled modules) and earlier copies (`rollback`). It also leaves out the broker's folder,
+because its files change during a copy, and old messages would arrive as new events after a
+restore.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from fieldbrook.system.fsync import (
 )
 
 KIND = "backup"
-RESTORING = ".restoring"  # in a data folder into which a restore did not finish
+RESTORING = ".restoring"  # folder in a data folder until a restore has finished
 REGISTRY, PROJECTS, MODULES = "registry", "projects", "modules"
 CHAINS, _EARLIER = "chains", ".chains"
 _STORE = "data.mdb"
@@ -53,7 +55,7 @@ _TABLES_ROOM = 16 << 20
 
 
 class BackedUp(NamedTuple):
-    """What a backup holds. `missing`: modules that the registry names and nobody has."""
+    """The result of a backup. `missing` are modules that the registry names but that are gone."""
 
     manifest: Manifest
     projects: int
@@ -63,14 +65,14 @@ class BackedUp(NamedTuple):
 def back_up(data: Path, target: Path) -> BackedUp:
     """Make an archive of a data folder, whether or not a node runs on it.
 
-    The stores are copied beside `target` first: for a while the disk holds them there too.
+    The stores are first copied to a folder beside `target`, which needs space for them.
 
     Args:
-        target: the file to make, 0600; there must be none.
+        target: the file to create, with mode 0600; it must not exist.
 
     Raises:
-        StoreError: there is no node's data, a store cannot be read, or `target` is there
-            already or cannot be written. Nothing is left behind.
+        StoreError: `data` is not a node's data folder, a store cannot be read, or `target`
+            exists, lies in `data` or cannot be written. Nothing is left behind.
     """
     require_data(data)
     refuse_existing(target)
@@ -82,8 +84,9 @@ def back_up(data: Path, target: Path) -> BackedUp:
 
 
 def back_up_at_rest(data: Path, target: Path) -> None:
-    """As `back_up` of a folder on which nobody runs, whatever version it is of: nothing in it
-    is looked into.
+    """Back up a data folder of any version on which no node runs.
+
+    Unlike `back_up` it does not read the records of the registry.
 
     Raises:
         StoreError: as `back_up`.
@@ -106,20 +109,20 @@ def require_data(data: Path) -> None:
     """Refuse a folder that is not the data folder of a node.
 
     Raises:
-        StoreError: it has no registry.
+        StoreError: the folder has no registry.
     """
     if not (data / REGISTRY / _STORE).is_file():
         raise StoreError(reason=f"{data} is not the data folder of a node: it has no registry")
 
 
 def copy_data(data: Path, folder: Path) -> tuple[int, list[str]]:
-    """Copy what a backup holds into an empty folder.
+    """Copy the content of a backup into an empty folder.
 
     Returns:
-        How many projects' stores are in it, and the modules that are missing.
+        The number of copied project stores, and the missing modules.
 
     Raises:
-        StoreError: a store cannot be read, or the copy not be written.
+        StoreError: a store cannot be read, or the copy cannot be written.
     """
     try:
         earlier = folder / _EARLIER
@@ -135,14 +138,14 @@ def copy_data(data: Path, folder: Path) -> tuple[int, list[str]]:
 
 
 def restore(archive: Path, data: Path) -> Manifest:
-    """Make a data folder from an archive; what its handlers sent is parked in it.
+    """Make a data folder from an archive; its outboxes are parked.
 
     Args:
-        data: a folder that is empty or not there.
+        data: an empty folder, or one that does not exist.
 
     Raises:
-        StoreError: the folder has something in it, or the archive is not whole or not one.
-            The folder is then as it was.
+        StoreError: the folder is not empty, or the archive is incomplete, damaged or not a
+            backup. The folder is then unchanged.
     """
     try:
         if data.exists() and (not data.is_dir() or any(_own(data))):
@@ -152,13 +155,13 @@ def restore(archive: Path, data: Path) -> Manifest:
         unfinished = data / RESTORING
         unfinished.mkdir(mode=0o700)
         try:
-            if any(path != unfinished for path in _own(data)):  # a node that starts there now
+            if any(path != unfinished for path in _own(data)):  # a node is starting there
                 raise StoreError(reason=f"{data} is in use; nothing is written over")
             manifest = unpack(archive, unfinished, KIND)
             require_data(unfinished)
             park(unfinished)
             if (unfinished / REFUSED).is_dir():
-                mark_of_this_boot(unfinished / REFUSED)  # what was unpacked is synced
+                mark_of_this_boot(unfinished / REFUSED)  # unpacked files are synced
             _move_up(unfinished)
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -172,11 +175,10 @@ def restore(archive: Path, data: Path) -> Manifest:
 
 @contextmanager
 def unpacked(archive: Path) -> Iterator[Path]:
-    """The data folder in an archive, for as long as the block lasts, in the folder for
-    temporary files.
+    """Unpack the data folder of a backup into a temporary folder that lasts as long as the block.
 
     Raises:
-        StoreError: the archive is not whole or not one.
+        StoreError: the archive is incomplete, damaged or not a backup.
     """
     with tempfile.TemporaryDirectory(prefix="fieldbrook-") as folder:
         unpack(archive, Path(folder), KIND)
@@ -188,7 +190,10 @@ def _own(data: Path) -> Iterator[Path]:
 
 
 def _move_up(unfinished: Path) -> None:
-    """The registry last: a folder without one is not a node's data."""
+    """Move the restored files into the data folder.
+
+    The registry comes last: a folder without a registry does not count as a node's data.
+    """
     sync_folders_below(unfinished)
     for path in sorted(unfinished.iterdir(), key=lambda path: path.name == REGISTRY):
         path.replace(unfinished.parent / path.name)
@@ -212,7 +217,7 @@ def _scratch(target: Path) -> Iterator[Path]:
 
 
 def _copy_projects(source: Path, target: Path) -> set[int]:
-    """The ids of the projects whose stores were copied."""
+    """Copy all project stores, and return the ids of those projects."""
     stored = set()
     for path in sorted(source.iterdir()) if source.is_dir() else ():
         if path.name.isdecimal() and copy_project(path, target / path.name):
@@ -223,14 +228,15 @@ def _copy_projects(source: Path, target: Path) -> set[int]:
 def copy_project(source: Path, target: Path) -> bool:
     """Copy a project's store and its SQL database, as of one moment between two batches.
 
-    With SQL's number the same before and after the store's snapshot began, both fit: a stage
-    in the snapshot is that number's, to be applied, or the next one's, to be dropped.
+    The copies are consistent if SQL's batch number is the same before and after the store's
+    snapshot began. A staged batch in the snapshot then has either that number and is to be
+    applied, or the next number and is to be dropped.
 
     Returns:
-        False when the project has no store (any more, or not yet).
+        False when the project has no store yet, or no longer.
 
     Raises:
-        StoreError: one of the two cannot be read.
+        StoreError: the store or the database cannot be read.
     """
     if not _has_store(source):
         return False
@@ -245,18 +251,21 @@ def copy_project(source: Path, target: Path) -> bool:
         if _has_store(source):
             raise
         shutil.rmtree(target, ignore_errors=True)
-        return False  # the project was removed while it was copied
+        return False  # the project was removed during the copy
 
 
 def copy_open_project(environment: lmdb.Environment, source: Path, target: Path) -> None:
-    """As `copy_project`, for a process that has the store open: LMDB opens none twice."""
+    """Do the same as `copy_project`, for a process that already has the store open.
+
+    LMDB does not allow a process to open an environment twice.
+    """
     database = source / sql.FILE
     target.mkdir(mode=0o700, parents=True)
     if not any(_copy_both(environment, database, target) for _ in range(_TRIES)):
-        # So many commits that no snapshot fell between two: hold them up for a moment.
+        # Commits were so frequent that no snapshot fell between two: block them for a moment.
         with sql.without_commits(database, _LOCK_WAIT_S):
             _copy_both(environment, database, target)
-    # Such as the name of its schema on a PostgreSQL server.
+    # Other files of the project, such as the name of its schema on a PostgreSQL server.
     for path in source.iterdir():
         if path.is_file() and not path.name.startswith(_OF_THE_STORES):
             shutil.copyfile(path, target / path.name)
@@ -280,10 +289,13 @@ def _copy_both(environment: lmdb.Environment, database: Path, target: Path) -> b
 
 
 def _copy_registry(data: Path, folder: Path, stored: set[int]) -> list[str]:
-    """Copy the registry and the modules it names; drop stores of projects it does not know.
+    """Copy the registry and its modules, and drop copied stores of projects it does not know.
 
-    A module may go between the two, with the last applet that named it: the registry is then
-    copied again. Returns the modules that are missing nevertheless.
+    A module may be deleted between the two copies, together with the last applet that used it.
+    The registry is then copied again, up to `_REGISTRY_TRIES` times.
+
+    Returns:
+        The modules that are still missing.
     """
     missing: list[str] = []
     for _ in range(_REGISTRY_TRIES):
@@ -307,7 +319,7 @@ def _copy_registry(data: Path, folder: Path, stored: set[int]) -> list[str]:
 
 @contextmanager
 def opened_copy(folder: Path) -> Iterator[RegistryReader]:
-    """A copy of a registry of this schema; tables it is too old for are added to it."""
+    """Open a copy of a registry of this schema; missing newer tables are added to the copy."""
     room = (folder / _STORE).stat().st_size + _TABLES_ROOM
     environment = open_environment(folder, map_size=room)
     try:
@@ -336,7 +348,7 @@ def _copy_others(data: Path, folder: Path) -> None:
 
 
 def _put_monitors_back(chains: Path, earlier: Path) -> None:
-    """Have monitors where they were before the projects were copied."""
+    """Replace the tables of monitors by the copies from before the projects were copied."""
     for path in sorted(chains.iterdir()) if chains.is_dir() else ():
         if _has_store(path):
             copy_monitors(earlier / path.name, path)
@@ -344,7 +356,7 @@ def _put_monitors_back(chains: Path, earlier: Path) -> None:
 
 
 def _copy_tree(source: Path, target: Path) -> None:
-    """Copy what the node has beside its own stores: LMDB as LMDB, files as they are."""
+    """Copy a file or folder: LMDB stores as snapshots, other files as they are."""
     if source.name.startswith(_PASSING) or source.is_symlink():
         return
     if source.is_file():
@@ -358,10 +370,10 @@ def _copy_tree(source: Path, target: Path) -> None:
 
 
 def copy_store(source: Path, target: Path) -> None:
-    """Copy an LMDB folder as of one moment, whoever writes to it.
+    """Copy an LMDB folder as of one moment, even while another process writes to it.
 
     Raises:
-        StoreError: it cannot be read or written.
+        StoreError: the store cannot be read, or the copy cannot be written.
     """
     target.mkdir(mode=0o700, parents=True)
     environment = open_environment(source, map_size=0, readonly=True)
@@ -380,8 +392,7 @@ def _has_store(folder: Path) -> bool:
 
 
 def waiting(data: Path) -> list[dict[str, str | int]]:
-    """The projects whose handlers sent what is undelivered: `project` (its name) and
-    `entries`."""
+    """List the projects with undelivered outbox entries: `project` (its name) and `entries`."""
     reader = RegistryReader(data / REGISTRY)
     try:
         names = {project.project_id: project.name for project in reader.projects()}

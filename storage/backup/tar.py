@@ -1,9 +1,9 @@
-"""Tar streams as fieldbrook writes them: regular files, read within bounds.
+"""A reader of tar streams with bounded memory, for regular files only, as fieldbrook writes them.
 
 `tarfile` reads pax records, GNU long names and sparse maps into memory before its caller sees
-them, as long as the archive says they are. So an archive from outside is read here: each header
-is 512 bytes, the one extended header that there may be has a limit, and every other type of
-member is refused unread.
+them, and the archive decides their length. Archives from untrusted sources are therefore read
+by this module. Each header is 512 bytes, a file may have one extended header of limited size,
+and members of any other type are refused unread.
 
 Source: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Extended Header".
 """
@@ -16,10 +16,10 @@ from typing import NamedTuple, Protocol
 
 _BLOCK = tarfile.BLOCKSIZE
 _REGULAR, _EXTENDED = tarfile.REGTYPE, tarfile.XHDTYPE
-# What the extended header of one file may have: a path of the longest length that Linux takes.
+# Limit for the extended header of one file: enough for the longest path that Linux allows.
 _EXTENDED_LIMIT_BYTES = 8_192
 _DIGITS_LIMIT = 19
-# After the two empty blocks a writer fills its last record up.
+# A writer pads its last record after the two empty blocks.
 _END_LIMIT_BYTES = 2 * tarfile.RECORDSIZE
 _PIECE = 1 << 16
 _TYPES = {
@@ -37,7 +37,7 @@ _TYPES = {
 
 
 class TarError(Exception):
-    """The stream is not a tar of regular files; the text says what is wrong with it."""
+    """The stream is not a tar of regular files; the text gives the reason."""
 
 
 class Member(NamedTuple):
@@ -48,26 +48,26 @@ class Member(NamedTuple):
 
 
 class Readable(Protocol):
-    """What a tar is read from."""
+    """A binary stream from which a tar is read."""
 
     def read(self, size: int, /) -> bytes:
-        """So many bytes; fewer only at the end."""
+        """Read `size` bytes; fewer only at the end."""
 
 
 class TarReader:
-    """Reads a tar from its beginning to its end, once, a piece at a time."""
+    """Reads a tar once from beginning to end, piece by piece."""
 
     def __init__(self, stream: Readable) -> None:
         self._stream = stream
-        self._left = 0  # of the member's content
-        self._padding = 0  # after it
+        self._left = 0  # unread bytes of the member's content
+        self._padding = 0  # bytes of padding after the content
 
     def next(self) -> Member | None:
-        """The next member; what was not read of the one before is skipped. None at the end.
+        """Return the next member, or None at the end; skip unread content of the previous one.
 
         Raises:
-            TarError: it is no regular file, the header is damaged, or the stream goes on
-                behind its end.
+            TarError: the member is not a regular file, its header is damaged, the stream ends
+                too early, or it continues after the end of the tar.
         """
         for _ in self.content():
             pass
@@ -90,10 +90,10 @@ class TarReader:
         return Member(path or header.name, self._left)
 
     def content(self) -> Iterator[bytes]:
-        """The rest of the member that `next` gave, in pieces.
+        """Iterate over the unread content of the current member, in pieces.
 
         Raises:
-            TarError: the stream ends before it.
+            TarError: the stream ends before the content does.
         """
         while self._left:
             piece = self._exactly(min(self._left, _PIECE))
@@ -116,8 +116,10 @@ class TarReader:
             raise TarError("something comes after its end")
 
     def _extended(self, size: int) -> tuple[str, int | None]:
-        """The path and size, if they are in it, of an extended header: the writer puts there
-        what the fixed one has no room for."""
+        """Read an extended header and return its path and size, or "" and None.
+
+        A writer uses it for values that do not fit into the fixed header.
+        """
         if not 0 < size <= _EXTENDED_LIMIT_BYTES:
             raise TarError(f"an extended header of {size} bytes; {_EXTENDED_LIMIT_BYTES} may be")
         data = self._exactly(size + -size % _BLOCK)[:size]

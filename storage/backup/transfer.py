@@ -1,9 +1,10 @@
-"""A project as a file: what another node needs to have it, under ids of its own.
+"""Export and import of a project: one file with which another node can recreate it under new ids.
 
-With the project go its configurations, applets with the modules they run, strategies,
-publishers, cron jobs, monitors, ABIs and traffic limits, and, if wanted, what its handlers stored.
-What happened stays: logs, metrics, the history, dead letters, remembered event ids and what
-was sent and not delivered; and so do earlier versions of modules, operators and accounts.
+The file contains the project, its configurations, applets with their current modules,
+strategies, publishers, cron jobs, monitors, ABIs and traffic limits. On request it also contains
+the key-value pairs and SQL rows that its handlers stored. It does not contain logs, metrics,
+event history, dead letters, deduplication entries and outbox entries, nor earlier versions of
+modules, operators and accounts.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ KIND = "project"
 RECORDS, _PAIRS, _ROWS, MODULES = "project.bin", "pairs.bin", "rows.bin", "modules"
 _LENGTH = struct.Struct("<I")
 _BATCH_BYTES = 8 << 20
-MANIFEST_LIMIT_BYTES = 1 << 20  # thousands of modules
+MANIFEST_LIMIT_BYTES = 1 << 20  # enough for thousands of modules
 RECORDS_LIMIT_BYTES = 16 << 20
 RECORDS_LIMIT = 100_000
-_ROOM = 1 << 30  # of address space, for a copy's settling
+_ROOM = 1 << 30  # address space for applying a staged batch in a copy of the store
 
 
 class ExportedToken(msgspec.Struct, array_like=True, frozen=True):
-    """A publisher's access key as the registry knows it; a JSON Web Token has none."""
+    """A publisher's access key as the registry stores it; JSON Web Tokens have no such entry."""
 
     publisher_id: int
     digest: bytes
@@ -58,7 +59,10 @@ class ExportedToken(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Exported(msgspec.Struct, array_like=True, frozen=True):
-    """The records of a project. Publishers without `with_tokens` have an empty one."""
+    """The records of a project.
+
+    Without `with_tokens` each publisher's token is cut to its prefix (`w3b_`) or empty.
+    """
 
     project: Project
     configs: list[Config]
@@ -87,7 +91,7 @@ class _Row(msgspec.Struct, array_like=True, frozen=True):
 
 
 def collect(registry: RegistrySnapshot, project: Project, *, with_tokens: bool) -> Exported:
-    """The records of a project as of one moment."""
+    """Collect the records of a project from one snapshot of the registry."""
     project_id = project.project_id
     applets = registry.applets(project_id)
     found = {applet.resource_id: registry.resource(applet.resource_id) for applet in applets}
@@ -118,22 +122,24 @@ def collect(registry: RegistrySnapshot, project: Project, *, with_tokens: bool) 
 
 
 def _kind(token: str) -> str:
-    """What says of which kind a token was, and nothing else."""
+    """Return only the prefix of a token that tells its kind."""
     return token[: len("w3b_")] if token.startswith("w3b_") else ""
 
 
 def export(
     exported: Exported, modules: Path, copy_store: Callable[[Path], None] | None, target: Path
 ) -> Manifest:
-    """Write a project's file.
+    """Write the export file of a project.
 
     Args:
+        exported: the records of the project.
         modules: the folder of modules.
         copy_store: copies the project's store to a folder; None leaves the data out.
-        target: the file to make; a folder beside it is used meanwhile.
+        target: the file to create; a temporary folder beside it is used meanwhile.
 
     Raises:
-        StoreError: a module is missing, the store cannot be read, or the file be written.
+        StoreError: a module is missing, the store cannot be read, or the file cannot be
+            written.
     """
     folder = target.with_name(target.name + ".parts")
     try:
@@ -153,7 +159,7 @@ def export(
         }
         return pack(folder, target, KIND, about)
     except OSError as error:
-        # Whoever asks for the file is told, and need not know where the data folder is.
+        # The client sees the reason, and must not learn the path of the data folder.
         name = Path(error.filename or target).name
         raise StoreError(reason=f"{name}: {error.strerror}") from error
     finally:
@@ -161,7 +167,7 @@ def export(
 
 
 def _export_data(folder: Path) -> None:
-    """From a copy of the store: opening it settles a batch that was under way."""
+    """Export pairs and rows from a copy of the store; opening it settles a staged batch."""
     copy = folder / "store"
     opened = ProjectStore(copy, (copy / "data.mdb").stat().st_size + _ROOM)
     try:
@@ -178,8 +184,11 @@ def _export_data(folder: Path) -> None:
 
 
 class ReadLimits(NamedTuple):
-    """Of a project's file that comes from anybody: bytes of all that is in it and of each module,
-    and how many bytes the disk keeps free."""
+    """Limits for a project's file from an untrusted source, in bytes.
+
+    They are the size of all its files together, the size of each module, and the space on the
+    disk that must stay free.
+    """
 
     unpacked_bytes: int
     module_bytes: int
@@ -187,12 +196,12 @@ class ReadLimits(NamedTuple):
 
 
 def read(archive: Path, folder: Path, limits: ReadLimits) -> Exported:
-    """Unpack a project's file below a folder; its records.
+    """Unpack a project's file below a folder, and return its records.
 
     Raises:
-        StoreError: no such file, cut short or damaged, larger than a limit when unpacked,
-            or its records do not belong together.
-        UploadFileDiskLimitError: the disk has no room for what is in it.
+        StoreError: the file is absent, not an exported project, truncated or damaged, it
+            exceeds a limit, or its records do not belong together.
+        UploadFileDiskLimitError: the disk has no room for the unpacked files.
     """
     manifest = unpack(
         archive,
@@ -212,11 +221,11 @@ def read(archive: Path, folder: Path, limits: ReadLimits) -> Exported:
 
 
 def read_records(folder: Path) -> Exported:
-    """The records of a project's file that was unpacked.
+    """Read the records of an unpacked project's file.
 
     Raises:
-        StoreError: they are larger than they may be, or none.
-        OSError: they cannot be read.
+        StoreError: the records exceed the limit or cannot be decoded.
+        OSError: the file cannot be read.
     """
     path = folder / RECORDS
     size = path.stat().st_size
@@ -226,8 +235,10 @@ def read_records(folder: Path) -> Exported:
 
 
 def _too_much(exported: Exported) -> str:
-    """Why the registry cannot take so many records; empty when it can. What lists within the
-    records have counts, too: each is as large in memory."""
+    """Return why there are too many records, or "".
+
+    Items of lists within the records count, too, because each takes as much memory.
+    """
     lists = [value for value in msgspec.structs.astuple(exported) if isinstance(value, list)]
     count = 0
     for records in lists:
@@ -239,7 +250,7 @@ def _too_much(exported: Exported) -> str:
 
 
 def _mismatch(exported: Exported, manifest: Manifest, module_bytes: int) -> str:
-    """What of a file does not belong together; empty when it all does."""
+    """Return the first inconsistency between records and files, or ""."""
     files = {f"{MODULES}/{r.sha256}.wasm": r.sha256 for r in exported.resources}
     for name, sha256 in files.items():
         if name not in manifest.files:
@@ -264,18 +275,20 @@ def _mismatch(exported: Exported, manifest: Manifest, module_bytes: int) -> str:
 def build_store(
     exported: Exported, folder: Path, target: Path, applet_ids: Mapping[int, int], map_size: int
 ) -> bool:
-    """Make the store of an imported project, before the registry hears of it.
+    """Create the store of an imported project, before the project is added to the registry.
 
     Args:
-        folder: where the project's file was unpacked.
-        target: the folder to make; a failure leaves none.
-        applet_ids: the new id of each applet.
+        exported: the records of the project.
+        folder: the folder with the unpacked file.
+        target: the folder to create; it is removed after a failure.
+        applet_ids: the new id of each applet, by its exported id.
+        map_size: the size limit of the store in bytes.
 
     Returns:
         False when the file has no data.
 
     Raises:
-        StoreError: it does not fit into the store, or cannot be read or written.
+        StoreError: the data does not fit into the store, or cannot be read or written.
     """
     pairs, rows = folder / _PAIRS, folder / _ROWS
     if not pairs.exists():
@@ -305,7 +318,7 @@ def _import_pairs(store: ProjectStore, path: Path, applet_ids: Mapping[int, int]
     for pair in _read(path, _Pair):
         owner = pair.owner if kv.is_shared(pair.owner) else applet_ids.get(pair.owner)
         if owner is None or not kv.is_stored(pair.key):
-            continue  # of an applet that was removed, or the node's own
+            continue  # of a removed applet, or not a handler's key
         store.overlay[kv.scope(owner) + pair.key] = pair.value
         size += len(pair.value) + len(pair.key)
         if size > _BATCH_BYTES:

@@ -1,7 +1,7 @@
-"""Looking for what is wrong in a data folder: unreadable stores, records and references.
+"""Verification of a data folder: finds unreadable stores, damaged records, broken references.
 
-Everything is read, nothing is changed. On the folder of a running node each store is looked
-at as of one moment of its own.
+It reads everything and changes nothing. In the folder of a running node it checks each store as
+of one moment, but different stores as of different moments.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ if TYPE_CHECKING:
 
 _SECRETS = {"token.key": 32, "operator.key": 32}
 _DEFECTS_LIMIT = 1_000
-_SOCKETS = "run"  # of the node that runs on the folder
+_SOCKETS = "run"  # folder with the sockets of a running node
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-POSTGRES = "postgres"  # in a project's folder: its number is on a server, out of reach here
-_OWNER_BYTES = 8  # of a stored key of the key-value store, before its marker
+POSTGRES = "postgres"  # file of a project whose batch number is on a PostgreSQL server
+_OWNER_BYTES = 8  # length of the owner in a stored key, before the marker
 
 
 _T = TypeVar("_T")
 
 
 class Verified(NamedTuple):
-    """What was found: a line for each defect, and how much was looked at."""
+    """The result: one line for each defect, and how many projects and records were checked."""
 
     defects: list[str]
     projects: int
@@ -72,14 +72,15 @@ class Verified(NamedTuple):
 def verify(
     data: Path, fatal: Collection[str] = (), at: Callable[[str], None] = lambda _place: None
 ) -> Verified:
-    """Look at a data folder; a defect's line begins with the file or folder it is in.
+    """Check a data folder; the line of a defect begins with the file or folder that has it.
 
-    Reading a store that is cut short or made to do harm may end the process with a signal:
-    `storage.backup.verify_apart` looks in one of its own.
+    Reading a truncated or malicious store may end the process with a signal.
+    `storage.backup.verify_apart` therefore checks in a process of its own.
 
     Args:
-        fatal: places of stores that are not opened.
-        at: told the place of each store before it is opened.
+        data: the data folder.
+        fatal: stores that are not opened, as paths relative to `data`.
+        at: called with the relative path of each store before it is opened.
     """
     search = _Search(data, fatal, at)
     search.run()
@@ -90,7 +91,7 @@ class _Search:
     def __init__(self, data: Path, fatal: Collection[str], at: Callable[[str], None]) -> None:
         self._data = data
         self._fatal, self._at = fatal, at
-        self._unreadable: set[Path] = set()  # folders with what is neither file nor folder
+        self._unreadable: set[Path] = set()  # folders with pipes, sockets or devices in them
         self.defects: list[str] = []
         self.projects = 0
         self.records = 0
@@ -114,8 +115,10 @@ class _Search:
         self._look_at_others()
 
     def _look_for_no_files(self) -> None:
-        """Name pipes, sockets and devices that stand where files should be, also behind links.
-        None of them is opened: a pipe may wait forever, and some devices have no end."""
+        """Report pipes, sockets and devices in place of files, including targets of links.
+
+        None of them is opened: reading a pipe may block forever, and some devices never end.
+        """
         for folder, folders, names in os.walk(self._data):
             if Path(folder) == self._data and _SOCKETS in folders:
                 folders.remove(_SOCKETS)
@@ -130,7 +133,7 @@ class _Search:
         self.defects.append(f"{place}: {defect}")
 
     def _unless_unreadable(self, place: str, look: Callable[[], _T]) -> _T | None:
-        """What a look at a store gives; None when it cannot be read, which is a defect."""
+        """Return the result of checking a store; None, and a defect, when it is unreadable."""
         if place in self._fatal:
             return None
         self._at(place)
@@ -144,7 +147,7 @@ class _Search:
     # ------------------------------------------------------------ the registry
 
     def _look_at_registry(self) -> set[int] | None:
-        """The ids of the projects there are; None when that cannot be said."""
+        """Check the registry, and return the ids of its projects."""
         with tempfile.TemporaryDirectory(prefix="fieldbrook-") as folder:
             copy = Path(folder) / REGISTRY
             copy_store(self._data / REGISTRY, copy)
@@ -160,7 +163,7 @@ class _Search:
         return set(rows["projects"])
 
     def _read_registry(self, reader: RegistryReader) -> tuple[dict[str, dict[int, Any]], int]:
-        """The records of each table by their ids, and the last id given."""
+        """Return the records of each table by their ids, and the last id that was given."""
         with reader.transaction() as (tables, txn):
             rows = {
                 table.table.name: self._rows(txn, table)
@@ -171,8 +174,7 @@ class _Search:
             return rows, from_key(txn.get(LAST_ID_CELL, b"", db=tables.meta))
 
     def _rows(self, txn: Transaction, table: OpenTable[Any]) -> dict[int, Record]:
-        """The records of a table that can be read; what is wrong with them or the indexes is
-        told."""
+        """Return the readable records of a table; report defects of records and indexes."""
         name, found = table.table.name, {}
         for key, data in table.raw(txn):
             self.records += 1
@@ -262,7 +264,7 @@ class _Search:
                 after = sql.committed_number(path / sql.FILE)
         finally:
             environment.close()
-        # A stage is settled before the next commit: with another number it belongs nowhere.
+        # A staged batch is settled before the next commit, so other numbers are inconsistent.
         elsewhere = (path / POSTGRES).exists()
         if stage is not None and not elsewhere and not before <= stage <= after + 1:
             self._found(place, f"batch {stage} is staged, but SQL has committed {after}")
@@ -286,7 +288,7 @@ class _Search:
                 self._found(place, f"{key[:16].hex()}: {error}")
 
     def _look_at_others(self) -> None:
-        """Stores this page knows nothing of: that they open and can be read to the end."""
+        """Check that all other stores can be opened and read to the end."""
         for path in sorted(self._data.glob("*/**/data.mdb")):
             place = path.parent.relative_to(self._data)
             if place.parts[0] in (REGISTRY, PROJECTS, "run", "rollback"):
@@ -308,7 +310,7 @@ class _Search:
 
 
 def _mode(path: Path) -> int:
-    """What a path leads to; 0 when that is nothing, or has gone meanwhile."""
+    """Return the mode of a path's target; 0 when it does not exist, or no longer."""
     try:
         return path.stat().st_mode
     except OSError:
@@ -316,7 +318,7 @@ def _mode(path: Path) -> int:
 
 
 def _count(environment: lmdb.Environment, txn: Transaction, name: bytes) -> int:
-    """How many pairs a named database has, each of which is read; 1 for a pair beside them."""
+    """Read and count all pairs of a named database; 1 if `name` is a plain pair instead."""
     try:
         database = environment.open_db(name, txn=txn, create=False)
     except (lmdb.IncompatibleError, lmdb.BadValsizeError):
@@ -330,14 +332,14 @@ def _stage(environment: lmdb.Environment, txn: Transaction) -> int | None:
     try:
         return None if data is None else decode_record(data, Batch).number
     except StoreError:
-        return None  # told of with the other records
+        return None  # reported with the other records
 
 
 def _rows_of(kind: type[Any]) -> Callable[[bytes, bytes], object]:
     decode = msgspec.msgpack.Decoder(kind).decode
 
     def look_at(key: bytes, value: bytes) -> object:
-        return decode(value) if value else None  # the last row leaves its number behind
+        return decode(value) if value else None  # empty: a deleted last row
 
     return look_at
 
@@ -365,7 +367,7 @@ _TABLES: dict[bytes, Callable[[bytes, bytes], object]] = {
 
 
 class _Reference(NamedTuple):
-    """A field of the records of one table that names a record of another."""
+    """A foreign key: the `field` of records in `table` has the id of a record in `named`."""
 
     table: str
     field: str

@@ -1,10 +1,10 @@
-"""Looking at a data folder in a process that may die of it.
+"""Verification of a data folder in a child process, which a damaged store may kill.
 
-LMDB believes what its pages say: a store that is cut short ends who reads it with SIGBUS, one
-that is damaged or made to do harm with SIGSEGV. That is a defect of the store, and no reason to
-look at nothing else.
+LMDB trusts the content of its pages. A truncated store ends the process that reads it with
+SIGBUS, a damaged or malicious one with SIGSEGV. The parent reports this as a defect of the
+store and starts a new child, which checks everything else.
 
-`python -m fieldbrook.storage.backup.verify_apart DATA [PLACE...]` looks at everything but the
+`python -m fieldbrook.storage.backup.verify_apart DATA [PLACE...]` checks everything except the
 stores at those places. It prints lines of JSON: the place of each store before it is opened, and
 at the end `{"defects": [...], "projects": N, "records": N}`.
 """
@@ -25,19 +25,19 @@ from fieldbrook.core.errors import StoreError
 from fieldbrook.storage.backup.verify import Verified, verify
 from fieldbrook.system.process import FATAL_SIGNALS, die_with_parent, own_program
 
-_FATAL_LIMIT = 20  # stores, each of which begins the search anew
+_FATAL_LIMIT = 20  # number of fatal stores; each of them restarts the verification
 _SHOWN = 300
 
 
 def verify_apart(data: Path) -> Verified:
-    """As `verify`; a store that ends the process that reads it is a defect. Blocks.
+    """Do the same as `verify`, and report a store that kills its reader as a defect. Blocks.
 
     Raises:
-        StoreError: no process could be started, or it failed otherwise.
+        StoreError: the child process could not be started, or failed for another reason.
     """
     fatal: dict[str, int] = {}
     while len(fatal) < _FATAL_LIMIT:
-        # What a process that died had made for the time being goes with the folder.
+        # Removing the folder also removes temporary files of a child that died.
         with tempfile.TemporaryDirectory(prefix="fieldbrook-") as scratch:
             status, lines, complaint = _look(data, fatal, Path(scratch))
         if status == 0:
@@ -58,7 +58,7 @@ def _line(place: str, number: int) -> str:
 
 
 def _look(data: Path, fatal: Iterable[str], scratch: Path) -> tuple[int, list[str], str]:
-    """The child's status, the lines that it printed, and what it complained of."""
+    """Run a child; return its exit status, its lines of output and its error output."""
     command = own_program("fieldbrook.storage.backup.verify_apart", str(data), *fatal)
     environment = {**os.environ, "TMPDIR": str(scratch)}
     try:
@@ -79,7 +79,7 @@ def _look(data: Path, fatal: Iterable[str], scratch: Path) -> tuple[int, list[st
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The child's side."""
+    """Run the verification in the child process."""
     die_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     data, *fatal = arguments

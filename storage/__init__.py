@@ -1,4 +1,4 @@
-"""Everything the node keeps on disk.
+"""Storage: everything that the node keeps on disk.
 
 In: values of `fieldbrook.core.model`, batches of effects.
 Out: the same values, after a synced commit.

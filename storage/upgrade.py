@@ -1,8 +1,8 @@
 """Schema upgrades: migrate the stores of an older version before anything else opens them.
 
-An upgrade first backs up the whole data folder unchanged, then migrates each store in one
-transaction. The registry is migrated last: as long as it has the old schema, the upgrade is
-unfinished, and the next start continues it with the same backup.
+An upgrade first makes a backup of the data folder (`back_up_at_rest`). Then it migrates each
+store in one transaction. The registry is migrated last: as long as it has the old schema, the
+upgrade is unfinished, and the next start continues it with the same backup.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ def upgrade(data: Path, registry: Form = REGISTRY, project: Form = PROJECT) -> U
         None when there was nothing to do.
 
     Raises:
-        StoreError: a store is newer (the reason names both versions), the copy cannot be made,
-            or a store cannot be read or written. In the first two cases nothing was changed.
+        StoreError: a store is newer or has no migration (the reason names both versions), the
+            copy cannot be made, or a store cannot be read or written. In the first two cases
+            nothing was changed.
     """
     if not (data / backup.REGISTRY / "data.mdb").is_file():
         return None

@@ -292,7 +292,7 @@ def _copy_registry(data: Path, folder: Path, stored: set[int]) -> list[str]:
     """Copy the registry and its modules, and drop copied stores of projects it does not know.
 
     A module may be deleted between the two copies, together with the last applet that used it.
-    The registry is then copied again, up to `_REGISTRY_TRIES` times.
+    The registry is then copied again, at most `_REGISTRY_TRIES` times in all.
 
     Returns:
         The modules that are still missing.

@@ -42,7 +42,7 @@ class Attempt(msgspec.Struct, array_like=True, frozen=True):
 
     `limit` is the highest fee and `priority` the priority fee, both in wei per gas; `priority`
     is -1 for a legacy transaction. `why` is the reason for this version. A version that
-    `cancels` sends no value to the account itself and only uses up the nonce.
+    `cancels` is a transfer of 0 to the account itself, which only uses up the nonce.
     """
 
     hash: str

@@ -69,7 +69,7 @@ def open_environment(
         )
         if sync and not readonly and environment.info()["last_txnid"] == 0:
             # LMDB syncs the content of its files, but not the folder that lists them. Every
-            # process that opens the store before its first commit runs this.
+            # writer that opens the store before its first commit does this.
             sync_folder(path)
             make_folder(path)
         return environment

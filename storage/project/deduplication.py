@@ -4,7 +4,8 @@ from its stored result instead of running again.
 There are three kinds of entries, all written in the transaction of their batch:
 
 * An event with a name from its sender is stored as a digest of publisher, type, name and
-  payload, together with its results, for a day or until a million other digests follow.
+  payload, together with its results, for a day or until a million other digests follow; a small
+  store keeps fewer.
 * An event with an `Idempotency-Key` is stored under the key in the same way. The key alone is
   stored as well, so that the same key with another event can be refused.
 * A delivery of the broker is stored under the name that the broker's adapter gives it, until
@@ -149,7 +150,7 @@ class Seen:
         """Store the results and deliveries of a batch, inside its transaction.
 
         Returns:
-            The number of new digests, to be passed to `written` once the transaction is on
+            The number of stored digests, to be passed to `written` once the transaction is on
             disk.
         """
         count = 0

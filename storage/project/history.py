@@ -4,7 +4,7 @@ Records are collected and written a thousand at a time or a few times a second. 
 do not cover the last records before a power cut.
 
 A second table has the payloads of the newest events, under the same numbers and as far as there
-is room. Events with a payload in this table can be replayed.
+is room. Only events whose payload is kept, or empty, can be replayed.
 """
 
 from __future__ import annotations

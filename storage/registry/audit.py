@@ -1,7 +1,7 @@
 """The audit log: who changed what, as numbered rows beside the tables of the registry.
 
-A row is written in the transaction of the change it tells of, so neither is there without
-the other and both cost one synced write. The oldest rows go when there are too many.
+A row is written in the transaction of the change that it describes. So the two are committed
+together or not at all, with a single fsync. The oldest rows are removed beyond a limit.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
 
 ROWS_LIMIT = 100_000
-_LOOKED_AT = 10_000  # rows one read goes through, so that it does not hold up the loop
+_LOOKED_AT = 10_000  # rows that one read scans at most, so that it does not block the event loop
 
 
 class AuditRow(msgspec.Struct, array_like=True, frozen=True):
-    """One management call that changed something, or was refused.
+    """One management call that changed something or was refused.
 
-    `account` is the caller's username, `key` the name of their access key if they came with
-    one, `peer` the address they came from. `path` is that of the request, with its query but
-    without a token. `status` is the HTTP status (200 stands for 204 too), `error` the key of
-    the refusal. Nothing of a request's body is ever in a row.
+    `account` is the caller's username, `key` the name of the access key that the caller used,
+    if any, and `peer` the caller's address. `path` is the path of the request with its query,
+    but without a token. `status` is the HTTP status (200 also stands for 204). `error` is the
+    error key of a refused call. A row never contains anything of the request's body.
     """
 
     time_ms: int
@@ -45,14 +45,17 @@ class AuditRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class AuditPage(NamedTuple):
-    """Some rows by their numbers, newest first; `before` of the next page, 0 at the end."""
+    """Rows with their numbers, newest first.
+
+    `following` is the argument `before` of the next page; 0 after the last page.
+    """
 
     rows: list[tuple[int, AuditRow]]
     following: int
 
 
 def append(txn: Transaction, database: Database, row: AuditRow, limit: int) -> None:
-    """Add a row, and remove the oldest ones beyond `limit`."""
+    """Add a row, and remove the oldest rows beyond `limit`."""
     with txn.cursor(database) as cursor:
         number = from_key(cursor.key()) + 1 if cursor.last() else 1
     txn.put(to_key(number), encode_record(row), db=database, append=True)
@@ -70,7 +73,10 @@ def page(
     limit: int,
     matches: Callable[[AuditRow], bool],
 ) -> AuditPage:
-    """At most `limit` rows with a number below `before` (0: the newest) that match."""
+    """Return matching rows with a number below `before`; 0 starts at the newest row.
+
+    A page holds at most `limit` rows. It holds fewer when `_LOOKED_AT` rows were scanned first.
+    """
     found: list[tuple[int, AuditRow]] = []
     for looked_at, (number, row) in enumerate(_backwards(txn, database, before), start=1):
         if matches(row):

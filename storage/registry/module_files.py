@@ -1,9 +1,9 @@
-"""The files of modules, and when they may go.
+"""Garbage collection of module files.
 
-A module lies in the folder `modules` under its SHA-256, as it was uploaded and compiled,
-once for all accounts. It is there before the registry hears of it, so a file nobody owns
-is only garbage when it is older than any upload takes. A resource that its account has
-deleted owns its file for as long as an applet needs it.
+The folder `modules` holds each module once for all accounts, under its SHA-256, both as it was
+uploaded and compiled. The file is written before the registry has its resource. So a file
+without an owner is garbage only when it is older than any upload takes. A deleted resource
+still owns its file for as long as an applet needs it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ GRACE_S = 300.0
 
 
 def collect(folder: Path, owned: Set[str], grace_s: float = GRACE_S) -> int:
-    """Remove the files, and folders, that nobody owns.
+    """Remove the files and folders that have no owner and are older than `grace_s`.
 
     Args:
-        folder: of files whose names start with a SHA-256 and a dot.
-        owned: the SHA-256 sums that somebody has a use for.
-        grace_s: how long a file is left alone after it was written.
+        folder: the folder of files whose names start with a SHA-256 and a dot.
+        owned: the SHA-256 sums of modules that are in use.
+        grace_s: age in seconds below which a file without an owner is kept.
 
     Returns:
-        How many were left alone though nobody owns them.
+        The number of files without an owner that were kept because they are too young.
     """
     oldest = time.time() - grace_s
     young = 0
@@ -40,5 +40,5 @@ def collect(folder: Path, owned: Set[str], grace_s: float = GRACE_S) -> int:
             else:
                 path.unlink()
         except FileNotFoundError:
-            continue  # whoever wrote it has removed it
+            continue  # its writer has removed it
     return young

@@ -1,6 +1,6 @@
-"""Reading the registry, from any process, beside its writer.
+"""Reads of the registry, from any process and concurrent with its writer.
 
-Every read is a snapshot of its own; `snapshot()` gives several reads the same one.
+Each read sees a snapshot of its own. Reads within `snapshot()` share one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _COUNTED = (
 )
 
 
-# Of each quota that is a number of records: the table, and the index that lists them.
+# For each quota that limits a number of records: the table, and the index that lists them.
 _PER_ACCOUNT = {
     quotas.PROJECTS: ("projects", "account_projects"),
     quotas.MODULES: ("resources", "resource_contents"),
@@ -100,7 +100,7 @@ _decode_environment = msgspec.json.Decoder(_Environment).decode
 
 
 class RegistryReads(abc.ABC):
-    """The questions the registry answers, over whatever transaction `_reading` gives.
+    """The queries of the registry. Each runs in the transaction that `_reading` returns.
 
     Every method raises `StoreError` when the store cannot be read.
     """
@@ -165,17 +165,17 @@ class RegistryReads(abc.ABC):
             return list(self._tables.configs.scan(txn, "project_configs", to_key(project_id)))
 
     def environment(self, project_id: int) -> dict[str, str]:
-        """The variables of a project's PROJECT_ENV; empty without one."""
+        """The variables of a project's PROJECT_ENV; empty when the project has none."""
         found = self.config(project_id, PROJECT_ENV)
         return dict(_decode_environment(found.value).env) if found else {}
 
     def spending_limit(self, project_id: int) -> int | None:
-        """What a project's PROJECT_SPENDING allows it a day, in wei; None without one."""
+        """The daily limit in wei of a project's PROJECT_SPENDING; None when it has none."""
         found = self.config(project_id, PROJECT_SPENDING)
         return int(_decode_spending(found.value).per_day) if found else None
 
     def publisher(self, project_id: int, pub_id: str) -> Publisher | None:
-        """The publisher of a project that `pub_id` names: by key first, else by decimal id."""
+        """The publisher of a project whose key, or else whose decimal id, is `pub_id`."""
         with self._reading() as txn:
             key = to_key(project_id) + text_key(pub_id)
             found = self._tables.publishers.find(txn, "publisher_keys", key)
@@ -196,12 +196,12 @@ class RegistryReads(abc.ABC):
             return found if found and found.project_id == project_id else None
 
     def publisher_anywhere(self, publisher_id: int) -> Publisher | None:
-        """The publisher with this id, of whichever project."""
+        """The publisher with this id, of any project."""
         with self._reading() as txn:
             return self._tables.publishers.get(txn, publisher_id)
 
     def publisher_with_token(self, token: str) -> Publisher | None:
-        """The publisher whose current token this is."""
+        """The publisher that has this current token."""
         with self._reading() as txn:
             return self._tables.publishers.find(txn, "publisher_tokens", text_key(token))
 
@@ -217,7 +217,7 @@ class RegistryReads(abc.ABC):
             return self._tables.applets.get(txn, applet_id)
 
     def applet_of_instance(self, instance_id: int) -> Applet | None:
-        """The applet whose one instance has this id."""
+        """The applet of the instance with this id; None when the instance was removed."""
         with self._reading() as txn:
             if not 0 <= instance_id < LIMIT:
                 return None
@@ -230,13 +230,13 @@ class RegistryReads(abc.ABC):
             return list(self._tables.applets.scan(txn, "project_applets", to_key(project_id)))
 
     def applet_versions(self, applet_id: int) -> list[AppletVersion]:
-        """The kept versions of an applet, oldest first."""
+        """The versions of an applet that are kept, oldest first."""
         with self._reading() as txn:
             prefix = to_key(applet_id)
             return list(self._tables.applet_versions.scan(txn, "version_numbers", prefix))
 
     def applet_version(self, applet_id: int, number: int) -> AppletVersion | None:
-        """A kept version of an applet."""
+        """The version of an applet with this number, if it is kept."""
         with self._reading() as txn:
             if not 0 <= number < LIMIT:
                 return None
@@ -285,7 +285,7 @@ class RegistryReads(abc.ABC):
             return list(self._tables.monitors.scan(txn, "project_monitors", prefix))
 
     def monitors_of_chain(self, chain_id: int) -> list[Monitor]:
-        """The monitors of a chain in creation order, whosever they are."""
+        """The monitors of a chain in creation order, of all projects."""
         with self._reading() as txn:
             return list(self._tables.monitors.scan(txn, "chain_monitors", to_key(chain_id)))
 
@@ -343,7 +343,7 @@ class RegistryReads(abc.ABC):
             return self._tables.access_keys.find(txn, "access_key_names", key)
 
     def access_keys(self, account_id: int) -> list[AccessKey]:
-        """The access keys an account owns, its publishers' too, in creation order."""
+        """The access keys that an account owns, with those of its publishers, in creation order."""
         with self._reading() as txn:
             prefix = to_key(account_id)
             return list(self._tables.access_keys.scan(txn, "account_access_keys", prefix))
@@ -372,7 +372,7 @@ class RegistryReads(abc.ABC):
             return list(self._tables.operators.scan(txn, "account_operators", prefix))
 
     def project_operator(self, project_id: int) -> ProjectOperator | None:
-        """Which operator a project is bound to."""
+        """The binding of a project to an operator; None when it uses its account's default."""
         with self._reading() as txn:
             return self._tables.project_operators.get(txn, project_id)
 
@@ -383,18 +383,20 @@ class RegistryReads(abc.ABC):
             return list(self._tables.project_operators.scan(txn, "operator_projects", prefix))
 
     def operator_of_project(self, project: Project) -> Operator | None:
-        """The operator that signs for a project: the bound one, else its account's default."""
+        """The operator that signs for a project: the bound operator, else its account's default."""
         bound = self.project_operator(project.project_id)
         if bound is not None:
             return self.operator(bound.operator_id)
         return self.operator_named(project.account_id, DEFAULT_OPERATOR)
 
     def usage(self, account_id: int, name: str, stored: StoredBytes = nothing_stored) -> int:
-        """How much an account has of what a quota is about (`quotas.NAMES`); 0 for what the
-        registry does not know of, processes.
+        """How much of a quota an account uses.
 
         Args:
-            stored: what a project takes on the disk; asked for the quota of bytes alone.
+            account_id: the account.
+            name: one of `quotas.NAMES`. The result is 0 for quotas that the registry does not
+                count, such as processes.
+            stored: returns the disk usage of a project; called only for the quota of bytes.
         """
         with self._reading() as txn:
             tables, own = self._tables, to_key(account_id)
@@ -418,7 +420,7 @@ class RegistryReads(abc.ABC):
             return 0
 
     def audit(self, before: int, limit: int, matches: Callable[[AuditRow], bool]) -> AuditPage:
-        """Rows of the audit log, newest first, as `storage.registry.audit.page` finds them."""
+        """A page of the audit log, newest row first; see `storage.registry.audit.page`."""
         with self._reading() as txn:
             return page(txn, self._tables.audit, before, limit, matches)
 
@@ -429,7 +431,7 @@ def has_tables(database: bytes) -> bool:
 
 
 class RegistrySnapshot(RegistryReads):
-    """Reads over one transaction, which its owner ends."""
+    """Reads within one transaction, which the caller ends."""
 
     def __init__(self, tables: RegistryTables, txn: Transaction) -> None:
         self._tables = tables
@@ -444,14 +446,14 @@ class RegistrySnapshot(RegistryReads):
 
 
 class RegistryReader(RegistryReads):
-    """A read-only view of the registry; it sees every commit as soon as it is one.
+    """A read-only view of the registry. Each read sees all commits made before it.
 
     Open one per process, after the fork. In the writer's own process use
     `RegistryWriter.reader()`: LMDB refuses to open an environment twice.
 
     Raises:
-        StoreError: there is no registry in `path`, it is foreign, corrupt or of a newer
-            schema, or may not be read.
+        StoreError: `path` holds no registry, or one that is foreign, corrupt, of a newer schema
+            or not readable for this process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -464,7 +466,7 @@ class RegistryReader(RegistryReads):
 
     @classmethod
     def sharing(cls, environment: lmdb.Environment, tables: RegistryTables) -> RegistryReader:
-        """A reader over an environment this process has open already; its owner closes it."""
+        """Return a reader over an environment that this process has open; its owner closes it."""
         reader = cls.__new__(cls)
         reader._attach(environment, tables)
         return reader
@@ -475,24 +477,27 @@ class RegistryReader(RegistryReads):
         self._meta = tables.meta
 
     def version(self) -> int:
-        """The change counter: it moves with every change and at no other time."""
+        """The change counter: it grows with every change and stays otherwise."""
         try:
             txn = self._environment.begin(db=self._meta)
             changes = txn.get(CHANGES_CELL, b"")
-            txn.abort()  # hands the transaction back for renewal
+            txn.abort()  # returns the transaction to the pool of spare transactions
         except lmdb.Error as error:
             raise store_error(None, error) from error
         return from_key(changes)
 
     @contextmanager
     def transaction(self) -> Iterator[tuple[RegistryTables, Transaction]]:
-        """The tables themselves, as of one moment, for checks."""
+        """The tables and a transaction over them, for consistency checks."""
         with self._reading() as txn:
             yield self._tables, txn
 
     @contextmanager
     def snapshot(self) -> Iterator[RegistrySnapshot]:
-        """Several reads that see the same state; keep it short, it holds pages back."""
+        """Let several reads see the same state.
+
+        Keep it short: LMDB cannot reuse freed pages while the snapshot is open.
+        """
         with self._reading() as txn:
             yield RegistrySnapshot(self._tables, txn)
 
@@ -502,23 +507,23 @@ class RegistryReader(RegistryReads):
             yield txn
 
     def counts(self) -> dict[str, int]:
-        """How many rows the main tables have, by name."""
+        """The number of rows of each main table, by name."""
         with self.transaction() as (tables, txn):
             return {name: getattr(tables, name).count(txn) for name in _COUNTED}
 
     @property
     def used_bytes(self) -> int:
-        """The most that the registry has needed of its size limit."""
+        """The most bytes that the registry has ever used of its size limit."""
         with store_errors():
             return used_bytes(self._environment)
 
     def close(self) -> None:
-        """Close the environment; a shared one stays open as long as its owner wants."""
+        """Close the environment. Leave a shared one to its owner: this would close it for both."""
         self._environment.close()
 
 
 def _as_id(text: str) -> int:
-    """The id a decimal text stands for; 0, which is never given, for anything else."""
+    """Parse a decimal id; 0, which is never given out, when the text is not one."""
     if not (text.isascii() and text.isdecimal() and len(text) <= 19):
         return 0
     identifier = int(text)

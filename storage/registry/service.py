@@ -1,7 +1,7 @@
-"""The registry as a service: who may be asked what, and how it travels between processes.
+"""The registry as a service: calls of its commands, and their encoding between processes.
 
-Commands are the writer's methods marked as such. Arguments and results travel as
-msgpack; their types are those of the methods' signatures, so both sides agree.
+Commands are the methods of `RegistryWriter` that are marked with `@command`. Arguments and
+results travel as msgpack. Both sides take their types from the signatures of these methods.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class RegistryClient(Protocol):
-    """How management reaches the writer, wherever it runs."""
+    """The connection of the management interface to the writer, in whichever process it runs."""
 
     async def call(self, op: str, **args: Any) -> Any:
-        """Run one of `COMMANDS`; its result, after it is on disk.
+        """Run one of `COMMANDS` and return its result after the commit is on disk.
 
         Raises:
-            NodeError: as the command raises it, or because the writer is out of reach.
+            NodeError: the error of the command, or the writer cannot be reached.
         """
 
 
@@ -77,17 +77,17 @@ def _signature(op: str) -> _Signature:
 
 
 def execute(writer: RegistryWriter, op: str, args: dict[str, Any]) -> Any:
-    """Run the command `op` with arguments as they came off the wire.
+    """Run the command `op` with decoded, unchecked arguments.
 
-    The argument `audit`, which every command takes, is a row of the audit log that is
-    written with the change.
+    Every command also accepts the argument `audit`: a row of the audit log, which is written
+    in the transaction of the change.
 
     Returns:
-        A record, records, or a number; `encode_result` takes it.
+        A record, records, or a number, for `encode_result`.
 
     Raises:
-        NodeError: as the command raises it.
-        StoreError: no such command, or arguments of another form.
+        NodeError: the error of the command.
+        StoreError: there is no such command, or its arguments have other names or types.
     """
     given = {name: value for name, value in args.items() if name != AUDIT}
     try:
@@ -100,10 +100,10 @@ def execute(writer: RegistryWriter, op: str, args: dict[str, Any]) -> Any:
 
 
 def encode_result(result: Any) -> bytes:
-    """A result of `execute` as bytes."""
+    """Encode a result of `execute`."""
     return _encode(result)
 
 
 def decode_result(op: str, data: bytes) -> Any:
-    """The result of the command `op` from the bytes of `encode_result`."""
+    """Decode the result of the command `op` from the bytes of `encode_result`."""
     return _signature(op).result.decode(data)

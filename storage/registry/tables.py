@@ -1,7 +1,7 @@
-"""The registry's tables, their indexes, and the cell beside them.
+"""The registry's tables, their indexes, and the database `meta`.
 
-`meta` holds the schema version (`storage.lmdb.schema`), the change counter, the last id given, and
-whether quotas were in force before.
+`meta` holds the schema version (`storage.lmdb.schema`), the change counter, the last id that was
+given out, and a mark that quotas have been applied to this registry.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fieldbrook.storage.lmdb.table import OpenTable, Table, open_database, text_
 SCHEMA = 1
 WHAT = "a registry"
 CHANGES_CELL, LAST_ID_CELL = b"changes", b"last_id"
-QUOTAS_CELL = b"quotas"  # there once quotas have bound this registry's accounts
+QUOTAS_CELL = b"quotas"  # present once quotas have been applied to this registry's accounts
 
 ACCOUNTS = Table(
     "accounts",
@@ -162,7 +162,10 @@ PROJECT_OPERATORS = Table(
 
 
 def monitor_rule(monitor: Monitor) -> bytes:
-    """What must be unique among the monitors that still run; spelling of hex does not count."""
+    """Return the key that must be unique among a project's unfinished monitors.
+
+    Hex texts are compared without case and without the prefix `0x`.
+    """
     words = (
         monitor.kind,
         monitor.event_type,
@@ -211,14 +214,14 @@ class RegistryTables:
             self.operators = OpenTable(environment, OPERATORS, create=create)
             self.project_operators = OpenTable(environment, PROJECT_OPERATORS, create=create)
             self.audit = open_database(environment, "audit", create)
-            # Time it is remembered to, digest -> nothing: no records, only keys.
+            # Keys only, with empty values: the expiry time of a nonce, followed by its digest.
             self.wallet_nonces = open_database(environment, "wallet_nonces", create)
             if create:
                 _fill_new_indexes(environment, [*vars(self).values()])
 
 
 def _fill_new_indexes(environment: lmdb.Environment, tables: list[Any]) -> None:
-    """Bring the data of a version that had fewer indexes in step with this one."""
+    """Fill the indexes that the version which last wrote this registry did not have yet."""
     with environment.begin() as txn:
         opened = [table for table in tables if isinstance(table, OpenTable)]
         lacking = [(table, name) for table in opened for name in table.lacks(txn)]

@@ -43,16 +43,16 @@ class RegistryWriter(
     TrafficCommands,
     AuditCommands,
 ):
-    """Commands that change the registry. Open it in one process, after the fork.
+    """All commands that change the registry. Open it in one process only, after the fork.
 
     Args:
-        path: the registry's folder, created when absent.
-        map_size: bytes it may grow to.
-        clock: Unix milliseconds now.
-        token_key: signs publishers' tokens.
-        audit_rows: how many rows of the audit log are kept.
-        quotas: what accounts may have; by default as much as they want.
-        stored: what a project takes on the disk.
+        path: the registry's folder; it is created when absent.
+        map_size: the size limit of the registry in bytes.
+        clock: returns the current time in Unix milliseconds.
+        token_key: the key that signs the tokens of publishers.
+        audit_rows: the number of rows that the audit log keeps.
+        quotas: the limits of accounts; none by default.
+        stored: returns the disk usage of a project.
     """
 
     def __init__(
@@ -74,18 +74,18 @@ class RegistryWriter(
         super().__init__(environment, tables, clock, token_key, audit_rows, quotas, stored)
 
     def reader(self) -> RegistryReader:
-        """A reader for this process, over the writer's environment."""
+        """Return a reader for this process that shares the writer's environment."""
         return RegistryReader.sharing(self._environment, self.tables)
 
     def probe(self, size: int) -> None:
-        """Write so many bytes and remove them, to see whether it can be written.
+        """Write `size` bytes and remove them, to test whether the registry is writable.
 
         Raises:
-            StoreError: it cannot.
+            StoreError: it is not.
         """
         with store_errors(self._environment.path()):
             try_writing(self._environment, size)
 
     def close(self) -> None:
-        """Close the environment; its readers in this process end with it."""
+        """Close the environment, and with it the readers that share it."""
         self._environment.close()

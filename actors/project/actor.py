@@ -40,15 +40,17 @@ _TICK_S = 0.25
 
 
 class OpenDatabase(NamedTuple):
-    """How to open the project's SQL database, and how to ask what it has committed; None is
-    the file in the project's folder."""
+    """How to open the project's SQL database and how to query its last committed batch.
+
+    `committed` is None for the SQLite file in the project's folder.
+    """
 
     open: Callable[[Mapping[str, Any]], ProjectDatabase]
     committed: Callable[[], int] | None
 
 
 def database_of(settings: Settings, folder: Path, project_id: int) -> OpenDatabase:
-    """The database of a project, SQLite or PostgreSQL with its limits, as the settings say."""
+    """Return the database that the settings give a project: SQLite or PostgreSQL."""
     limits = SqlLimits(
         statement_ms=settings.sql_statement_ms,
         rows=settings.sql_rows,
@@ -58,7 +60,7 @@ def database_of(settings: Settings, folder: Path, project_id: int) -> OpenDataba
     dsn = settings.postgres_dsn
     if dsn is None:
         return OpenDatabase(lambda config: SqlDatabase(folder / sql.FILE, config, limits), None)
-    from fieldbrook.storage.sql import postgres  # libpq is loaded where it is used
+    from fieldbrook.storage.sql import postgres  # here, so that SQLite nodes do not load libpq
 
     return OpenDatabase(
         lambda config: postgres.PostgresDatabase(dsn, folder, project_id, config, limits),
@@ -66,7 +68,7 @@ def database_of(settings: Settings, folder: Path, project_id: int) -> OpenDataba
     )
 
 
-_GIVES_WAY_S = 2.0  # without an event, where another project of the account waits
+_GIVES_WAY_S = 2.0  # idle time after which it yields to a waiting project of the account
 
 
 class ProjectActor(NodeActor):
@@ -101,11 +103,11 @@ class ProjectActor(NodeActor):
                 self.unexpected(message, sender)
 
     def posted(self, message: object) -> None:
-        """From the data thread: tell the supervisor."""
+        """Pass a message of the data thread on to the supervisor."""
         self.send(self._supervisor, message)
 
     def stopping(self) -> None:
-        """Finish the round that runs, then close the store."""
+        """Finish the current round, then close the store; wait at most 5 s."""
         self._stopping = True
         if self._server and self._thread and self._thread.is_alive():
             self._server.stop()
@@ -176,17 +178,17 @@ class ProjectActor(NodeActor):
             self._worker.close_database()
             self._store.close()
         except BaseException:
-            # Half a worker is worse than none: the supervisor starts a whole one.
+            # Without its data thread the process is useless: exit, and be started again.
             log.exception("%s: data thread failed", self._part)
             os._exit(70)
         if not self._stopping:
-            os._exit(0)  # retired: nobody asked the actor itself to exit
+            os._exit(0)  # retired: the actor itself got no request to exit
 
     def _on_quiet(self) -> None:
         assert self._worker is not None
         self._worker.on_quiet()
         if self._worker.has_outbox or self._worker.health.troubled:
-            return  # whoever knows of a trouble stays until it is over
+            return  # the process that raised a health condition has to clear it
         if time.monotonic() - self._worker.last_event >= self._idle_s:
             self._worker.last_event = time.monotonic()
             self.post(m.Idle(self._project_id, self._generation))

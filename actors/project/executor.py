@@ -1,7 +1,7 @@
-"""What the data thread of a project does: route, run, commit, answer.
+"""The work of a project's data thread: route, run, commit and answer events.
 
-A batch ends after `BATCH_EVENTS` events, `BATCH_S` of work or `BATCH_BYTES` of writes, is
-committed in one synced transaction, and only then are its events answered.
+A batch ends after `BATCH_EVENTS` events, `BATCH_S` of work or `BATCH_BYTES` of writes. It is
+committed in one synced transaction. Its events are answered only after that commit.
 """
 
 from __future__ import annotations
@@ -101,13 +101,13 @@ log = logging.getLogger(__name__)
 
 BATCH_EVENTS = FRAME_EVENTS
 BATCH_S = 0.020
-BATCH_BYTES = 16 << 20  # of key-value writes that wait in memory for their commit
-TOGETHER_EVENTS = 6  # fewer are as fast in instances of their own (benchmarks/README.md)
+BATCH_BYTES = 16 << 20  # of writes that wait in memory for their commit
+TOGETHER_EVENTS = 6  # fewer events are as fast in separate instances (benchmarks/README.md)
 _MEASURE_S = 1.0
 TAKE_LIMIT = 256  # outbox entries in one answer
 
 _WAYS_REMEMBERED = 1_024
-_NODE = 0  # what the node itself keeps lies where no applet has its keys
+_NODE = 0  # the owner of the node's own keys; no applet has this id
 
 FAILED = -1
 NOT_RUNNING = "instance not running"
@@ -122,14 +122,29 @@ NOT_KEPT = "its payload is not kept"
 NO_MATCH = "no strategy matches its type"
 NO_STRATEGY = "its strategy is gone"
 HANDLED_BEFORE: Outcome = ((0, 0, ""),)
-"""The answer to a delivery that comes again; nobody reads it."""
+"""The answer to a repeated delivery; its content is not read."""
 
 Batch = list[tuple[Peer, list[EventResult], Sequence[WireEvent], int]]
-"""Who is to be answered, the results so far, the frame's events, and the first of the batch."""
+"""The frames of a batch: the peer to answer, the results so far, the events of the frame, and the
+index of the first event that belongs to this batch."""
 
 
 class ProjectWorker:
-    """What the data thread does, free of actors and threads."""
+    """The logic of the data thread, without actors and threads.
+
+    Args:
+        project_id: the project.
+        reader: the registry.
+        store: the project's store.
+        pool: the instance pool.
+        api_hosts: the hosts that applets may call, from the settings.
+        tell: called with the taker of outbox entries when some wait for it.
+        open_database: opens the SQL database for a configuration; SQLite by default.
+        chains: the connection to the chains; None when the node has none.
+        health: where health conditions are reported.
+        prover: whether a prover is configured.
+        shards: the processes for speculative runs; None when they are switched off.
+    """
 
     def __init__(
         self,
@@ -150,10 +165,10 @@ class ProjectWorker:
         self._watch = StoreWatch(self.health, store)
         self._phase: tuple[str, float] = ("", 0.0)
         self._ways: dict[str, tuple[tuple[int, int, int], ...]] = {}
-        self._behind: set[Peer] = set()  # gateways that do not know yet what was refused
-        self._store_refused = False  # a single event, not its batch
-        self._again: set[int] = set()  # events (`id`) of this batch that were handled before
-        self._overrun = ""  # a handler of this round was ended at its deadline
+        self._behind: set[Peer] = set()  # gateways that have not learned of a refused event yet
+        self._store_refused = False  # for a single event, not for its batch
+        self._again: set[int] = set()  # duplicate events of this batch, by `id()`
+        self._overrun = ""  # the handler of this round that was ended at its deadline
         self._unreadable: set[int] = set()  # applets whose module could not be loaded
         self._project_id = project_id
         self._reader = reader
@@ -164,7 +179,7 @@ class ProjectWorker:
             lambda config: SqlDatabase(store.path / sql.FILE, config)
         )
         self._version = -1
-        self._closed: NodeError | None = None  # why no event is taken, if none is
+        self._closed: NodeError | None = None  # the reason while the project takes no events
         self._routes: Routes = {}
         self._applets: dict[int, Applet] = {}
         self._scopes: dict[int, bytes] = {}
@@ -176,12 +191,12 @@ class ProjectWorker:
         self._database: bytes | None = None
         self._written = 0
         self._shards = shards
-        self._ahead: Ahead | None = None  # of the round under way, if shards help with it
+        self._ahead: Ahead | None = None  # of the current round, if shards help with it
         self._chains = chains
         self._surroundings = ProjectSurroundings(
             reader, store.outbox, api_hosts, chains, prover=prover
         )
-        self.told: set[str] = set()  # of whose entries in the outbox the supervisor knows
+        self.told: set[str] = set()  # takers whose outbox entries the supervisor knows about
         self._node_scope = kv.scope(_NODE)
         self._traffic = TrafficGate(self._reader_of(self._node_scope))
         self.busy_since = 0.0
@@ -189,17 +204,20 @@ class ProjectWorker:
         self.last_event = time.monotonic()
 
     def doing(self) -> tuple[float, str, float]:
-        """For how long a handler has been running; what else is being done, and for how
-        long. Callable from any thread."""
+        """Return how long a handler has been running, the current phase, and its duration.
+
+        Durations are in seconds; they are 0.0 when no handler runs or no phase is named. A phase
+        is work outside a handler, such as "commit". Callable from any thread.
+        """
         now, busy_since, (phase, since) = time.monotonic(), self.busy_since, self._phase
         return now - busy_since if busy_since else 0.0, phase, now - since if phase else 0.0
 
     def _enter(self, phase: str) -> None:
-        """From here on no handler runs; "" for nothing in particular."""
+        """Begin a phase in which no handler runs; "" is a phase without a name."""
         self.busy_since, self._phase = 0.0, (phase, time.monotonic() if phase else 0.0)
 
     def refresh(self) -> None:
-        """Read routes, modules and environment again if the registry has changed."""
+        """Read routes, applets and environment again if the registry has changed."""
         version = self._reader.version()
         if version == self._version:
             return
@@ -233,7 +251,10 @@ class ProjectWorker:
         self._version = version
 
     def _use_database(self, config: bytes | None) -> None:
-        """Take a changed database configuration; a batch never sees two."""
+        """Open the database anew if its configuration changed.
+
+        This happens between two batches only, so a batch never sees two configurations.
+        """
         if config == self._database:
             return
         self.close_database()
@@ -242,7 +263,7 @@ class ProjectWorker:
             self._sql = self._open_database(msgspec.json.decode(config))
 
     def close_database(self) -> None:
-        """Let go of the project's database; what it has not committed is dropped."""
+        """Close the project's database; uncommitted writes are dropped."""
         if self._sql is not None:
             self._sql.close()
             self._sql = None
@@ -258,7 +279,8 @@ class ProjectWorker:
         if self._shards is not None and self._shards.wanted and self._closed is None:
             self._ahead = self._shards.look_ahead(_events_of(frames), self._shardable)
         batch: Batch = []
-        # Of computing, which is what shards can share: a busy machine makes no run heavy.
+        # Thread CPU time, not wall time: on a busy machine wall time would make every handler
+        # look expensive, and CPU time is all that shards can take over.
         computed_s = time.thread_time() if self._shards is not None else 0.0
         now = time.monotonic()
         size, limit = 0, now + BATCH_S
@@ -310,11 +332,11 @@ class ProjectWorker:
             self._ahead = None
             self._shards.round_over(computed_s, _count(frames))
             self._look_at_shards(self._shards)
-        if len(readers) < len(frames):  # who only reads keeps no project awake
+        if len(readers) < len(frames):  # requests to write the log keep no project awake
             self.last_event = now
 
     def _write_log(self, readers: Sequence[Peer]) -> None:
-        """Have the log and the history on disk for those who are about to read them."""
+        """Write the log and the history to disk, then answer the peers that want to read them."""
         self._enter("log")
         try:
             self._store.write_logs()
@@ -325,8 +347,7 @@ class ProjectWorker:
         self._enter("")
 
     def on_quiet(self) -> None:
-        """Nothing arrived for a moment: write waiting log rows, and look whether what was
-        wrong still is."""
+        """Use an idle moment: write waiting log rows, and check raised health conditions again."""
         self._behind = {peer for peer in self._behind if not peer.closed}
         self._enter("log")
         try:
@@ -345,14 +366,18 @@ class ProjectWorker:
         self._enter("")
 
     def _hold_back(self, peer: Peer, events: Sequence[WireEvent]) -> None:
-        """Take no more messages of a broker from a gateway that does not know yet that one
-        could not be stored: those behind it, which are on their way, must not overtake it."""
+        """Refuse further MQTT messages of a gateway until it knows that one was not stored.
+
+        Later messages are already on their way. They must not overtake the refused one.
+        """
         if any(event[5] & SOURCE_BITS == BY_MQTT for event in events):
             self._behind.add(peer)
 
     def _held_back(self, peer: Peer, event: WireEvent) -> EventResult | None:
-        """The refusal of an event that is behind one that could not be stored; None for one
-        that may run."""
+        """Return the refusal of an event that follows one that was not stored.
+
+        None means that the event may run. The command `RESUME` ends the refusals for its peer.
+        """
         if event[1] == NODE_COMMAND and event[0] == RESUME:
             self._behind.discard(peer)
         if peer not in self._behind or event[5] & SOURCE_BITS != BY_MQTT:
@@ -360,7 +385,7 @@ class ProjectWorker:
         return to_wire(UnavailableError(what="an earlier event could not be stored"))
 
     def _look_at_shards(self, shards: Shards) -> None:
-        """Report them while they do not last."""
+        """Raise the health condition `SHARDS_DIE` while shards fail, and clear it afterwards."""
         if shards.trouble:
             self.health.begin(SHARDS_DIE, shards.trouble)
         elif self.health.troubled:
@@ -381,8 +406,17 @@ class ProjectWorker:
     def _handle_together(
         self, events: Sequence[WireEvent], at: int, room: int
     ) -> Sequence[EventResult]:
-        """Results of the events from `at` on that could share an instance, often none."""
-        if not self._per_batch or self._traffic.active:  # a limit looks at each event
+        """Run consecutive events from `at` on in one shared instance.
+
+        Args:
+            events: the events of a frame.
+            at: the index of the first event.
+            room: how many more events the batch may hold.
+
+        Returns:
+            Their results; empty when the event at `at` has to run alone.
+        """
+        if not self._per_batch or self._traffic.active:  # a traffic limit checks each event
             return ()
         if self._closed is not None:
             return ()
@@ -419,8 +453,11 @@ class ProjectWorker:
         return results
 
     def _is_new(self, event: WireEvent) -> bool:
-        """Whether an event can share an instance as far as its id goes. A named one is
-        looked up alone: its like may be in the same frame."""
+        """Whether an event is certainly no duplicate, so that it may share an instance.
+
+        An event with a name or an idempotency key is always handled alone: a duplicate of it may
+        be in the same frame. A poison event is handled alone as well.
+        """
         kind = event[5]
         if kind & (NAMED | KEYED | POISON):
             return False
@@ -456,19 +493,19 @@ class ProjectWorker:
             else:
                 results = []
                 for target in targets:
-                    self.busy_since = time.monotonic()  # each handler has its own deadline
+                    self.busy_since = time.monotonic()  # each handler has a deadline of its own
                     results.append(self._run(target, event))
                 result = tuple(results)
             if event[5]:
                 self._remember(event, result)
             return result
-        except StoreError as error:  # what the node cannot do is not the handler's failure
+        except StoreError as error:  # a failure of the node, not of the handler
             self._store_refused = True
             self._watch.failed(error)
             return to_wire(as_told(error))
 
     def _known(self, event: WireEvent) -> Outcome | None:
-        """The stored result of an event that was handled before; None for one that is new."""
+        """Deduplication: return the stored result of a duplicate event; None for a new event."""
         kind = event[5]
         if kind & KEYED:
             known = self._known_by_key(event)
@@ -490,10 +527,10 @@ class ProjectWorker:
         return known
 
     def _known_by_key(self, event: WireEvent) -> Outcome | None:
-        """The result that is stored under an event's `Idempotency-Key`.
+        """Return the result that is stored under an event's `Idempotency-Key`.
 
         Raises:
-            IdempotencyKeyReusedError: it is another event's.
+            IdempotencyKeyReusedError: the key was used for another event.
         """
         event_type, publisher_id, _, payload, _, _, _ = event
         key, now = key_of(event)[0], clock.now_ms()
@@ -504,8 +541,11 @@ class ProjectWorker:
         return known
 
     def _remember(self, event: WireEvent, outcome: Outcome) -> None:
-        """Have an event known once its batch is committed. One that matched nothing has
-        done nothing, and may match when it comes again."""
+        """Store an event's result for deduplication with the commit of its batch.
+
+        An event without a matching strategy is not stored, unless it is a delivery: it has done
+        nothing, and a strategy may match when it is sent again.
+        """
         event_type, publisher_id, event_id, payload, _, kind, name = event
         finished = self._store.finished
         if kind & DELIVERY:
@@ -536,7 +576,10 @@ class ProjectWorker:
         return self._settle(target, event, run, code, error)
 
     def _bury_dead(self, target: Target, event: WireEvent) -> HandlerResult:
-        """Keep an event of a dead strategy. The sender's answer has the original's words."""
+        """Add a dead letter for an event whose handler the module does not export.
+
+        The answer to the sender has the wording of the original node.
+        """
         metrics.add(metrics.RUN_FAILURES["not_exported"])
         reason = f"the module exports no handler {target.handler} ({NOT_EXPORTED})"
         self._log(target, event[2], [(LOG_ERROR, SOURCE_TASK, reason)])
@@ -546,8 +589,8 @@ class ProjectWorker:
     def _run_ahead(
         self, ahead: Ahead, target: Target, event: WireEvent, run: Run
     ) -> tuple[int, str]:
-        """What a shard has found, or where that does not count, a run made here."""
-        self.busy_since = 0.0  # for how long a shard may run is for who waits for it
+        """Take a shard's speculative result if it is valid, else run the handler here."""
+        self.busy_since = 0.0  # `Shards.finding` has its own time limit for a shard
         done = ahead.result(event, target, run)
         if done is None:
             self.busy_since, began = time.monotonic(), time.thread_time()
@@ -562,8 +605,10 @@ class ProjectWorker:
         return match(self._routes, event[0])
 
     def _shardable(self, event: WireEvent) -> Sequence[Target]:
-        """The handlers of an event if all of them may run in a shard. Whether the event is to
-        be handled at all is seen when its turn has come."""
+        """Return the handlers of an event if all of them may run in a shard, else none.
+
+        Duplicates and refused events are not recognised here, but when their turn comes.
+        """
         if event[1] == NODE_COMMAND or event[5] & POISON:
             return ()
         targets = self._targets(event)
@@ -576,7 +621,7 @@ class ProjectWorker:
         return ()
 
     def _execute(self, target: Target, run: Run) -> tuple[int, str]:
-        """See `Host.run`; a module that cannot be loaded is the handler's failure."""
+        """Run a handler; see `Host.run`. A module that cannot be loaded counts as its failure."""
         try:
             host = self._host(target.applet_id)
             if host.uses_sql and self._sql is not None:
@@ -591,7 +636,7 @@ class ProjectWorker:
     def _run_with_sql(
         self, database: ProjectDatabase, host: Host, handler: str, run: Run
     ) -> tuple[int, str]:
-        """A run whose statements are kept or undone with the rest of it."""
+        """Run a handler with SQL; its statements are kept if it succeeds and undone if not."""
         run.sql = database
         error: str | None = None
         before = database.written_bytes
@@ -610,7 +655,7 @@ class ProjectWorker:
         host = self._hosts.get(applet_id)
         if host is None:
             since = self.busy_since
-            self._enter("load")  # it may be compiled, which no handler's deadline is made for
+            self._enter("load")  # loading may compile the module, which can exceed a deadline
             try:
                 host = self._hosts[applet_id] = self._pool.host(self._applets[applet_id])
             except ModuleRefusedError as error:
@@ -641,7 +686,7 @@ class ProjectWorker:
         return target.instance_id, code, error
 
     def _bury(self, target: Target, event: WireEvent, reason: str) -> None:
-        """Keep an event that a handler could not handle."""
+        """Add a dead letter for an event whose handler failed."""
         event_type, publisher_id, event_id, payload, received_at, _, _ = event
         self._written += len(payload)
         self._store.failed.append(
@@ -662,7 +707,7 @@ class ProjectWorker:
         )
 
     def _bury_unrun(self, targets: Sequence[Target], event: WireEvent) -> Outcome:
-        """Keep an event that nobody may run: a dead letter for each of its handlers."""
+        """Add a dead letter for each handler of a poison event, without running it."""
         for target in targets:
             metrics.add(metrics.RUN_FAILURES["process_died"])
             self._bury(target, event, DEADLY)
@@ -671,7 +716,7 @@ class ProjectWorker:
         return result
 
     def _obey(self, event: WireEvent) -> EventResult:
-        """A command of the node: its payload is the numbers of what it is about."""
+        """Carry out a command of the node; its payload holds the numbers of its objects."""
         numbers: Sequence[int] = unpack(event[3])
         if self._closed is not None and event[0] in (REPLAY, REPLAY_EVENTS):
             return to_wire(self._closed)
@@ -691,8 +736,10 @@ class ProjectWorker:
             return to_wire(as_told(error))
 
     def _replay(self, number: int) -> HandlerResult:
-        """Run one handler again over its dead letter; if it fails again, that is a letter of
-        its own, and the old one goes either way."""
+        """Run one handler again over its dead letter.
+
+        The dead letter is removed in any case. A run that fails again adds a new one.
+        """
         letter = self._store.dead_letter(number)
         if letter is None or number in self._store.resolved:
             return 0, FAILED, NO_LETTER
@@ -718,7 +765,7 @@ class ProjectWorker:
         return result
 
     def _replay_event(self, place: int, attempt: int) -> HandlerResult:
-        """Run all handlers again over an event of the history, as its sender's."""
+        """Run all handlers again over an event of the history, under its publisher."""
         found = self._store.replayable(place)
         if found is None:
             return 0, FAILED, NOT_KEPT
@@ -746,7 +793,7 @@ class ProjectWorker:
         return len(targets), FAILED if reason else 0, reason
 
     def _keep(self, target: Target, event_id: str, run: Run) -> None:
-        """Take what a run that went well leaves behind into the batch."""
+        """Add the writes and effects of a successful run to the batch."""
         if run.writes:
             scope, overlay = self._scopes[target.applet_id], self._store.overlay
             for key, value in run.writes.items():
@@ -785,7 +832,7 @@ class ProjectWorker:
             )
 
     def _record(self, batch: Batch) -> int:
-        """Note for the history what becomes of a batch's events; how many they are."""
+        """Add a batch's events to the event history, and return their number."""
         count = 0
         now = clock.now_ms()
         again, known_ways = self._again, self._ways
@@ -793,8 +840,8 @@ class ProjectWorker:
             records, payloads = [], []
             for event, result in zip(events[first:] if first else events, part, strict=False):
                 if event[1] == NODE_COMMAND or (result and result[0] in _NOT_KEPT):
-                    # Who sends too much is not to push out what was handled: the gateway
-                    # keeps some of those, and counts the others.
+                    # Refused events must not push handled ones out of the history. The gateway
+                    # keeps some of the refused events, and counts the others.
                     continue
                 flags = event[5] & SOURCE_BITS
                 ways = known_ways.get(event[0])
@@ -813,7 +860,7 @@ class ProjectWorker:
         return count
 
     def _ways_of(self, event: WireEvent) -> tuple[tuple[int, int, int], ...]:
-        """The ways an event went; remembered for those of one type."""
+        """Return (strategy, applet, version) for each handler of an event; cached by event type."""
         ways = tuple((t.strategy_id, t.applet_id, t.version) for t in self._targets(event))
         if len(self._ways) < _WAYS_REMEMBERED and not event[5] & EXACT:
             self._ways[event[0]] = ways
@@ -863,16 +910,17 @@ class ProjectWorker:
         self.tell_of_outbox()
 
     def _refusal(self, error: StoreError, batch: Batch, written: int) -> NodeError:
-        """What the events of a batch are told that could not be stored."""
+        """Return the error that answers the events of a batch that could not be stored."""
         if isinstance(error, BatchTooLargeError):
-            # Others in the batch may be smaller; one alone is never to come again.
+            # An event that is too large alone must not be sent again. In a batch of several each
+            # may be small enough, so the sender may retry.
             alone = sum(len(part) for _, part, _, _ in batch) == 1
             return EffectsTooLargeError(**error.details) if alone else error
         self._watch.failed(error, written)
         return as_told(error)
 
     def _tally(self, events: int) -> list[tuple[int, int]]:
-        """What the metrics are to say of a batch, if it is committed: columns and numbers."""
+        """Return the metrics of a batch, to be added after its commit: columns and numbers."""
         store = self._store
         tally = [(metrics.BATCHES, 1), (metrics.PROJECT_EVENTS, events)]
         if store.failed:
@@ -885,7 +933,7 @@ class ProjectWorker:
         return tally
 
     def measure(self, now: float) -> None:
-        """Say in the metrics what the store holds, once a second at most."""
+        """Update the gauges of the store and the shards, once a second at most."""
         if now < self._measured + _MEASURE_S:
             return
         self._measured = now
@@ -899,7 +947,7 @@ class ProjectWorker:
             metrics.put(metrics.SHARDS, len(self._shards.pids))
 
     def tell_of_outbox(self) -> None:
-        """Let the supervisor know, once, that the outbox is to be taken."""
+        """Notify the supervisor, once per taker, that outbox entries wait for delivery."""
         if not len(self._store.outbox):
             return
         for taker in self._store.outbox.takers - self.told:
@@ -907,7 +955,10 @@ class ProjectWorker:
             self._tell(taker)
 
     def _give_outbox(self, peer: Peer, request: dict[str, Any]) -> None:
-        """Answer somebody who delivers what was sent; `told` ends when nothing is left."""
+        """Answer a request for outbox entries, after removing those that it reports as done.
+
+        A taker leaves `told` when no entry of its kind is left.
+        """
         if HELLO in request:
             self._say_hello(peer, request[HELLO])
             return
@@ -931,7 +982,7 @@ class ProjectWorker:
         )
 
     def _say_hello(self, peer: Peer, part: str) -> None:
-        """Answer a chain that does not know which leases count."""
+        """Answer a chain's question which nonce leases are in use."""
         try:
             peer.answer(self._chains.hello(part) if self._chains else None)
         except StoreError as error:
@@ -940,17 +991,17 @@ class ProjectWorker:
 
     @property
     def has_outbox(self) -> bool:
-        """Whether something waits to be taken."""
+        """Whether outbox entries wait for delivery."""
         return len(self._store.outbox) > 0
 
 
 def _origin(event: WireEvent, target: Target) -> Origin:
-    """What a run is of; it names the transactions that the run sends."""
+    """Return the origin of a run, from which the keys of its transactions are made."""
     return event, target.strategy_id
 
 
 def _leases(sent: Sequence[OutboxEntry]) -> dict[str, list[bytes]]:
-    """The keys of the transactions among what a batch has sent, by chain."""
+    """Return the keys of the transactions that a batch has sent, by chain."""
     leases: dict[str, list[bytes]] = {}
     for entry in sent:
         if entry.kind.startswith(TRANSACTIONS):
@@ -968,8 +1019,11 @@ _BUDGETS = {
 
 
 def _why_closed(registry: RegistrySnapshot, project_id: int) -> NodeError | None:
-    """Why a project takes no events from anywhere: gateways refuse those of devices before, but
-    cron jobs, chains and replays have no token that would be looked at."""
+    """Return the reason why a project takes no events at all, or None.
+
+    Gateways already refuse the events of devices. This check is for cron jobs, chains and
+    replays, which have no token that a gateway could check.
+    """
     project = registry.project(project_id)
     account = None if project is None else registry.account(project.account_id)
     if account is None:
@@ -982,7 +1036,7 @@ def _why_closed(registry: RegistrySnapshot, project_id: int) -> NodeError | None
 
 
 def failure_class(reason: str) -> str:
-    """The class of a failed run's reason, as the metrics have it."""
+    """Return the class of a failed run's reason, as the metrics name it."""
     if reason.startswith(DEADLINE):
         return "deadline"
     budget, of, _ = reason.partition(" budget of ")
@@ -994,7 +1048,7 @@ def failure_class(reason: str) -> str:
 
 
 def _mark_repeated(batch: Batch, repeated: set[int]) -> None:
-    """Have the gateway know which results of a batch are stored ones."""
+    """Mark the results of duplicate events, so that the gateway can tell them from new ones."""
     for _, part, events, first in batch:
         for at, result in enumerate(part):
             if id(events[first + at]) in repeated:
@@ -1002,15 +1056,15 @@ def _mark_repeated(batch: Batch, repeated: set[int]) -> None:
 
 
 def _events_of(frames: Sequence[tuple[Peer, Any]]) -> list[WireEvent]:
-    """All events of a round, in order."""
+    """Return all events of a round, in order."""
     return [event for _, events in frames if not isinstance(events, dict) for event in events]
 
 
 def _count(frames: Sequence[tuple[Peer, Any]]) -> int:
-    """How many events a round has."""
+    """Return the number of events in a round."""
     return sum(len(events) for _, events in frames if not isinstance(events, dict))
 
 
 def _attempt(event_id: str) -> int:
-    """Which attempt an event's id tells of: `<id>#r2` is the third."""
+    """Return the number of the attempt that an event's id names: 3 for `<id>#r2`."""
     return replay_of(event_id)[1] + 1

@@ -1,4 +1,4 @@
-"""The applets of one project, loaded when an event first needs them."""
+"""The instance pool: applets of one project, loaded when an event first needs them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from fieldbrook.wasm.limits import Limits
 class InstancePool:
     """One engine, and a linked host per applet and module version.
 
-    An instance is made per event by the host (microseconds); what is kept is the compiled
-    and linked module. Made in the project's process, after the fork.
+    The pool keeps the compiled and linked modules. The host makes an instance per event, which
+    takes microseconds. Create the pool in the project's process, after the fork.
     """
 
     def __init__(self, modules_dir: Path, limits: Limits) -> None:
@@ -28,14 +28,14 @@ class InstancePool:
         self._hosts: dict[int, tuple[object, Host]] = {}
 
     def host(self, applet: Applet) -> Host:
-        """The host of an applet at its present module and isolation.
+        """Return the host of an applet for its present module and isolation.
 
         Raises:
             ModuleRefusedError: the module's files are gone or cannot be loaded.
         """
         applet_id, sha256 = applet.applet_id, applet.sha256
         kept = applet.isolation == PER_INSTANCE
-        # A kept instance ends when somebody restarts or changes the applet.
+        # `updated_at` ends a kept instance when the applet is restarted or changed.
         version = (sha256, applet.reuse_events, applet.updated_at) if kept else (sha256,)
         held = self._hosts.get(applet_id)
         if held is not None and held[0] == version:

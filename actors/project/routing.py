@@ -1,4 +1,4 @@
-"""Event type to handlers: built once per registry version, looked up per event."""
+"""Routes from event types to handlers, built once per registry version."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fieldbrook.core.model import DEFAULT_EVENT_TYPE, STARTED, Applet, Strategy
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One handler to run for an event. One that its module does not export is dead."""
+    """One handler to run for an event. It is `dead` when its module does not export it."""
 
     strategy_id: int
     applet_id: int
@@ -32,12 +32,14 @@ def build_routes(
 ) -> Routes:
     """Group strategies by event type, in creation order.
 
-    A strategy whose applet is gone has no target: the registry removes both together, so
-    this is only seen between two reads.
+    A strategy whose applet is gone gets no target. The registry removes both together, so this
+    happens only when they were read in two snapshots.
 
     Args:
-        exported: the handlers of each applet's module, by the applet's id; a target is dead
-            when its own is not among them.
+        strategies: the strategies of a project.
+        applets: its applets.
+        exported: the handlers of each applet's module, by applet id. A target is dead when its
+            handler is not among them. Handlers of applets without an entry count as exported.
     """
     exported = exported or {}
     by_id = {applet.applet_id: applet for applet in applets}
@@ -61,16 +63,16 @@ def build_routes(
 
 
 def find_target(routes: Routes, strategy_id: int) -> Target | None:
-    """The handler of one strategy, if it is still there."""
+    """Return the target of one strategy; None when it has none any more."""
     targets = (target for targets in routes.values() for target in targets)
     return next((target for target in targets if target.strategy_id == strategy_id), None)
 
 
 def count_dead(routes: Routes) -> int:
-    """How many strategies name a handler that their module does not export."""
+    """Count the strategies whose handler is not exported by their module."""
     return sum(target.dead for targets in routes.values() for target in targets)
 
 
 def match(routes: Routes, event_type: str) -> tuple[Target, ...]:
-    """The handlers of an event: those of its exact type, else those of DEFAULT, else none."""
+    """Return the handlers of an event: those of its exact type, else of DEFAULT, else none."""
     return routes.get(event_type) or routes.get(DEFAULT_EVENT_TYPE, ())

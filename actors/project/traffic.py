@@ -1,8 +1,8 @@
-"""How many events of a project's window have been taken: counted here, in one place, and
-stored with the batch that they were part of.
+"""The traffic limit of a project: counts its events per time window.
 
-Windows are of fixed length and follow each other. What the node itself sends (ticks of
-cron jobs, what monitors see) is not counted: nobody outside can make more of it.
+The counts are stored with the batch of the events. Windows have a fixed length and follow each
+other without gaps. Events of the node itself (ticks of cron jobs, results of monitors) are not
+counted, because no outside sender controls their number.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from fieldbrook.core.durations import format_duration
 from fieldbrook.core.errors import TrafficLimitExceededError
 from fieldbrook.core.model import NODE_PUBLISHER, TrafficLimit
 
-_ALL = NODE_PUBLISHER  # its own count is not needed: that of the whole project lies there
+_ALL = NODE_PUBLISHER  # the node's events are not counted, so its id holds the project's count
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[int, int, int]).decode
 
 
 def counter_key(publisher_id: int) -> bytes:
-    """Where the count of a publisher, or with the node's own that of the project, is stored."""
+    """Return the key of a publisher's count; `NODE_PUBLISHER` gives the key of the project's."""
     return b"traffic/EVENT/" + publisher_id.to_bytes(8, "big")
 
 
 def window_of(limit: TrafficLimit, now_ms: int) -> int:
-    """The number of the window that a time lies in."""
+    """Return the number of the window that contains a time."""
     return (now_ms - limit.start_at) // limit.duration_ms
 
 
@@ -39,10 +39,10 @@ def seconds_left(limit: TrafficLimit, now_ms: int) -> int:
 
 
 class TrafficGate:
-    """Lets a project's events through up to its limit.
+    """Admits a project's events up to its traffic limit.
 
     Args:
-        read: what was stored under a key, as of the last commit.
+        read: returns the value of a key as of the last commit.
     """
 
     def __init__(self, read: Callable[[bytes], bytes | None]) -> None:
@@ -53,7 +53,7 @@ class TrafficGate:
         self._changed: set[int] = set()
 
     def configure(self, limit: TrafficLimit | None) -> None:
-        """Have this limit; counts of the window go on when only the threshold is another."""
+        """Set the limit; the counts of the window stay when only thresholds changed."""
         same = limit is not None and self._limit is not None and _windows(limit, self._limit)
         self._limit = limit
         if not same:
@@ -61,11 +61,11 @@ class TrafficGate:
 
     @property
     def active(self) -> bool:
-        """Whether there is a limit at all."""
+        """Whether the project has a limit."""
         return self._limit is not None
 
     def take(self, publisher_id: int, now_ms: int) -> TrafficLimitExceededError | None:
-        """Count an event; or the reason why it may not run now, and then it is not counted."""
+        """Count an event, or return the error that refuses it; a refused event is not counted."""
         limit = self._limit
         if limit is None or publisher_id == NODE_PUBLISHER:
             return None
@@ -86,7 +86,7 @@ class TrafficGate:
         return None
 
     def take_changes(self) -> dict[bytes, bytes]:
-        """What the batch has to store; once."""
+        """Return the changed counts for the batch to store, and mark them as stored."""
         if not self._changed or self._limit is None:
             return {}
         limit_id, window = self._limit.traffic_limit_id, self._window
@@ -97,7 +97,7 @@ class TrafficGate:
         return changes
 
     def roll_back(self) -> None:
-        """The batch was not stored: its events were not taken."""
+        """Drop the counts of a batch that was not stored."""
         self._forget()
 
     def _count(self, limit: TrafficLimit, publisher_id: int) -> int:
@@ -122,7 +122,7 @@ class TrafficGate:
 
 
 def _windows(one: TrafficLimit, other: TrafficLimit) -> bool:
-    """Whether two limits count in the same windows."""
+    """Whether two limits are the same limit with the same windows."""
     return (one.traffic_limit_id, one.start_at, one.duration_ms) == (
         other.traffic_limit_id,
         other.start_at,

@@ -1,9 +1,9 @@
-"""A shard: a process that runs handlers for a project and keeps nothing.
+"""A shard: a process that runs handlers speculatively for a project.
 
-`python -m fieldbrook.actors.project.shard FD` is started by the project's process, which is at the
-other end of the socket FD. It is told which applets there are and which events to run them
-over, and tells what it found (`actors.project.speculation`); it never writes to a store. It ends
-when the other end does.
+The project's process starts `python -m fieldbrook.actors.project.shard FD` and holds the other end
+of the socket FD. It sends the applets and the events to run them over. The shard answers with
+findings (`actors.project.speculation`). It never writes to a store, and exits when the socket
+is closed.
 """
 
 from __future__ import annotations
@@ -45,18 +45,21 @@ from fieldbrook.wasm.run import EffectRefusedError, Run, Surroundings
 log = logging.getLogger(__name__)
 
 PROJECT, PART, READY = "project", "part", "ready"
-"""Frames to a shard: `(PROJECT, environment, applets)` with the applets as packed records, and
-`(PART, settled, events)`: the number up to which all events are settled, and for each event
-its number, type, payload and the (applet id, handler) to run over it, one after the other.
-Frames from it: `(READY,)`, then `(event's number, place among its handlers, finding)` for each
-run, in order; the finding is None when only the project can make this run."""
+"""Frames to a shard:
 
-FINDING_BYTES = 16 << 20  # more has to be found by the project itself
+* `(PROJECT, environment, applets)`, with the applets as packed records.
+* `(PART, settled, events)`: the number up to which all events are settled, and for each event its
+  number, type, payload and the list of (applet id, handler) to run over it in order.
+
+Frames from a shard: `(READY,)`, then `(event's number, place among its handlers, finding)` for
+each run, in order. The finding is None when only the project can make this run."""
+
+FINDING_BYTES = 16 << 20  # runs with larger findings are left to the project
 _READ_BYTES = 1 << 16
 
 
 class Setup(msgspec.Struct, array_like=True, frozen=True):
-    """What a shard has to know at its start; its first frame."""
+    """The configuration of a shard, sent as its first frame."""
 
     store: str
     modules: str
@@ -68,16 +71,16 @@ class Setup(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _AlwaysRoom:
-    """Whether an outbox is full is for its owner to say."""
+    """An outbox that is never full: only the project, its owner, can check the real one."""
 
     is_full = False
 
 
 class ShardSurroundings(Surroundings):
-    """What applets may reach, as far as a shard can tell; notes what they were told.
+    """The surroundings of a run in a shard; records every answer for later validation.
 
-    `void`: the run has asked for what only the project's process has, so whatever becomes of it
-    here is of no use.
+    `void` is set when the run asked for something that only the project's process can do. The
+    result of such a run is discarded.
     """
 
     def __init__(self, project: Surroundings) -> None:
@@ -92,19 +95,21 @@ class ShardSurroundings(Surroundings):
             raise EffectRefusedError(refusal)
 
     def api_refusal(self, method: str, url: str) -> tuple[int, str] | None:
-        """See `Surroundings.api_refusal`. What the node itself does for applets, it does in
-        the project's process."""
+        """See `Surroundings.api_refusal`.
+
+        Services of the node itself are available in the project's process only.
+        """
         if is_system(url):
             self._give_up()
         refusal: tuple[int, str] | None = self._ask(API, method, url)
         return refusal
 
     def send_transaction(self, *_: object, **__: object) -> NoReturn:
-        """Chains are the project's."""
+        """Void the run: only the project's process is connected to chains."""
         self._give_up()
 
     def call_contract(self, *_: object, **__: object) -> NoReturn:
-        """Chains are the project's."""
+        """Void the run: only the project's process is connected to chains."""
         self._give_up()
 
     def _give_up(self) -> NoReturn:
@@ -118,10 +123,10 @@ class ShardSurroundings(Surroundings):
 
 
 class Shard:
-    """Runs parts of batches, and keeps what its runs wrote until that is settled.
+    """Runs parts of batches, and keeps the writes of its runs until they are settled.
 
     Args:
-        setup: where things are.
+        setup: the configuration of the shard.
         tell: sends one packed value to the project.
     """
 
@@ -137,7 +142,7 @@ class Shard:
         self._overlay: dict[bytes, tuple[int, bytes]] = {}
 
     def take(self, frame_: Sequence[Any]) -> None:
-        """Do what a frame says."""
+        """Handle one frame."""
         if frame_[0] == PROJECT:
             self._take_project(*frame_[1:])
         else:
@@ -153,7 +158,7 @@ class Shard:
 
     def _run_part(self, settled: int, events: Sequence[Any]) -> None:
         self._snapshot.renew()
-        # What is settled is in the snapshot, or will never be.
+        # Settled writes are either in the snapshot or were dropped by the project.
         self._overlay = {k: held for k, held in self._overlay.items() if held[0] > settled}
         for number, event_type, payload, targets in events:
             for place, (applet_id, handler) in enumerate(targets):
@@ -162,12 +167,12 @@ class Shard:
                 if len(found) > FINDING_BYTES:
                     found = pack((number, place, None))
                 self._tell(found)
-        self._snapshot.renew()  # a snapshot that is kept keeps pages from being used again
+        self._snapshot.renew()  # LMDB cannot reuse freed pages while an old snapshot is open
 
     def _run(
         self, number: int, event_type: str, payload: bytes, applet_id: int, handler: str
     ) -> Finding | None:
-        """What becomes of one run; None where the project has to make it."""
+        """Make one run; None when it has to be made by the project."""
         began = time.thread_time()
         scope = self._scopes[applet_id]
         reads: dict[bytes, bytes | None] = {}
@@ -212,7 +217,7 @@ class Shard:
 
 
 def serve(connection: socket.socket) -> None:
-    """Be a shard until the other end is gone."""
+    """Serve one project as its shard until the other end closes the connection."""
     reader = FrameReader()
     shard: Shard | None = None
 
@@ -231,10 +236,12 @@ def serve(connection: socket.socket) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The process. Returns the exit status."""
+    """Run the shard's process and return its exit status."""
     die_with_parent()
     name_process("fb-shard")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal: the project says when to end
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches all processes; the project ends us
     try:
         with socket.socket(fileno=int(arguments[0])) as connection:
             serve(connection)

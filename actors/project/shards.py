@@ -1,11 +1,11 @@
-"""Handlers in several processes, results as from one.
+"""Speculation: runs heavy handlers in several processes, with the results of a single one.
 
-The project's process goes through the events of a round in their order, as it always does.
-Where handlers are heavy it first hands parts of what is to come to shards (`actors.project.shard`),
-each publisher's events to the same one. When it comes to an event that a shard has run, it
-looks whether the run would be told now what the shard has told it; then the run counts,
-without having been made here. Otherwise, and when the shard has died or hangs, it is made
-here, at its place. So the result is that of one process in any case.
+The project's process handles the events of a round in order. When handlers are heavy, it sends
+later events to shards (`actors.project.shard`) in advance; within a round all events of a publisher
+go to the same process. When it reaches an event that a shard has run, it validates the
+shard's finding (`speculation.still_so`). A valid finding replaces the run. When the finding is
+invalid, or the shard died or hangs, the project runs the handler itself. So the results are
+the same as without shards.
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ from fieldbrook.wasm.run import Run
 log = logging.getLogger(__name__)
 
 IDLE_S = 10.0
-OVERTIME_S = 3.0  # a run this far over its deadline was not stopped by the engine
+OVERTIME_S = 3.0  # a shard this long over the deadline hangs: the engine did not stop its run
 _START_LIMIT_S = 20.0
 _READ_BYTES = 1 << 16
-_PART_S = 0.020  # of work for each shard at a time, so that what it reads is not old
+_PART_S = 0.020  # of work for a shard at a time; more would make it read stale values
 _PART_EVENTS = 64
 _FLUSH_S = 0.005
 
 Place = tuple[int, int]
-"""The number of an event, and the place of a run among those of the event."""
+"""The number of an event, and the index of a run among the runs of that event."""
 
 
 class Readers(Protocol):
-    """What of the project's store shards depend on."""
+    """The part of the project's store that shards depend on."""
 
     def read(self, stored_key: bytes) -> bytes | None:
         """The value of a stored key, as the next run would see it."""
         ...
 
     def free_readers(self) -> None:
-        """A process that read the store has died."""
+        """Free the reader slots of processes that have died."""
         ...
 
 
 class ShardLink:
-    """One shard's process and the connection to it. Nothing here blocks but `receive`."""
+    """The process of one shard and the connection to it. Only `receive` and `end` may block."""
 
     def __init__(self, setup: bytes) -> None:
         """Start the process.
 
         Raises:
-            OSError: the system gives no process or no socket.
+            OSError: no process or no socket could be created.
         """
         self._socket, theirs = socket.socketpair()
         with theirs:
@@ -84,24 +84,24 @@ class ShardLink:
         self._reader = FrameReader()
         self._unsent = bytearray()
         self.found: dict[Place, Finding | None] = {}
-        self.settled = 0  # what is found of events up to this number interests nobody
-        self.project = -1  # the version of the project that it was told of last
+        self.settled = 0  # findings for events up to this number are discarded
+        self.project = -1  # the version of the project that it was sent last
         self.started = time.monotonic()
         self.ready = self.lost = False
         self.send(setup)
 
     @property
     def unsent(self) -> bool:
-        """Whether it has not taken all that was sent."""
+        """Whether data waits to be sent."""
         return bool(self._unsent)
 
     def send(self, data: bytes) -> None:
-        """Send a packed frame, or have it sent by a later `flush`."""
+        """Send a packed frame; the rest that the socket does not accept waits for `flush`."""
         self._unsent += frame(data)
         self.flush()
 
     def flush(self) -> None:
-        """Send what it takes now of what waits."""
+        """Send as much of the waiting data as the socket accepts now."""
         try:
             while self._unsent:
                 del self._unsent[: self._socket.send(self._unsent)]
@@ -111,7 +111,7 @@ class ShardLink:
             self.lost = True
 
     def receive(self, timeout_s: float) -> bool:
-        """Take what one read gives, waiting for it; whether there was anything."""
+        """Wait for data and read once; return whether anything was read."""
         if not self._poll.poll(max(0, int(timeout_s * 1000) + (timeout_s > 0))):
             return False
         try:
@@ -132,13 +132,13 @@ class ShardLink:
         return True
 
     def settle(self, number: int) -> None:
-        """Forget what was found of events up to `number`."""
+        """Discard the findings for events up to `number`."""
         self.settled = number
         if self.found:
             self.found = {place: f for place, f in self.found.items() if place[0] > number}
 
     def end(self) -> None:
-        """End the process, at once: it holds nothing."""
+        """Kill the process at once; it holds no state that could be lost."""
         self._socket.close()
         self.process.kill()
         self.process.wait()
@@ -146,17 +146,17 @@ class ShardLink:
 
 class _Planned(NamedTuple):
     link: ShardLink
-    places: Mapping[int, int]  # of the runs, by strategy
+    places: Mapping[int, int]  # strategy id -> index of the run
 
 
 class Shards:
-    """The shards of one project, started when they are worth it and ended when they are not.
+    """The shards of one project: started when they pay off, ended after `IDLE_S` without use.
 
     Args:
-        most: how many processes there may be beside the project's own.
-        setup: what they have to know.
+        most: the largest number of processes beside the project's own.
+        setup: the configuration of the shards.
         store: the project's store.
-        worth: decides whether they are used.
+        worth: decides whether shards are used.
     """
 
     def __init__(self, most: int, setup: Setup, store: Readers, worth: Worth | None = None) -> None:
@@ -170,20 +170,20 @@ class Shards:
         self._not_before = 0.0
         self._version = 0
         self._project = b""
-        self._number = 0  # that of the last event of a round for which shards were used
+        self._number = 0  # of the last event of a round for which shards were used
         self._ahead: Ahead | None = None
         self.own: set[int] = set()  # applets that only the project can run
-        self._used = time.monotonic()  # when they were needed last
-        self.trouble = ""  # why there are fewer than there should be, until they last again
-        self.kept = self.dropped = 0  # findings that counted, and that did not
+        self._used = time.monotonic()  # of the last round that needed shards
+        self.trouble = ""  # why shards are missing; cleared once all are stable again
+        self.kept = self.dropped = 0  # valid and invalid findings
 
     @property
     def pids(self) -> list[int]:
-        """Of the shards there are now."""
+        """The process ids of the present shards."""
         return [link.process.pid for link in self._links]
 
     def use(self, env: Mapping[str, str], applets: Iterable[Applet]) -> None:
-        """The project has changed: what was found before does not count any more."""
+        """Use a changed environment and applets; earlier findings are discarded."""
         self._version += 1
         self.own.clear()
         self._project = pack((PROJECT, env, msgspec.msgpack.encode(list(applets))))
@@ -194,20 +194,22 @@ class Shards:
 
     @property
     def wanted(self) -> bool:
-        """Whether they are worth it."""
+        """Whether shards are enabled and pay off at present."""
         return self._most > 0 and self.worth.good(time.monotonic())
 
     def look_ahead(
         self, events: Sequence[WireEvent], plan: Callable[[WireEvent], Sequence[Target]]
     ) -> Ahead | None:
-        """Have shards run what is to come. Ask `wanted` first.
+        """Begin to run the events of a round in shards. Check `wanted` first.
 
         Args:
-            events: of one round, in order. They must not be copied while it lasts.
-            plan: the handlers of an event, or none if it is not for shards.
+            events: the events of one round, in order. They are recognised by identity, so the
+                caller must not copy them during the round.
+            plan: returns the handlers of an event, or none if it must not run in a shard.
 
         Returns:
-            Where to ask for results, until `round_over`; None when all is to be run here.
+            The speculation of this round, valid until `round_over`; None when the project has
+            to run everything itself.
         """
         if len(events) < 2:
             return None
@@ -219,7 +221,7 @@ class Shards:
         return self._ahead
 
     def round_over(self, seconds: float, events: int) -> None:
-        """All events of a round are handled, which cost so much computing."""
+        """End a round of `events` events; `seconds` is the CPU time of the project's thread."""
         ahead, self._ahead = self._ahead, None
         if ahead is None:
             self.worth.spent(seconds, events)
@@ -229,7 +231,7 @@ class Shards:
         self.rest()
 
     def rest(self) -> None:
-        """End shards that nobody has needed for a while; what ailed them is over then."""
+        """End shards that were idle for `IDLE_S`; this also clears `trouble`."""
         if (self._links or self.trouble) and time.monotonic() - self._used >= IDLE_S:
             self.close()
 
@@ -243,14 +245,14 @@ class Shards:
             self._free_readers()
 
     def settle(self, number: int) -> None:
-        """What was handled up to the event of this number is committed, or was dropped."""
+        """Discard findings up to this event: the project has committed or dropped its batch."""
         for link in self._links:
             link.settle(number)
 
     # ---------------------------------------------------------------- processes
 
     def start(self, now: float) -> bool:
-        """Start what is missing; whether there is any shard that is ready."""
+        """Start missing shards; return whether any shard is ready."""
         for link in self._links[:]:
             if not link.ready:
                 link.flush()
@@ -273,7 +275,7 @@ class Shards:
         return any(link.ready for link in self._links)
 
     def _last(self, now: float) -> bool:
-        """Whether all are there, and have been for long enough to be trusted."""
+        """Whether all shards are ready and have lived for at least `STEADY_S`."""
         return len(self._links) == self._most and all(
             link.ready and now - link.started >= STEADY_S for link in self._links
         )
@@ -303,18 +305,18 @@ class Shards:
 
     @property
     def ready(self) -> list[ShardLink]:
-        """Those that can be told of events."""
+        """The shards that can be sent events."""
         return [link for link in self._links if link.ready and not link.lost]
 
     def tell(self, link: ShardLink, part: Sequence[Any]) -> None:
-        """Have a shard run events, on the project as it is now."""
+        """Send events to a shard, and before them the project if it changed since."""
         if link.project != self._version:
             link.project = self._version
             link.send(self._project)
         link.send(pack((PART, link.settled, part)))
 
     def finding(self, link: ShardLink, place: Place) -> Finding | None:
-        """What a shard has found, waiting for it; None when it found nothing, died or hangs."""
+        """Wait for a shard's finding; None when the shard has none, died or hangs."""
         limit = time.monotonic() + self._limit_s
         while place not in link.found:
             left = limit - time.monotonic()
@@ -332,9 +334,10 @@ class Shards:
 
 
 class Ahead:
-    """One round, seen from both ends: shards run what is to come, the project takes up what
-    it has come to. Events are numbered from `number` on; `seconds` is what all runs took
-    that count.
+    """The speculation of one round: sends later events to shards and validates their findings.
+
+    Events are numbered from `number` on. `seconds` is the CPU time of all runs that count, those
+    of the shards and those of the project.
     """
 
     def __init__(
@@ -347,20 +350,21 @@ class Ahead:
         self._shards = shards
         self._events = events
         self._plan = plan
-        # The round keeps its events, so no other object can have their identity.
+        # The round holds references to its events, so their `id()` stays unique.
         self._index = {id(event): index for index, event in enumerate(events)}
         self._planned: dict[int, _Planned] = {}
         self._number = number
         self._slots: dict[int, int] = {}  # by publisher
         self._given = [0] * (len(shards.ready) + 1)
-        self._next = 0  # the first event that no shard was thought of for
+        self._next = 0  # the first event that is not assigned to a process yet
         self._at = 0
         self.seconds = 0.0
         self._feed()
 
     def result(self, event: WireEvent, target: Target, run: Run) -> tuple[int, str] | None:
-        """Make `run` what a shard has found of it, if it still is so; its code and error.
-        None: it is to be made here.
+        """Apply a shard's valid finding to `run`, and return its code and error.
+
+        None means that the project has to make the run.
 
         Raises:
             NodeError: the store cannot be read.
@@ -391,19 +395,19 @@ class Ahead:
         return take_over(finding, run)
 
     def ran_here(self, seconds: float) -> None:
-        """A run was made by the project itself."""
+        """Record the CPU time of a run that the project made itself."""
         self.seconds += seconds
 
     def settle(self) -> None:
-        """What was handled so far is committed, or was dropped."""
+        """Discard findings for the events handled so far: their batch is committed or dropped."""
         self._shards.settle(self._number + self._at)
 
     def forget(self) -> None:
-        """Nothing that was found so far counts."""
+        """Discard all findings so far."""
         self._planned.clear()
 
     def _feed(self) -> None:
-        """Keep shards at work on what follows the event that the project has come to."""
+        """Send shards the events that follow the project's current one."""
         links = self._shards.ready
         slots = len(links) + 1
         each = min(max(int(_PART_S / max(self._shards.worth.mean_s, 1e-6)), 2), _PART_EVENTS)
@@ -414,16 +418,19 @@ class Ahead:
         parts: dict[int, list[int]] = {}
         for index in range(first, self._next):
             parts.setdefault(self._slot_of(self._events[index][1], slots), []).append(index)
-        if len(parts) > 1:  # one alone is done as soon here
+        if len(parts) > 1:  # a single part is done as soon by the project
             for slot, indices in parts.items():
-                if slot:  # the first is the project's own
+                if slot:  # slot 0 is the project's process
                     self._hand_over(links[slot - 1], indices)
 
     def _slot_of(self, publisher_id: int, slots: int) -> int:
-        """Who runs a publisher's events in this round: one that had little to do so far. An
-        earlier round is no reason for anything, what it wrote is in the store."""
+        """Return the process for a publisher's events in this round; 0 is the project's.
+
+        A new publisher gets the process with the fewest events so far. Assignments do not carry
+        over from earlier rounds, because the writes of those are in the store.
+        """
         slot = self._slots.get(publisher_id, slots)
-        if slot >= slots:  # it is new, or there are fewer shards than there were
+        if slot >= slots:  # a new publisher, or there are fewer shards than before
             slot = min(range(slots), key=lambda n: self._given[n])
             self._slots[publisher_id] = slot
         self._given[slot] += 1

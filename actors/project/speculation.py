@@ -1,9 +1,10 @@
-"""What a shard tells of a run, and whether that is still so: pure functions over values.
+"""Speculation: the result of a shard's run, and its validation. Pure functions over values.
 
-A shard runs a handler on what it can see: the store as of some commit and what it has run
-itself since. Whatever its host functions told the guest is noted here. If the project, when
-it comes to that run in the order of events, would have told it the same, the run counts as
-if the project had made it; if not, it has never been.
+A shard runs a handler on the state that it can see: the store as of some commit, and the writes
+of its own runs since. A `Finding` records every answer that the host functions gave the guest.
+The project validates the finding when it reaches that run in the order of events. If the
+project would give the same answers, the run counts as if the project had made it. If not, the
+finding is dropped without effect.
 """
 
 from __future__ import annotations
@@ -24,28 +25,31 @@ from fieldbrook.wasm.run import (
     Surroundings,
 )
 
-_INLINE_BYTES = 64  # a value of up to so much stands for itself, a longer one is hashed
+_INLINE_BYTES = 64  # values up to this size are compared themselves, longer ones by their hash
 _WHOLE, _HASHED = b"=", b"#"
 _PUBLISH, _CALL, _MEASURE = 0, 1, 2
 TOPIC, API = "topic", "api"
 
-# Texts of applets and of the engine; nothing in them may keep a run from being told.
+# Texts of applets may hold lone surrogates, which must not prevent sending a finding.
 pack: Callable[[Any], bytes] = msgpack.Packer(
     use_bin_type=True, autoreset=True, unicode_errors="surrogatepass"
 ).pack
 
 
 def unpack(data: bytes) -> Any:
-    """A packed value; sequences come as tuples."""
+    """Unpack a value; sequences become tuples."""
     return msgpack.unpackb(
         data, raw=False, use_list=False, strict_map_key=False, unicode_errors="surrogatepass"
     )
 
 
 class Finding(NamedTuple):
-    """A run as a shard made it. `reads` holds (stored key, `sign_of` what was there) for each
-    key that was looked up, `asked` (question, arguments, answer) for each question to the
-    surroundings, `seconds` is how long it took."""
+    """The result of a run in a shard.
+
+    `reads` holds (stored key, `sign_of` its value) for each key that the run read. `asked` holds
+    (question, arguments, answer) for each query to the surroundings. `seconds` is the CPU time
+    of the run.
+    """
 
     code: int
     error: str
@@ -58,7 +62,7 @@ class Finding(NamedTuple):
 
 
 def sign_of(value: bytes | None) -> bytes | None:
-    """What two values have in common only if they are the same; None for no value."""
+    """Return a short fingerprint of a value: itself or its BLAKE2b hash; None for no value."""
     if value is None:
         return None
     if len(value) <= _INLINE_BYTES:
@@ -67,7 +71,7 @@ def sign_of(value: bytes | None) -> bytes | None:
 
 
 def told(effects: Sequence[Effect]) -> list[tuple[int, Any, Any]]:
-    """Effects as they travel."""
+    """Return effects as rows for packing."""
     rows: list[tuple[int, Any, Any]] = []
     for effect in effects:
         match effect:
@@ -90,15 +94,15 @@ def _effect(row: Sequence[Any]) -> Effect:
 def still_so(
     finding: Finding, read: Callable[[bytes], bytes | None], surroundings: Surroundings
 ) -> bool:
-    """Whether the project would tell the guest now what the shard has told it.
+    """Validate a finding: whether the project would now give the guest the same answers.
 
     Args:
-        finding: the run.
-        read: the value of a stored key, as the next run would see it.
-        surroundings: what the next run could reach.
+        finding: the result of the shard's run.
+        read: returns the value of a stored key, as the next run would see it.
+        surroundings: the surroundings of the next run.
 
     Raises:
-        NodeError: what `read` raises.
+        NodeError: `read` failed.
     """
     return all(sign_of(read(key)) == sign for key, sign in finding.reads) and all(
         answer_of(surroundings, question, arguments) == answer
@@ -109,7 +113,7 @@ def still_so(
 def answer_of(
     surroundings: Surroundings, question: str, arguments: Sequence[str]
 ) -> tuple[int, str] | str | None:
-    """What surroundings say about a topic (the refusal, or None) or a request."""
+    """Ask surroundings about a topic or an API call; return the refusal, or None."""
     if question == API:
         refusal = surroundings.api_refusal(arguments[0], arguments[1])
         return None if refusal is None else (int(refusal[0]), refusal[1])
@@ -121,7 +125,7 @@ def answer_of(
 
 
 def take_over(finding: Finding, run: Run) -> tuple[int, str]:
-    """Make `run` one that has run so, and give its code and error."""
+    """Copy a finding's logs, writes and effects into `run`; return its code and error."""
     run.logs.extend(finding.logs)
     run.writes.update(finding.writes)
     run.effects.extend(_effect(row) for row in finding.effects)

@@ -1,29 +1,28 @@
-"""Whether a project's handlers are worth several processes: pure decisions over figures.
+"""Decides whether speculation in shards pays off for a project: pure functions over figures.
 
-Telling a shard of a run and reading what it found costs the project's process tens of
-microseconds, so light handlers are faster where they are. And where most of what shards find
-has to be thrown away, because handlers read what others have just written, they only heat
-the room.
+Sending a run to a shard and reading its result costs the project's process tens of
+microseconds, so light handlers are faster in the project's process. Shards also waste CPU time
+when most of their results are invalid, because handlers read what others have just written.
 """
 
 from __future__ import annotations
 
-# Of computing; a run of at least so long is worth it (docs/decisions/0032-shards.md).
+# CPU time; shards pay off for runs of at least this length (docs/decisions/0032-shards.md).
 HEAVY_S = 200e-6
-WINDOW_S = 0.25  # of computing in runs; each window is one decision
+WINDOW_S = 0.25  # CPU time of runs; one decision per window
 PAUSE_S = 30.0
-_LIGHT_SHARE = 0.5  # of `heavy_s`: between the two, what was decided stays
-_TRIED = 64  # findings after which it is known how many could be kept
+_LIGHT_SHARE = 0.5  # of `heavy_s`: hysteresis, between the two the last decision stays
+_TRIED = 64  # findings per decision on the share of valid ones
 _KEPT_SHARE = 0.5
 
 
 class Worth:
-    """Decides from what runs cost and how many findings could be kept.
+    """Decides from the CPU time of runs and the share of valid findings.
 
     Args:
-        heavy_s: mean seconds of computing of a run from which on shards are used.
-        window_s: seconds of computing in runs that make one decision.
-        pause_s: for how long shards are not used when too little can be kept.
+        heavy_s: mean CPU seconds per run from which on shards are used.
+        window_s: CPU seconds of runs per decision.
+        pause_s: seconds without shards after too few findings were valid.
     """
 
     def __init__(
@@ -39,11 +38,11 @@ class Worth:
         self._paused_until = 0.0
 
     def good(self, now: float) -> bool:
-        """Whether shards are to be used; `now` is on the monotonic clock."""
+        """Whether to use shards; `now` is on the monotonic clock."""
         return self._heavy and now >= self._paused_until
 
     def spent(self, seconds: float, runs: int) -> None:
-        """So many runs computed for so long, wherever they were made."""
+        """Record the CPU time of runs, in whichever process they were made."""
         self._spent_s += seconds
         self._runs += runs
         if self._spent_s < self._window_s or not self._runs:
@@ -53,7 +52,7 @@ class Worth:
         self._spent_s, self._runs = 0.0, 0
 
     def tried(self, now: float, *, kept: bool) -> None:
-        """A shard's finding was kept, or the run had to be made again."""
+        """Record whether a shard's finding was kept or its run had to be made again."""
         self._tried += 1
         self._kept += kept
         if self._tried < _TRIED:

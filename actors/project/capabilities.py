@@ -1,4 +1,4 @@
-"""What the applets of one project may reach outside it."""
+"""Capabilities: what the applets of one project may use outside of it."""
 
 from __future__ import annotations
 
@@ -26,16 +26,20 @@ _TOPICS_KEPT = 1_024
 
 
 class Room(Protocol):
-    """Where what is sent would wait: `storage.project.outbox.Outbox`."""
+    """The part of the outbox that is needed here; see `storage.project.outbox.Outbox`."""
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more may be sent until something was delivered."""
+        """Whether nothing more may be sent until an entry was delivered."""
         ...
 
 
 class ProjectSurroundings(Surroundings):
-    """Messages to topics that are nobody's ingress, and hosts the operator allows."""
+    """The capabilities of a project's applets: MQTT topics, API hosts, chains and the prover.
+
+    A topic is allowed unless a project receives events on it or it is the broker's own (`$...`).
+    A host is allowed when the setting `api_hosts` names it.
+    """
 
     def __init__(
         self,
@@ -51,10 +55,10 @@ class ProjectSurroundings(Surroundings):
         self._api_hosts = api_hosts
         self._chains = chains
         self._prover = prover
-        self._topics: set[str] = set()  # found good since the registry changed
+        self._topics: set[str] = set()  # topics found allowed since the registry changed
 
     def forget(self) -> None:
-        """The registry has changed: a topic may be a project's now."""
+        """Forget the allowed topics: after a change of the registry one may be a project's."""
         self._topics.clear()
 
     def check_topic(self, topic: str) -> None:
@@ -148,8 +152,11 @@ def sends_transaction(method: str, url: str) -> bool:
 
 
 class SentByName(NamedTuple):
-    """What `POST /system/send_tx` asks for: the name or id of a chain, the name of an operator
-    (None: the project's own), and the transaction as `chain.transaction.parse_call` reads it."""
+    """The request of a `POST /system/send_tx`.
+
+    `chain` is the name or id of a chain. `operator` is the name of an operator, None for the
+    project's own. `body` is the transaction, for `chain.transaction.parse_call`.
+    """
 
     chain: str
     operator: str | None
@@ -157,7 +164,7 @@ class SentByName(NamedTuple):
 
 
 def sent_by_name(request: bytes) -> SentByName | None:
-    """What a request to `POST /system/send_tx` asks for; None when its body is no JSON object."""
+    """Parse a request to `POST /system/send_tx`; None when its body is not a JSON object."""
     fields = api_fields(request)
     if fields is None:
         return None
@@ -170,7 +177,7 @@ def sent_by_name(request: bytes) -> SentByName | None:
 
 
 def api_fields(request: bytes) -> dict[str, Any] | None:
-    """The JSON object in the body of an API call, or None."""
+    """Return the JSON object in the body of an API call, or None."""
     decoded = decode(request)
     try:
         fields = from_json(decoded["Body"]) if decoded else None

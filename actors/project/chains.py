@@ -1,10 +1,10 @@
-"""A project's way to the chains: it asks a chain's process and waits, never the reverse.
+"""A project's client of the chains: it asks a chain's process and waits, never the reverse.
 
-A transaction is prepared by the chain's process, which leases it a nonce and signs it, and
-leaves with the commit of its event, through the project's outbox. What became of a batch's
-leases is told after its commit. When the two have lost each other, the outbox is what counts:
-the first thing said over a new connection is which leases it holds, and which the batch under
-way has.
+The chain's process prepares a transaction: it leases a nonce and signs. The transaction goes
+into the project's outbox with the commit of its event. After each commit the project reports
+which nonce leases of the batch were committed. The outbox is the authority after a lost
+connection: the first frame of a new connection names the leases in the outbox and those of the
+current batch.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from fieldbrook.wasm.run import EffectRefusedError, Run, Transaction
 
 ANSWER_LIMIT_S = 2.0
 TX_EVENT = "TX_RESULT"
-"""The type of the event that tells what became of a transaction of `ws_send_tx`."""
+"""The type of the event that reports the outcome of a transaction of `ws_send_tx`."""
 
 Origin = tuple[WireEvent, int]
-"""What a run in a project is of (`Run.origin`): its event, and the id of its strategy."""
+"""The origin of a run in a project (`Run.origin`): its event, and the id of its strategy."""
 
 HELLO, COMMITTED, HELD = "hello", "committed", "held"
-"""The first frame of a project: its id, the keys of the leases its outbox has for the chain,
-and of those the batch under way has. The same question to a project, the chain's part in it,
-is answered by the last two."""
+"""The first frame of a project has three fields: the project's id, the keys of the leases that its
+outbox holds for the chain, and the keys of those that the current batch holds. A chain can ask
+for the same with a frame `{HELLO: part}` to the project."""
 PREPARE, CALL, SETTLED = "prepare", "call", "settled"
-"""Further frames: a transaction to prepare, a contract to call, the keys a batch committed.
-The first two have a number and are answered `(number, True, result)`,
-`(number, False, reason)`, or `(number, None, reason)` when no endpoint answers."""
+"""Further frames: a transaction to prepare, a contract to call, the keys that a batch committed.
+The first two have a number. Their answer is `(number, True, result)`, `(number, False, reason)`,
+or `(number, None, reason)` when no endpoint answers."""
 NUMBER = "number"
 
 _READ_BYTES = 1 << 16
@@ -50,41 +50,40 @@ class ChainName(NamedTuple):
 
     @property
     def part(self) -> str:
-        """The chain's process, which is also the kind of its outbox entries."""
+        """The name of the chain's process, which is also the kind of its outbox entries."""
         return f"chain:{self.chain_id}"
 
 
 def chain_socket(run_dir: Path, part: str) -> Path:
-    """Where a chain's process listens for projects; short, such a path ends at 108 bytes."""
+    """Return the socket path of a chain's process; short, as the limit is 108 bytes."""
     return run_dir / f"c{int(part.partition(':')[2]):x}"
 
 
 def call_key(run: Run, index: int) -> bytes:
-    """The name of the call of a run: the event, what of it runs, and which call it is."""
+    """Return the idempotency key of a transaction: event, strategy and index of the call."""
     event, strategy_id = cast("Origin", run.origin)
-    # Not by the event's id: with a constant one a second event would get the first's transaction.
+    # Not the event's id alone: a sender that repeats an id would get the first transaction again.
     digest = digest_of(event[1], event[0], name_of(event), event[3])
     return digest + strategy_id.to_bytes(8, "big") + index.to_bytes(4, "big")
 
 
 def listed(chains: Iterable[ChainName]) -> str:
-    """Chains to choose from, in words."""
+    """Return a list of chains as text, for messages."""
     return ", ".join(f"{chain.chain_id} ({chain.name})" for chain in chains) or "none"
 
 
 def unknown_chain(name: str, chains: Iterable[ChainName]) -> str:
-    """Why a request that names this chain is refused."""
+    """Return the reason for refusing a request that names an unknown chain."""
     return f"chain {name[:64]!r}: unknown; there are {listed(chains)}"
 
 
 def chain_named(
     chains: Sequence[ChainName], chain_id: int | None, default: int | None = None
 ) -> ChainName:
-    """The chain with this id; None, as calls without a chain id say, is the only one there is,
-    or the `default`.
+    """Return the chain with this id; None gives the `default`, or else the only chain.
 
     Raises:
-        EffectRefusedError: there is none, or not just one.
+        EffectRefusedError: there is no such chain, or None and several chains without a default.
     """
     if not chains and chain_id is None:
         raise EffectRefusedError("no chain is configured")
@@ -105,14 +104,14 @@ def chain_named(
 
 
 class ProjectChains:
-    """The chains as one project reaches them, and the leases of the batch under way.
+    """The connections of one project to the chains, and the leases of its current batch.
 
     Args:
-        project_id: whose transactions these are.
-        chains: those of the settings.
+        project_id: the project that sends the transactions.
+        chains: the chains of the settings.
         run_dir: the folder of the sockets.
-        committed: the keys of the leases that the outbox has for a chain's part.
-        default: the id of the chain of calls that name none; None: the only one there is.
+        committed: returns the keys of the leases that the outbox holds for a chain's part.
+        default: the id of the chain for calls that name none; None means the only chain.
     """
 
     def __init__(
@@ -160,18 +159,18 @@ class ProjectChains:
         event_type: str = TX_EVENT,
         api: bytes = b"",
     ) -> Transaction:
-        """Have a transaction of a run prepared.
+        """Have the chain's process prepare a transaction of a run.
 
         Args:
-            run: who asks; what it has sent before counts as its own.
-            chain: where to.
+            run: the run; the index of the call is the number of its transactions so far.
+            chain: the chain to send it to.
             operator: the name of the account's operator that signs, None for the project's.
-            request: what the guest asks for, as JSON.
-            event_type: of the event that tells the outcome.
-            api: the API call that asks for it, if one does.
+            request: the request of the guest, as JSON.
+            event_type: the type of the event that reports the outcome.
+            api: the API call that the request came from, if any.
 
         Raises:
-            EffectRefusedError: there is no transaction, for the reason given.
+            EffectRefusedError: no transaction was prepared; the text has the reason.
         """
         sent = sum(1 for effect in run.effects if isinstance(effect, Transaction))
         key = call_key(run, sent)
@@ -191,17 +190,20 @@ class ProjectChains:
         return Transaction(chain.part, key, hash_, name, body)
 
     def call(self, chain: ChainName, request: bytes) -> bytes:
-        """What a contract returns.
+        """Call a contract and return its result.
 
         Raises:
-            EffectRefusedError: nothing, for the reason given.
+            EffectRefusedError: there is no result; the text has the reason.
         """
         result: bytes = self._ask(chain, {CALL: request})
         return result
 
     def settle(self, committed: Mapping[str, list[bytes]] | None) -> None:
-        """The batch is over: these leases of it are committed, the others are not. None:
-        that is not known, and is told when the chain asks."""
+        """Report to the chains which leases of the finished batch were committed.
+
+        The other leases of the batch were not. None means that the outcome is unknown: the
+        connections are closed, and the next hello reports the state of the outbox.
+        """
         for part in self._open:
             link = self._links.get(part)
             if link is None:
@@ -214,7 +216,7 @@ class ProjectChains:
         self._open = {}
 
     def hello(self, part: str) -> dict[str, Any]:
-        """Which leases count, for a chain that does not know.
+        """Return the leases in use, for a chain that does not know them.
 
         Raises:
             StoreError: the outbox cannot be read.
@@ -231,7 +233,7 @@ class ProjectChains:
             link.close()
 
     def _held(self, part: str) -> list[bytes]:
-        """Leases of the batch under way whose runs have not failed."""
+        """Return the leases of the current batch whose runs have not failed."""
         held = []
         for key, run in self._open.get(part, {}).items():
             if any(isinstance(e, Transaction) and e.key == key for e in run.effects):
@@ -261,7 +263,7 @@ class ProjectChains:
 
 
 class _Link:
-    """A connection to one chain's process; made when needed, and again after it was lost."""
+    """A connection to one chain's process; opened when needed, and again after it was lost."""
 
     def __init__(self, path: Path, hello: Callable[[], dict[str, Any]]) -> None:
         self._path = path
@@ -271,7 +273,12 @@ class _Link:
         self._number = 0
 
     def ask(self, question: dict[str, Any]) -> tuple[bool | None, Any]:
-        """An answer. Raises OSError, TimeoutError, EOFError or ValueError when none came."""
+        """Send a question and return its answer.
+
+        Raises:
+            TimeoutError: no answer came within `ANSWER_LIMIT_S`.
+            OSError, EOFError, ValueError: the connection failed or the answer is malformed.
+        """
         ends_at = time.monotonic() + ANSWER_LIMIT_S
         self._number += 1
         data = frame(pack({**question, NUMBER: self._number}))
@@ -285,14 +292,14 @@ class _Link:
         except (OSError, EOFError):
             if fresh:
                 raise
-        # The process behind an old connection has died; the next one may be there already.
+        # The process behind an old connection has died; its successor may be running already.
         self.close()
         connection = self._connected(ends_at)
         connection.sendall(data)
         return self._answer(connection, ends_at)
 
     def tell(self, news: dict[str, Any]) -> None:
-        """Say something if there is a connection; over a new one it is said anyway."""
+        """Send news if there is a connection; the hello of a new connection contains them."""
         if self._socket is None:
             return
         try:

@@ -1,7 +1,7 @@
-"""What every registry command is made of: one transaction, and the base of the groups.
+"""The base of all registry commands: `Commands` groups them, `Change` is one transaction.
 
-A command that changes something moves the change counter with it; one that is refused,
-or finds everything as it should be, leaves no trace.
+A command that changes a record also increments the change counter. A command that is refused
+changes nothing. A command without anything to change leaves the counter as it is.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COMMANDS: set[str] = set()
 
 
 def command(method: F) -> F:
-    """Marks a method that clients of the registry may call by its name."""
+    """Mark a method that clients of the registry may call by its name."""
     COMMANDS.add(method.__name__)
     return method
 
@@ -48,8 +48,8 @@ def command(method: F) -> F:
 class Commands:
     """A group of commands over one open registry.
 
-    Every command raises `StoreError` when the store refuses the write; nothing of it has
-    happened then. Ownership is not checked here: the gateway decides who may ask.
+    Every command raises `StoreError` when the store refuses the write, and then has changed
+    nothing. Commands do not check ownership: the gateway has authorised the caller.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class Commands:
         self._audit: AuditRow | None = None
         self.token_key = token_key
         self.resources_removed = False
-        """Whether the file of a module may have lost its last owner; who looks for such files
+        """Whether the file of a module may have lost its last owner. The collector of such files
         resets it."""
         self._environment = environment
         self._clock = clock
 
     @contextmanager
     def change(self) -> Iterator[Change]:
-        """The transaction of one command; it commits when the block ends without an error."""
+        """Open the transaction of one command; it commits if the block ends without an error."""
         with store_errors(), self._environment.begin(write=True) as txn:
             change = Change(txn, self.tables, self._clock())
             yield change
@@ -87,7 +87,7 @@ class Commands:
 
     @contextmanager
     def audited(self, row: AuditRow | None) -> Iterator[None]:
-        """A change made within the block writes this row of the audit log with it."""
+        """Let a change within the block write this row of the audit log in its transaction."""
         self._audit = row
         try:
             yield
@@ -95,14 +95,13 @@ class Commands:
             self._audit = None
 
     def require_quota(self, change: Change, account_id: int, name: str, adding: int = 1) -> None:
-        """See that an account may have so many more. Call it before they are put.
+        """Check that an account's quota allows `adding` more. Call it before adding them.
 
-        What an account has beyond its limit, from before there was one, it keeps. Commands run
-        one after the other, each in a transaction: two that arrive together cannot both take
-        the last place.
+        An account keeps what it had beyond its limit before the limit was set. Commands run one
+        after the other in transactions, so two concurrent ones cannot both take the last place.
 
         Raises:
-            QuotaExceededError: it may not.
+            QuotaExceededError: the account would exceed its quota.
         """
         account = change.now.account(account_id)
         limit = self.quotas.limit(account, name) if account is not None and adding > 0 else None
@@ -114,7 +113,7 @@ class Commands:
 
 
 class Change:
-    """One command in the making: its transaction, what it sees, and whether it did anything."""
+    """The transaction of one command: its reads (`now`), its writes, and whether it wrote."""
 
     def __init__(self, txn: Transaction, tables: RegistryTables, time_ms: int) -> None:
         self.txn = txn
@@ -136,13 +135,13 @@ class Change:
         return record
 
     def update(self, table: OpenTable[R], record: R, **fields: Any) -> R:
-        """`record` with other fields; stored only if that makes it another."""
+        """Store `record` with other fields, unless they are equal; return the result."""
         if msgspec.structs.replace(record, **fields) == record:
             return record
         return self.touch(table, record, **fields)
 
     def touch(self, table: OpenTable[R], record: R, **fields: Any) -> R:
-        """`record` with other fields and a later `updated_at`, stored in any case."""
+        """Store `record` with other fields and a later `updated_at`, even if they are equal."""
         later = max(self.time_ms, record.updated_at + 1)
         return self.put(table, msgspec.structs.replace(record, updated_at=later, **fields))
 
@@ -186,19 +185,19 @@ class Change:
         return resource
 
     def uses(self, resource_id: int) -> bool:
-        """Whether an applet runs a resource, or keeps a version of it to go back to."""
+        """Whether an applet runs a resource or keeps a version of it for a roll-back."""
         key = to_key(resource_id)
         return self._tables.applets.holds(
             self.txn, "resource_applets", key
         ) or self._tables.applet_versions.holds(self.txn, "resource_versions", key)
 
     def remove_resource(self, resource: Resource) -> None:
-        """Remove a resource; its module's file goes when no other account has one."""
+        """Remove a resource; its module's file is collected once no account owns it."""
         self.remove(self._tables.resources, resource)
         self.resources_removed = True
 
     def let_go(self, *resource_ids: int) -> None:
-        """Remove those of the resources that their owner has deleted and nothing uses now."""
+        """Remove those resources that their owner has deleted and no applet uses any more."""
         for resource_id in set(resource_ids):
             resource = self.now.resource(resource_id)
             if resource is not None and resource.deleted and not self.uses(resource_id):

@@ -18,7 +18,7 @@ from fieldbrook.storage.registry.tables import RegistryTables
 
 
 class IssuedKey(msgspec.Struct, frozen=True):
-    """A new access key and its text, which nobody can tell again."""
+    """A new access key and its text, which is not stored and cannot be shown again."""
 
     key: AccessKey
     text: str
@@ -36,7 +36,7 @@ def add_access_key(
     expires_at: int = 0,
     description: str = "",
 ) -> IssuedKey:
-    """A new access key as a part of a change.
+    """Add a new access key within a change.
 
     Raises:
         AccessKeyNameConflictError: the account has a key of that name.
@@ -62,7 +62,7 @@ def add_access_key(
 
 
 def remove_access_keys_of(change: Change, tables: RegistryTables, identity_id: int) -> None:
-    """Remove every key that stands for an account or a publisher, as a part of a change."""
+    """Remove every access key of an account or a publisher within a change."""
     for key in change.now.access_keys_of(identity_id):
         change.remove(tables.access_keys, key)
 
@@ -83,8 +83,8 @@ class AccessKeyCommands(Commands):
 
         Raises:
             AccountNotFoundError: no such account.
-            AccessKeyNameConflictError: it has a key of that name.
-            QuotaExceededError: it has as many as it may.
+            AccessKeyNameConflictError: the account has a key of that name.
+            QuotaExceededError: the account has as many keys as its quota allows.
         """
         with self.change() as change:
             if change.now.account(account_id) is None:
@@ -133,7 +133,10 @@ class AccessKeyCommands(Commands):
 
     @command
     def remove_access_key(self, account_id: int, name: str) -> int:
-        """Remove a key; how many were (an unknown name is none)."""
+        """Remove a key; return the number of removed keys, 0 for an unknown name.
+
+        A publisher whose token it was gets a new token, which has not been shown to anyone.
+        """
         with self.change() as change:
             key = change.now.access_key_named(account_id, name)
             if key is None:
@@ -141,7 +144,7 @@ class AccessKeyCommands(Commands):
             change.remove(self.tables.access_keys, key)
             publisher = self._publisher_of(change, key)
             if publisher is not None:
-                # What was its token is to stop working: it has another, that nobody knows yet.
+                # The old token must stop working, so the publisher gets an unknown new one.
                 token = issue_publisher_token(self.token_key, publisher.publisher_id)
                 change.touch(
                     self.tables.publishers,
@@ -153,18 +156,19 @@ class AccessKeyCommands(Commands):
             return 1
 
     def _publisher_of(self, change: Change, key: AccessKey) -> Publisher | None:
-        """The publisher whose current token a key is."""
+        """Return the publisher that uses a key as its current token, if any."""
         if key.identity_type != IDENTITY_PUBLISHER:
             return None
         return self.tables.publishers.get(change.txn, key.identity_id)
 
     @command
     def note_access_keys_used(self, used: dict[int, int]) -> int:
-        """Remember when keys were last used: key id -> Unix milliseconds.
+        """Store when keys were last used: key id -> Unix milliseconds.
+
+        The change counter stays as it is, because no cache depends on these times.
 
         Returns:
-            How many of them there still are. The change counter stays: what it tells others
-            to read again, this does not touch.
+            The number of these keys that still exist.
         """
         with self.change() as change:
             noted = 0

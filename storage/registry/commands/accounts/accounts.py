@@ -38,11 +38,11 @@ class AccountCommands(Commands):
         avatar: str = "",
         operator: OperatorDraft | None = None,
     ) -> Account:
-        """Create an account, with its operator.
+        """Create an account and, if given, its operator.
 
         Raises:
             AccountIdentityConflictError: the username is taken.
-            NoAdminPermissionError: `only_if_first` and there is an administrator already.
+            NoAdminPermissionError: `only_if_first` is set and an administrator exists already.
         """
         with self.change() as change:
             if only_if_first and change.now.has_administrator():
@@ -67,12 +67,11 @@ class AccountCommands(Commands):
 
     @command
     def update_password(self, account_id: int, old_hash: str, new_hash: str) -> Account:
-        """Replace a password's hash, provided it still is the one the caller verified, and end
-        the logins there are.
+        """Replace a password's hash and end all logins, if the hash still is `old_hash`.
 
         Raises:
             AccountNotFoundError: no such account.
-            InvalidOldPasswordError: the password was changed meanwhile.
+            InvalidOldPasswordError: the password was changed after the caller verified it.
         """
         with self.change() as change:
             account = _account(change, account_id)
@@ -82,7 +81,7 @@ class AccountCommands(Commands):
 
     @command
     def set_password(self, account_id: int, new_hash: str) -> Account:
-        """Replace a password's hash, whatever it is, and end the logins there are.
+        """Replace a password's hash without a check of the old one, and end all logins.
 
         Raises:
             AccountNotFoundError: no such account.
@@ -103,12 +102,13 @@ class AccountCommands(Commands):
 
     @command
     def set_account_state(self, account_id: int, state: str) -> Account:
-        """Enable or disable an account. Disabling ends its logins: they do not come back when it
-        is enabled again.
+        """Enable or disable an account.
+
+        Disabling ends its logins. Enabling it again does not restore them.
 
         Raises:
             AccountNotFoundError: no such account.
-            LastAdministratorError: nobody could administer the node any more.
+            LastAdministratorError: the node would have no enabled administrator.
         """
         with self.change() as change:
             account = _account(change, account_id)
@@ -123,8 +123,9 @@ class AccountCommands(Commands):
     def set_account_quotas(
         self, account_id: int, limits: dict[str, int | None], default: Sequence[str] = ()
     ) -> Account:
-        """Give an account limits of its own (None: no limit), and let those named by `default`
-        be as the settings have them again. The others stay.
+        """Set limits of an account's own; the limits that are not named stay.
+
+        A limit of None means unlimited. Those named in `default` follow the settings again.
 
         Raises:
             AccountNotFoundError: no such account.
@@ -136,9 +137,13 @@ class AccountCommands(Commands):
             return self._look_at_storage(change, changed)
 
     def note_storage(self) -> list[Account]:
-        """Mark the accounts that have more bytes stored than they may, and unmark the others.
-        Events of a marked account's projects are refused. Returns the accounts whose mark has
-        changed."""
+        """Mark the accounts that exceed their quota of bytes, and unmark the others.
+
+        Events of a marked account's projects are refused.
+
+        Returns:
+            The accounts whose mark has changed.
+        """
         with self.change() as change:
             self._spare_those_from_before(change)
             before = change.now.accounts()
@@ -146,8 +151,12 @@ class AccountCommands(Commands):
             return [new for old, new in zip(before, after, strict=True) if new is not old]
 
     def _spare_those_from_before(self, change: Change) -> None:
-        """Once in a registry's life, when it first meets quotas: what an account has stored by
-        then, and the projects that may be running, are no reason to refuse its events."""
+        """Give accounts that exceed new quotas a limit of their own, once per registry.
+
+        So the first start with quotas does not refuse events of accounts that already have more
+        stored bytes, or more projects than processes. Unlimited bytes are granted, and as many
+        processes as the account has projects.
+        """
         if change.txn.get(QUOTAS_CELL, db=self.tables.meta) is not None:
             return
         change.txn.put(QUOTAS_CELL, b"1", db=self.tables.meta)
@@ -183,12 +192,12 @@ class AccountCommands(Commands):
 
     @command
     def remove_account(self, account_id: int) -> Account:
-        """Remove an account, its access keys, its operators, and resources no applet uses.
+        """Remove an account, its access keys, its operators, and its resources without an applet.
 
         Raises:
             AccountNotFoundError: no such account.
-            AccountInUseError: it has projects.
-            LastAdministratorError: nobody could administer the node any more.
+            AccountInUseError: the account has projects.
+            LastAdministratorError: the node would have no enabled administrator.
         """
         with self.change() as change:
             account = _account(change, account_id)
@@ -206,7 +215,7 @@ class AccountCommands(Commands):
             return account
 
     def _end_logins(self, change: Change, account: Account, **fields: Any) -> Account:
-        """`account` with other fields, and no login that was issued before."""
+        """Store `account` with other fields, and invalidate all logins issued so far."""
         generation = account.token_generation + 1
         return change.touch(self.tables.accounts, account, token_generation=generation, **fields)
 

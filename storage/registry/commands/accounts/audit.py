@@ -1,4 +1,4 @@
-"""The audit log: the command that adds rows which no change carries."""
+"""The audit log: the command that adds rows for calls without a change of the registry."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from fieldbrook.storage.registry.commands.change import Commands, command
 
 
 class AuditCommands(Commands):
-    """Commands on the audit log. Changes write their rows themselves."""
+    """Commands on the audit log. Changes of the registry write their rows themselves."""
 
     @command
     def note_audit(self, rows: Sequence[AuditRow]) -> int:
-        """Add rows about calls that changed nothing here; how many. The counter stays."""
+        """Add rows about calls that changed nothing in the registry; return their number.
+
+        The change counter stays as it is.
+        """
         with self.change() as change:
             for row in rows:
                 append(change.txn, self.tables.audit, row, self.audit_rows)

@@ -20,7 +20,7 @@ from fieldbrook.storage.registry.tables import RegistryTables
 
 
 class OperatorDraft(NamedTuple):
-    """A new operator as the gateway hands it over: its keys are sealed already."""
+    """A new operator from the gateway, with keys that are already sealed."""
 
     name: str
     kind: int
@@ -32,7 +32,7 @@ class OperatorDraft(NamedTuple):
 def add_operator(
     change: Change, tables: RegistryTables, account_id: int, draft: OperatorDraft
 ) -> Operator:
-    """A new operator as a part of a change.
+    """Add a new operator within a change.
 
     Raises:
         OperatorConflictError: the account has an operator of that name.
@@ -62,12 +62,12 @@ class OperatorCommands(Commands):
     def create_operator(
         self, account_id: int, draft: OperatorDraft, unless_there: bool = False
     ) -> Operator:
-        """Create an operator; with `unless_there` one of that name is given instead.
+        """Create an operator; with `unless_there`, return an existing one of that name instead.
 
         Raises:
             AccountNotFoundError: no such account.
             OperatorConflictError: the account has an operator of that name.
-            QuotaExceededError: it has as many as it may.
+            QuotaExceededError: the account has as many operators as its quota allows.
         """
         with self.change() as change:
             if change.now.account(account_id) is None:
@@ -75,7 +75,7 @@ class OperatorCommands(Commands):
             found = change.now.operator_named(account_id, draft.name)
             if found is not None and unless_there:
                 return found
-            if draft.name != DEFAULT_OPERATOR:  # which the node makes, one for each account
+            if draft.name != DEFAULT_OPERATOR:  # the node itself creates one for each account
                 self.require_quota(change, account_id, quotas.OPERATORS)
             return add_operator(change, self.tables, account_id, draft)
 
@@ -103,12 +103,12 @@ class OperatorCommands(Commands):
 
     @command
     def bind_operator(self, project_id: int, operator_id: int) -> ProjectOperator:
-        """Have a project use an operator of its account.
+        """Bind a project to an operator of its account.
 
         Raises:
             ProjectNotFoundError, OperatorNotFoundError: no such project or operator.
             NoOperatorPermissionError: the operator is another account's.
-            ProjectOperatorConflictError: the project uses one already.
+            ProjectOperatorConflictError: the project is already bound to an operator.
         """
         with self.change() as change:
             project = change.project(project_id)
@@ -129,8 +129,11 @@ class OperatorCommands(Commands):
 
     @command
     def unbind_operator(self, project_id: int) -> bool:
-        """Have a project use its account's default operator again; False when it does so
-        already."""
+        """Let a project use its account's default operator again.
+
+        Returns:
+            False when it was not bound to another one.
+        """
         with self.change() as change:
             bound = change.now.project_operator(project_id)
             if bound is not None:

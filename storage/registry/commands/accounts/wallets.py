@@ -1,4 +1,4 @@
-"""Wallets: the command that signs one in, once for each nonce."""
+"""Wallets: the command that signs a wallet in and accepts each nonce only once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REMEMBERED = 100_000
 
 
 class WalletCommands(Commands):
-    """Commands on accounts that are wallets: their username is the address in lower case."""
+    """Commands on accounts of wallets, whose username is the address in lower case."""
 
     @command
     def sign_in_wallet(
@@ -27,15 +27,15 @@ class WalletCommands(Commands):
         may_create: bool,
         operator: OperatorDraft | None = None,
     ) -> Account:
-        """The account of a wallet, made with its operator when there is none.
+        """Return the account of a wallet; create it with its operator if it does not exist.
 
-        `digest` names the nonce, which must not have been used; it is remembered until
-        `valid_until` (Unix milliseconds), when it is too old to be used anyway.
+        `digest` identifies the nonce, which must not have been used before. It is stored until
+        `valid_until` (Unix milliseconds); after that the nonce is refused as too old anyway.
 
         Raises:
             InvalidEthLoginMessageError: the nonce was used before.
-            TooManyRequestsError: more nonces are remembered than may be.
-            WhiteListForbiddenError: the account does not exist and is not to be made.
+            TooManyRequestsError: the table of used nonces is full.
+            WhiteListForbiddenError: the account does not exist and `may_create` is not set.
         """
         with self.change() as change:
             self._use(change, to_key(valid_until) + digest)

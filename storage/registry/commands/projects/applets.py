@@ -34,7 +34,7 @@ from fieldbrook.storage.registry.tables import RegistryTables
 
 
 class Module(msgspec.Struct, array_like=True, frozen=True):
-    """A compiled upload: `size` in bytes, `handlers` its exports `(i32) -> i32`."""
+    """A compiled upload: `size` is in bytes, `handlers` are its exports of `(i32) -> i32`."""
 
     filename: str
     sha256: str
@@ -44,14 +44,14 @@ class Module(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Cache(msgspec.Struct, array_like=True, frozen=True):
-    """Where an applet keeps its pairs; see `model.Applet`."""
+    """Where an applet keeps its key-value pairs; see `model.Applet`."""
 
     mode: str = MEMORY
     prefix: str = ""
 
 
 class Deployed(msgspec.Struct, array_like=True, frozen=True):
-    """What uploading an applet made."""
+    """The result of uploading an applet."""
 
     applet: Applet
     resource: Resource
@@ -78,19 +78,19 @@ class AppletCommands(Commands):
         reuse_events: int = REUSE_EVENTS,
         cache: Cache | None = None,
     ) -> Deployed:
-        """Create an applet, its started instance and its strategies in one.
+        """Create an applet, its started instance and its strategies in one transaction.
 
         Args:
-            account_id: who owns the resource; the same content is stored once per account.
-            name: what to call it; a suffix is added when the project has an applet of that name.
+            account_id: the owner of the resource; the same content is stored once per account.
+            name: its name; a suffix is added when the project has an applet of that name.
             strategies: pairs of event type and handler. A handler that is not among `handlers`
                 makes a dead strategy (`model.Resource.exports`).
 
         Raises:
             ProjectNotFoundError, AccountNotFoundError: no such project or account.
             StrategyConflictError: a pair occurs twice.
-            QuotaExceededError: an account would have more than it may: applets or strategies
-                the project's, modules or bytes the resource's.
+            QuotaExceededError: an account would exceed its quota. Applets and strategies count
+                for the project's account, modules and bytes for the resource's.
         """
         module = Module(filename, sha256, md5, size, handlers)
         cache = cache or Cache()
@@ -137,17 +137,17 @@ class AppletCommands(Commands):
         cache: Cache | None = None,
         versions_kept: int = 1,
     ) -> Deployed:
-        """Change what is given of an applet; `strategies` replaces all it had.
+        """Change an applet; None leaves a field as it is. `strategies` replaces all it had.
 
-        A new module is owned by the project's account, becomes the latest version and
-        starts the instance. Of all versions the `versions_kept` latest stay, and the one
-        that runs. Strategies, given or kept, whose handler the module does not export are dead.
+        The project's account owns a new module, which becomes the latest version and starts
+        the instance. The `versions_kept` latest versions stay, and the running one. Strategies
+        whose handler the module does not export are dead, whether given or kept.
 
         Raises:
             AppletNotFoundError: no such applet.
             AppletNameConflictError: another applet of the project has the name.
             StrategyConflictError: a pair occurs twice.
-            QuotaExceededError: the project's account would have more than it may.
+            QuotaExceededError: the project's account would exceed its quota.
         """
         with self.change() as change:
             applet = change.applet(applet_id)
@@ -184,11 +184,11 @@ class AppletCommands(Commands):
 
     @command
     def roll_back_applet(self, applet_id: int, number: int) -> Deployed:
-        """Run a kept version again, and start the instance; strategies stay.
+        """Run an earlier version again and start the instance; the strategies stay.
 
         Raises:
             AppletNotFoundError: no such applet.
-            AppletVersionNotFoundError: it has no such version, or no longer.
+            AppletVersionNotFoundError: the version does not exist or was not kept.
         """
         with self.change() as change:
             applet = change.applet(applet_id)
@@ -209,7 +209,7 @@ class AppletCommands(Commands):
 
     @command
     def remove_applets(self, project_id: int, applet_ids: Sequence[int]) -> int:
-        """Remove those of the ids that are applets of this project; how many were."""
+        """Remove applets of this project by id, ignoring others; return the number removed."""
         with self.change() as change:
             wanted = set(applet_ids)
             own = [a for a in change.now.applets(project_id) if a.applet_id in wanted]
@@ -231,7 +231,7 @@ class AppletCommands(Commands):
 
     @command
     def create_instance(self, applet_id: int, cache: Cache | None = None) -> Applet:
-        """The instance of an applet, started; a new one if it was removed.
+        """Start the instance of an applet; create a new one if it was removed.
 
         Raises:
             AppletNotFoundError: no such applet.
@@ -247,8 +247,10 @@ class AppletCommands(Commands):
 
     @command
     def remove_instances(self, project_id: int, instance_ids: Sequence[int]) -> int:
-        """Remove those of the ids that are instances in this project; how many were. Their
-        applets stay, and run nothing."""
+        """Remove instances of this project by id, ignoring others; return the number removed.
+
+        Their applets stay, but run no events.
+        """
         with self.change() as change:
             found = [change.now.applet_of_instance(n) for n in instance_ids]
             own = [a for a in found if a is not None and a.project_id == project_id]
@@ -269,7 +271,7 @@ class AppletCommands(Commands):
 
     @command
     def restart_instance(self, instance_id: int, cache: Cache | None = None) -> Applet:
-        """Start an instance anew: a change in any case, so that its project takes notice.
+        """Restart an instance. It is a change in any case, so that the project notices it.
 
         Raises:
             InstanceNotFoundError: no such instance.
@@ -283,13 +285,13 @@ class AppletCommands(Commands):
     def create_strategies(
         self, project_id: int, strategies: Sequence[tuple[int, str, str]]
     ) -> list[Strategy]:
-        """Create strategies, all or none: applet id, event type and handler of each.
+        """Create all strategies or none; each is (applet id, event type, handler).
 
         Raises:
             ProjectNotFoundError: no such project.
             AppletNotFoundError: the project has no such applet.
-            StrategyConflictError: one exists already, or is given twice.
-            QuotaExceededError: the project's account would have more than it may.
+            StrategyConflictError: a strategy exists already, or is given twice.
+            QuotaExceededError: the project's account would exceed its quota.
         """
         with self.change() as change:
             owner_id = change.project(project_id).account_id
@@ -331,8 +333,9 @@ class AppletCommands(Commands):
         handler: str,
         auto_collect_metric: bool | None = None,
     ) -> Strategy:
-        """Change a strategy; its applet may be another one of the same project.
-        `auto_collect_metric` stays as it is when None.
+        """Change a strategy; the new applet must be of the same project.
+
+        None leaves `auto_collect_metric` as it is.
 
         Raises:
             StrategyNotFoundError: no such strategy.
@@ -359,7 +362,7 @@ class AppletCommands(Commands):
 
     @command
     def remove_strategies(self, project_id: int, strategy_ids: Sequence[int]) -> int:
-        """Remove those of the ids that are strategies of this project; how many were."""
+        """Remove strategies of this project by id, ignoring others; return the number removed."""
         with self.change() as change:
             found = {n: change.now.strategy(n) for n in strategy_ids}
             own = [s for s in found.values() if s and s.project_id == project_id]
@@ -370,7 +373,7 @@ class AppletCommands(Commands):
     def _resource(self, change: Change, account_id: int, module: Module) -> Resource:
         key = to_key(account_id) + bytes.fromhex(module.sha256)
         found = self.tables.resources.find(change.txn, "resource_contents", key)
-        if found is not None and found.deleted:  # uploaded again: its owner has it again
+        if found is not None and found.deleted:  # uploaded again: undo the deletion
             return change.touch(
                 self.tables.resources,
                 found,
@@ -422,8 +425,10 @@ class AppletCommands(Commands):
         )
 
     def _running(self, change: Change, applet: Applet, resource: Resource) -> dict[str, Any]:
-        """The fields of an applet that runs this module; one whose instance was removed
-        gets another."""
+        """Return the changed fields of an applet that starts this module.
+
+        An applet whose instance was removed gets a new instance id.
+        """
         fields = {
             "resource_id": resource.resource_id,
             "sha256": resource.sha256,
@@ -467,7 +472,8 @@ class AppletCommands(Commands):
         for strategy in kept:
             change.remove(self.tables.strategies, strategy)
         owner_id = change.project(applet.project_id).account_id
-        # Those removed are out of the count already: who has too many may still have fewer.
+        # The removed strategies no longer count. An account beyond its quota may still replace
+        # strategies by the same number or fewer.
         if len(strategies) > len(kept):
             self.require_quota(change, owner_id, quotas.STRATEGIES, len(strategies))
         return [self._add_strategy(change, applet, rule) for rule in strategies]
@@ -477,7 +483,7 @@ class AppletCommands(Commands):
             raise AppletNameConflictError(what=f"applet {name}")
 
     def _free_applet_name(self, change: Change, project_id: int, name: str) -> str:
-        """`name`, or with the first of the suffixes `_2`, `_3`, ... that makes it unique."""
+        """Return `name`, with the first of the suffixes `_2`, `_3`, ... if it is taken."""
         free, number = name, 1
         while self._is_taken(change, project_id, free):
             number += 1
@@ -491,7 +497,10 @@ class AppletCommands(Commands):
 
 
 def drop_applet(change: Change, tables: RegistryTables, applet: Applet) -> None:
-    """Remove an applet and what is its own; its resources remain, unless they are deleted."""
+    """Remove an applet, its strategies and its versions.
+
+    Its resources remain, except those that are marked as deleted and not used any more.
+    """
     for strategy in change.now.strategies_of_applet(applet.applet_id):
         change.remove(tables.strategies, strategy)
     versions = change.now.applet_versions(applet.applet_id)

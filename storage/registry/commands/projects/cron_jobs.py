@@ -22,8 +22,8 @@ class CronJobCommands(Commands):
         Raises:
             ProjectNotFoundError: no such project.
             CronJobConflictError: the project has one of that expression and event type.
-            CronJobLimitError: the project has as many as it may.
-            QuotaExceededError: its account has.
+            CronJobLimitError: the project has `limit` cron jobs already.
+            QuotaExceededError: the account has as many as its quota allows.
         """
         with self.change() as change:
             project = change.project(project_id)

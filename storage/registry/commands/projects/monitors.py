@@ -43,19 +43,19 @@ INVALID_IDS: dict[str, type[InvalidMonitorIDsError]] = {
 
 
 class MonitorCommands(Commands):
-    """Commands on monitors and the ABIs they are made with."""
+    """Commands on monitors and contract ABIs."""
 
     @command
     def create_contract_abi(
         self, project_id: int, name: str, content: bytes, limit: int
     ) -> ContractAbi:
-        """Keep an ABI, unless the project has `limit` of them already.
+        """Store an ABI, unless the project has `limit` of them already.
 
         Raises:
             ProjectNotFoundError: no such project.
-            ContractAbiConflictError: the project has one of that name.
-            ContractAbiLimitError: it has as many as it may have.
-            QuotaExceededError: its account has.
+            ContractAbiConflictError: the project has an ABI of that name.
+            ContractAbiLimitError: the project has `limit` ABIs already.
+            QuotaExceededError: the account has as many as its quota allows.
         """
         with self.change() as change:
             project = change.project(project_id)
@@ -78,7 +78,7 @@ class MonitorCommands(Commands):
 
     @command
     def remove_contract_abi(self, abi_id: int) -> None:
-        """Remove an ABI; one that is gone already is none."""
+        """Remove an ABI, if it still exists."""
         with self.change() as change:
             abi = self.tables.contract_abis.get(change.txn, abi_id)
             if abi is not None:
@@ -107,9 +107,9 @@ class MonitorCommands(Commands):
 
         Raises:
             ProjectNotFoundError: no such project.
-            ConflictError: of the kind's own class: the project has one like it that is
-                not finished.
-            QuotaExceededError: its account has as many as it may.
+            ConflictError: the project has an equal monitor that is not finished; the class
+                depends on the kind.
+            QuotaExceededError: the account has as many monitors as its quota allows.
         """
         with self.change() as change:
             project = change.project(project_id)
@@ -144,11 +144,11 @@ class MonitorCommands(Commands):
     def pause_monitors(
         self, project_id: int, kind: str, monitor_ids: Sequence[int], paused: bool
     ) -> int:
-        """Pause or start monitors, all or none; how many there were.
+        """Pause or start all given monitors or none; return their number.
 
         Raises:
-            InvalidMonitorIDsError: of the kind's own class: some id is no monitor of this
-                kind in the project.
+            InvalidMonitorIDsError: an id is not a monitor of this kind in the project; the
+                class depends on the kind.
         """
         with self.change() as change:
             found = {n: change.now.monitor(n) for n in monitor_ids}
@@ -176,9 +176,9 @@ class MonitorCommands(Commands):
 
     @command
     def finish_monitor(self, monitor_id: int, block_current: int) -> None:
-        """A monitor has told all there was; one that is gone already is none.
+        """Mark a monitor as finished, if it still exists: it will produce no more events.
 
-        A project may then have another one like it.
+        The project may then create an equal monitor.
         """
         with self.change() as change:
             monitor = change.now.monitor(monitor_id)

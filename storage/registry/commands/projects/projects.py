@@ -34,14 +34,14 @@ class ProjectCommands(PublisherCommands):
         """Create a project.
 
         Args:
-            configs: JSON by kind, beside the defaults: no variables, and no tables.
-            public: it takes events without a token, from an anonymous publisher of its own.
+            configs: JSON by kind; the defaults for missing kinds have no variables and no tables.
+            public: the project accepts events without a token, from its anonymous publisher.
 
         Raises:
             AccountNotFoundError: no such account.
-            ProjectNameConflictError: the name is taken, by whomever.
-            QuotaExceededError: the account has as many as it may, or of bytes, of databases, or
-                of publishers for a public one.
+            ProjectNameConflictError: a project of any account has this name.
+            QuotaExceededError: the account would exceed its quota of projects, bytes or
+                databases, or of publishers for a public project.
         """
         with self.change() as change:
             if change.now.account(account_id) is None:
@@ -73,11 +73,11 @@ class ProjectCommands(PublisherCommands):
 
     @command
     def put_config(self, project_id: int, kind: str, value: bytes) -> Config:
-        """Give a project a configuration in place of what it had of that kind.
+        """Set or replace a project's configuration of one kind.
 
         Raises:
             ProjectNotFoundError: no such project.
-            QuotaExceededError: its account has SQL tables in as many projects as it may.
+            QuotaExceededError: the account has SQL tables in as many projects as its quota allows.
         """
         with self.change() as change:
             project = change.project(project_id)
@@ -88,7 +88,7 @@ class ProjectCommands(PublisherCommands):
 
     @command
     def remove_project(self, project_id: int) -> Project:
-        """Remove a project and everything in it; resources remain.
+        """Remove a project and everything in it; the account's resources remain.
 
         Raises:
             ProjectNotFoundError: no such project.

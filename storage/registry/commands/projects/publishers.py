@@ -23,10 +23,10 @@ class PublisherCommands(Commands):
     """Commands on publishers.
 
     `access_key` asks for a token in the form of an access key (`w3b_...`) instead of a JSON
-    Web Token; its record is then among those of the project's account. `expires_at` is Unix
-    milliseconds, 0 for never. `event_types` are those the publisher may send, none for all.
-    What creates publishers raises `QuotaExceededError` when the project's account would have
-    more than it may.
+    Web Token; the project's account then owns the record of that key. `expires_at` is in Unix
+    milliseconds, 0 for never. `event_types` are the types that the publisher may send; an empty
+    list allows all. Commands that create publishers raise `QuotaExceededError` when the
+    project's account would exceed its quota.
     """
 
     @command
@@ -61,7 +61,7 @@ class PublisherCommands(Commands):
         event_types: Sequence[str] = (),
         expires_at: int = 0,
     ) -> Publisher:
-        """The publisher with this key as it is; it is created when there is none.
+        """Return the publisher with this key unchanged; create it if it does not exist.
 
         Raises:
             ProjectNotFoundError: no such project.
@@ -76,8 +76,9 @@ class PublisherCommands(Commands):
 
     @command
     def register_publishers(self, project_id: int, keys: Sequence[str]) -> list[Publisher]:
-        """The publishers with these keys, in that order; those there are not are created,
-        with the key as their name.
+        """Return the publishers with these keys, in that order.
+
+        Missing publishers are created with their key as their name.
 
         Raises:
             ProjectNotFoundError: no such project.
@@ -94,7 +95,7 @@ class PublisherCommands(Commands):
 
     @command
     def create_anonymous_publisher(self, project_id: int) -> Publisher:
-        """Make a project public: the publisher of events that come without a token.
+        """Make a project public and return its anonymous publisher, for events without a token.
 
         Raises:
             ProjectNotFoundError: no such project.
@@ -110,7 +111,7 @@ class PublisherCommands(Commands):
         key: str,
         event_types: Sequence[str] | None = None,
     ) -> Publisher:
-        """Rename a publisher; its token stays, and so do its event types when None.
+        """Rename a publisher; its token stays, and with None its event types do too.
 
         Raises:
             PublisherNotFoundError: no such publisher.
@@ -129,7 +130,7 @@ class PublisherCommands(Commands):
     def rotate_publisher_token(
         self, publisher_id: int, access_key: bool = True, expires_at: int = 0
     ) -> Publisher:
-        """Give a publisher a new token; the one before is worth nothing from now on.
+        """Give a publisher a new token; the old one is invalid from now on.
 
         Raises:
             PublisherNotFoundError: no such publisher.
@@ -148,9 +149,9 @@ class PublisherCommands(Commands):
 
     @command
     def remove_publishers(self, project_id: int, publisher_ids: Sequence[int]) -> int:
-        """Remove those of the ids that are publishers of this project; how many were.
+        """Remove publishers of this project by id; return the number removed.
 
-        Without its anonymous publisher a project is not public any more.
+        Ids of other projects are ignored. Removing the anonymous publisher ends public access.
         """
         with self.change() as change:
             found = {n: self.tables.publishers.get(change.txn, n) for n in publisher_ids}

@@ -12,11 +12,13 @@ class ResourceCommands(Commands):
 
     @command
     def remove_resource(self, resource_id: int) -> Resource:
-        """Delete a resource. While an applet runs it, or keeps it to go back to, its row stays
-        as a deleted one and its module's file stays, too; both go with the last of them.
+        """Delete a resource.
+
+        While an applet runs it or keeps a version of it, its row is only marked as deleted, and
+        its module's file stays. Both are removed with the last such use.
 
         Raises:
-            ResourceNotFoundError: no such resource, or deleted already.
+            ResourceNotFoundError: no such resource, or it is deleted already.
         """
         with self.change() as change:
             resource = change.resource(resource_id)

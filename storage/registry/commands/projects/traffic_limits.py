@@ -26,11 +26,11 @@ class TrafficCommands(Commands):
         publisher_threshold: int = 0,
         duration: str = "",
     ) -> TrafficLimit:
-        """Create a limit; its windows begin now, at a whole day, hour, minute or second.
+        """Create a limit; see `window_start` for the beginning of its windows.
 
         Raises:
             ProjectNotFoundError: no such project.
-            TrafficLimitConflictError: the project has one for that kind of call.
+            TrafficLimitConflictError: the project has a limit for that kind of call.
         """
         with self.change() as change:
             project = change.project(project_id)
@@ -62,8 +62,7 @@ class TrafficCommands(Commands):
         publisher_threshold: int | None = None,
         duration: str = "",
     ) -> TrafficLimit:
-        """Change a limit. What was counted in the current window stays counted, unless the
-        windows have another length from now on.
+        """Change a limit; the counts of the current window stay, unless the duration changes.
 
         Raises:
             TrafficLimitNotFoundError: no such limit.
@@ -87,7 +86,7 @@ class TrafficCommands(Commands):
 
     @command
     def remove_traffic_limits(self, project_id: int, traffic_limit_ids: Sequence[int]) -> int:
-        """Remove those of the ids that are limits of this project; how many were."""
+        """Remove limits of this project by id, ignoring others; return the number removed."""
         with self.change() as change:
             found = {n: change.now.traffic_limit(n) for n in traffic_limit_ids}
             own = [t for t in found.values() if t and t.project_id == project_id]
@@ -103,7 +102,12 @@ class TrafficCommands(Commands):
 
 
 def window_start(now_ms: int, duration_ms: int) -> int:
-    """Where the first window begins: at the whole day, hour, minute or second, whichever is
-    the longest that fits into a window (interface document, 5.7)."""
+    """Return the beginning of the first window in Unix milliseconds.
+
+    The time is rounded down to the longest of day, hour, minute and second that fits into a
+    window.
+
+    Source: interface document, 5.7.
+    """
     unit = next((unit for unit in _UNITS_MS if unit <= duration_ms), 1)
     return now_ms - now_ms % unit

@@ -1,4 +1,4 @@
-"""Imported projects: one command that makes all of one, with ids of this node."""
+"""Import of projects: one command that creates a whole project, with ids of this node."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _R = TypeVar("_R", bound=Record)
 
 
 class TransferCommands(AppletCommands, PublisherCommands):
-    """Commands that bring projects from other nodes."""
+    """Commands that import projects from other nodes."""
 
     @command
     def reserve_ids(self, count: int) -> list[int]:
-        """Ids that nothing else will get: what is made before the registry hears of it."""
+        """Reserve ids for objects that are created before their record, such as a store."""
         with self.change() as change:
             return [change.new_id() for _ in range(count)]
 
@@ -55,23 +55,23 @@ class TransferCommands(AppletCommands, PublisherCommands):
         applet_ids: Sequence[int],
         new_tokens: bool = True,
     ) -> Project:
-        """Make a project from the records of another, all of it or nothing.
+        """Create a project from the records of another, completely or not at all.
 
         Args:
-            account_id: who owns it here.
-            name: what it is called here.
+            account_id: the owner on this node.
+            name: the name on this node.
             exported: `storage.backup.transfer.Exported`, encoded.
             modules: the compiled modules of its resources, in any order.
-            project_id: a reserved id; its store may be there already.
+            project_id: a reserved id; the store of the project may exist already.
             applet_ids: a reserved id for each applet, in the order of the records.
-            new_tokens: publishers get tokens of this node, even where the old ones are known.
+            new_tokens: give publishers new tokens, even if the export contains the old ones.
 
         Raises:
             AccountNotFoundError: no such account.
-            ProjectNameConflictError: the name is taken, by whomever.
-            PublisherConflictError: a token that is to be kept is another publisher's here.
-            QuotaExceededError: the account would have more than it may of something in it.
-            StoreError: the records do not belong together.
+            ProjectNameConflictError: a project of any account has this name.
+            PublisherConflictError: another publisher of this node has a token that is to be kept.
+            QuotaExceededError: the account would exceed one of its quotas.
+            StoreError: the records are inconsistent, or the ids were not reserved for them.
         """
         given = decode_record(exported, Exported)
         with self.change() as change:
@@ -96,8 +96,10 @@ class TransferCommands(AppletCommands, PublisherCommands):
     def _require_quotas(
         self, change: Change, account_id: int, given: Exported, project_id: int
     ) -> None:
-        """See that an account may have all of an import; of its modules see `_resource`. What
-        is stored for the project lies in its folder already, and is counted by nobody yet."""
+        """Check an account's quotas for a whole import, except its modules (`_resource`).
+
+        The project's store is in its folder already, but no account's usage contains it yet.
+        """
         adding = {
             quotas.PROJECTS: 1,
             quotas.APPLETS: len(given.applets),
@@ -173,7 +175,7 @@ class TransferCommands(AppletCommands, PublisherCommands):
     def _keep(
         self, change: Change, project: Project, old: Publisher, key: ExportedToken | None
     ) -> None:
-        """A publisher whose devices go on with the token they have."""
+        """Import a publisher with its old token, so that its devices need no new one."""
         tables = self.tables
         taken = tables.publishers.find(change.txn, "publisher_tokens", text_key(old.token))
         if taken or (key and change.now.access_key_with_digest(key.digest)):

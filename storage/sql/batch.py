@@ -1,6 +1,6 @@
-"""What the SQL databases of projects have in common: the events of a batch, and what they wrote.
+"""The common base of both SQL databases: the events of a batch, their savepoints and limits.
 
-`storage.sql.sqlite` (a file of SQLite) and `storage.sql.postgres` (a server) carry statements out.
+`storage.sql.sqlite` (a SQLite file) and `storage.sql.postgres` (a server) execute the statements.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from fieldbrook.storage.sql.text import Value, parse_request
 
 @dataclass(frozen=True, slots=True)
 class SqlLimits:
-    """What one statement, one event and one database may use.
+    """The limits of one statement, one event and one database.
 
-    `statement_ms` covers a statement and the reading of its rows; `event_bytes` counts the
-    requests of the writes of one event.
+    `statement_ms` covers the execution of a statement and the reading of its rows.
+    `event_bytes` limits the total size of the requests of one event that write.
     """
 
     statement_ms: int = 1_000
@@ -31,14 +31,14 @@ class SqlLimits:
 
 
 class SqlBatch(ABC):
-    """The events of a batch share one transaction, each with a savepoint in it.
+    """A batch: one transaction for all its events, with a savepoint for each.
 
-    Order of calls: `begin_event`, any `query` and `execute`, then `keep_event` or
-    `undo_event`, for each run. The first statement of a batch opens the transaction, the
-    first of an event its savepoint: a run without SQL costs nothing.
+    Order of calls for each run: `begin_event`, any `query` and `execute`, then `keep_event` or
+    `undo_event`. The first statement of a batch opens the transaction, and the first statement
+    of an event sets its savepoint. So a run without SQL costs nothing.
 
-    A database says in `_marked` that the event has its savepoint, in `_lost` that writes of
-    the batch are gone and did not come back, and counts what it wrote with `_count_write`.
+    Subclasses set `_marked` when the event has its savepoint. They set `_lost` when writes of
+    the batch were lost for good. They call `_count_write` for each statement that wrote.
     """
 
     def __init__(self, limits: SqlLimits | None) -> None:
@@ -46,28 +46,28 @@ class SqlBatch(ABC):
         self._in_event = False
         self._marked = False
         self._lost = False
-        self._writes = self._kept_writes = 0  # statements of the batch, and of events kept
+        self._writes = self._kept_writes = 0  # writing statements: all, and of kept events
         self._event_bytes = self._batch_bytes = 0
 
     @property
     def wrote(self) -> bool:
-        """Whether the batch has writes to commit, those of the event under way included."""
+        """Whether the batch has writes to commit, including those of the current event."""
         return self._writes > 0 or self._lost
 
     @property
     def written_bytes(self) -> int:
-        """The size of the batch's writes, as requests."""
+        """The total size of the batch's requests that wrote, including undone ones."""
         return self._batch_bytes
 
     def begin_event(self) -> None:
-        """A run begins."""
+        """Begin the event of a run."""
         if self._in_event:
             raise RuntimeError("an event is under way already")
         self._in_event = True
         self._event_bytes = 0
 
     def keep_event(self) -> None:
-        """The run went well: its writes are part of the batch."""
+        """Keep the writes of a successful run as part of the batch."""
         try:
             if self._marked and not self._lost:
                 self._release_event()
@@ -85,42 +85,42 @@ class SqlBatch(ABC):
             self._in_event = self._marked = False
 
     def query(self, request: bytes, ends_at: float = math.inf) -> bytes:
-        """Carry out a statement and give its rows.
+        """Execute a statement and return its rows.
 
         Args:
-            request: see `sql_text.parse_request`.
-            ends_at: when the run's own time is over, on the monotonic clock in seconds.
+            request: see `storage.sql.text.parse_request`.
+            ends_at: the deadline of the run, in seconds on the monotonic clock.
 
         Returns:
-            Nothing for no row, a JSON object for one, an array of objects for several.
+            No bytes for no row, a JSON object for one row, an array of objects for several.
 
         Raises:
-            StatementError: the statement was not carried out; none of it happened.
-            StoreError: the node cannot carry out statements: disk, file, lock, server.
+            StatementError: the statement failed and had no effect.
+            StoreError: a failure of the node: disk, file, lock or server.
         """
         return self._perform(request, ends_at, wanted=True)
 
     def execute(self, request: bytes, ends_at: float = math.inf) -> None:
-        """Carry out a statement whose rows nobody wants. See `query`."""
+        """Execute a statement and discard its rows. See `query`."""
         self._perform(request, ends_at, wanted=False)
 
     @abstractmethod
     def _perform(self, request: bytes, ends_at: float, *, wanted: bool) -> bytes:
-        """Carry out a statement. See `query`."""
+        """Execute a statement. See `query`."""
 
     @abstractmethod
     def _release_event(self) -> None:
-        """Give up the event's savepoint, not what was done since."""
+        """Release the event's savepoint and keep the writes since."""
 
     @abstractmethod
     def _roll_back_event(self) -> None:
-        """Undo what was done since the event's savepoint, and give it up."""
+        """Undo the writes since the event's savepoint, and release it."""
 
     def _read(self, request: bytes) -> tuple[str, Sequence[Value]]:
-        """The statement of a request and its values.
+        """Parse a request into its statement and parameters.
 
         Raises:
-            StatementError: it is too large, or none.
+            StatementError: the request is too large or malformed.
         """
         if not self._in_event:
             raise RuntimeError("no event is under way")
@@ -130,10 +130,10 @@ class SqlBatch(ABC):
         return parse_request(request)
 
     def _count_write(self, size: int) -> None:
-        """A request of so many bytes has written.
+        """Count a request of `size` bytes that wrote.
 
         Raises:
-            StatementError: it may not: the event has written too much.
+            StatementError: the event's writes exceed `event_bytes`.
         """
         self._event_bytes += size
         if self._event_bytes > self._limits.event_bytes:

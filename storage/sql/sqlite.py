@@ -1,19 +1,18 @@
-"""The SQL database of one project: what `ws_set_sql_db` and `ws_get_sql_db` work on.
+"""The SQL database of one project in SQLite, behind `ws_set_sql_db` and `ws_get_sql_db`.
 
-A file of SQLite in the project's folder, opened by the first statement. Applets reach the
-rows of the configured tables and nothing else: one statement a call, no schema changes, no
-transactions of their own, within limits of time and size.
+The database is a file in the project's folder, which the first statement opens. Applets can
+access the rows of the configured tables and nothing else. Each call executes one statement,
+within limits of time and size. Applets cannot change the schema or control transactions.
 
-The events of a batch share one transaction; each has a savepoint, so that one that fails
-takes only its own writes along. `commit(number)` puts the number of the batch into the
-database together with its rows. The project's store uses it to make two stores commit as
-one (`ProjectStore.commit`): it stages its own part under that number first, and after a
-crash the stage counts exactly when the number in here has reached it.
+The events of a batch share one transaction. Each has a savepoint, so that a failed event undoes
+its own writes only. `commit(number)` stores the number of the batch in the same transaction as
+its rows. The project's store uses this number to commit both stores atomically
+(`ProjectStore.commit`): it first stages its own part under the number. After a crash the staged
+part is valid exactly if the number in this database has reached it.
 
-SQLite gives up the whole transaction when it interrupts a write, finds no space, or is
-told `OR ROLLBACK`. The other events of the batch have no part in that: their writes are
-carried out again, with the same clock and the same random numbers, and so with the same
-result.
+SQLite rolls back the whole transaction when it interrupts a write, runs out of space, or
+executes `OR ROLLBACK`. The earlier writes of the batch must survive that. They are replayed
+from a journal with the same clock and the same random numbers, so the results are the same.
 """
 
 from __future__ import annotations
@@ -59,14 +58,15 @@ FILE = "sql.db"
 
 _STATE = f"{PRIVATE_PREFIX}state"
 _EVENT = f"{PRIVATE_PREFIX}event"
-# Prepared statements are kept by text, and those of the node were prepared without a guard.
+# The sqlite3 module caches prepared statements by text. This prefix keeps an applet from using a
+# cached statement of the node, which was prepared without the guard.
 _APPLETS = "/*applet*/ "
 
 _BUSY_S = 1.0
-_PROGRESS_STEPS = 1_000  # of SQLite's machine: some ten microseconds
+_PROGRESS_STEPS = 1_000  # instructions of SQLite's virtual machine, about ten microseconds
 _STATEMENTS_LIMIT = 256
-_WAL_MARK = slice(18, 20)  # of the file: 2 and 2 from the moment it keeps a log
-_ROOM_BYTES = 1 << 20  # less than this on the disk, and it is the disk that is full
+_WAL_MARK = slice(18, 20)  # file format versions in the file header: 2 and 2 in WAL mode
+_ROOM_BYTES = 1 << 20  # with less free space, SQLITE_FULL is blamed on the disk, not the limit
 
 _VALUE_LIMIT = 1 << 20
 _TRIMMED_LIMIT = 256  # characters
@@ -78,7 +78,7 @@ _LIMITS = {
     sqlite3.SQLITE_LIMIT_VDBE_OP: 100_000,
     sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 100,
     sqlite3.SQLITE_LIMIT_ATTACHED: 0,
-    # A pattern is matched in one step, out of reach of the time limit.
+    # A pattern is matched in one instruction, which the time limit cannot interrupt.
     sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 256,
     sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 1_000,
     sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 10,
@@ -90,8 +90,8 @@ _ON_TABLES = frozenset(
 )
 _HARMLESS = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE})
 _TABLE_FUNCTIONS = frozenset({"json_each", "json_tree"})
-# Whatever another version of SQLite adds stays out until it is known to be harmless and,
-# with the same clock and random numbers, to say the same thing twice.
+# An allow-list: functions that a newer SQLite adds stay forbidden until they are known to be
+# harmless and deterministic, given the same clock and random numbers.
 _FUNCTION_NAMES = """abs changes char coalesce concat concat_ws format glob hex ifnull iif if instr
     last_insert_rowid length like likelihood likely lower ltrim max min nullif octet_length
     printf quote random randomblob replace round rtrim sign soundex substr substring trim
@@ -130,7 +130,7 @@ _STORED_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
 
 class _Write(NamedTuple):
-    """A statement that changed rows, as it can be carried out again."""
+    """A statement that changed rows, with all that is needed to replay it."""
 
     text: str
     values: list[Value]
@@ -139,10 +139,10 @@ class _Write(NamedTuple):
 
 
 def committed_number(path: Path) -> int:
-    """The number of the last batch committed to the database at `path`; 0 without one.
+    """Return the number of the last batch committed to the database at `path`; 0 without one.
 
     Raises:
-        StoreError: the file is no database, or cannot be read.
+        StoreError: the file is not a database, or cannot be read.
     """
     if not path.exists():
         return 0
@@ -154,8 +154,11 @@ def committed_number(path: Path) -> int:
 
 
 def is_made(path: Path) -> bool:
-    """Whether there is a database that may hold something. One that is just being made is
-    left alone: whoever looks into it then keeps its owner from making it."""
+    """Whether the file is a database in WAL mode, which may hold data.
+
+    A file that its owner is just creating is not one yet. Opening that would take a lock and
+    could make the creation fail.
+    """
     try:
         with path.open("rb") as file:
             return file.read(_WAL_MARK.stop)[_WAL_MARK] == b"\2\2"
@@ -164,7 +167,7 @@ def is_made(path: Path) -> bool:
 
 
 def check(path: Path) -> list[str]:
-    """What is wrong with a database file, found by reading all of it; nothing when it is well."""
+    """Check the integrity of a whole database file; return its faults, none when it is sound."""
     try:
         with _copying(path) as connection:
             connection.create_collation(DECIMAL_COLLATION, _compare_decimals)
@@ -175,7 +178,7 @@ def check(path: Path) -> list[str]:
 
 
 def rows(path: Path) -> Iterator[tuple[str, list[str], list[Any]]]:
-    """Every row of the applets' tables: the table, its columns and the values."""
+    """Yield every row of the applets' tables: the table, its columns and the values."""
     with snapshot(path) as taken:
         for table in _tables_in(taken.connection):
             cursor = taken.connection.execute(f"SELECT * FROM {quoted(table)}")  # noqa: S608
@@ -187,11 +190,13 @@ def rows(path: Path) -> Iterator[tuple[str, list[str], list[Any]]]:
 def load(
     path: Path, config: Mapping[str, Any], given: Iterable[tuple[str, list[str], list[Any]]]
 ) -> None:
-    """Make a database of this configuration and put rows into it, as `rows` gives them. A
-    table of an earlier version has times that its configuration does not name: it keeps them.
+    """Create a database for a configuration and insert rows in the form of `rows`.
+
+    Tables of an earlier version have the columns `TIMES` even if the configuration does not
+    name them. These columns are added when a row has them.
 
     Raises:
-        DatabaseConfigError: the configuration is no good.
+        DatabaseConfigError: the configuration is invalid.
         StoreError: a row does not fit, or the file cannot be written.
     """
     made = SqlDatabase(path, config)
@@ -230,10 +235,10 @@ def _columns_in(connection: sqlite3.Connection, table: str) -> set[str]:
 
 @contextmanager
 def snapshot(path: Path) -> Iterator[Snapshot]:
-    """A database as it is from now on for the reader: its number, and a way to copy it.
+    """Open a read transaction: the block sees the database at one moment, and may copy it.
 
     Raises:
-        StoreError: the file is no database, or cannot be read.
+        StoreError: the file is not a database, or cannot be read.
     """
     try:
         with _copying(path) as connection:
@@ -246,10 +251,10 @@ def snapshot(path: Path) -> Iterator[Snapshot]:
 
 @contextmanager
 def without_commits(path: Path, wait_s: float) -> Iterator[None]:
-    """Nobody commits to a database within the block, which is to be short.
+    """Keep all others from committing to a database within the block. Keep the block short.
 
     Raises:
-        StoreError: the others' transactions left no gap for so long.
+        StoreError: the write lock was not free within `wait_s`, or the file cannot be read.
     """
     try:
         with _copying(path, wait_s) as connection:
@@ -263,17 +268,17 @@ def without_commits(path: Path, wait_s: float) -> Iterator[None]:
 
 
 class Snapshot(NamedTuple):
-    """A database that stands still for one reader."""
+    """A read transaction over a database, and the batch number that it sees."""
 
     connection: sqlite3.Connection
     number: int
 
     def copy(self, target: Path) -> None:
-        """Write it to a new file, which is whole without another beside it."""
+        """Copy the database to a new file that is complete by itself, without a WAL file."""
         copied = sqlite3.connect(target, isolation_level=None)
         try:
             self.connection.backup(copied)
-            copied.execute("PRAGMA journal_mode = WAL")  # closing it leaves one file
+            copied.execute("PRAGMA journal_mode = WAL")  # the close removes the WAL file
         finally:
             copied.close()
 
@@ -300,10 +305,10 @@ def _number(connection: sqlite3.Connection) -> int:
 
 
 class SqlDatabase(SqlBatch):
-    """A project's database, owned by its data thread. The same methods make a session for
-    a run: `Run.sql` is this object.
+    """A project's SQLite database, owned by its data thread.
 
-    After the runs of a batch comes `commit` or `rollback`.
+    `Run.sql` is this object: a run uses it as its session. Call `commit` or `rollback` after the
+    runs of a batch.
     """
 
     def __init__(
@@ -315,14 +320,14 @@ class SqlDatabase(SqlBatch):
         moment: Callable[[], datetime] = lambda: datetime.now(UTC),
         draw: Callable[[int], int] = random.getrandbits,
     ) -> None:
-        """Nothing is opened or read yet.
+        """Store the arguments; the first statement opens the file.
 
         Args:
             path: the file, `<project's folder>/sql.db`.
             config: the value of PROJECT_DATABASE or PROJECT_SCHEMA.
-            limits: see there.
-            moment: what a batch takes for the time.
-            draw: gives a number of so many random bits, the seed of a statement.
+            limits: see `SqlLimits`; its defaults when None.
+            moment: returns the time that all statements of a batch see as now.
+            draw: returns a number of that many random bits; it seeds a statement.
         """
         super().__init__(limits)
         self._moment, self._draw = moment, draw
@@ -352,11 +357,11 @@ class SqlDatabase(SqlBatch):
             del self._journal[self._kept_writes :]
 
     def commit(self, number: int) -> None:
-        """Commit the batch and its number, which must be above `number()`, as one.
+        """Commit the batch and its number in one transaction; it must exceed `number()`.
 
         Raises:
-            StoreError: it is not known to be committed. The database is closed; whether it
-                was is what `number()` says then.
+            StoreError: the commit failed or its outcome is unknown. `number()` then tells
+                whether the batch was committed.
         """
         lost = self._lost
         connection = self._connection
@@ -380,7 +385,7 @@ class SqlDatabase(SqlBatch):
         self._forget_batch()
 
     def rollback(self) -> None:
-        """Drop what the batch wrote, and end its view of the database."""
+        """Drop the writes of the batch and end its transaction."""
         connection = self._connection
         self._forget_batch()
         if connection is not None and connection.in_transaction:
@@ -390,7 +395,7 @@ class SqlDatabase(SqlBatch):
                 self.close()  # closing rolls back as well
 
     def number(self) -> int:
-        """The number of the last committed batch, 0 before the first.
+        """Return the number of the last committed batch; 0 before the first.
 
         Raises:
             StoreError: the database cannot be read.
@@ -403,7 +408,7 @@ class SqlDatabase(SqlBatch):
             raise StoreError(reason=f"{self._path}: {error}") from error
 
     def close(self) -> None:
-        """Close the database; an open batch is rolled back. It opens again when needed."""
+        """Close the database and roll back an open batch. The next statement opens it again."""
         connection, self._connection = self._connection, None
         aside, self._aside = self._aside, None
         self._forget_batch()
@@ -433,7 +438,7 @@ class SqlDatabase(SqlBatch):
                 self._count_write(len(request))
                 self._journal.append(_Write(own, values, seed, changed))
         except StatementError:
-            # The rows were too many, say, but what was changed on the way has happened.
+            # The statement has changed rows before it failed, for example by too many results.
             if connection.total_changes != before:
                 self._again(connection)
             raise
@@ -463,7 +468,7 @@ class SqlDatabase(SqlBatch):
         *,
         wanted: bool,
     ) -> tuple[bytes, int]:
-        """The result, and how many rows were changed."""
+        """Execute a statement; return its result and the number of changed rows."""
         self._seed, self._random = seed, None
         self._denied, self._guarded = "", True
         before = connection.total_changes
@@ -473,7 +478,7 @@ class SqlDatabase(SqlBatch):
                 result = self._result(cursor) if wanted else b""
                 changed = connection.total_changes - before
                 if changed:
-                    for _ in cursor:  # a change that returns rows ends with the last of them
+                    for _ in cursor:  # a change with RETURNING ends with its last row
                         pass
                 return result, changed
             finally:
@@ -497,7 +502,7 @@ class SqlDatabase(SqlBatch):
         return join_rows(rows)
 
     def _failure(self, error: Exception) -> Exception:
-        """Whose failure it is, in words."""
+        """Return the failure as `StoreError` (of the node) or `StatementError` (of the applet)."""
         number = getattr(error, "sqlite_errorcode", None)
         code = 0 if number is None else number & 0xFF
         if code in _FAULTS_OF_THE_NODE:
@@ -517,7 +522,7 @@ class SqlDatabase(SqlBatch):
     # ------------------------------------------------------------ the transaction
 
     def _mark(self, connection: sqlite3.Connection) -> None:
-        """Open the batch's transaction and the event's savepoint, unless they are."""
+        """Open the batch's transaction and the event's savepoint, unless they are open."""
         if self._lost:
             raise StoreError(reason=f"{self._path}: the batch's SQL writes were lost")
         if not connection.in_transaction:
@@ -535,7 +540,7 @@ class SqlDatabase(SqlBatch):
         self._plain(f"RELEASE {_EVENT}")
 
     def _plain(self, statement: str) -> None:
-        """A statement of the node's own."""
+        """Execute a statement of the node itself."""
         assert self._connection is not None
         try:
             self._connection.execute(statement)
@@ -544,12 +549,12 @@ class SqlDatabase(SqlBatch):
             raise StoreError(reason=f"{self._path}: {error}") from error
 
     def _again(self, connection: sqlite3.Connection) -> None:
-        """Start the transaction anew with the writes so far.
+        """Start a new transaction and replay the writes of the batch so far.
 
         Raises:
-            StoreError: they did not come out as before; the batch cannot be committed.
+            StoreError: a replayed write had another result; the batch cannot be committed.
         """
-        self._lost = True  # until it is done
+        self._lost = True  # until all writes are replayed
         self._ends_at = math.inf
         try:
             if connection.in_transaction:
@@ -573,7 +578,7 @@ class SqlDatabase(SqlBatch):
     def _guard(
         self, action: int, first: str | None, second: str | None, place: str | None, _by: str | None
     ) -> int:
-        """Whether a statement may do this; asked when it is prepared."""
+        """Authorize an action of a statement; SQLite calls this when it prepares the statement."""
         if not self._guarded or action in _HARMLESS:
             return sqlite3.SQLITE_OK
         if action in _ON_TABLES:
@@ -583,7 +588,8 @@ class SqlDatabase(SqlBatch):
             if action == sqlite3.SQLITE_READ and name in _TABLE_FUNCTIONS:
                 return sqlite3.SQLITE_OK
             if (second, place) == ("", None) and not name.startswith(RESERVED):
-                # How many rows, not which: of a table, or of a query that has this name.
+                # This form reads no column, as in `count(*)`. It only tells the number of rows of
+                # a table, or of a subquery with that name.
                 return sqlite3.SQLITE_OK
             self._denied = f"table {first}"
         elif action == sqlite3.SQLITE_FUNCTION:
@@ -612,7 +618,7 @@ class SqlDatabase(SqlBatch):
         return self._generator().randbytes(max(wanted, 1))
 
     def _timed(self, function: str) -> Callable[..., Value]:
-        """A date function that takes `now` from the batch, as PostgreSQL's transactions do."""
+        """Wrap a date function so that `now` is the batch's time, as in PostgreSQL transactions."""
         place = 1 if function == "strftime" else 0
 
         def call(*given: Value) -> Value:
@@ -628,8 +634,10 @@ class SqlDatabase(SqlBatch):
         return call
 
     def _printing(self, function: str) -> Callable[..., Value]:
-        """A function that formats: not `%.Nc`, for which SQLite takes N steps, whatever the
-        limit of a value."""
+        """Wrap a formatting function to refuse `%.Nc`, for which SQLite needs N steps.
+
+        The limit on the size of a value does not bound these steps.
+        """
 
         def call(*given: Value) -> Value:
             if given and given[0] is not None and _repeats_a_character(_as_text(given[0])):
@@ -639,7 +647,7 @@ class SqlDatabase(SqlBatch):
         return call
 
     def _by_sqlite(self, function: str, arguments: Sequence[Value]) -> Value:
-        """What SQLite's own function gives, where one of ours has its name."""
+        """Call SQLite's built-in function, on a connection where ours does not replace it."""
         if self._aside is None:
             self._aside = sqlite3.connect(":memory:", check_same_thread=False)
             self._aside.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_LIMIT)
@@ -651,12 +659,12 @@ class SqlDatabase(SqlBatch):
     # ------------------------------------------------------------ opening
 
     def open(self) -> None:
-        """Open the database and give it the configured tables, before any statement asks.
+        """Open the database and create the configured tables. The first statement does so too.
 
         Raises:
-            DatabaseConfigError: the configuration is no good, or needs what adding tables,
-                columns and indexes cannot do; the reason names it.
-            StoreError: the file is no database, or cannot be written.
+            DatabaseConfigError: the configuration is invalid, or needs a change other than adding
+                tables, columns and indexes; the reason names it.
+            StoreError: the file is not a database, or cannot be written.
         """
         if self._connection is not None:
             return
@@ -714,7 +722,8 @@ class SqlDatabase(SqlBatch):
             connection.text_factory = _text
             connection.create_collation(DECIMAL_COLLATION, _compare_decimals)
             self._replace_functions(connection)
-            # A table that is a function comes into being when it is first named.
+            # SQLite creates a table-valued function at its first use, so use each one before the
+            # guard is set.
             for name in _TABLE_FUNCTIONS:
                 connection.execute(f"SELECT 1 FROM {name}('[]')").fetchall()  # noqa: S608
         except BaseException:
@@ -723,7 +732,7 @@ class SqlDatabase(SqlBatch):
         return connection
 
     def _replace_functions(self, connection: sqlite3.Connection) -> None:
-        """Give the clock and the dice to the journal's hands."""
+        """Replace functions of time and chance by repeatable ones, slow ones by bounded ones."""
         define = connection.create_function
         define("random", 0, self._random_integer)
         define("randomblob", 1, self._random_bytes)
@@ -731,7 +740,8 @@ class SqlDatabase(SqlBatch):
         define("current_timestamp", 0, lambda: self._now, deterministic=True)
         define("current_date", 0, lambda: self._now[:10], deterministic=True)
         define("current_time", 0, lambda: self._now[11:19], deterministic=True)
-        # SQLite's own take seconds over the longest values, in one step that nothing ends.
+        # The built-in functions can take seconds over the longest values, in one instruction that
+        # the time limit cannot interrupt.
         define("instr", 2, _instr, deterministic=True)
         define("replace", 3, _replace, deterministic=True)
         for name, strip in (("trim", str.strip), ("ltrim", str.lstrip), ("rtrim", str.rstrip)):
@@ -744,7 +754,7 @@ class SqlDatabase(SqlBatch):
     def _migrate(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
         try:
-            # The check keeps it to one row.
+            # The CHECK limits the table to one row.
             connection.execute(
                 f"CREATE TABLE IF NOT EXISTS {_STATE} "
                 "(id INTEGER PRIMARY KEY CHECK (id = 0), number INTEGER NOT NULL)"
@@ -778,7 +788,7 @@ def _instr(whole: Value, part: Value) -> int | None:
 
 
 def _repeats_a_character(form: str) -> bool:
-    """Whether a format has `%c` with a precision: that many times the character."""
+    """Whether a format has `%c` with a precision, which repeats the character that often."""
     for part in form.split("%")[1:]:
         options, letter, _ = part.partition("c")
         ends_before = any(sign.isalpha() and sign != "l" for sign in options)
@@ -819,7 +829,7 @@ def _names(connection: sqlite3.Connection, kind: str) -> list[str]:
 
 
 def _found(connection: sqlite3.Connection) -> dict[str, list[Found]]:
-    """The columns of each table, by its name in lower case."""
+    """Return the columns of each table, by its name in lower case."""
     return {
         name.lower(): [
             Found(*row[1:]) for row in connection.execute(f"PRAGMA table_info({quoted(name)})")
@@ -845,7 +855,7 @@ def _boolean(raw: bytes) -> object:
 
 
 def _moment(raw: bytes) -> object:
-    """What was stored: the number of a time, or a time."""
+    """Convert a value of a time column: a stored time, or an integer."""
     if _STORED_TIME.fullmatch(raw):
         return Moment(raw.decode())
     try:
@@ -854,6 +864,6 @@ def _moment(raw: bytes) -> object:
         return _text(raw)
 
 
-# By the first word of a column's declared type; the module keeps them for the process.
+# sqlite3 chooses a converter by the first word of a column's type, and registers per process.
 sqlite3.register_converter("BOOLEAN", _boolean)
 sqlite3.register_converter("TIMESTAMPTZ", _moment)

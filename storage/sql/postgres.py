@@ -1,19 +1,19 @@
-"""The SQL database of one project on a PostgreSQL server, where the node has one.
+"""The SQL database of one project on a PostgreSQL server, if the settings name one.
 
-Each project has a schema (namespace) and a role of the same name. The role of the DSN makes
-both, owns the tables, and is used for nothing else; what applets say is said in a session
-that was logged in as the project's role, which owns nothing and may read and write the
-project's tables. So there is no way back to rights that the session never had. Its password
-is drawn anew whenever the database is opened, and kept nowhere but in this process.
+Each project has a schema (namespace) and a role of the same name. The role of the DSN creates
+both, owns the tables and reads the batch's number after a lost connection. Statements of applets
+run in a session that logged in as the project's role. That role owns nothing and may only read
+and write the project's tables, so a session cannot regain any other rights. Its password is
+drawn anew whenever the database is opened, and is kept in this process only.
 
-The events of a batch share a transaction, an event is a savepoint, and a statement within
-it another. The batch's number is a row beside the tables, changed in that transaction: its
-COMMIT is when the batch has happened. When the connection is lost during a COMMIT, whether
-it happened is what the number says, once every session of the role before is known to have
-ended (`committed_number`).
+The events of a batch share a transaction. Each event has a savepoint, and each statement within
+it another. The batch's number is a row beside the tables that the same transaction updates, so
+its COMMIT is the commit of the batch. When the connection is lost during a COMMIT, the number
+tells whether the batch was committed, once all earlier sessions of the role have ended
+(`committed_number`).
 
-What a batch wrote is not kept for another try as with SQLite: on a server others may have
-written in between. A batch whose connection is lost is refused as a whole, to be sent again.
+Writes are not replayed as with SQLite, because others may have written to the server in between.
+A batch whose connection is lost is refused as a whole, and its events are sent again.
 """
 
 from __future__ import annotations
@@ -59,22 +59,22 @@ FILE = "postgres"  # in the project's folder: the name of its schema and role
 
 _EVENT, _STATEMENT = "fieldbrook_event", "fieldbrook_statement"
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-_OWN_S = 2.0  # for what the node itself asks of the server
-_LEAST_MS = 50  # of a statement's time; what the node says after it has no less
-_GRACE_S = 0.5  # in which a server says that a statement's time is over
-_RETRY_S = 1.0  # after a failed try nobody waits for another
+_OWN_S = 2.0  # time limit for statements of the node itself
+_LEAST_MS = 50  # shortest statement_timeout; it also applies to the node's next statements
+_GRACE_S = 0.5  # for the server to report that a statement timed out
+_RETRY_S = 1.0  # after a failed attempt, calls fail at once for this long
 _AWAY = "PostgreSQL: it could not be reached just now"
 _STATEMENTS_LIMIT = 256
-_SIZE_STEP = 1 << 20  # bytes written between two looks at the size
-_ROW_BYTES = 100  # what a row counts that a short statement has made
-_BUFFER_BYTES = 16 << 20  # an answer is read to its end up to here
+_SIZE_STEP = 1 << 20  # bytes written between two measurements of the size
+_ROW_BYTES = 100  # estimate per changed row: a short statement may write many
+_BUFFER_BYTES = 16 << 20  # a result this far over its limit is still read to its end
 
 _NAMESPACE = re.compile(r"fieldbrook_[0-9]+_[0-9a-f]{8}")
-# A parameter's place said nothing of its type, or spoke of another one.
+# The server could not infer a parameter's type from its place, or inferred a wrong one.
 _UNTYPED = frozenset({"42P18", "42725", "42883", "42804"})
 _OVERDUE = "57014"
-# Classes of failures that no statement is the cause of: 40 (the transaction was given up),
-# 53 (no disk, memory or connections), 58 (the system), XX (corrupt), 25006 (a standby) ...
+# SQLSTATE prefixes of failures that no statement causes: 40 (transaction rolled back), 531 and 533
+# (no disk space or connections), 58 (system error), XX (corruption), 25006 (a standby) and others.
 _FAULTS_OF_THE_SERVER = ("08", "28", "40", "531", "533", "55P03", "57P", "58", "XX", "25006")
 _PRIVILEGES = """SELECT rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication OR rolbypassrls
     OR EXISTS (SELECT FROM pg_auth_members WHERE member = r.oid)
@@ -101,10 +101,10 @@ _END_SESSIONS = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 
 
 def namespace_of(folder: Path) -> str:
-    """The name of the project's schema and role; empty when it never had one.
+    """Return the name of the project's schema and role; empty when it never had one.
 
     Raises:
-        StoreError: the file is there and is not ours.
+        StoreError: the file cannot be read or holds no such name.
     """
     try:
         name = (folder / FILE).read_text("ascii").strip()
@@ -118,7 +118,7 @@ def namespace_of(folder: Path) -> str:
 
 
 def _name_namespace(folder: Path, project_id: int) -> str:
-    """A name that no other node has given, kept before anything is made under it."""
+    """Choose a name that is unique among nodes, and store it durably before its first use."""
     name = f"fieldbrook_{project_id}_{secrets.token_hex(4)}"
     new = folder / f"{FILE}.new"
     try:
@@ -134,14 +134,14 @@ def _name_namespace(folder: Path, project_id: int) -> str:
 
 
 def committed_number(dsn: str, folder: Path) -> int:
-    """The number of the last batch that the project's database has committed; 0 without one.
+    """Return the number of the last batch that the project's database committed; 0 without one.
 
-    Ends the sessions that the project's role still has, and waits until each has committed
-    or not: the number is final.
+    The number is final: this ends the sessions that the project's role still has, and waits
+    until each has committed or rolled back.
 
     Raises:
-        DatabaseUnreachableError: the server cannot be asked now.
-        StoreError: it cannot be asked at all.
+        DatabaseUnreachableError: the server cannot be reached now.
+        StoreError: the name of the schema cannot be read, or the server has an internal error.
     """
     namespace = namespace_of(folder)
     if not namespace:
@@ -155,8 +155,11 @@ def committed_number(dsn: str, folder: Path) -> int:
 
 
 class CommittedNumber:
-    """`committed_number` for one who asks again and again: while the server is away only one
-    question in a second waits for it."""
+    """`committed_number` for repeated calls.
+
+    While the server cannot be reached, only one call per second waits for it; the others fail
+    at once.
+    """
 
     def __init__(self, dsn: str, folder: Path) -> None:
         self._dsn = dsn
@@ -179,9 +182,9 @@ def _final_number(link: Link, namespace: str) -> int:
     table = f'"{namespace}".{STATE}'
     if link.rows(f"SELECT to_regclass('{table}')", limit) == [[None]]:
         return 0
-    with suppress(ServerError):  # without the right to, their end is waited for all the same
+    with suppress(ServerError):  # without the right to end them, the row lock below waits
         link.run(_END_SESSIONS.format(namespace), limit)
-    # A session that is committing holds the row until it is done.
+    # A session that is committing holds the lock of this row until it has ended.
     number = f"SELECT number FROM {table} FOR UPDATE"  # noqa: S608
     link.run(f"{_BEGIN}; SET LOCAL lock_timeout = {int(_OWN_S * 1000)}", limit)
     rows = link.rows(number, limit)
@@ -207,8 +210,10 @@ def _fault(error: ServerError) -> StoreError:
 
 
 class PostgresDatabase(SqlBatch):
-    """A project's database, owned by its data thread: `SqlDatabase` with a server behind it.
-    See there for the order of calls."""
+    """A project's database on a PostgreSQL server, owned by the project's data thread.
+
+    See `SqlDatabase` and `SqlBatch` for the order of calls.
+    """
 
     def __init__(
         self,
@@ -218,14 +223,14 @@ class PostgresDatabase(SqlBatch):
         config: Mapping[str, Any],
         limits: SqlLimits | None = None,
     ) -> None:
-        """Nothing is connected or read yet.
+        """Store the arguments; the first statement connects.
 
         Args:
-            dsn: of the role that makes schemas and roles.
-            folder: of the project; keeps the name of its schema.
-            project_id: part of that name.
+            dsn: the DSN of the role that creates schemas and roles.
+            folder: the project's folder, which holds the name of its schema.
+            project_id: the project's id, a part of that name.
             config: the value of PROJECT_DATABASE or PROJECT_SCHEMA.
-            limits: see there.
+            limits: see `SqlLimits`; its defaults when None.
         """
         super().__init__(limits)
         self._dsn = dsn
@@ -247,11 +252,11 @@ class PostgresDatabase(SqlBatch):
     # ------------------------------------------------------------ batches and events
 
     def commit(self, number: int) -> None:
-        """Commit the batch and its number, which must be above `number()`, as one.
+        """Commit the batch and its number in one transaction; it must exceed `number()`.
 
         Raises:
-            StoreError: it is not known to be committed. The connection is closed; whether it
-                was is what `number()` says then.
+            StoreError: the commit failed or its outcome is unknown. `number()` then tells
+                whether the batch was committed.
         """
         link = self._link
         if self._lost or link is None or not link.in_transaction:
@@ -260,8 +265,8 @@ class PostgresDatabase(SqlBatch):
         limit = time.monotonic() + _OWN_S
         try:
             with _failures():
-                # Answered before COMMIT is sent: from here on whoever wants to know the
-                # number has to wait for this transaction.
+                # The answer comes before COMMIT is sent. From then on this transaction holds the
+                # row's lock, so `committed_number` has to wait for its end.
                 update = f"UPDATE {self._state} SET number = {number} WHERE number < {number}"  # noqa: S608
                 done = link.run(f"SET LOCAL statement_timeout = 0; {update}", limit)
                 if done.command_tuples != 1:
@@ -278,7 +283,7 @@ class PostgresDatabase(SqlBatch):
         self._forget_batch()
 
     def rollback(self) -> None:
-        """Drop what the batch wrote, and end its view of the database."""
+        """Drop the writes of the batch and end its transaction."""
         link = self._link
         self._forget_batch()
         if link is not None and link.in_transaction:
@@ -288,10 +293,10 @@ class PostgresDatabase(SqlBatch):
                 self.close()  # the server rolls back as well
 
     def number(self) -> int:
-        """The number of the last committed batch, 0 before the first.
+        """Return the number of the last committed batch; 0 before the first.
 
         Raises:
-            StoreError: the server cannot be asked.
+            StoreError: the server cannot be queried.
         """
         if self._link is None or self._link.closed:
             return self._committed()
@@ -301,7 +306,7 @@ class PostgresDatabase(SqlBatch):
             return int(rows[0][0] or 0)
 
     def close(self) -> None:
-        """End the session; an open batch is rolled back. It opens again when needed."""
+        """End the session and roll back an open batch. The next statement connects again."""
         link, self._link = self._link, None
         self._forget_batch()
         if link is not None:
@@ -341,8 +346,11 @@ class PostgresDatabase(SqlBatch):
         ends_at: float,
         wanted: bool,
     ) -> tuple[bytes, int]:
-        """The types of parameters are what their places say, and where those say nothing,
-        what was sent."""
+        """Execute a statement, and once more with explicit parameter types if necessary.
+
+        The server infers the types of parameters from their places. When it cannot, the second
+        attempt names the types of the values that were sent.
+        """
         typed = statement.text in self._typed
         for attempt in (1, 2):
             types = [type_of(value) for value in params] if typed else [0] * len(params)
@@ -370,7 +378,7 @@ class PostgresDatabase(SqlBatch):
         ends_at: float,
         wanted: bool,
     ) -> tuple[bytes, int]:
-        """The result, and how many rows were changed."""
+        """Execute a statement; return its result and the number of changed rows."""
         assert self._link is not None
         rows: list[str] = []
         left, refused = self._limits.result_bytes, ""
@@ -392,7 +400,7 @@ class PostgresDatabase(SqlBatch):
                 readers = [reader_of(result.ftype(column)) for column in columns]
             try:
                 row = _row(names, readers, row_of(result))
-            except StatementError as error:  # the rest is still to be read
+            except StatementError as error:  # the remaining rows must still be read
                 refused = str(error)
                 continue
             rows.append(row)
@@ -406,7 +414,7 @@ class PostgresDatabase(SqlBatch):
         if not statement.changes:
             return join_rows(rows), 0
         counted = status.split(b" ")[0] in (b"INSERT", b"UPDATE", b"DELETE")
-        # A change within WITH is not counted by a command that only reads.
+        # The status of a WITH does not count the rows that it changes inside: assume one.
         return join_rows(rows), tuples if counted and statement.command != "WITH" else 1
 
     def _translated(self, text: str) -> Translated:
@@ -419,7 +427,7 @@ class PostgresDatabase(SqlBatch):
         return statement
 
     def _check_room(self, statement: Translated, size: int) -> None:
-        """A database over its limit takes no more; rows can still be deleted."""
+        """Measure the size before a change if it is due; a full database accepts only DELETE."""
         if not statement.changes or statement.command == "DELETE":
             return
         if self._full:
@@ -430,8 +438,11 @@ class PostgresDatabase(SqlBatch):
                 self._measure(_SIZE_STEP)
 
     def _measure(self, written: int) -> None:
-        """Look at the size of the tables' files when so much was written that they may have
-        reached the limit."""
+        """Count written bytes, and measure the tables once enough was written.
+
+        Raises:
+            StatementError: the database is larger than its limit.
+        """
         self._unmeasured += written
         room = min(_SIZE_STEP, self._limits.database_bytes // 8)
         if self._unmeasured < room:
@@ -461,13 +472,13 @@ class PostgresDatabase(SqlBatch):
 
     @contextmanager
     def _losses(self) -> Iterator[None]:
-        """A lost connection takes along what the batch has written so far."""
+        """Translate failures of the link; a lost connection also loses the batch's writes."""
         try:
             yield
         except AnswerTooLongError as error:
             harmless = self._writes == 0
             self._drop()
-            if harmless:  # nobody's writes went with the session
+            if harmless:  # no writes were lost with the session
                 raise StatementError(str(error)) from error
             raise DatabaseUnreachableError(reason=f"PostgreSQL: {error}") from error
         except LinkLostError as error:
@@ -484,7 +495,7 @@ class PostgresDatabase(SqlBatch):
             link.close()
 
     def _mark(self, ends_at: float) -> None:
-        """Open the batch's transaction, the event's savepoint and the statement's."""
+        """Open the transaction and the event's savepoint if missing, and set the statement's."""
         if self._lost:
             raise DatabaseUnreachableError(reason="PostgreSQL: the batch's SQL writes were lost")
         now = time.monotonic()
@@ -505,7 +516,7 @@ class PostgresDatabase(SqlBatch):
         except LinkLostError:
             if parts[0] != _BEGIN:
                 raise
-            # Lost while nothing was going on: the server was started again, perhaps.
+            # The idle connection was lost, for example by a restart of the server.
             self._link = None
             self._opened().run("; ".join(parts), now + 2 * _OWN_S)
         self._marked = True
@@ -522,7 +533,7 @@ class PostgresDatabase(SqlBatch):
             self._own(f"ROLLBACK TO {_STATEMENT}")
 
     def _own(self, statements: str) -> None:
-        """Statements of the node's own."""
+        """Execute statements of the node itself."""
         assert self._link is not None
         with self._losses():
             self._link.run(statements, time.monotonic() + _OWN_S)
@@ -530,12 +541,12 @@ class PostgresDatabase(SqlBatch):
     # ------------------------------------------------------------ opening
 
     def open(self) -> None:
-        """Connect, and give the project its schema, its role and the configured tables.
+        """Connect, and create the project's schema, its role and the configured tables.
 
         Raises:
-            DatabaseConfigError: the configuration is no good, or needs what adding tables,
-                columns and indexes cannot do; the reason names it.
-            DatabaseUnreachableError: no server, or one that refuses.
+            DatabaseConfigError: the configuration is invalid, or needs a change other than adding
+                tables, columns and indexes; the reason names it.
+            DatabaseUnreachableError: the server cannot be reached, or refuses.
         """
         if self._link is not None:
             return
@@ -568,7 +579,7 @@ class PostgresDatabase(SqlBatch):
         return self._link
 
     def _session(self, password: str) -> Link:
-        """A session of the project's role."""
+        """Open a session of the project's role."""
         link = Link(self._dsn, self._namespace, password)
         limit = time.monotonic() + _OWN_S
         try:
@@ -585,7 +596,7 @@ class PostgresDatabase(SqlBatch):
         return link
 
     def _prepare(self) -> str:
-        """Make what is missing, as the DSN's role; gives the new password of the project's."""
+        """Create role, schema and tables as the DSN's role; return the project role's password."""
         link = Link(self._dsn)
         password = secrets.token_urlsafe(24)
         try:
@@ -607,7 +618,7 @@ class PostgresDatabase(SqlBatch):
         member = f"SELECT pg_has_role(current_user, '{name}', 'USAGE')"
         if link.rows(member, limit) == [["f"]]:
             link.run(f'GRANT "{name}" TO CURRENT_USER', limit)
-        # What an earlier process left undone would hold locks until the server notices.
+        # Sessions of an earlier process would hold locks until the server notices its death.
         link.run(_END_SESSIONS.format(name), limit)
 
     def _migrate(self, link: Link, limit: float) -> None:
@@ -618,7 +629,7 @@ class PostgresDatabase(SqlBatch):
             f"INSERT INTO {self._state} VALUES (0, 0) ON CONFLICT DO NOTHING",  # noqa: S608
             f"GRANT USAGE ON SCHEMA {role} TO {role}",
             f"GRANT SELECT, UPDATE (number) ON {self._state} TO {role}",
-            # Whoever was still committing has done so: the number is final.
+            # Wait for sessions that were still committing: after this the number is final.
             f"SELECT number FROM {self._state} FOR UPDATE",  # noqa: S608
         ):
             link.run(statement, limit)

@@ -1,8 +1,7 @@
-"""A connection to PostgreSQL on which nothing waits longer than it is told to.
+"""A connection to PostgreSQL on which every call has a deadline.
 
-libpq, without what a driver adds: parameters and rows are text, and each call has a moment
-at which it ends, whatever the server does. Used by a project's data thread, which nobody
-else may hold up.
+It uses libpq directly. Parameters and rows are text, and each call ends at its deadline,
+whatever the server does. The data thread of a project uses it, which must never block for long.
 
 Source: PostgreSQL 15 manual, 34.4 (asynchronous command processing); psycopg 3, `pq`.
 """
@@ -27,11 +26,11 @@ _ENDING = ("08", "57P0")  # the server ends the connection, or has ended it
 
 
 class LinkLostError(Exception):
-    """The connection is of no use any more, or was never made; the text says why."""
+    """The connection was lost or could not be made; the text says why."""
 
 
 class AnswerTooLongError(LinkLostError):
-    """The connection was closed because an answer went on and on."""
+    """The connection was closed because an answer was too long."""
 
 
 class ServerError(Exception):
@@ -46,14 +45,16 @@ class Link:
     """One connection. After a `LinkLostError` it is closed."""
 
     def __init__(self, dsn: str, role: str | None = None, password: str | None = None) -> None:
-        """Connect, for 2 s at most for each address.
+        """Connect, with a timeout of 2 s per address.
 
         Args:
-            dsn: `postgresql://...`, with anything libpq takes.
-            role: and `password`, to be used instead of those of the DSN.
+            dsn: `postgresql://...`, with any parameters of libpq.
+            role: the role to use with `password`, instead of those in the DSN.
+            password: the password of `role`.
 
         Raises:
-            LinkLostError: no server, no such role, a wrong password.
+            LinkLostError: the server cannot be reached or refuses the role, or the DSN is
+                malformed.
         """
         try:
             named = {} if role is None else {"user": role, "password": password}
@@ -71,7 +72,7 @@ class Link:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, by whichever side."""
+        """Whether either side has closed the connection."""
         return self._connection.closed or self._pg.status != pq.ConnStatus.OK
 
     @property
@@ -83,16 +84,16 @@ class Link:
         )
 
     def sealed(self, password: str, role: str) -> str:
-        """A password as the server keeps it: it never travels or is logged in the clear."""
+        """Return the SCRAM verifier of a password, so that it is not sent or logged in clear."""
         return self._pg.encrypt_password(
             password.encode(), role.encode(), b"scram-sha-256"
         ).decode()
 
     def run(self, statements: str, ends_at: float) -> pq.abc.PGresult:
-        """Carry out statements of the node's own; gives the result of the last.
+        """Execute statements of the node itself, and return the result of the last.
 
         Raises:
-            ServerError: one was refused; those after it were not tried.
+            ServerError: a statement was refused; those after it were not executed.
             LinkLostError: no answer by `ends_at` (monotonic, seconds), or no connection.
         """
         try:
@@ -107,7 +108,7 @@ class Link:
         return self._checked(last, failure)
 
     def rows(self, statements: str, ends_at: float) -> list[list[str | None]]:
-        """The rows of the last of some statements of the node's own, as text."""
+        """Execute statements of the node itself; return the rows of the last as text. See `run`."""
         result = self.run(statements, ends_at)
         return [
             [None if cell is None else cell.decode() for cell in row_of(result, place)]
@@ -122,19 +123,21 @@ class Link:
         ends_at: float,
         most_bytes: int,
     ) -> Iterator[pq.abc.PGresult]:
-        """Carry out one statement; gives its rows in results of one row each as they come, then
-        a last result, which has none. Whoever asks reads to the end.
+        """Execute one statement and yield its results. The caller must read to the end.
+
+        Each row comes as a result of its own, as soon as it arrives. The last result has no row.
 
         Args:
-            statement: with `$1`...
-            values: of the parameters, as text.
-            types: their oids, 0 for one that the server finds.
+            statement: the statement, with placeholders `$1`...
+            values: the values of the parameters, as text.
+            types: their type oids; 0 lets the server infer the type.
             ends_at: see `run`.
-            most_bytes: the connection is closed when the answer is longer.
+            most_bytes: the largest answer; a longer one closes the connection.
 
         Raises:
-            ServerError: it was refused, perhaps after rows.
-            LinkLostError: no answer in time, a longer one, or no connection.
+            ServerError: the statement was refused, perhaps after some rows.
+            LinkLostError: no answer in time, no connection, or (`AnswerTooLongError`) a longer
+                answer.
         """
         try:
             self._pg.send_query_params(statement.encode(), values, types)
@@ -152,7 +155,7 @@ class Link:
         yield self._checked(last, failure)
 
     def close(self) -> None:
-        """End the connection; the server drops what was not committed."""
+        """Close the connection; the server rolls back an open transaction."""
         self._connection.close()
 
     def _checked(
@@ -169,7 +172,7 @@ class Link:
         return last
 
     def _results(self, ends_at: float, most_bytes: int) -> Iterator[pq.abc.PGresult]:
-        """All results of what was sent."""
+        """Yield all results of the statements that were sent."""
         try:
             while self._pg.flush():
                 self._wait(select.POLLIN | select.POLLOUT, ends_at)
@@ -210,7 +213,7 @@ class Link:
 
 
 def row_of(result: pq.abc.PGresult, place: int = 0) -> list[bytes | None]:
-    """The values of a row."""
+    """Return the values of a row."""
     return [result.get_value(place, column) for column in range(result.nfields)]
 
 

@@ -1,10 +1,10 @@
-"""A project's tables in PostgreSQL: the same configuration, the same rules as for SQLite.
+"""A project's tables in PostgreSQL: the same configuration and the same rules as for SQLite.
 
-Tables, columns and indexes are added, never dropped or changed. What a column was made from
-is kept as its comment, so that a configuration that differs is told from one that does not
-without asking what PostgreSQL makes of a default. Everything here is a decision over values.
+A migration only adds tables, columns and indexes. The definition of each column is stored as its
+comment. A changed configuration is detected by comparing definitions, because PostgreSQL would
+return a default in another form. This module only computes statements.
 
-Source: interface document, 5.6: integers, `real` and `timestamp` are what they are there
+Source: interface document, 5.6: integers, `real` and `timestamp` have the types given there
 (a TIMESTAMP is a `bigint`), lengths are not enforced.
 """
 
@@ -44,8 +44,11 @@ _TYPES = {
 
 
 class FoundColumn(NamedTuple):
-    """A column as the server has it: its type as it writes it, the comment that tells what it
-    was made from, and its place in the primary key, 0 for none."""
+    """A column on the server.
+
+    `kind` is its type in the server's spelling. `comment` is the definition that it was created
+    with. `primary` is its place in the primary key, 0 for none.
+    """
 
     name: str
     kind: str
@@ -56,11 +59,11 @@ class FoundColumn(NamedTuple):
 def plan(
     schema: Schema, namespace: str, found: Mapping[str, Iterable[FoundColumn]], have: Iterable[str]
 ) -> list[Step]:
-    """What makes a namespace with `found` tables and `have` indexes hold all of `schema`.
+    """Plan the migration of a namespace with `found` tables and `have` indexes to `schema`.
 
     Raises:
-        DatabaseConfigError: a table that is there differs in a way that adding cannot mend, or
-            a name is too long for PostgreSQL.
+        DatabaseConfigError: an existing table would have to be changed by more than additions,
+            or a name is too long for PostgreSQL.
     """
     indexes = set(have)
     steps: list[Step] = []
@@ -119,12 +122,15 @@ def _create_index(table: Table, target: str, index: Index, label: str) -> Step:
 
 
 def _name(name: str) -> str:
-    """Statements name columns without quotes as a rule, and PostgreSQL folds such names."""
+    """Quote a column's name in lower case, to which PostgreSQL folds unquoted names."""
     return quoted(name.lower())
 
 
 def _index_name(index: Index) -> str:
-    """A longer name would be cut, and two that are cut may be one."""
+    """Return the name of an index; a name beyond 63 bytes ends in a hash.
+
+    PostgreSQL would truncate it, and two truncated names may be the same.
+    """
     name = index.name.lower()
     if len(name) <= NAME_BYTES:
         return name
@@ -140,7 +146,7 @@ def _definition(column: Column) -> str:
     if column.default:
         parts.append(f"DEFAULT {_default(column)}")
     if column.kind == DECIMAL:
-        # The names of numbers that are none: SQLite's column refuses them too.
+        # A `numeric` column accepts NaN and infinities, which the check in SQLite refuses too.
         values = ", ".join(f"'{name}'::numeric" for name in ("NaN", "Infinity", "-Infinity"))
         title = quoted(f"{column.name.lower()} is a decimal"[:NAME_BYTES])
         parts.append(f"CONSTRAINT {title} CHECK ({_name(column.name)} NOT IN ({values}))")

@@ -1,12 +1,11 @@
-"""Statements as PostgreSQL takes them, what of them is not for applets, and its results.
+"""Statements for PostgreSQL: translation, the filter for applets, and conversion of values.
 
-An applet's session is that of a role that owns nothing and may use the project's tables
-alone (`storage.sql.postgres`). Some of what every role may do is still too much: read the
-catalogue, where the names of other projects' tables stand, or change the session's
-settings, its time limit among them. No privilege takes that away, so statements are read:
-names of the catalogue and functions that are not known to be harmless are refused. The
-reading need not understand SQL, it only has to cut a text into the same words as the
-server does; where that is not certain the statement is refused.
+An applet's session has a role that owns nothing and may use the project's tables only
+(`storage.sql.postgres`). But every role may read the catalogue, which has the names of other
+projects' tables, and may change the session's settings, such as its time limit. No privilege
+can forbid that. So a filter refuses statements with names of the catalogue, or with functions
+that are not known to be harmless. The filter does not parse SQL. It only has to split a text
+into the same tokens as the server does, and refuses a statement when that is not certain.
 
 Source: PostgreSQL 15 manual, 4.1 (lexical structure); ABI document, 3.1.
 """
@@ -31,7 +30,7 @@ from fieldbrook.storage.sql.text import (
     stored_time,
 )
 
-# What PostgreSQL counts as white space and as letters: every byte above 127 is a letter.
+# White space and letters are those of PostgreSQL: every byte above 127 is a letter.
 _TOKEN = re.compile(
     r"""
       (?P<escaped>[eE]'(?:[^'\\]|''|\\.)*+')
@@ -50,19 +49,20 @@ _TOKEN = re.compile(
 )
 _UNCERTAIN = {
     "unicode": "names and texts with U& are",
-    # Read to the end at once: each of many tags would be looked for in all that follows.
+    # This token takes the whole rest. Otherwise each of many open tags would be searched for in
+    # all that follows, in quadratic time.
     "endless": "a text that does not end is",
     "'": "a text that does not end is",
     '"': "a name that does not end is",
 }
 
 _CATALOGUE = ("pg_", PRIVATE_PREFIX, "information_schema")
-# Their values show the names of anybody's tables, roles and functions.
+# Values of these types reveal the names of any project's tables, roles and functions.
 _NAMING_NAMES = """regclass regproc regprocedure regoper regoperator regtype regrole regnamespace
     regconfig regdictionary regcollation"""
 _NAMING_TYPES = frozenset(_NAMING_NAMES.split())
-# Functions that depend on nothing but their arguments, the clock and chance, or on the rows
-# they are given. Names of types are there because `numeric(10, 2)` looks like a call.
+# Functions that depend only on their arguments, the given rows, the clock and chance. The names of
+# types are in the list because `numeric(10, 2)` looks like a call.
 _HARMLESS_NAMES = """
     length char_length character_length octet_length bit_length lower upper initcap substr
     substring position strpos replace translate trim ltrim rtrim btrim concat concat_ws format
@@ -106,13 +106,16 @@ _HARMLESS_NAMES = """
     timestamptz timetz uuid varbit varchar
 """
 HARMLESS = frozenset(_HARMLESS_NAMES.split())
-# Words that may change rows wherever they stand: in a WITH, too.
+# Words that may change rows at any place of a statement, for example within WITH.
 _CHANGING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 
 
 class Translated(NamedTuple):
-    """`text` has `$1` to `$params`; `command` is the first word; `changes` tells that a word
-    within says rows are changed, whatever the command says."""
+    """A statement for PostgreSQL.
+
+    `text` has the placeholders `$1` to `$params`. `command` is the first word in upper case.
+    `changes` is set when any word of the statement may change rows, whatever the command is.
+    """
 
     text: str
     params: int
@@ -121,16 +124,16 @@ class Translated(NamedTuple):
 
 
 def translate(statement: str, schemas: frozenset[str], forbidden: frozenset[str]) -> Translated:
-    """An applet's statement with PostgreSQL's placeholders and the project's table names.
+    """Translate an applet's placeholders and table names for PostgreSQL, and check the statement.
 
     Args:
-        statement: as it was sent, with `?` or `$1`.
-        schemas: the configured ones; `public.t` becomes `t`, `s.t` the table `"s.t"`.
-        forbidden: names of the functions that applets may not call.
+        statement: the statement as it was sent, with `?` or `$1`.
+        schemas: the configured schemas; `public.t` becomes `t`, `s.t` the table `"s.t"`.
+        forbidden: the names of the functions that applets may not call.
 
     Raises:
-        StatementError: not for applets, placeholders of both kinds, or a text that cannot be
-            read with certainty.
+        StatementError: the statement is not allowed for applets, has placeholders of both kinds,
+            or cannot be split into tokens with certainty.
     """
     if "\0" in statement:
         raise StatementError("the statement has a zero character")
@@ -165,7 +168,7 @@ def _check_certain(tokens: list[tuple[str, str]]) -> None:
         if kind == "space" and text.startswith("/*"):
             if "/*" in text[2:] or not text.endswith("*/") or len(text) < len("/**/"):
                 fault = "a comment within a comment, or without an end, is"
-        elif escaped and kind == "literal":  # it would go on as the first one, escapes and all
+        elif escaped and kind == "literal":  # the server continues the E text, with its escapes
             fault = "a text in two parts after E is"
         if fault:
             raise StatementError(f"{fault} not for applets")
@@ -192,11 +195,13 @@ def _check_names(words: Sequence[tuple[str, str]], forbidden: frozenset[str]) ->
 
 
 def parameter(value: Value, number: int) -> bytes | None:
-    """A parameter as text, its type left to the server, which takes it from the place where
-    the parameter stands. Bytes that are no text become what PostgreSQL writes for them.
+    """Encode a parameter as text; the server infers its type from its place.
+
+    Bytes are sent in PostgreSQL's hexadecimal form.
 
     Raises:
-        StatementError: a text with a zero character, which PostgreSQL cannot keep.
+        StatementError: the text has a zero character, which PostgreSQL cannot store, or cannot
+            be encoded in UTF-8.
     """
     if value is None:
         return None
@@ -220,14 +225,14 @@ _TIMES = (1114, 1184)
 
 
 def type_of(value: Value) -> int:
-    """The type (oid) of a parameter where its place says nothing of it."""
+    """Return the type oid of a parameter whose type the server cannot infer from its place."""
     if isinstance(value, int):
         return _INT8
     return _FLOAT8 if isinstance(value, float) else _TEXT
 
 
 def reader_of(oid: int) -> Callable[[bytes], Any]:
-    """What makes the value of a column of this type from its text."""
+    """Return the function that converts the text of a column of this type into a value."""
     if oid in _INTEGERS:
         return int
     if oid in _FLOATS:
@@ -241,5 +246,5 @@ def _moment(text: bytes) -> str:
     try:
         moment = datetime.fromisoformat(text.decode())
     except ValueError:
-        return text.decode()  # infinity, and years of other than four digits
+        return text.decode()  # infinity, or a year that does not have four digits
     return Moment(stored_time(moment.replace(tzinfo=moment.tzinfo or UTC)))

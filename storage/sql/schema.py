@@ -1,14 +1,15 @@
-"""The tables a project's database configuration asks for, and the way there.
+"""The tables of a project's database configuration, and the migration to them in SQLite.
 
-Tables, columns and indexes are added; nothing is ever dropped or changed, so whatever
-would need that is refused by name. Everything here is a decision over values: the
-statements are carried out in `storage.sql.sqlite`.
+A migration only adds tables, columns and indexes. A configuration that would need to drop or
+change one is refused by name. This module only computes statements; `storage.sql.sqlite`
+executes them.
 
-Source: interface document, 5.6 (PROJECT_DATABASE, PROJECT_SCHEMA). A table has the columns
-that it is given, `f_id` with `withPrimaryKey`, and `f_deleted_at` (part of every unique key)
-with `withSoftDeletion`. Tables in the form of PROJECT_SCHEMA have `f_created_at` and
-`f_updated_at` as well, as those of the early generation had; others have them with
-`withTimes`, which is ours.
+A table has its configured columns, `f_id` with `withPrimaryKey`, and `f_deleted_at` (part of
+every unique key) with `withSoftDeletion`. Tables in the form of PROJECT_SCHEMA also have
+`f_created_at` and `f_updated_at`, as in the early generation. Other tables have these two with
+`withTimes`, which is our addition.
+
+Source: interface document, 5.6 (PROJECT_DATABASE, PROJECT_SCHEMA).
 """
 
 from __future__ import annotations
@@ -22,20 +23,21 @@ import msgspec
 
 from fieldbrook.core.errors import DatabaseConfigError
 
-PRIVATE_PREFIX = "fieldbrook_"  # tables of the node's own, invisible to applets
+PRIVATE_PREFIX = "fieldbrook_"  # of the node's own tables, which applets cannot access
 DECIMAL_COLLATION = "fieldbrook_decimal"
 PUBLIC = "public"
 TIMES = ("f_created_at", "f_updated_at")
-"""When a row was made and changed. Every table of an earlier version of the node has both."""
+"""Columns for the times of a row's creation and last change. Every table that an earlier version
+of the node created has both."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 RESERVED = ("sqlite_", "pragma_", PRIVATE_PREFIX)
-_METHODS = ("", "BTREE", "HASH")  # they only say how fast; SQLite has the one kind
+_METHODS = ("", "BTREE", "HASH")  # accepted but ignored: SQLite has one kind of index
 
 _TABLES_LIMIT, _COLUMNS_LIMIT, _KEYS_LIMIT = 200, 200, 64
 
-# The declared types also tell how a value is shown (`storage.sql.sqlite`); those with TEXT in
-# their name keep a value as the text it came as.
+# The declared types also choose how a value is converted (`storage.sql.sqlite`). Those with TEXT in
+# their name have SQLite's text affinity, which keeps the text of a value unchanged.
 INTEGER, REAL, TEXT = "INTEGER", "REAL", "TEXT"
 BOOLEAN, TIMESTAMP, DECIMAL = "BOOLEAN", "TIMESTAMPTZ", "DECIMAL TEXT"
 
@@ -47,8 +49,8 @@ _KINDS: dict[str, str] = (
     | {"DECIMAL": DECIMAL, "NUMERIC": DECIMAL}
 )
 
-# SQLite takes any value into any column; PostgreSQL, which the applets were written for,
-# does not, and a word among the numbers is found late.
+# SQLite accepts any value in any column. PostgreSQL, which the applets were written for, does not.
+# So checks refuse a wrong value at once, instead of a failure at a later read.
 _CHECKS = {
     INTEGER: ("is an integer", "typeof({0}) = 'integer'"),
     REAL: ("is a number", "typeof({0}) = 'real'"),
@@ -114,7 +116,7 @@ class _Schema(msgspec.Struct):
 class _Config(msgspec.Struct):
     dialect: str = ""
     schemas: list[_Schema] | None = None
-    tables: list[_Table] | None = None  # the earlier generation had no schemas
+    tables: list[_Table] | None = None  # the form of the early generation, without schemas
 
 
 # ---------------------------------------------------------------- as it is wanted
@@ -122,7 +124,7 @@ class _Config(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`kind` is a declared type; `default` is an SQL literal, empty for none."""
+    """A column: `kind` is a declared type, `default` an SQL literal, empty for none."""
 
     name: str
     kind: str
@@ -133,7 +135,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index by name; `columns` in their order."""
+    """An index; `columns` are in the order of the index."""
 
     name: str
     columns: tuple[str, ...]
@@ -142,7 +144,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`name` is the one in SQLite: tables outside the schema `public` carry theirs."""
+    """A table. `name` is its name in SQLite: `schema.table` outside the schema `public`."""
 
     name: str
     columns: tuple[Column, ...]
@@ -151,20 +153,20 @@ class Table:
 
     @property
     def label(self) -> str:
-        """How failures name it."""
+        """The name of the table in error messages."""
         return f"table {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """All tables of a project, and the schema names its statements may use."""
+    """All tables of a project, and the schema names that its statements may use."""
 
     tables: tuple[Table, ...]
     names: frozenset[str]
 
 
 class Found(NamedTuple):
-    """A column as the database has it: the row of `PRAGMA table_info`, less its number."""
+    """A column in the database: a row of `PRAGMA table_info` without its number."""
 
     name: str
     kind: str
@@ -174,7 +176,7 @@ class Found(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A statement, and what it makes in words."""
+    """A statement of a migration, and the name of what it creates, for error messages."""
 
     what: str
     statement: str
@@ -183,8 +185,8 @@ class Step(NamedTuple):
 def parse_schema(config: Mapping[str, Any]) -> Schema:
     """Read a database configuration.
 
-    Shape: `{"schemas": [{"schema"?, "tables": [...]}]}`, or `{"tables": [...]}` as the
-    earlier generation had it, which means `withTimes` for all of them. A table: `{"name",
+    Shape: `{"schemas": [{"schema"?, "tables": [...]}]}`, or `{"tables": [...]}` as in the
+    early generation, which implies `withTimes` for all tables. A table: `{"name",
     "cols": [{"name", "constrains": {"datatype", "length"?, "decimal"?, "default"?, "null"?,
     "autoincrement"?}}], "keys"?: [{"name"?, "method"?, "isUnique"?, "columnNames"}],
     "withSoftDeletion"?, "withPrimaryKey"?, "withTimes"?}`. `length` and `decimal` are not
@@ -192,7 +194,7 @@ def parse_schema(config: Mapping[str, Any]) -> Schema:
 
     Raises:
         DatabaseConfigError: another shape, an unknown type, a name that cannot be used,
-            or something SQLite has no equal to; the reason names it.
+            or a feature that SQLite lacks; the reason names it.
     """
     try:
         sent = msgspec.convert(config, _Config)
@@ -254,7 +256,7 @@ def _table(sent: _Table, schema: str) -> Table:
             index = Index("_".join((name, kind, *names)), names, key.unique)
             indexes[index.name] = index
     if counting and primary != tuple(counting):
-        # A column that counts is SQLite's row number and by that the primary key.
+        # In SQLite an autoincrement column is the row id, and so it must be the primary key.
         if primary:
             indexes[f"{name}_pkey"] = Index(f"{name}_pkey", primary, unique=True)
         primary = tuple(counting)
@@ -271,8 +273,8 @@ def _columns(sent: _Table, where: str) -> Iterator[Column]:
         yield Column("f_id", INTEGER, False, "", True)
     for column in sent.cols:
         yield _column(column, where)
-    # Earlier versions gave every table the times, so stored configurations may have keys of
-    # them, and tables without any other column.
+    # Earlier versions added the times to every table. So stored configurations may have keys on
+    # them, or tables without any other column.
     keyed = {name for key in sent.keys or () for name in key.columns}
     timed = sent.times or not (sent.cols or sent.primary_key or sent.soft_deletion)
     added = [name for name in TIMES if timed or name in keyed]
@@ -335,10 +337,10 @@ def _key_columns(key: _Key, table: _Table, known: set[str], where: str) -> tuple
 def plan(
     schema: Schema, found: Mapping[str, Iterable[Found]], indexes: Iterable[str]
 ) -> list[Step]:
-    """What makes a database with `found` tables and `indexes` hold all of `schema`.
+    """Plan the migration of a database with `found` tables and `indexes` to `schema`.
 
     Raises:
-        DatabaseConfigError: a table that is there differs in a way that adding cannot mend.
+        DatabaseConfigError: an existing table would have to be changed by more than additions.
     """
     there = {name.lower(): list(columns) for name, columns in found.items()}
     have = {name.lower() for name in indexes}
@@ -351,13 +353,13 @@ def plan(
 
 
 def add_time(table: str, name: str) -> str:
-    """The statement that gives a table one of `TIMES`."""
+    """Return the statement that adds one of the columns `TIMES` to a table."""
     definition = _definition(Table(table, (), (), ()), _time(name))
     return f"ALTER TABLE {quoted(table)} ADD COLUMN {definition}"
 
 
 def quoted(name: str) -> str:
-    """A name as an SQL identifier."""
+    """Return a name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -389,7 +391,7 @@ def _definition(table: Table, column: Column) -> str:
     if column.default:
         parts.append(f"DEFAULT {column.default}")
     check = _CHECKS.get(column.kind)
-    # An integer that is the whole primary key is the row number, which needs no check.
+    # An integer that is the whole primary key is the row id, which SQLite checks itself.
     if check and not (table.primary == (column.name,) and column.kind == INTEGER):
         said, rule = check
         title = quoted(f"{column.name} {said}")

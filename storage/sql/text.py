@@ -1,8 +1,8 @@
-"""The text of SQL as applets send it, and of results as they get them.
+"""SQL requests of applets, their translation for SQLite, and the JSON of results.
 
-Applets were written for PostgreSQL behind a Go host: `?` or `$1` placeholders, tables in
-the schema `public`, results as Go's JSON encoder writes them. Everything here is a
-decision over values.
+Applets were written for PostgreSQL behind a Go host. So placeholders are `?` or `$1`, tables are
+in the schema `public`, and results have the form of Go's JSON encoder. This module only has
+pure functions.
 
 Source: ABI document, 3.1 (SQL request, SQL result).
 """
@@ -32,7 +32,7 @@ _Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
 
 
 class _Param(msgspec.Struct, rename={"boolean": "bool", "binary": "bytes"}):
-    """The first one that is there counts, in this order."""
+    """A parameter of a request; the first field in this order that is not null is its value."""
 
     int32: _Int32 | None = None
     int64: int | None = None
@@ -53,13 +53,13 @@ _decode_request = msgspec.json.Decoder(_Request).decode
 
 
 def parse_request(request: bytes) -> tuple[str, list[Value]]:
-    """The statement and its parameters.
+    """Parse a request into its statement and its parameters.
 
     Shape: `{"statement": str, "params": [{"int32"|"int64"|"float32"|"float64"|"string"|
     "bool"|"bytes"|"time": value}]}`; `bytes` is base64, padded or not, `time` RFC 3339.
 
     Raises:
-        StatementError: another shape, a number out of range, no base64, no time.
+        StatementError: another shape, a number out of range, or invalid base64 or time.
     """
     try:
         sent = _decode_request(request)
@@ -82,7 +82,7 @@ def _value(param: _Param, number: int) -> Value:
 
 
 def _from_base64(text: str, number: int) -> str | bytes:
-    """Bytes that are text are stored as text, so that they equal the same string."""
+    """Decode base64; bytes that are valid UTF-8 become text, so that they equal that string."""
     bare = text.rstrip("=")
     try:
         raw = base64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)
@@ -108,7 +108,7 @@ def _stored_time(text: str, number: int) -> str:
 
 
 def stored_time(moment: datetime) -> str:
-    """How a time lies in a column: UTC to the microsecond, so that text order is its order."""
+    """Return a time as stored text: UTC in microseconds, so that texts sort like the times."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
 
 
@@ -130,14 +130,18 @@ _TOKEN = re.compile(
 
 
 class Statement(NamedTuple):
-    """`text` has a `?` for each number in `order`, which is the parameter's index."""
+    """A statement for SQLite: `order` has the parameter's index for each `?` in `text`."""
 
     text: str
     order: tuple[int, ...]
     params: int
 
     def arrange(self, values: Sequence[Value]) -> list[Value]:
-        """The parameters in the order of the placeholders."""
+        """Return the parameters in the order of the placeholders.
+
+        Raises:
+            StatementError: the number of parameters is wrong.
+        """
         if len(values) != self.params:
             raise StatementError(
                 f"the statement has {self.params} placeholders, the request {len(values)} params"
@@ -146,13 +150,13 @@ class Statement(NamedTuple):
 
 
 def translate(statement: str, schemas: frozenset[str]) -> Statement:
-    """A statement of PostgreSQL as SQLite takes it: placeholders and schema names.
+    """Translate the placeholders and schema names of a PostgreSQL statement for SQLite.
 
-    `public.t` becomes `t`, `s.t` of another configured schema the table `"s.t"`; what is
-    inside literals, quoted names and comments stays.
+    `public.t` becomes `t`; `s.t` of another configured schema becomes the table `"s.t"`. Literals
+    and comments stay unchanged.
 
     Raises:
-        StatementError: not a query or a change of rows, or placeholders of both kinds.
+        StatementError: neither a query nor a change of rows, or placeholders of both kinds.
     """
     tokens = [(str(m.lastgroup), m.group()) for m in _TOKEN.finditer(statement)]
     check_command(tokens)
@@ -174,7 +178,7 @@ def translate(statement: str, schemas: frozenset[str]) -> Statement:
 
 
 def place_of(kind: str, text: str, before: int) -> int:
-    """The index of a placeholder's parameter; `before` is how many placeholders come first."""
+    """Return the index of a placeholder's parameter; `before` counts the placeholders before."""
     if kind == "mark":
         if text != "?":
             raise StatementError(f"placeholders are ? or $1, not {text}")
@@ -186,7 +190,7 @@ def place_of(kind: str, text: str, before: int) -> int:
 
 
 def check_command(tokens: list[tuple[str, str]]) -> None:
-    """Refuse what neither asks for rows nor changes them."""
+    """Refuse statements that neither query rows nor change them."""
     for kind, text in tokens:
         if kind == "space" or text.upper() in _BEFORE_COMMAND:
             continue
@@ -197,7 +201,7 @@ def check_command(tokens: list[tuple[str, str]]) -> None:
 
 
 def join_schemas(tokens: list[tuple[str, str]], schemas: frozenset[str]) -> list[tuple[str, str]]:
-    """The tokens with `public.t` as `t` and `s.t` as the table `"s.t"`."""
+    """Replace `public.t` by `t`, and `s.t` by the table `"s.t"`, in a list of tokens."""
     joined: list[tuple[str, str]] = []
     at = 0
     while at < len(tokens):
@@ -215,14 +219,14 @@ def join_schemas(tokens: list[tuple[str, str]], schemas: frozenset[str]) -> list
 
 
 def _is_dotted(tokens: list[tuple[str, str]], at: int) -> bool:
-    """Whether a name, a dot and another name stand here, with no dot before them."""
+    """Whether a name, a dot and another name follow here, without a dot before them."""
     if at > 0 and tokens[at - 1][1] == ".":
         return False
     return at + 2 < len(tokens) and tokens[at + 1][1] == "." and bool(bare_name(tokens[at + 2]))
 
 
 def bare_name(token: tuple[str, str]) -> str:
-    """The name that a token is, without quotes; empty for everything else."""
+    """Return the name that a token stands for, without quotes; empty for other tokens."""
     kind, text = token
     if kind == "quoted":
         return text[1:-1].replace('""', '"')
@@ -233,7 +237,7 @@ def bare_name(token: tuple[str, str]) -> str:
 
 
 class Moment(str):
-    """A time of a time column, shown as the Go struct."""
+    """A value of a time column; its JSON is that of Go's struct `{"Time", "Valid"}`."""
 
     __slots__ = ()
 
@@ -244,12 +248,12 @@ _ESCAPES = str.maketrans(
 
 
 def shown_time(text: str) -> str:
-    """A stored time as Go writes it: without zeros at the end of the fraction."""
+    """Return a stored time as Go writes it: without trailing zeros in the fraction."""
     return text[:-1].rstrip("0").rstrip(".") + "Z"
 
 
 def encode_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """The JSON object of each row, keys in order; of two columns of a name the last counts."""
+    """Yield each row as a JSON object with sorted keys; the last of equal column names counts."""
     places = {name: place for place, name in enumerate(names)}
     keys = [(places[name], _string(name) + ":") for name in sorted(places)]
     for row in rows:
@@ -257,7 +261,7 @@ def encode_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator
 
 
 def join_rows(rows: Sequence[str]) -> bytes:
-    """No row is no bytes, one row an object, several an array of objects."""
+    """Join rows: no row gives no bytes, one row an object, several an array of objects."""
     if len(rows) < 2:
         return "".join(rows).encode()
     return f"[{','.join(rows)}]".encode()
@@ -275,7 +279,7 @@ def _json(value: Any) -> str:
     if isinstance(value, Moment):
         return f'{{"Time":{_string(shown_time(value))},"Valid":true}}'
     if isinstance(value, bytes):
-        return _string("\\x" + value.hex())  # as PostgreSQL writes bytes that are no text
+        return _string("\\x" + value.hex())  # PostgreSQL's form of bytes that are not text
     return _string(value)
 
 
@@ -284,7 +288,11 @@ def _string(text: str) -> str:
 
 
 def number_text(value: float) -> str:
-    """A number as Go does: the shortest digits, an exponent below 1e-6 and from 1e21 on."""
+    """Format a number like Go: shortest digits, an exponent below 1e-6 and from 1e21 on.
+
+    Raises:
+        StatementError: the number is not finite.
+    """
     if not math.isfinite(value):
         raise StatementError(f"the result has a number that JSON cannot say: {value}")
     if value == 0:

@@ -738,7 +738,8 @@ class ProjectWorker:
     def _replay(self, number: int) -> HandlerResult:
         """Run one handler again over its dead letter.
 
-        The dead letter is removed in any case. A run that fails again adds a new one.
+        The dead letter is removed even if the run fails: a failed run adds a new one. Without
+        its strategy there is no run, and the dead letter stays.
         """
         letter = self._store.dead_letter(number)
         if letter is None or number in self._store.resolved:

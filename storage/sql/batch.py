@@ -76,7 +76,7 @@ class SqlBatch(ABC):
             self._in_event = self._marked = False
 
     def undo_event(self) -> None:
-        """The run failed: its writes are gone."""
+        """Undo the writes of a failed run."""
         try:
             if self._marked and not self._lost:
                 self._roll_back_event()

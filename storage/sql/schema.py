@@ -50,7 +50,7 @@ _KINDS: dict[str, str] = (
 )
 
 # SQLite accepts any value in any column. PostgreSQL, which the applets were written for, does not.
-# So checks refuse a wrong value at once, instead of a failure at a later read.
+# So the checks refuse a wrong value when it is written, not when it is read much later.
 _CHECKS = {
     INTEGER: ("is an integer", "typeof({0}) = 'integer'"),
     REAL: ("is a number", "typeof({0}) = 'real'"),

@@ -350,7 +350,7 @@ class SqlDatabase(SqlBatch):
     # ------------------------------------------------------------ batches and events
 
     def undo_event(self) -> None:
-        """The run failed: its writes are gone."""
+        """Undo the writes of a failed run."""
         try:
             super().undo_event()
         finally:

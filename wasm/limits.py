@@ -1,4 +1,4 @@
-"""What one handler run may use."""
+"""Limits of one handler run."""
 
 from __future__ import annotations
 
@@ -10,13 +10,19 @@ DEADLINE = "deadline of"  # how the reason of a run that was ended at its deadli
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Budgets of one run; going over one ends the run in a trap that names it.
+    """Budgets of one run. A run that exceeds one ends in a trap that names the budget.
 
-    The exception is memory: `memory.grow` beyond it answers -1, as the guest expects.
-    `deadline_ms` covers instantiation, `_initialize` and the handler together.
-    `log_bytes` is counted as UTF-8 bytes of text plus 32 per record, `kv_bytes` as the
-    keys and values that wait to be committed, `data_bytes` as what `ws_set_data` keeps,
-    `effect_bytes` as the contents of messages, calls and metrics that leave with the commit.
+    The exception is memory: `memory.grow` beyond the limit returns -1, as the guest expects.
+
+    Attributes:
+        deadline_ms: time for instantiation, `_initialize` and the handler together.
+        memory_bytes: the guest's memory, in whole pages.
+        host_calls: calls of host functions.
+        log_bytes: UTF-8 bytes of log text plus 32 per record.
+        kv_bytes: keys and values that wait for the commit.
+        data_bytes: data stored by `ws_set_data`.
+        effects: messages, calls, metrics and transactions.
+        effect_bytes: the contents of these effects.
     """
 
     deadline_ms: int = 5000

@@ -1,4 +1,4 @@
-"""One handler run as its host functions see it, and what can perform it."""
+"""One handler run: its input, its effects, and the interfaces of the hosts that perform it."""
 
 from __future__ import annotations
 
@@ -13,29 +13,35 @@ def _nothing(_key: bytes) -> bytes | None:
 
 
 class Message(NamedTuple):
-    """An MQTT message that leaves with the commit."""
+    """An MQTT message that is published after the commit."""
 
     topic: str
     payload: bytes
 
 
 class ApiCall(NamedTuple):
-    """A request to be carried out after the commit; its response comes as an event of
-    type `event_type`. `request` is JSON as the guest gave it."""
+    """An API request that is carried out after the commit.
+
+    Its response arrives as an event of type `event_type`. `request` is the guest's JSON,
+    unchanged.
+    """
 
     event_type: str
     request: bytes
 
 
 class Metric(NamedTuple):
-    """JSON that the applet wants kept with the time."""
+    """A measurement of the applet, as JSON text; it is stored with its time."""
 
     value: str
 
 
 class Transaction(NamedTuple):
-    """A signed transaction that leaves with the commit. `chain` is who sends it, `key` names
-    the call, `body` is what it is sent from; `hash` is what the guest is told."""
+    """A signed transaction that is broadcast after the commit.
+
+    `chain` names the sender, `key` identifies the call, `body` is the stored request that the
+    transaction is sent from, and `hash` is the transaction hash that the guest receives.
+    """
 
     chain: str
     key: bytes
@@ -48,40 +54,52 @@ Effect = Message | ApiCall | Metric | Transaction
 
 
 class Surroundings:
-    """What a project lets its applets reach; the default is nothing.
+    """The capabilities that a project gives its applets: MQTT topics, API routes and chains.
 
-    Methods raise `EffectRefusedError` with the reason when something cannot be done.
+    This base class gives none. Methods raise `EffectRefusedError` with the reason when a
+    request cannot be carried out.
     """
 
     seeded: Seeded | None = None
-    """Resource id, time and random numbers of a run that is to be repeatable; None: the
-    machine's own."""
+    """The source of resource id, time and random numbers in a repeatable run; None means that
+    the run uses the machine's own."""
 
     def check_topic(self, topic: str) -> None:
-        """Raise unless a message may be published to `topic`."""
+        """Check that the applet may publish to `topic`.
+
+        Raises:
+            EffectRefusedError: it may not.
+        """
         raise EffectRefusedError("there is no MQTT broker")
 
     def api_refusal(self, method: str, url: str) -> tuple[int, str] | None:
-        """The HTTP status and the reason for a request that cannot be carried out."""
+        """Return the HTTP status and the reason if an API request is refused, None if not."""
         return 404, f"{method} {url}: there is no such route"
 
     def send_transaction(
         self, run: Run, chain_id: int | None, operator: str | None, request: bytes
     ) -> Transaction:
-        """Prepare a transaction of a run that leaves with the commit. `chain_id` None is
-        the node's only chain."""
+        """Sign a transaction that is broadcast after the run's commit.
+
+        `chain_id` None means the node's only chain.
+        """
         raise EffectRefusedError(_no_chain(chain_id))
 
     def api_transaction(
         self, run: Run, method: str, url: str, event_type: str, request: bytes
     ) -> tuple[int, Transaction | str] | None:
-        """What a request is answered that is a transaction: its HTTP status, and the
-        transaction, or the reason why there is none. None: it is another request. `request`
-        is JSON as the guest gave it."""
+        """Handle an API request that sends a transaction.
+
+        `request` is the guest's JSON, unchanged.
+
+        Returns:
+            The HTTP status of the answer, and the transaction or the reason why there is
+            none. None if the request does not send a transaction.
+        """
         return None
 
     def call_contract(self, chain_id: int | None, request: bytes) -> bytes:
-        """What a contract returns."""
+        """Call a contract without a transaction and return the contract's result."""
         raise EffectRefusedError(_no_chain(chain_id))
 
 
@@ -90,42 +108,48 @@ def _no_chain(chain_id: int | None) -> str:
 
 
 class EffectRefusedError(Exception):
-    """Something outside the applet cannot be reached, or not in this way; the text says why."""
+    """The project does not allow or cannot carry out an effect; the text gives the reason."""
 
 
 _NOWHERE = Surroundings()
 
 
 class SqlSession(Protocol):
-    """The project's database, as one run may use it.
+    """The project's SQL database, for one run.
 
-    Both take the request as the applet sent it and the moment, on the monotonic clock in
-    seconds, when the run's time is over.
+    Both methods take the applet's request unchanged and the run's deadline `ends_at`, in
+    seconds of the monotonic clock.
 
     Raises:
-        StatementError: the applet's statement was not carried out, for the reason given.
-        NodeError: the node cannot carry out any; ends the run, as `Run.read` does.
+        StatementError: the applet's statement failed, for the reason given.
+        NodeError: the node cannot carry out any statement; this ends the run, as a NodeError
+            of `Run.read` does.
     """
 
     def query(self, request: bytes, ends_at: float) -> bytes:
-        """Carry a statement out and give its rows as JSON; no row is no bytes."""
+        """Carry out a statement and return its rows as JSON; empty bytes if there is no row."""
         ...
 
     def execute(self, request: bytes, ends_at: float) -> None:
-        """Carry a statement out."""
+        """Carry out a statement that returns no rows."""
         ...
 
 
 class Run:
-    """What a handler is given and what it leaves behind. Used for one run, then read.
+    """Input and output of one handler run. An object serves one run; its outputs are read after.
 
-    `read` looks a key up below the overlay; it may raise a NodeError, which ends the run
-    and comes out of `Host.run`. `writes` is the overlay: the handler sees its own writes
-    first. `effects` leave the node once the writes are on disk. `logs` holds (level,
-    source, text); it stays whatever becomes of the run, while `writes` and `effects` count
-    only when the run did not fail. `sql` is None in a project without a database; whoever
-    gives one keeps or undoes what the run did there. `origin` is the event and what of it
-    runs, as its surroundings know them.
+    Attributes:
+        read: looks a key up in the store, below `writes`. It may raise a NodeError, which ends
+            the run; `Host.run` raises it again.
+        writes: the keys that the handler wrote. The handler's reads look here first. They
+            count only when the run did not fail.
+        effects: messages, calls, metrics and transactions. They leave the node after the
+            writes are on disk, and count only when the run did not fail.
+        logs: records (level, source, text). They are kept even when the run failed.
+        sql: the project's database, None in a project without one. The caller that passes it
+            commits or rolls back the run's statements.
+        origin: identifies the event and the strategy under way, in a form that only
+            `surroundings` interprets.
     """
 
     __slots__ = (
@@ -163,16 +187,16 @@ class Run:
         self.logs: list[tuple[int, str, str]] = []
 
     def forget(self) -> None:
-        """As if it had not run yet."""
+        """Drop all outputs, so that the object can be run again."""
         self.writes.clear()
         self.effects.clear()
         self.logs.clear()
 
 
 class Host(Protocol):
-    """A linked applet, ready to run. One thread at a time.
+    """A linked applet, ready to run. Only one thread may use it at a time.
 
-    `uses_sql`: it asks for the project's database, so `Run.sql` matters to it.
+    `uses_sql` says whether the applet imports SQL functions and therefore needs `Run.sql`.
     """
 
     uses_sql: bool
@@ -186,27 +210,28 @@ class Host(Protocol):
         """Run one handler over one event in an instance of its own.
 
         Returns:
-            The handler's code and an empty text, or -1 and the reason why there is no
-            code: a trap, a budget, an exit, a handler that is not exported.
+            The handler's code and an empty text. -1 and the reason if the handler returned
+            no code: a trap, an exceeded budget, an exit, or a handler that is not exported.
 
         Raises:
-            NodeError: what `run.read` raised; nothing of the run may be kept but its logs.
+            NodeError: `run.read` or `run.sql` raised it. Only the logs of the run may be kept.
         """
         ...
 
     def run_batch(self, handler: str, runs: Sequence[Run]) -> list[tuple[int, str]]:
-        """Run one handler over several events in one instance, as many as go well.
+        """Run one handler over several events in one instance, up to the first failure.
 
-        For applets that allow it: an event may find what earlier ones left in the
-        instance. Each has budgets of its own and sees what earlier ones wrote.
+        Only for applets that allow it, because an event may find memory that earlier events
+        changed. Each event has its own budgets and sees the writes of earlier events.
 
-        An applet that uses SQL is not run so: its statements cost more than an instance,
-        and each of its runs is undone by itself.
+        Applets that use SQL are never batched: their statements cost more than an instance,
+        and each run must be rolled back separately.
 
         Returns:
-            Codes and empty texts of the first runs. The next one, if any, left no trace
-            and is to be given to `run`: it failed here, did not fit or came too late, and
-            only an instance of its own tells what is its own fault.
+            Codes and empty texts of the runs that succeeded, from the first on. If the list is
+            shorter than `runs`, the next run left no outputs: it failed, did not fit or came
+            too late. Pass it to `run`, because only its own instance shows whether the failure
+            is its own.
         """
         ...
 

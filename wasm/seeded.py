@@ -1,6 +1,7 @@
-"""Repeatable runs: what a run would take from the machine comes from a seed instead.
+"""Repeatable runs: resource id, clock and random numbers come from a seed, not the machine.
 
-A node never runs applets so. The workbench does, so that a recorded test stays true.
+Only the workbench runs applets this way, so that recorded tests keep their results. A node
+never does.
 """
 
 from __future__ import annotations
@@ -8,52 +9,53 @@ from __future__ import annotations
 import random
 
 READING_NS = 1_000_000
-"""How far each look at the clock moves it: a loop that waits for a time comes to an end."""
+"""Time that passes with each reading of the clock, so that a loop that polls it ends."""
 
 
 class Seeded:
     """Resource id, clock and random numbers of one run.
 
-    Two runs with the same seed, number and start see the same, whatever ran before and
-    whichever host performs them.
+    Two runs with the same seed, number and start get the same values, independent of earlier
+    runs and of the host that performs them.
     """
 
     __slots__ = ("_elapsed_ns", "_random", "_started_ns", "rid")
 
     def __init__(self, seed: int, number: int, started_ns: int) -> None:
-        """Args:
-        seed: any number.
-        number: of the run, from 0 below 2**30. Resource ids of successive runs are
-            successive, as those of a batch have to be.
-        started_ns: what the clock says at the run's start, in Unix nanoseconds.
+        """Seed one run.
+
+        Args:
+            seed: any number.
+            number: the run's number, from 0 to below 2**30. Consecutive runs get consecutive
+                resource ids, which a batch requires.
+            started_ns: the clock at the run's start, in Unix nanoseconds.
         """
-        # A text is hashed (SHA-512), so seeds that are close have nothing in common.
+        # `Random` hashes a text (SHA-512), so neighbouring seeds give unrelated numbers.
         self.rid = random.Random(f"{seed}").getrandbits(30) + number  # noqa: S311
         self._random = random.Random(f"{seed} {number}")  # noqa: S311 - it must repeat itself
         self._started_ns = started_ns
         self._elapsed_ns = 0
 
     def bytes(self, size: int) -> bytes:
-        """The next random bytes."""
+        """Return the next `size` random bytes."""
         return self._random.randbytes(size)
 
     def bits(self, count: int) -> int:
-        """The next number of so many random bits."""
+        """Return the next random number of `count` bits."""
         return self._random.getrandbits(count)
 
     def number(self) -> float:
-        """The next random number, as AssemblyScript's runtime wants its seed: a float that is
-        not small."""
+        """Return the next random seed for AssemblyScript's runtime, which expects a large float."""
         return self._random.random() * self.unix_ns
 
     @property
     def unix_ns(self) -> int:
-        """The time of day, without moving it."""
+        """Unix time in nanoseconds. Reading it here lets no time pass."""
         return self._started_ns + self._elapsed_ns
 
     @property
     def elapsed_ns(self) -> int:
-        """The run's own time, without moving it."""
+        """Nanoseconds since the run's start. Reading them here lets no time pass."""
         return self._elapsed_ns
 
     def move(self, ns: int = READING_NS) -> None:

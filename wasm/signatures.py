@@ -1,14 +1,15 @@
-"""Signatures of devices and digests, over values; `host/crypto.py` gives them to applets.
+"""Device signatures and digests, as pure functions; `host/crypto.py` offers them to applets.
 
-Nothing here raises for what a device sent: every answer is a code of `abi`. `OK` means that
-the signature is that of the key, and nothing else does.
+Malformed input never raises: every function that verifies or recovers returns a code of
+`abi`. `OK` is the only code that means that the signature belongs to the key.
 
-Both curves of ECDSA accept what devices make: S may lie in the upper half of its range.
-Whoever sees a signature can therefore make a second one of the same message that is as good:
-a signature proves who signed, its bytes identify nothing.
+ECDSA verification accepts S in the upper half of its range on both curves, because devices
+produce such signatures. These signatures are malleable: anybody who sees one can make a
+second valid signature of the same message. A signature therefore proves who signed, but its
+bytes must not be used as an identifier.
 
-Libraries are imported at the first use: a process whose applets verify nothing does not
-carry them (7 MiB for secp256k1, 10 MiB for the others).
+Libraries are imported at the first use, so that a process whose applets verify nothing does
+not load them (7 MiB for secp256k1, 10 MiB for the others).
 
 Source: SEC 1 2.3.3 (keys), SEC 1 4.1.4 and FIPS 186-5 6.4.2 (ECDSA), RFC 3279 2.2.3 (DER of
     a signature), RFC 8032 5.1.7 (Ed25519), the Ethereum yellow paper, appendix F (recovery).
@@ -35,12 +36,12 @@ _SEQUENCE, _INTEGER = 0x30, 0x02
 
 
 def sha256(data: bytes) -> bytes:
-    """The SHA-256 digest."""
+    """Return the SHA-256 digest."""
     return hashlib.sha256(data).digest()
 
 
 def keccak256(data: bytes) -> bytes:
-    """The Keccak-256 digest as Ethereum uses it; SHA3-256 is another function."""
+    """Return the Keccak-256 digest that Ethereum uses. It differs from SHA3-256."""
     from Crypto.Hash import keccak
 
     return keccak.new(data=data, digest_bits=8 * DIGEST_BYTES).digest()
@@ -50,13 +51,13 @@ def verify_secp256k1(digest: bytes, signature: bytes, key: bytes) -> int:
     """Verify an ECDSA signature of a digest on secp256k1.
 
     Args:
-        digest: 32 bytes, whatever function made them.
-        signature: 64 bytes are R and S, big-endian; any other length is strict DER.
-        key: a point of 33 (02 or 03 first), 65 (04 first) or 64 bytes (no prefix).
+        digest: 32 bytes, from any hash function.
+        signature: R and S, big-endian, if it has 64 bytes; strict DER otherwise.
+        key: a point of 33 bytes (prefix 02 or 03), 65 bytes (prefix 04) or 64 bytes (no prefix).
 
     Returns:
-        `OK`; `SIGNATURE_INVALID` for another key's or another digest's signature;
-        `SIGNATURE_MALFORMED`, `KEY_MALFORMED` (a point that is not on the curve too), or
+        `OK`; `SIGNATURE_INVALID` for the signature of another key or digest;
+        `SIGNATURE_MALFORMED`; `KEY_MALFORMED`, also for a point that is not on the curve;
         `ILLEGAL_PARAMETER` for a digest of another length.
     """
     if len(digest) != DIGEST_BYTES:
@@ -74,7 +75,7 @@ def verify_secp256k1(digest: bytes, signature: bytes, key: bytes) -> int:
     except ValueError:
         return abi.KEY_MALFORMED
     r, s = numbers
-    # The library takes the lower half alone.
+    # The library accepts S only in the lower half of its range.
     normal = _to_der(r, min(s, _SECP256K1_ORDER - s))
     return abi.OK if public.verify(normal, digest, hasher=None) else abi.SIGNATURE_INVALID
 
@@ -110,8 +111,8 @@ def verify_p256(digest: bytes, signature: bytes, key: bytes) -> int:
 def verify_ed25519(message: bytes, signature: bytes, key: bytes) -> int:
     """Verify an Ed25519 signature of a message (not of its digest).
 
-    S must be below the order, so nobody else can make a second signature. Keys of small
-    order are not told from others: whoever registers a device's key chooses it.
+    S must be below the order, so third parties cannot make a second valid signature. Keys of
+    small order are not rejected: the operator who registers a device's key chooses it.
 
     Args:
         message: any number of bytes.
@@ -119,8 +120,8 @@ def verify_ed25519(message: bytes, signature: bytes, key: bytes) -> int:
         key: 32 bytes.
 
     Returns:
-        `OK`; `SIGNATURE_INVALID`, also for a key that is no point; `SIGNATURE_MALFORMED`
-        and `KEY_MALFORMED` for other lengths.
+        `OK`; `SIGNATURE_INVALID`, also for a key that is not a point of the curve;
+        `SIGNATURE_MALFORMED` and `KEY_MALFORMED` for other lengths.
     """
     if len(signature) != _COMPACT_BYTES:
         return abi.SIGNATURE_MALFORMED
@@ -141,15 +142,16 @@ def verify_ed25519(message: bytes, signature: bytes, key: bytes) -> int:
 
 
 def recover_secp256k1(digest: bytes, signature: bytes) -> tuple[int, bytes]:
-    """The public key whose signature of the digest this is, as Ethereum recovers it.
+    """Recover the public key that signed a digest, as Ethereum does.
 
     Args:
         digest: 32 bytes.
         signature: 65 bytes: R, S and V, which is 0, 1, 27 or 28.
 
     Returns:
-        `OK` and the 64 bytes of X and Y, or a code as of `verify_secp256k1` and nothing.
-        Almost every signature recovers to some key: compare it with the device's.
+        `OK` and the 64 bytes of X and Y, or an error code of `verify_secp256k1` and empty
+        bytes. Almost every signature recovers to some key: the caller must compare the result
+        with the device's key.
     """
     if len(digest) != DIGEST_BYTES:
         return abi.ILLEGAL_PARAMETER, b""
@@ -163,19 +165,19 @@ def recover_secp256k1(digest: bytes, signature: bytes) -> tuple[int, bytes]:
     recoverable = compact + bytes([_RECOVERY_IDS[signature[-1]]])
     try:
         public = PublicKey.from_signature_and_message(recoverable, digest, hasher=None)
-    except Exception:  # noqa: BLE001 - the library's own word for "R is no point"
+    except Exception:  # noqa: BLE001 - the library raises this if R is not on the curve
         return abi.SIGNATURE_INVALID, b""
     return abi.OK, public.format(compressed=False)[1:]
 
 
 def recover_address(digest: bytes, signature: bytes) -> tuple[int, bytes]:
-    """The 20 bytes of the Ethereum address of the key that `recover_secp256k1` finds."""
+    """Recover the signer's Ethereum address (20 bytes). See `recover_secp256k1`."""
     code, key = recover_secp256k1(digest, signature)
     return code, keccak256(key)[-_ADDRESS_BYTES:] if code == abi.OK else b""
 
 
 def _numbers(signature: bytes, order: int) -> tuple[int, int] | None:
-    """R and S, both from 1 to `order` - 1, or None."""
+    """Read R and S; None unless both are from 1 to `order` - 1."""
     if len(signature) == _COMPACT_BYTES:
         half = _COORDINATE_BYTES
         r, s = int.from_bytes(signature[:half], "big"), int.from_bytes(signature[half:], "big")
@@ -188,7 +190,11 @@ def _numbers(signature: bytes, order: int) -> tuple[int, int] | None:
 
 
 def _from_der(data: bytes) -> tuple[int, int]:
-    """The two numbers of a DER signature; each has one form alone. Raises when it is none."""
+    """Decode R and S of a DER signature; only the canonical encoding is accepted.
+
+    Raises:
+        ValueError, IndexError: the bytes are not such a signature.
+    """
     if data[0] != _SEQUENCE or data[1] != len(data) - 2 or len(data) > 2 + 0x7F:
         raise ValueError("not a sequence")
     r, at = _integer(data, 2)
@@ -199,7 +205,7 @@ def _from_der(data: bytes) -> tuple[int, int]:
 
 
 def _integer(data: bytes, at: int) -> tuple[int, int]:
-    """A number of DER that is not negative, and the place behind it."""
+    """Decode a non-negative DER integer; returns it and the offset after it."""
     size = data[at + 1]
     digits = data[at + 2 : at + 2 + size]
     if data[at] != _INTEGER or not size or len(digits) != size or digits[0] > 0x7F:
@@ -210,7 +216,7 @@ def _integer(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _to_der(r: int, s: int) -> bytes:
-    """A DER signature of two numbers below 2**256."""
+    """Encode R and S, both below 2**256, as a DER signature."""
     body = b""
     for number in (r, s):
         digits = number.to_bytes(number.bit_length() // 8 + 1, "big")
@@ -219,7 +225,7 @@ def _to_der(r: int, s: int) -> bytes:
 
 
 def _point(key: bytes) -> bytes | None:
-    """A public key in a form that libraries take, or None when it has none of the forms."""
+    """Convert a public key to the SEC 1 form that libraries accept; None if it is malformed."""
     if len(key) == 2 * _COORDINATE_BYTES:
         return b"\x04" + key
     return key if key and key[0] in _POINT_PREFIXES.get(len(key), ()) else None

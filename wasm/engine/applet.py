@@ -1,4 +1,4 @@
-"""An applet, loaded and linked: what a project runs."""
+"""Applet hosts: load and link a compiled module, and run its handlers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ log = logging.getLogger(__name__)
 
 
 class AppletHost:
-    """One applet, linked to its host functions; an instance of its own for every run."""
+    """One applet, linked to its host functions.
+
+    Every run has its own instance, except with `reuse_events` and in `run_batch`.
+    """
 
     def __init__(
         self,
@@ -48,16 +51,17 @@ class AppletHost:
         """Load a compiled module and link it.
 
         Args:
-            engine: from `make_engine` with the same limits; its ticker is started.
+            engine: an engine of `make_engine` with the same limits. Its ticker is started.
             compiled: a module of that engine, or a file that `compile` wrote. The file is
-                native code: whoever can write it can do anything.
+                native code: a user who can write it can run any code in this process.
             limits: budgets of each run.
-            reuse_events: an instance is kept for so many events; 0 makes one for each.
+            reuse_events: how many events one instance serves; 0 makes an instance per event.
             seeded: every run has `Surroundings.seeded`, and takes WASI's time and random
-                numbers from there. Not together with `reuse_events`.
+                numbers from it. It cannot be combined with `reuse_events`.
 
         Raises:
-            ModuleRefusedError: the code is of another wasmtime, or does not link.
+            ModuleRefusedError: another version of wasmtime compiled the code, or it does not
+                link.
             OSError: the file cannot be read.
         """
         module = load_compiled(engine, compiled) if isinstance(compiled, Path) else compiled
@@ -88,7 +92,7 @@ class AppletHost:
         return self._guest.execute(*name, run)
 
     def run_batch(self, handler: str, runs: Sequence[Run]) -> list[tuple[int, str]]:
-        """See `Host.run_batch`. A module without `alloc` cannot be given anything."""
+        """See `Host.run_batch`. Modules without `alloc` are not batched: they take no payload."""
         name = self._names.get(handler)
         if name is None or not self._batches:
             return []
@@ -106,15 +110,15 @@ class AppletHost:
 def load_host(
     engine: Engine, cwasm: Path, wasm: Path, limits: Limits, reuse_events: int = 0
 ) -> Host:
-    """The host of a module that `compile` wrote.
+    """Load the host of a module that `compile` wrote.
 
-    Code that this wasmtime refuses, or that is not there, is made again from the module
-    and put in its place. Without the raw functions it is the reference host, ten times
-    slower and with an instance for every event.
+    If the compiled file `cwasm` is missing or this wasmtime refuses it, the module `wasm` is
+    compiled again and `cwasm` is replaced. If wasmtime's library lacks the raw functions, the
+    result is the reference host, which is ten times slower and makes an instance per event.
 
     Raises:
         ModuleRefusedError: the module cannot run here.
-        OSError: neither of both files can be read.
+        OSError: `cwasm` exists but cannot be read, or `wasm` is needed and cannot be read.
     """
     try:
         module = load_compiled(engine, cwasm)

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Atomic file writes: a file is either complete or absent."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ TEMPORARY_PREFIX = ".new-"
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Put a file in place, synced, readable by its owner only.
+    """Write a file atomically and fsync it. Only its owner can read it.
 
     Raises:
-        OSError: it could not be written; what was there before still is.
+        OSError: the file could not be written, or its folder could not be synced. Before the
+            rename, an earlier file stays as it was.
     """
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
     try:
@@ -33,7 +34,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def remove_temporary(folder: Path, pid: int) -> None:
-    """Remove what a process that was killed left half written."""
+    """Remove the incomplete files of a killed process."""
     for path in folder.glob(f"{TEMPORARY_PREFIX}{pid}-*"):
         with suppress(FileNotFoundError):
             path.unlink()

@@ -1,12 +1,12 @@
 """The functions that applets import, one file per group.
 
-In: calls of a running guest, with numbers and places in its memory.
+In: calls of a running guest, with numbers and addresses in its memory.
 Out: results for the guest; effects that are committed with its event.
 
-A group is a function `functions(guest) -> {signature: function}`; its functions take the
-unsigned 32-bit (or float) arguments of the import in order and return its result. They
-raise `GuestError` when the guest's arguments are no good. A new group is its signatures
-in `abi.SIGNATURES`, its file, and its line in `GROUPS`.
+A group is a function `functions(guest) -> {signature: function}`. The functions of a group
+take the arguments of the import in order, as unsigned integers or floats, and return its
+result. They raise `GuestError` when the guest's arguments cannot be used. A new group needs
+its signatures in `abi.SIGNATURES`, a file here and a line in `GROUPS`.
 
 Open first: `guest.py`, then `kv.py` as an example of a group.
 """
@@ -37,7 +37,7 @@ GROUPS: tuple[Callable[[Guest], Functions], ...] = (
 
 
 def bind(guest: Guest) -> Functions:
-    """Every host function, bound to the guest it serves."""
+    """Return every host function, bound to one guest."""
     bound: dict[Signature, Callable[..., int | float | None]] = {}
     for group in GROUPS:
         bound.update(group(guest))

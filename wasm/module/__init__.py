@@ -1,6 +1,6 @@
-"""What a module's binary says: sections, imports, exports, and whether they fit the host interface.
+"""Inspection of modules: checks that a binary's imports and exports fit the host interface.
 
-In: bytes of an upload.
-Out: what the module offers, or why it is refused.
+In: the bytes of an upload.
+Out: a report of what the module offers, or the reason why it is refused.
 Open first: `inspection.py`, then `abi.py`.
 """

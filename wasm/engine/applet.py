@@ -57,7 +57,7 @@ class AppletHost:
             limits: budgets of each run.
             reuse_events: how many events one instance serves; 0 makes an instance per event.
             seeded: every run has `Surroundings.seeded`, and takes WASI's time and random
-                numbers from it. It cannot be combined with `reuse_events`.
+                numbers from it. Do not combine it with `reuse_events`.
 
         Raises:
             ModuleRefusedError: another version of wasmtime compiled the code, or it does not

@@ -1,10 +1,10 @@
-"""Several events in one instance, for applets that allow it: a tenth of the time.
+"""Batches: several events in one instance, for applets that allow it, in a tenth of the time.
 
-Payloads are staged in a memory of their own, the glue hands them to the applet and takes
-its log records without a step into Python, and one call runs all events. What an event may
-use, see and leave is the same as in an instance of its own; only what the applet itself
-leaves in the instance is new to it. An event that fails is not settled here: it leaves no
-trace, and the caller runs it alone.
+Payloads are staged in a separate memory. The glue (see `glue`) passes them to the applet and
+collects its log records without calling Python, and one call runs all events. Budgets,
+visible data and effects of an event are the same as in an instance of its own; only the
+applet's memory differs, because earlier events may have changed it. A batch does not settle
+an event that fails: the event's outputs are dropped, and the caller runs it alone.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.module.inspection import ModuleReport, imported
 from fieldbrook.wasm.run import Run
 
-# A batch is interrupted after this long, and the event under way runs alone with all of its
-# deadline: what takes so long gains nothing here, and others wait for the commit.
+# A batch is interrupted after this time. The event under way then runs alone with its full
+# deadline: batching gains nothing for slow events, and the others wait for the commit.
 BATCH_MS = 50
 
 _GLUED = {(signature.module, signature.name) for signature in (abi.WS_GET_DATA, abi.WS_LOG)}
 _MISPLACED = abi.Signature("fieldbrook", abi.WS_GET_DATA.name, "iii", "i", abi.COPY_TO_GUEST_FAILED)
 _STAGE_BYTES = glue.STAGE_PAGES * PAGE_BYTES
-_LOG_ROOM_BYTES = 256 << 10  # a record that finds no room costs more, nothing else
+_LOG_ROOM_BYTES = 256 << 10  # a record that does not fit only takes the slower path
 _CELLS = raw.c_uint32 * (glue.HEAD_BYTES // 4)
 _EXTERN_BYTES = ctypes.sizeof(_ffi.wasmtime_extern_t)
 _EXTERN_VALUE = _ffi.wasmtime_extern_t.of.offset
 _NO_RID = 0xFFFF_FFFF  # rids have 31 bits
-_NO_LIMIT = 1 << 62  # calls are counted in a cell, where the glue counts too
+_NO_LIMIT = 1 << 62  # calls are counted in a cell instead, because the glue counts them too
 _U32 = 0xFFFF_FFFF
 _record = struct.Struct("<3I")
 _put_u32 = struct.Struct("<I").pack_into
@@ -51,10 +51,10 @@ _put_u32 = struct.Struct("<I").pack_into
 
 
 class BatchGuest(RawGuest):
-    """The instance that serves a batch. `run` is the event under way, as everywhere.
+    """The guest of a batch. `run` is the event under way, as in every guest.
 
-    `hopeless` is set when the module cannot be instantiated this way, e.g. because its
-    start section calls the host; it has to be run event by event.
+    `hopeless` is set when the module cannot be instantiated in a batch, e.g. because its
+    start section calls the host. Its events must run one by one.
     """
 
     __slots__ = (
@@ -97,7 +97,7 @@ class BatchGuest(RawGuest):
         seeded: bool = False,
     ) -> None:
         super().__init__(engine, module, report, limits, seeded=seeded)
-        # Which events share an instance must not depend on how busy the machine is.
+        # In repeatable runs, the events of a batch must not depend on the machine's load.
         self._batch_ms = limits.deadline_ms if seeded else BATCH_MS
         self._ticks = -(-self._batch_ms // engine.tick_ms) + 1
         self._module = module
@@ -123,7 +123,7 @@ class BatchGuest(RawGuest):
         self.hopeless = False
 
     def execute_all(self, handler: bytes, size: int, runs: Sequence[Run]) -> list[tuple[int, str]]:
-        """See `Host.run_batch`. `size` is that of the handler's name."""
+        """See `Host.run_batch`. `size` is the length of the handler's name in bytes."""
         if not self._pre_at:
             raise RuntimeError("the host is closed")
         count = _fitting(runs)
@@ -153,7 +153,7 @@ class BatchGuest(RawGuest):
             raw.store_delete(store)
 
     def _outcomes(self, count: int) -> list[tuple[int, str]]:
-        """Codes of the first `count` events; the one behind them leaves no trace."""
+        """Return the codes of the first `count` events, and drop the outputs of the next one."""
         self._drain()
         if count < len(self._runs):
             self._runs[count].forget()
@@ -162,8 +162,11 @@ class BatchGuest(RawGuest):
         return [(code, "") for code in words[glue.ENTRY_BYTES // 4 - 1 :: glue.ENTRY_BYTES // 4]]
 
     def _went_well(self, error: int | None) -> bool:
-        """False after an error or a trap; both are released. What caused them is dropped,
-        the event's own run shows it again; an interrupt of the node comes out."""
+        """Return whether a call succeeded; an error or a trap is released.
+
+        Its cause is dropped, because the event runs again alone and meets it again. Exceptions
+        other than NodeError, e.g. KeyboardInterrupt, are raised.
+        """
         if not error and not self._trap.value:
             return True
         trap, self._trap.value = self._trap.value, None
@@ -259,8 +262,10 @@ class BatchGuest(RawGuest):
     # ------------------------------------------------------------ calls of the host
 
     def _link(self, module: wasmtime.Module) -> wasmtime.InstancePre:
-        """Define all that the applet and the glue ask of the host; what is prepared for
-        instantiation is the trampoline."""
+        """Define the imports of the applet and the glue; prepare only the trampoline.
+
+        The applet is instantiated later, because its imports include the trampoline's exports.
+        """
         linker = self._linker()
         functions = bind(self)
         wanted = {*imported(module, seeded=self._seeded), abi.WS_GET_DATA, abi.WS_LOG}
@@ -283,7 +288,7 @@ class BatchGuest(RawGuest):
         return self._prepare(linker, trampoline)
 
     def _during_event(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function` with the state of the event that the glue has come to."""
+        """Wrap `function` so that it works on the event that the glue is running."""
 
         def call(*arguments: Any) -> Any:
             cells = self._cells
@@ -304,7 +309,8 @@ class BatchGuest(RawGuest):
         return call
 
     def _take_up(self, event: int) -> None:
-        """Make `event` the run under way. Those before it went well: it sees their writes."""
+        """Make `event` the current run. It sees the writes of all events before it, which
+        succeeded."""
         for run in self._runs[self._settled : event]:
             self._earlier.update(run.writes)
         self._settled = event
@@ -318,7 +324,7 @@ class BatchGuest(RawGuest):
         self._current = event
 
     def _drain(self) -> None:
-        """Hand staged log records to their runs."""
+        """Move staged log records to their runs."""
         at, end = self._logs_start, self._cells[glue.LOGS]
         staged = bytes(self._stage[at:end])
         self._cells[glue.LOGS] = at
@@ -333,14 +339,14 @@ class BatchGuest(RawGuest):
     def _replacing(self, set_data: Callable[..., Any]) -> Callable[..., Any]:
         def call(rid: int, pointer: int, size: int) -> Any:
             code = set_data(rid, pointer, size)
-            if rid == self.rid:  # the payload on the stage is no longer what it stands for
+            if rid == self.rid:  # the staged payload is outdated, so the glue must not use it
                 _put_u32(self._stage, glue.HEAD_BYTES + self._current * glue.ENTRY_BYTES, _NO_RID)
             return code
 
         return call
 
     def _misplaced(self, pointer: int, pointer_at: int, size_at: int) -> int:
-        """The glue could not place the payload; the error is that of `give`."""
+        """Raise the error of `give` for a payload that does not fit where the glue put it."""
         self._cells[glue.CALLS_LEFT] += 1  # the glue has charged the call already
         end = max(pointer + len(self.run.payload), pointer_at + 4, size_at + 4)
         self._look(end, abi.COPY_TO_GUEST_FAILED)
@@ -381,7 +387,7 @@ def _layered(
 
 
 def _fitting(runs: Sequence[Run]) -> int:
-    """How many of the runs have room on the stage."""
+    """Return how many runs, from the first on, fit on the stage."""
     left = _STAGE_BYTES - _LOG_ROOM_BYTES - glue.HEAD_BYTES
     for count, run in enumerate(runs):
         left -= glue.ENTRY_BYTES + len(run.payload)

@@ -1,8 +1,8 @@
-"""Compiling an uploaded module in a process that may die of it.
+"""Compile an uploaded module in a child process, so that a crash does not harm the node.
 
 `python -m fieldbrook.wasm.engine.compile SOURCE OUTDIR` checks a module, compiles it within
-limits of processor time and memory, proves that the result loads, and leaves
-`<sha256>.wasm` (the bytes as uploaded) and `<sha256>.<engine tag>.cwasm` in OUTDIR. It
+limits of processor time and memory, and tests that the result loads. It writes
+`<sha256>.wasm` (the bytes as uploaded) and `<sha256>.<engine tag>.cwasm` to OUTDIR, and
 prints one line of JSON: the report, or `{"error": reason}` with exit status 1.
 """
 
@@ -35,7 +35,7 @@ ADDRESS_LIMIT_BYTES = 2 << 30
 _REFUSED = 1
 _COMPLAINT_BYTES = 16 << 10
 _OUT_OF_MEMORY = ("memory allocation", "MemoryError", "out of memory")
-_CAUSES = "Caused by:"  # before it wasmtime names a file of ours
+_CAUSES = "Caused by:"  # wasmtime's text before it contains the path of our file
 _NUMBERED = re.compile(r"\s\d+: ")
 
 
@@ -62,15 +62,15 @@ def compile_in_child(
     Args:
         source: the upload, binary or WAT text.
         outdir: the modules folder; it exists.
-        limits: `memory_bytes` decides whether the module may start.
-        timeout_s: time it may take by the clock.
-        cpu_s: processor time it may take, in whole seconds.
-        address_bytes: address space it may use while it compiles.
+        limits: only `memory_bytes` counts; a module that starts with more is refused.
+        timeout_s: limit of wall time.
+        cpu_s: limit of processor time, in whole seconds.
+        address_bytes: limit of address space during compilation.
 
     Raises:
-        ModuleRefusedError: the module's fault, or the child died, hung or ran out of
-            memory over it; `reason` says which.
-        OSError: no process could be started.
+        ModuleRefusedError: the module is invalid, or the child died, timed out or ran out of
+            memory; `reason` says which.
+        OSError: the child process could not be started.
     """
     command = own_program(
         "fieldbrook.wasm.engine.compile",
@@ -97,7 +97,7 @@ def compile_in_child(
 
 
 def _complaints_in(outdir: Path) -> IO[bytes]:
-    """Where the child's complaints go: the node writes nowhere but into its data folder."""
+    """Open a file for the child's stderr in `outdir`: the node writes only to its data folder."""
     try:
         return tempfile.TemporaryFile(dir=outdir)
     except OSError as error:
@@ -118,7 +118,7 @@ def _read_answer(
 
 
 def _death(status: int, complaint: str, cpu_s: int, address_bytes: int) -> str:
-    """Why a child that gave no answer is gone."""
+    """Return the reason why a child ended without an answer."""
     if -status in (signal.SIGXCPU, signal.SIGKILL):
         return f"compiling it took over {cpu_s} s of processor time, or the system stopped it"
     if any(word in complaint for word in _OUT_OF_MEMORY):
@@ -127,7 +127,7 @@ def _death(status: int, complaint: str, cpu_s: int, address_bytes: int) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The child's side. Returns the exit status."""
+    """Run the child's side; returns the exit status."""
     parser = argparse.ArgumentParser(prog="fieldbrook.wasm.engine.compile")
     parser.add_argument("source", type=Path)
     parser.add_argument("outdir", type=Path)
@@ -152,11 +152,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _limit(kind: int, value: int) -> int:
-    """Set what this process may use, as far as it may; returns what it was."""
+    """Set a resource limit of this process, at most to its hard limit; returns the old value."""
     before, most = resource.getrlimit(kind)
     if most != resource.RLIM_INFINITY:
         value = most if value == resource.RLIM_INFINITY else min(value, most)
-    # macOS knows no limit of address space: the limit of time remains.
+    # macOS has no limit of address space; there only the limit of time applies.
     with suppress(ValueError):
         resource.setrlimit(kind, (value, most))
     return before
@@ -171,7 +171,8 @@ def _compile(source: Path, outdir: Path, limits: Limits, address_bytes: int) -> 
     del binary
     compiled = bytes(module.serialize())
     del module
-    # The pool needs address space, not memory; no code of the module is compiled from here.
+    # The old limit returns for `_prove`, whose pool reserves much address space. No code of the
+    # module is compiled after this line.
     _limit(resource.RLIMIT_AS, before)
     sha256 = hashlib.sha256(upload).hexdigest()
     path = outdir / f"{sha256}.{engine_tag()}.cwasm"
@@ -191,7 +192,11 @@ def _compile(source: Path, outdir: Path, limits: Limits, address_bytes: int) -> 
 
 
 def _prove(cwasm: Path, limits: Limits) -> None:
-    """Load it as a project will: an engine with a pool has bounds of its own."""
+    """Load the module as a project does, because an engine with a pool has further limits.
+
+    Raises:
+        ModuleRefusedError: the module exceeds them.
+    """
     if not raw_available():
         return
     try:

@@ -1,4 +1,4 @@
-"""The engine: how modules are compiled, where instances live, and what ends a loop."""
+"""The wasmtime engine: compiler settings, the instance pool, and the ticker for deadlines."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from fieldbrook.wasm.limits import PAGE_BYTES, Limits
 log = logging.getLogger(__name__)
 
 TICK_MS = 10
-# Bytes of an instance that are cleared instead of given back to the kernel: the best of
-# 0 to 512 KiB for applets of the public SDKs.
+# Bytes of an instance that are cleared instead of returned to the kernel: the fastest value
+# from 0 to 512 KiB for applets of the public SDKs.
 _KEEP_RESIDENT_BYTES = 256 << 10
 _TABLES_PER_MODULE = 4
 _TABLE_ELEMENTS = 65_536
 
 
 class Engine(wasmtime.Engine):
-    """A wasmtime engine that knows its tick and which process runs its ticker."""
+    """A wasmtime engine with the period of its ticker and the process that runs it."""
 
     def __init__(self, config: wasmtime.Config) -> None:
         self._closing = threading.Lock()
@@ -38,33 +38,34 @@ class Engine(wasmtime.Engine):
         super().__init__(config)
 
     def tick(self) -> bool:
-        """Advance the epoch; False when the engine is gone."""
+        """Advance the epoch; returns False when the engine is closed."""
         with self._closing:
             if not self._closed:
                 self.increment_epoch()
             return not self._closed
 
     def _delete(self, ptr: Any) -> None:
-        # A weak reference still gives the object while its finalizer runs, and the library
-        # frees the engine without the interpreter's lock: the ticker must not come between.
+        # A weak reference still returns the object while its finalizer runs, and the library
+        # frees the engine without the interpreter's lock. Without this lock the ticker could
+        # use an engine that is being freed.
         with self._closing:
             self._closed = True
             super()._delete(ptr)
 
 
 def raw_available() -> bool:
-    """Whether every function and layout that the fast path needs is as expected."""
+    """Return whether wasmtime's library has all functions and layouts of the fast path."""
     return not raw.missing
 
 
 def make_config() -> wasmtime.Config:
-    """The settings that decide what compiled code looks like: the same everywhere."""
+    """Return the compiler settings. All processes must use the same ones to share compiled code."""
     config = wasmtime.Config()
     config.epoch_interruption = True
-    # A compile in a forked process hangs if its parent compiled in parallel before.
+    # Compiling in a forked process hangs if its parent has compiled in parallel before.
     config.parallel_compilation = False
-    # Nothing that `Limits` cannot bound: 32 bits, of one thread, no collector. Several
-    # memories are for the glue of `batch`; `module` refuses applets that have them.
+    # Features that `Limits` cannot bound are off: 64-bit memory, threads, garbage collection.
+    # Several memories stay on for the glue of `batch`; `module` refuses applets that use them.
     config.wasm_memory64 = False
     config.wasm_threads = False
     config.wasm_gc = False
@@ -74,15 +75,16 @@ def make_config() -> wasmtime.Config:
 
 
 def make_compiler() -> Engine:
-    """An engine without a pool, for a process that compiles and runs nothing."""
+    """Make an engine without a pool, for a process that compiles modules but runs none."""
     return Engine(make_config())
 
 
 def make_engine(limits: Limits, slots: int = 8) -> Engine:
-    """An engine that runs applets.
+    """Make an engine that runs applets.
 
-    Instances come from a pool of `slots`: 35 GB of address space, no memory. Without the
-    raw functions there is no pool, and the reference host's own limit holds the memory.
+    Instances come from a pool of `slots`, which reserves address space (35 GB) but no memory.
+    If the raw functions are missing there is no pool, and the reference host limits the memory
+    itself.
     """
     config = make_config()
     if raw_available():
@@ -127,15 +129,15 @@ def _tick(engine: weakref.ref[Engine], tick_s: float) -> None:
 
 
 def deadline_ticks(engine: Engine, limits: Limits) -> int:
-    """Epochs from now until the deadline has surely passed."""
+    """Return the number of ticks after which the deadline has certainly passed."""
     return -(-limits.deadline_ms // engine.tick_ms) + 1
 
 
 @cache
 def engine_tag() -> str:
-    """What compiled code depends on besides the module; part of its file name.
+    """Return a tag for what compiled code depends on besides the module, for its file name.
 
-    A processor with other features is not in it: wasmtime itself refuses such code, and
-    then it is compiled again.
+    Processor features are not part of the tag: wasmtime refuses code for another processor, and
+    the module is then compiled again.
     """
     return f"wasmtime-{version('wasmtime')}-{platform.machine()}-2"

@@ -1,12 +1,13 @@
-"""The two modules that stand between an applet and the host while a batch runs.
+"""The two WebAssembly modules between an applet and the host during a batch.
 
-The stage is a memory shared by the host and the glue. It begins with `HEAD_BYTES` of
-32-bit cells, then an entry of `ENTRY_BYTES` per event (rid, payload's place and size, the
+The stage is a memory that the host and the glue share. It holds `HEAD_BYTES` of 32-bit
+cells, then an entry of `ENTRY_BYTES` per event (rid, address and size of the payload, the
 handler's code), then the payloads, then log records (event, level, size, text).
 
-The trampoline gives the applet its `ws_get_data` and `ws_log` before there is any glue,
-which itself needs the applet's exports; it reaches the glue through a table. The glue
-answers the plain case and leaves all else, errors included, to the host's own functions.
+The trampoline exports `ws_get_data` and `ws_log` for the applet and calls the glue through a
+table. It is needed because the glue imports the applet's exports, so the glue can only be
+instantiated after the applet. The glue answers the common case; everything else, including
+errors, goes to the host's own functions.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ ENTRY_BYTES = 16
 RECORD_BYTES = 12
 STAGE_PAGES = 32
 
-# Cells, by number. EVENT is the index of the event under way, LOGS where the next record
-# goes, IN_ALLOC whether the applet's `alloc` is running, *_LEFT what that event may use.
+# Numbers of the cells. EVENT is the index of the current event, LOGS the address of the next
+# log record, LOGS_END the end of their space, IN_ALLOC whether the applet's `alloc` is running,
+# *_LEFT the rest of the current event's budgets and *_LIMIT those of each event.
 EVENT, LOGS, LOGS_END, CALLS_LEFT, LOG_LEFT, CALLS_LIMIT, LOG_LIMIT, IN_ALLOC = range(8)
 
 TRAMPOLINE = f"""
@@ -35,7 +37,7 @@ TRAMPOLINE = f"""
       (local.get 0) (local.get 1) (local.get 2) (i32.const 1))))
 """
 
-# The order of the imports is that of `batch.BatchGuest`.
+# The imports must have the order of the constants in `batch` (`_STAGE_MEMORY` to `_PLACE`).
 GLUE = f"""
 (module
   (type $call (func (param i32 i32 i32) (result i32)))

@@ -1,10 +1,12 @@
-"""Applets at full speed: a fresh instance per run, through wasmtime's C functions.
+"""Fast applet runs: a fresh instance per run, through wasmtime's C functions.
 
-A run that reads its payload takes about 8 microseconds here and 100 through the public
-interface, most of it Python objects per store, instance and call. What makes it safe:
-signatures are examined before anything is called unchecked, every range is compared with
-the memory's current size before it is touched, no exception leaves a callback, and a
-store is never used again after its run.
+A run that reads its payload takes about 8 microseconds here. It takes 100 through the public
+Python interface, most of it for Python objects per store, instance and call.
+
+Unchecked calls are safe for four reasons: signatures are examined before the first call, every
+range is compared with the memory's size before it is accessed, no exception leaves a callback,
+and `RawGuest` never uses a store again after its run (`reuse.ReusedGuest` keeps it until an
+event fails).
 """
 
 from __future__ import annotations
@@ -36,18 +38,19 @@ _NO_MEMORY = memoryview(bytearray())
 
 
 def signed(number: int) -> int:
-    """An i32 as it comes off a slot."""
+    """Convert the unsigned value of a slot to a signed i32."""
     return number if number < _NEGATIVE else number - _MODULUS
 
 
 class RawGuest(Guest):
-    """The instance under way, one for each run.
+    """The guest of one module; every run gets a new instance.
 
-    A memory never moves and never shrinks, so its size when it was last asked is a safe
-    lower bound, and a view of a pool slot can be kept.
+    A memory never moves and never shrinks. The last known size is therefore a safe lower
+    bound, and views of the pool's slots are cached.
     """
 
-    # More attributes than a plain object keeps inline; slots are 5 % of a run.
+    # There are more attributes than Python stores inline in a plain object; `__slots__` makes
+    # a run 5 % faster.
     __slots__ = (
         "_alloc",
         "_alloc_arguments",
@@ -139,7 +142,7 @@ class RawGuest(Guest):
         self._pre_at = 0
 
     def execute(self, handler: bytes, size: int, run: Run) -> tuple[int, str]:
-        """One run in an instance of its own. See `Host.run`."""
+        """Perform one run in an instance of its own. See `Host.run`."""
         if not self._pre_at:
             raise RuntimeError("the host is closed")
         rid = self.begin(run)
@@ -163,12 +166,16 @@ class RawGuest(Guest):
             raw.store_delete(store)
 
     def reset(self) -> None:
-        """Forget the last instance, before there is another."""
+        """Forget the last instance before the next one is made."""
         self._memory, self._size, self._bound, self._can_alloc = _NO_MEMORY, 0, False, False
-        self.calls_left = 0  # the first call finds the budget empty and looks closer
+        self.calls_left = 0  # the first host call then enters `_no_calls_left`, which binds
 
     def instantiate(self) -> tuple[int, str] | None:
-        """Make the instance in the current store and start it up; what it failed with."""
+        """Make and initialize the instance in the current store.
+
+        Returns:
+            None, or the code and the reason of a failure.
+        """
         context = self._context
         if self._wasi:
             raw.set_wasi(context, raw.wasi_config_new())
@@ -209,7 +216,11 @@ class RawGuest(Guest):
             self._look(pointer + size)
 
     def _look(self, end: int, code: int | None = None) -> None:
-        """Ask for the memory's size again: it may have grown."""
+        """Read the memory's size again, because the guest may have grown it.
+
+        Raises:
+            GuestError: the memory still ends before `end`.
+        """
         self._size = raw.memory_data_size(self._context, self._memory_export)
         if end > self._size:
             raise self.out_of_memory(end, self._size, code)
@@ -253,14 +264,18 @@ class RawGuest(Guest):
         self._bound_to(context)
 
     def _bind_to_caller(self, caller: int) -> None:
-        """The same for a call out of a start section, when the instance is not known yet."""
+        """Do the same for a call from a start section, before the instance is known."""
         raw.caller_export_get(caller, b"memory", 6, self._memory_at)
         if self._exports_alloc:
             raw.caller_export_get(caller, b"alloc", 5, self._alloc_at)
         self._bound_to(self._context)
 
     def _view(self, base: int) -> memoryview:
-        """The whole of a memory of the pool, for good: only its size is to be checked."""
+        """Return a cached view of a pool slot's memory at its largest size.
+
+        The view stays valid for as long as the pool, but callers must compare every access
+        with the memory's current size.
+        """
         view = self._views.get(base)
         if view is None:
             if len(self._views) >= _VIEWS_LIMIT:
@@ -277,7 +292,7 @@ class RawGuest(Guest):
         self.calls_left = self.limits.host_calls
 
     def _no_calls_left(self, caller: int) -> None:
-        """The budget of host calls is used up, or the instance is not bound yet."""
+        """Bind the instance at its first host call, or end a run without calls left."""
         if not self._bound:
             self._bind_to_caller(caller)
             self.calls_left -= 1
@@ -285,7 +300,10 @@ class RawGuest(Guest):
             self.end_calls()
 
     def _reason(self, error: int | None, trap: int | None) -> str:
-        """What an error or a trap says; both are released. Notes what ends the run."""
+        """Return the reason of an error or a trap, and release it.
+
+        An exit or a deadline also sets `ended`.
+        """
         if error:
             status, message = raw.take_error(error)
             if status is not None:
@@ -346,11 +364,11 @@ class RawGuest(Guest):
     def _integer_callback(
         self, signature: abi.Signature, function: Callable[..., Any], count: int
     ) -> Any:
-        """The frequent shapes without a loop: half a microsecond less per call."""
+        """Make a callback for 2 to 4 integer parameters; unrolled, it saves 0.5 us per call."""
         words = (raw.c_uint32 * (raw.SLOT_WORDS * count)).from_address
         settle = self._settle
 
-        # Anything that leaves a callback is printed by ctypes, and the guest goes on.
+        # ctypes prints an exception that leaves a callback, and the guest would run on.
         def call2(_env: int, caller: int, slots: int, _count: int) -> int | None:
             try:
                 self.calls_left = left = self.calls_left - 1
@@ -409,7 +427,7 @@ class RawGuest(Guest):
         return call
 
     def _settle(self, error: BaseException, signature: abi.Signature, slots: int) -> int | None:
-        """Answer for a host function that raised: a code, or a trap for the guest."""
+        """Answer a host function's exception: with a result code, or with a trap."""
         try:
             code = self.absorb(error, signature)
             if code is None:
@@ -419,6 +437,6 @@ class RawGuest(Guest):
                 raw.c_uint32.from_address(slots).value = code
             return None
         except BaseException as second:  # noqa: BLE001
-            # Nothing may leave a callback: ctypes would print it and let the guest go on.
+            # ctypes would print an exception that leaves a callback and let the guest run on.
             self.pending = self.pending or second
             return raw.trap_new(b"host error", 10)  # type: ignore[no-any-return]

@@ -1,11 +1,12 @@
-"""The functions of wasmtime's C library that its Python package does not offer, or offers slowly.
+"""Bindings to functions of wasmtime's C library that its Python package lacks or wraps slowly.
 
-They are undocumented here and may change between releases: `missing` says what is not as
-expected, and `engine.raw_available` decides on it. Functions that run guest code release
-the interpreter's lock, so that the ticker can end a loop; the others keep it, which is
-cheaper. Everything returned as an error or a trap is owned by the caller.
+They may change between releases of the Python package, which does not document them. `missing`
+lists every function and layout that is not as expected; `engine.raw_available` checks it.
 
-Source: wasmtime's C API headers; layouts are compared with those the package declares.
+Functions that run guest code release the interpreter's lock, so that the ticker can end a
+loop. The others keep it, which is faster. The caller owns every returned error and trap.
+
+Source: wasmtime's C API headers; layouts are compared with the package's declarations.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ except (AttributeError, OSError) as error:
 
 
 def _function(library: Any, name: str, result: Any, *arguments: Any) -> Function:
-    """A prototype of our own over a symbol: the package's wrappers cost microseconds."""
+    """Bind a symbol with our own prototype, because the package's wrappers cost microseconds."""
     try:
         function: Any = type(library[name])((name, library))
     except (AttributeError, TypeError):
@@ -128,7 +129,7 @@ _expect("the kind of a memory", lambda: _ffi.WASMTIME_EXTERN_MEMORY.value, EXTER
 
 
 def address(pointer: object) -> int:
-    """The address a pointer of the package's own types holds."""
+    """Return the address in a pointer of one of the package's types."""
     return ctypes.cast(pointer, ptr).value or 0  # type: ignore[arg-type]
 
 
@@ -151,7 +152,7 @@ def _take_bytes(read: Function, source: int) -> str:
 
 
 def take_error(error: int) -> tuple[int | None, str]:
-    """Exit status (if it is one) and message of an error, which is released."""
+    """Release an error; returns its exit status (None if it is no exit) and its message."""
     status = c_int(0)
     is_exit = error_exit_status(error, ctypes.addressof(status))
     message = "" if is_exit else _take_bytes(error_message, error)
@@ -160,7 +161,7 @@ def take_error(error: int) -> tuple[int | None, str]:
 
 
 def take_trap(trap: int) -> tuple[bool, str]:
-    """Whether a trap is the deadline's, and its message; the trap is released."""
+    """Release a trap; returns whether the deadline caused it, and its message."""
     code = ctypes.c_uint8(0)
     coded = trap_code(trap, ctypes.addressof(code))
     message = _take_bytes(trap_message, trap)

@@ -1,8 +1,8 @@
-"""Applets through wasmtime's public Python interface: slow, plain, and the measure.
+"""Reference host: applets through wasmtime's public Python interface, simple but slow.
 
-`instance.AppletHost` must give the same codes, writes and logs for every module; the
-contract tests hold both to it. A node falls back to this one when wasmtime's library
-lacks what the fast path needs.
+`applet.AppletHost` must give the same codes, writes and logs for every module; contract tests
+check both. A node falls back to the reference host when wasmtime's library lacks functions
+that the fast path needs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MASKS = {"i": _U32, "l": 0xFFFF_FFFF_FFFF_FFFF, "d": 0}  # integers come signed
 
 
 class _HostTrapError(Exception):
-    """Carries the end of a run through wasmtime's trampoline."""
+    """Ends the guest from within a host function; wasmtime passes it through to the caller."""
 
 
 class _ReferenceGuest(Guest):
@@ -73,7 +73,7 @@ class _ReferenceGuest(Guest):
         self._pre.close()
 
     def execute(self, handler: str, run: Run) -> tuple[int, str]:
-        """One run in an instance of its own. See `Host.run`."""
+        """Perform one run in an instance of its own. See `Host.run`."""
         rid = self.begin(run)
         self.calls_left = self.limits.host_calls
         self._memory = self._alloc = None
@@ -102,7 +102,7 @@ class _ReferenceGuest(Guest):
 
     @contextmanager
     def _reasons(self) -> Iterator[None]:
-        """Turn whatever ends guest code into RunEndedError with the reason."""
+        """Convert every exception that ends guest code to RunEndedError with the reason."""
         try:
             yield
         except wasmtime.ExitTrap as error:
@@ -196,7 +196,7 @@ class _ReferenceGuest(Guest):
 
 
 class ReferenceHost:
-    """One applet on the public interface. See `instance.AppletHost`."""
+    """One applet on wasmtime's public interface. See `applet.AppletHost`."""
 
     def __init__(
         self,
@@ -209,7 +209,8 @@ class ReferenceHost:
         """Load a compiled module and link it. `seeded`: see `applet.AppletHost`.
 
         Raises:
-            ModuleRefusedError: the code is of another wasmtime, or does not link.
+            ModuleRefusedError: another version of wasmtime compiled the code, or it does not
+                link.
             OSError: the file cannot be read.
         """
         module = load_compiled(engine, compiled) if isinstance(compiled, Path) else compiled
@@ -230,7 +231,7 @@ class ReferenceHost:
         return self._guest.execute(handler, run)
 
     def run_batch(self, handler: str, runs: Sequence[Run]) -> list[tuple[int, str]]:
-        """See `Host.run_batch`: here every run has an instance of its own."""
+        """See `Host.run_batch`. This host runs no batches: every run has its own instance."""
         return []
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""One instance for event after event, for applets that keep their state in memory.
+"""Instance reuse: one instance serves many events, for applets that keep state in memory.
 
-So ran applets in the first generation of the existing system. The instance ends with the
-event that fails, after a number of events, when it has taken half of the memory it may have,
-and with the process: what must last belongs in the key-value store.
+The first generation of the existing system ran applets this way. An instance ends when an
+event fails, after a number of events, when it uses more than half of its memory limit, and
+with the process. Data that must last belongs in the key-value store.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fieldbrook.wasm.run import Run
 
 
 class ReusedGuest(RawGuest):
-    """The instance that is kept. Budgets and the deadline are each event's own."""
+    """A guest that keeps its instance. Every event has its own budgets and deadline."""
 
     __slots__ = ("_events", "_left", "_recycle_bytes", "_store")
 
@@ -37,7 +37,7 @@ class ReusedGuest(RawGuest):
         self._left = 0
 
     def execute(self, handler: bytes, size: int, run: Run) -> tuple[int, str]:
-        """One run in the instance there is, or in a new one."""
+        """Perform one run in the current instance, or in a new one if there is none."""
         if not self._pre_at:
             raise RuntimeError("the host is closed")
         rid = self.begin(run)
@@ -70,7 +70,7 @@ class ReusedGuest(RawGuest):
         super().close()
 
     def _open(self) -> tuple[int, str] | None:
-        """Make an instance; what it failed with, if it did."""
+        """Make an instance; returns the code and the reason of a failure, or None."""
         self.reset()
         self._store = store = raw.store_new(self._engine_at, None, None)
         self._context = raw.store_context(store)

@@ -1,5 +1,7 @@
-"""Requests of an applet to the node or the world outside, answered at once with "accepted"
-and later, by an event, with the result.
+"""API calls: requests of an applet to the node or to an external service.
+
+The call returns at once and only says whether the request was accepted. The result arrives
+later as an event.
 
 Source: ABI document, 3.1 (`ws_api_call`).
 """
@@ -24,7 +26,7 @@ _UNDECODABLE = b'{"Status":"","StatusCode":400,"Proto":"","Header":null,"Body":n
 
 
 def functions(guest: Guest) -> Functions:
-    """`ws_api_call`."""
+    """Return `ws_api_call`."""
 
     def ws_api_call(pointer: int, size: int, at: int, size_at: int) -> int:
         guest.give(answer(guest.read_head(pointer, size, _REQUEST_BYTES + 1)), at, size_at)
@@ -62,8 +64,11 @@ def functions(guest: Guest) -> Functions:
 
 
 def decode(raw: bytes) -> dict[str, Any] | None:
-    """A request as the SDKs send it, or None: `{"Method", "Url", "Header": {name: [text]},
-    "Body": base64}`."""
+    """Decode a request of the SDKs; None if it is malformed or larger than 1 MiB.
+
+    Shape: `{"Method": str, "Url": str, "Header": {name: [str]}, "Body": base64}`; only `Url`
+    is required. The result has the same keys, with `Body` as bytes.
+    """
     if len(raw) > _REQUEST_BYTES:
         return None
     try:
@@ -72,7 +77,7 @@ def decode(raw: bytes) -> dict[str, Any] | None:
         header = value.get("Header") or {}
         body = base64.b64decode(value.get("Body") or "", validate=True)
         urlsplit(url)
-        # JSON can say half of a surrogate pair, which is no text: nobody could store or send it.
+        # JSON can contain half of a surrogate pair, which cannot be encoded, stored or sent.
         json.dumps([method, url, header], ensure_ascii=False).encode()
         good = isinstance(method, str) and all(
             isinstance(texts, list) and all(isinstance(text, str) for text in texts)
@@ -84,7 +89,7 @@ def decode(raw: bytes) -> dict[str, Any] | None:
 
 
 def response(status: int, header: dict[str, list[str]], body: bytes = b"") -> bytes:
-    """A response as the SDKs read it; headers of the request but its content type come back."""
+    """Encode a response for the SDKs. It repeats the request's headers except `Content-Type`."""
     kept = {name: texts for name, texts in header.items() if name.lower() != "content-type"}
     if body:
         kept["Content-Type"] = ["application/json; charset=utf-8"]

@@ -1,4 +1,7 @@
-"""Transactions and contract calls; a chain that is not configured is code -1 and a record."""
+"""Transactions and contract calls.
+
+A chain that is not configured gives the guest code -1 and a log record.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ _REQUEST_BYTES = 1 << 20
 
 
 def functions(guest: Guest) -> Functions:
-    """`ws_send_tx`, `ws_send_tx_with_operator` and `ws_call_contract`, old and new."""
+    """Return `ws_send_tx`, `ws_send_tx_with_operator`, `ws_call_contract` and older variants."""
 
     def request_at(pointer: int, size: int) -> bytes:
         if size > _REQUEST_BYTES:

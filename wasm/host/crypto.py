@@ -1,7 +1,7 @@
-"""Signatures of devices and digests, in a namespace of our own: see `wasm.signatures`.
+"""Device signatures and digests, in a module of our own; `wasm.signatures` implements them.
 
-Verifying answers 0 for a signature that is good and another number for every other reason,
-as host functions do: code that only asks for zero is safe, whatever a device sends.
+Verification returns 0 only for a valid signature and another code for every failure, as all
+host functions do. An applet that only compares with zero is therefore safe for any input.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fieldbrook.wasm.module import abi
 
 
 def functions(guest: Guest) -> Functions:
-    """`verify_*`, `recover_*`, `sha256`, `keccak256` of module `fieldbrook`."""
+    """Return `verify_*`, `recover_*`, `sha256` and `keccak256` of module `fieldbrook`."""
     read, give = guest.read, guest.give
 
     def verifier(verify: Callable[[bytes, bytes, bytes], int]) -> Callable[..., int]:

@@ -1,4 +1,4 @@
-"""The event: its payload, its type, and data handed on under other numbers."""
+"""Event data: the payload, the event type, and data that the guest stores under a resource id."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fieldbrook.wasm.module import abi
 
 
 def functions(guest: Guest) -> Functions:
-    """`ws_get_data`, `ws_set_data`, `ws_get_event_type`."""
+    """Return `ws_get_data`, `ws_set_data` and `ws_get_event_type`."""
     read, give = guest.read, guest.give
 
     def ws_get_data(rid: int, pointer_at: int, size_at: int) -> int:

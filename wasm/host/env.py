@@ -1,4 +1,4 @@
-"""The project's environment variables, and no others."""
+"""Environment variables: those of the project, never those of the node's process."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from fieldbrook.wasm.module import abi
 
 
 def functions(guest: Guest) -> Functions:
-    """`ws_get_env`."""
+    """Return `ws_get_env`."""
 
     def ws_get_env(key_at: int, key_size: int, pointer_at: int, size_at: int) -> int:
-        # No key has bytes that are not UTF-8, so a lossy reading finds none either.
+        # Keys are valid UTF-8, so a name with escaped bytes never matches one.
         key = guest.read(key_at, key_size).decode("utf-8", "surrogateescape")
         value = guest.run.env.get(key)
         if value is None:

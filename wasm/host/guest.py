@@ -1,4 +1,4 @@
-"""The guest as host functions see it: its memory, its run, and what is left of its budgets."""
+"""The guest as host functions see it: its memory, its run, and the rest of its budgets."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ Functions = Mapping[Signature, Callable[..., "int | float | None"]]
 
 _NUMBER = re.compile(r"^\d+: ")
 
-LOG_RECORD_BYTES = 32  # what a record costs besides its text
-MESSAGE_BYTES = 4 * MESSAGE_LIMIT  # the longest UTF-8 of a record that is kept
-LARGE_BYTES = 64 << 10  # a copy of more takes longer than a look at the clock
+LOG_RECORD_BYTES = 32  # charged per record in addition to its text
+MESSAGE_BYTES = 4 * MESSAGE_LIMIT  # UTF-8 bytes of the longest text that a record can keep
+LARGE_BYTES = 64 << 10  # copying more takes longer than checking the deadline
 
 
 class GuestError(Exception):
-    """The guest passed arguments that cannot be used: recorded, answered with a code.
+    """The guest passed arguments that cannot be used.
 
-    The code is the signature's `failure` unless one is given here.
+    The text becomes a log record, and the guest gets `code`, or the signature's `failure` if
+    `code` is None.
     """
 
     def __init__(self, text: str, code: int | None = None) -> None:
@@ -45,15 +46,15 @@ class GuestError(Exception):
 
 
 class RunEndedError(Exception):
-    """The run cannot go on: the guest is trapped, the text is the reason."""
+    """The run has ended: the guest is trapped. The text is the reason."""
 
 
 class Guest(ABC):
-    """State of the run that is under way; a host makes one and uses it for every run.
+    """The state of the current run. A host makes one guest and uses it for every run.
 
-    The `*_left` numbers are what remains of the budgets. `ended` is the reason why the
-    run cannot go on, even if the guest is still on its way out; `pending` is an exception
-    of the node's own that must come out of `run`.
+    The `*_left` attributes are the rest of the budgets. `ended` is the reason why the run ends;
+    it is set before the guest has left its code. `pending` is an exception of the node itself
+    that `Host.run` must raise.
     """
 
     __slots__ = (
@@ -89,11 +90,11 @@ class Guest(ABC):
 
     @abstractmethod
     def read(self, pointer: int, size: int) -> bytes:
-        """A copy of guest memory. Raises GuestError when it is not all there."""
+        """Copy a range of guest memory. Raises GuestError if the range exceeds the memory."""
 
     @abstractmethod
     def write(self, pointer: int, data: bytes) -> None:
-        """Overwrite guest memory. Raises GuestError when it is not all there."""
+        """Overwrite guest memory. Raises GuestError if the range exceeds the memory."""
 
     @abstractmethod
     def require(self, pointer: int, size: int) -> None:
@@ -101,18 +102,18 @@ class Guest(ABC):
 
     @abstractmethod
     def give(self, data: bytes, pointer_at: int, size_at: int) -> None:
-        """Hand a buffer to the guest.
+        """Copy a buffer into the guest's memory.
 
-        The guest's own `alloc` is called once with exactly the size, then address and
-        size are written to the two cells (ABI document, 2).
+        The guest's `alloc` is called once with the exact size. Then the buffer's address is
+        written to `pointer_at` and its size to `size_at` (ABI document, 2).
 
         Raises:
-            GuestError: with `COPY_TO_GUEST_FAILED`: there is no `alloc`, it trapped, or an
-                address lies outside the memory.
+            GuestError: with `COPY_TO_GUEST_FAILED`: the guest exports no `alloc`, `alloc` is
+                running already or trapped, or an address lies outside the memory.
         """
 
     def begin(self, run: Run) -> int:
-        """Take up a run and return the number its payload is known by to the guest."""
+        """Start a run with full budgets; returns the resource id of its payload."""
         limits = self.limits
         self.run = run
         seeded = run.surroundings.seeded
@@ -129,27 +130,27 @@ class Guest(ABC):
         return rid
 
     def read_head(self, pointer: int, size: int, limit: int) -> bytes:
-        """The first `limit` bytes of a range that must lie within memory as a whole."""
+        """Copy the first `limit` bytes of a range; the whole range must lie within memory."""
         if size > limit:
             self.require(pointer, size)
             size = limit
         return self.read(pointer, size)
 
     def log(self, level: int, source: str, text: str) -> None:
-        """Add a record, cut to the limit. Raises RunEndedError when the log budget is used up."""
+        """Add a log record, cut to the limit. Raises RunEndedError when the log budget ends."""
         text = text[:MESSAGE_LIMIT]
         self.charge_log(len(text.encode("utf-8", "replace")))
         self.run.logs.append((level, source, text))
 
     def charge_log(self, size: int) -> None:
-        """Take one record of `size` bytes from the log budget."""
+        """Charge one record of `size` bytes to the log budget."""
         left = self.log_left - size - LOG_RECORD_BYTES
         if left < 0:
             self.end_budget("log", self.limits.log_bytes, "bytes")
         self.log_left = left
 
     def leave(self, effect: Effect, size: int) -> None:
-        """Add an effect of `size` bytes that leaves with the commit, within the budgets."""
+        """Add an effect of `size` bytes and charge the budgets; it takes place after the commit."""
         self.effects_left -= 1
         self.effect_bytes_left -= size
         if self.effects_left < 0:
@@ -163,19 +164,21 @@ class Guest(ABC):
         self.end(f"{budget} budget of {value} {unit} exceeded")
 
     def end(self, reason: str) -> NoReturn:
-        """End the run; the first reason stays."""
+        """End the run. If it has ended already, the first reason stays."""
         self.ended = self.ended or reason
         raise RunEndedError(self.ended)
 
     def check_deadline(self) -> None:
-        """End the run if its time is over. For what takes long between two calls of the guest:
-        a guest is interrupted where it runs itself, and by a thread that needs the
-        interpreter's lock."""
+        """End the run if its deadline has passed.
+
+        Host functions that take long must call this: the ticker interrupts only guest code,
+        and its thread needs the interpreter's lock.
+        """
         if time.monotonic() > self.ends_at:
             self.end_deadline()
 
     def end_deadline(self) -> NoReturn:
-        """End the run because its time is over."""
+        """End the run because its deadline has passed."""
         self.end(self.deadline_text)
 
     def end_calls(self) -> NoReturn:
@@ -183,31 +186,35 @@ class Guest(ABC):
         self.end_budget("host call", self.limits.host_calls, "calls")
 
     def alloc_missing(self, exported: bool) -> GuestError:
-        """Why `alloc` cannot be called now."""
+        """Make the error for an `alloc` that is not exported or is running already."""
         text = "called from within alloc" if exported else "the module exports no alloc"
         return GuestError(text, COPY_TO_GUEST_FAILED)
 
     def alloc_failed(self, reason: str) -> GuestError:
-        """What a trap in `alloc` means: the run's end if it was that, else a failed copy."""
+        """Make the error for a trap in `alloc`.
+
+        Raises:
+            RunEndedError: the trap ended the run, e.g. at the deadline.
+        """
         if self.ended:
             raise RunEndedError(self.ended)
         return GuestError(f"alloc: {reason}", COPY_TO_GUEST_FAILED)
 
     @property
     def deadline_text(self) -> str:
-        """The reason given for a run that took too long."""
+        """The reason of a run that exceeded its deadline."""
         return f"{DEADLINE} {self.limits.deadline_ms} ms exceeded"
 
     def out_of_memory(self, end: int, size: int, code: int | None) -> GuestError:
-        """A range of guest memory that is not all there."""
+        """Make the error for a range that exceeds the guest's memory."""
         return GuestError(f"address {end} is beyond the memory of {size} bytes", code)
 
     def absorb(self, error: BaseException, signature: Signature) -> int | None:
-        """Deal with what a host function raised.
+        """Handle an exception of a host function.
 
         Returns:
-            The code with which the guest goes on, or None when it is to be trapped, and
-            `ended` says why.
+            The code that the guest gets, or None if the guest must be trapped. Then `ended`
+            has the reason.
         """
         if isinstance(error, EffectRefusedError):
             error = GuestError(str(error), FAILED)
@@ -227,21 +234,21 @@ class Guest(ABC):
         return None
 
     def raise_pending(self) -> None:
-        """Let the node's own exception out, once the guest is gone."""
+        """Raise the pending exception, if any. Call it after the guest has ended."""
         pending, self.pending = self.pending, None
         if pending is not None:
             raise pending
 
 
 def trap_reason(message: str) -> str:
-    """The last line of wasmtime's message: the cause, without the guest's backtrace.
+    """Return the cause in wasmtime's message: its last line, without the guest's backtrace.
 
-    Causes are numbered when there are several: `1: wasm trap: out of bounds ...`.
+    Several causes are numbered (`1: wasm trap: out of bounds ...`); the number is removed.
     """
     lines = message.strip().splitlines()
     return _NUMBER.sub("", lines[-1].strip()) if lines else "trap"
 
 
 def exit_text(status: int) -> str:
-    """The reason given for a guest that called `proc_exit`, with whatever status."""
+    """Return the reason of a run whose guest called `proc_exit`."""
     return f"exit status {status}"

@@ -1,4 +1,4 @@
-"""Key-value pairs: reads see the run's own writes first."""
+"""Key-value store: a read looks at the run's own writes first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fieldbrook.wasm.module import abi
 
 
 def functions(guest: Guest) -> Functions:
-    """`ws_get_db`, `ws_set_db`."""
+    """Return `ws_get_db` and `ws_set_db`."""
     read, give = guest.read, guest.give
 
     def ws_get_db(key_at: int, key_size: int, pointer_at: int, size_at: int) -> int:

@@ -1,4 +1,4 @@
-"""The applet's own log records."""
+"""Log records that the applet writes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fieldbrook.wasm.module import abi
 
 
 def functions(guest: Guest) -> Functions:
-    """`ws_log`."""
+    """Return `ws_log`."""
     read_head, charge = guest.read_head, guest.charge_log
 
     def ws_log(level: int, pointer: int, size: int) -> int:

@@ -1,4 +1,4 @@
-"""Numbers an applet wants to be kept."""
+"""Metrics: measurements that an applet submits and the node stores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SIZE_LIMIT = 64 << 10
 
 
 def functions(guest: Guest) -> Functions:
-    """`ws_submit_metrics`, and the counters and gauges of 2023."""
+    """Return `ws_submit_metrics` and the counter and gauge functions of 2023."""
 
     def name_at(pointer: int, size: int) -> str:
         return guest.read_head(pointer, size, _SIZE_LIMIT).decode("utf-8", "replace")

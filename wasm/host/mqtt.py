@@ -1,4 +1,4 @@
-"""Messages an applet publishes, and the one that woke it."""
+"""MQTT messages: those that an applet publishes, and the one that caused its event."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.run import Message
 
 TOPIC_BYTES = 65_535
-# A broker ends the connection over a larger one, each time it is sent again: nothing of any
-# project would leave the node any more. The embedded one takes this much at least.
+# A broker closes the connection when a message is too large for it, at every retry, which would
+# block the messages of all projects. The embedded broker accepts at least this size.
 MESSAGE_BYTES = 1 << 20
-# The same for what a topic may not contain: control characters and non-characters (MQTT 3.1.1,
-# 1.5.3), and white space because nats-server does not carry it.
+# For the same reason topics must not contain control characters and non-characters (MQTT
+# 3.1.1, 1.5.3), nor white space, which nats-server does not support.
 _UNCARRIED = re.compile(
     "[\\x00-\\x20\\x7f-\\x9f\\ufdd0-\\ufdef"
     + "".join(chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF))
@@ -22,7 +22,7 @@ _UNCARRIED = re.compile(
 
 
 def functions(guest: Guest) -> Functions:
-    """`ws_send_mqtt_msg`, `ws_get_mqtt_msg` and the older `ws_send_mqtt`."""
+    """Return `ws_send_mqtt_msg`, its older name `ws_send_mqtt`, and `ws_get_mqtt_msg`."""
 
     def ws_send_mqtt_msg(topic_at: int, topic_size: int, at: int, size: int) -> int:
         guest.require(at, size)
@@ -49,11 +49,13 @@ def functions(guest: Guest) -> Functions:
 
 
 def read_topic(raw: bytes) -> str:
-    """A topic name as MQTT 3.1.1 allows it (4.7) and every broker carries it: UTF-8, no
-    wildcards, no white space, control or non-characters, not empty.
+    """Decode a topic name that MQTT 3.1.1 (4.7) allows and every broker supports.
+
+    It must be UTF-8 and not empty, without wildcards, white space, control characters and
+    non-characters.
 
     Raises:
-        GuestError: it is none.
+        GuestError: the bytes are not such a name.
     """
     if not raw:
         raise GuestError("the topic is empty", abi.FAILED)

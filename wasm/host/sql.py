@@ -1,4 +1,4 @@
-"""Statements to the project's SQL database."""
+"""SQL statements on the project's database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fieldbrook.wasm.run import SqlSession
 
 
 def functions(guest: Guest) -> Functions:
-    """`ws_set_sql_db`, `ws_get_sql_db`."""
+    """Return `ws_set_sql_db` and `ws_get_sql_db`."""
     read, give = guest.read, guest.give
 
     def ws_set_sql_db(request_at: int, size: int) -> int:

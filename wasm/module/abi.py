@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Result codes of host functions; the SDKs test only for non-zero.
+# Result codes of host functions. The SDKs only test whether a code is zero.
 OK = 0
 HANDLER_NOT_EXPORTED = 1
 RESOURCE_NOT_FOUND = 2
@@ -20,22 +20,22 @@ ENV_KEY_NOT_FOUND = 8
 NO_DATABASE = 9
 ILLEGAL_PARAMETER = 10
 FAILED = -1
-# Ours, of module `fieldbrook`.
+# Codes of our own functions (module `fieldbrook`).
 SIGNATURE_INVALID = 11
 SIGNATURE_MALFORMED = 12
 KEY_MALFORMED = 13
 
 LOG_PANIC, LOG_FATAL, LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG, LOG_TRACE = range(7)
-LOG_UNKNOWN = 7  # whatever other number an applet sends
+LOG_UNKNOWN = 7  # any other number that an applet sends
 LEVEL_NAMES = ("panic", "fatal", "error", "warning", "info", "debug", "trace", "unknown")
 
-SOURCE_GUEST = "wasmCode"  # the applet's own ws_log
-SOURCE_HOST = "wasmExportFunc"  # a host function about itself
-SOURCE_TASK = "vmTask"  # the node about a run
+SOURCE_GUEST = "wasmCode"  # records that the applet writes with ws_log
+SOURCE_HOST = "wasmExportFunc"  # records of host functions, e.g. why a call failed
+SOURCE_TASK = "vmTask"  # records of the node about a run
 
-MESSAGE_LIMIT = 1024  # characters of a log record; the rest is cut
+MESSAGE_LIMIT = 1024  # characters of a log record; the rest is cut off
 
-NOT_EXPORTED = "func not imported"  # the reason for a handler that is not there
+NOT_EXPORTED = "func not imported"  # the reason when the module does not export the handler
 
 HANDLER_PARAMS, HANDLER_RESULT = "i", "i"
 MEMORY, ALLOC, INITIALIZE, START = "memory", "alloc", "_initialize", "_start"
@@ -44,7 +44,7 @@ OWN_MODULE = "fieldbrook"  # functions that no other host has
 
 
 def level_name(level: int) -> str:
-    """The name of a log level; any number outside 0 to 6 is `unknown`."""
+    """Return the name of a log level; any number outside 0 to 6 is `unknown`."""
     return LEVEL_NAMES[level] if 0 <= level < LOG_UNKNOWN else LEVEL_NAMES[LOG_UNKNOWN]
 
 
@@ -52,9 +52,9 @@ def level_name(level: int) -> str:
 class Signature:
     """One host function as applets import it.
 
-    `params` and `result` have one letter per value: `i` = i32, `l` = i64, `d` = f64; `result`
-    is empty for none. `failure` is what the guest gets when the arguments it passed cannot
-    be used, e.g. a pointer outside its memory.
+    `params` and `result` have one letter per value: `i` = i32, `l` = i64, `d` = f64. `result`
+    is empty for a function without result. `failure` is the code that the guest gets when its
+    arguments cannot be used, e.g. a pointer outside its memory.
     """
 
     module: str
@@ -65,7 +65,7 @@ class Signature:
 
     @property
     def label(self) -> str:
-        """`env.ws_log`."""
+        """Module and name, e.g. `env.ws_log`."""
         return f"{self.module}.{self.name}"
 
 
@@ -85,7 +85,7 @@ WS_API_CALL = Signature("env", "ws_api_call", "iiii", "i", COPY_FROM_GUEST_FAILE
 WS_SEND_TX = Signature("env", "ws_send_tx", "iiiii", "i", FAILED)
 WS_SEND_TX_WITH_OPERATOR = Signature("env", "ws_send_tx_with_operator", "iiiii", "i", FAILED)
 WS_CALL_CONTRACT = Signature("env", "ws_call_contract", "iiiii", "i", FAILED)
-# Before 2023 there was one chain, and a transaction had no hash.
+# Variants from before 2023: one chain only, and sending returned no transaction hash.
 WS_SEND_TX_ONE_CHAIN = Signature("env", "ws_send_tx", "ii", "i", FAILED)
 WS_CALL_CONTRACT_ONE_CHAIN = Signature("env", "ws_call_contract", "iiii", "i", FAILED)
 WS_SUBMIT_METRICS = Signature("stat", "ws_submit_metrics", "ii", "i", FAILED)
@@ -95,9 +95,9 @@ WS_GAUGE_SET = Signature("stat", "ws_gauge_set", "iid", "i", FAILED)
 ABORT = Signature("env", "abort", "iiii", "")
 TRACE = Signature("env", "trace", "iiddddd", "")
 SEED = Signature("env", "seed", "", "d")
-# Ours instead of the library's, which sleeps for as long as the guest likes.
+# Ours instead of wasmtime's, which sleeps for as long as the guest asks, past the deadline.
 POLL_ONEOFF = Signature(WASI_MODULE, "poll_oneoff", "iiii", "i", 21)  # EFAULT
-# Ours instead of the library's in seeded hosts alone; a node leaves them to the library.
+# Ours replace wasmtime's only in seeded hosts; a node uses wasmtime's.
 RANDOM_GET = Signature(WASI_MODULE, "random_get", "ii", "i", 21)
 CLOCK_TIME_GET = Signature(WASI_MODULE, "clock_time_get", "ili", "i", 21)
 VERIFY_SECP256K1 = Signature(OWN_MODULE, "verify_secp256k1", "iiiiii", "i", COPY_FROM_GUEST_FAILED)
@@ -110,7 +110,7 @@ RECOVER_ADDRESS = Signature(OWN_MODULE, "recover_address", "iiiiii", "i", COPY_F
 SHA256 = Signature(OWN_MODULE, "sha256", "iiii", "i", COPY_FROM_GUEST_FAILED)
 KECCAK256 = Signature(OWN_MODULE, "keccak256", "iiii", "i", COPY_FROM_GUEST_FAILED)
 
-# A name may stand here more than once: an older variant with another type.
+# A name may occur twice: the second entry is an older variant with another type.
 SIGNATURES: tuple[Signature, ...] = (
     WS_LOG,
     WS_GET_DATA,
@@ -146,5 +146,5 @@ SIGNATURES: tuple[Signature, ...] = (
     SHA256,
     KECCAK256,
 )
-# What a seeded host defines besides; applets import these names either way.
+# Additional functions of a seeded host. Applets import the same names on every host.
 SEEDED_SIGNATURES: tuple[Signature, ...] = (RANDOM_GET, CLOCK_TIME_GET)

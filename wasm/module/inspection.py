@@ -1,4 +1,4 @@
-"""Whether a module can be an applet here, and what it offers."""
+"""Inspection: decides whether a module can run as an applet, and reports what it offers."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _CORE_VERSION = b"\x01\0\0\0"
 _LETTERS = {"i32": "i", "i64": "l", "f32": "f", "f64": "d"}
 _TYPES = {letter: name for name, letter in _LETTERS.items()}
 _LISTED_LIMIT = 20
-_NAME_CHARACTERS = 128  # of a name within a reason
-_REASON_CHARACTERS = 600  # of what wasmtime says, which can hold all of the module's text
-# What a module may make the registry, lists and each process that loads it carry. Modules
-# whose toolchain exports everything have thousands.
+_NAME_CHARACTERS = 128  # length of a name within a reason
+_REASON_CHARACTERS = 600  # length of wasmtime's message, which can contain the whole WAT text
+# Limits on what the registry, listings and each process that loads the module must hold.
+# Modules whose toolchain exports everything have thousands of exports.
 EXPORTS_LIMIT = IMPORTS_LIMIT = 10_000
 HANDLER_NAME_BYTES = 256
 HANDLER_NAMES_BYTES = 64 << 10
 
 _NOT_HANDLERS = frozenset({abi.ALLOC, abi.INITIALIZE, abi.START, "malloc"})
-_RESERVED_PREFIX = "__"  # toolchains export their runtime so, e.g. `__pin`
+_RESERVED_PREFIX = "__"  # prefix of runtime functions that toolchains export, e.g. `__pin`
 
 _Type = tuple[str, str]
 
@@ -37,9 +37,11 @@ _Type = tuple[str, str]
 class ModuleReport:
     """What a usable module offers.
 
-    `handlers` are its exports `(i32) -> i32` in the module's order, `wasi` says whether it
-    imports WASI preview1, `sql` whether it asks for the project's database, `memory_pages`
-    is the memory it starts with (64 KiB each).
+    Attributes:
+        handlers: names of its exports `(i32) -> i32` in the module's order, without `alloc`,
+            `malloc`, runtime functions and names that no strategy could use.
+        wasi: whether it imports WASI preview1.
+        memory_pages: pages of memory (64 KiB each) that it starts with.
     """
 
     handlers: tuple[str, ...]
@@ -48,10 +50,10 @@ class ModuleReport:
 
 
 def to_binary(data: bytes) -> bytes:
-    """The binary form of a module given in binary or as text (WAT, UTF-8).
+    """Return the binary form of a module given in binary or as text (WAT, UTF-8).
 
     Raises:
-        ModuleRefusedError: neither of both, or text that does not parse.
+        ModuleRefusedError: the data is neither, or the text does not parse.
     """
     if data.startswith(_MAGIC):
         return data
@@ -68,13 +70,14 @@ def to_binary(data: bytes) -> bytes:
 
 
 def check(wasm: bytes, limits: Limits) -> ModuleReport:
-    """What a module offers, after compiling and linking it.
+    """Compile and link a module, and report what it offers.
 
-    Compiling takes memory and time with the size of the module (a second for 2.5 MB): a
-    node does it in a child (`compile.compile_in_child`), not in a process that serves.
+    Memory and time for compiling grow with the module (a second for 2.5 MB). A node therefore
+    compiles in a child (`compile.compile_in_child`), not in a process that serves requests.
 
     Raises:
-        ModuleRefusedError: `reason` names everything that is wrong with it.
+        ModuleRefusedError: the module cannot be an applet; `reason` says why and lists all
+            unsuitable imports and exports.
     """
     binary = to_binary(wasm)
     _, report = compile_module(make_compiler(), binary, limits)
@@ -83,11 +86,12 @@ def check(wasm: bytes, limits: Limits) -> ModuleReport:
 
 
 def check_extent(wasm: bytes, report: ModuleReport) -> None:
-    """Whether a valid module is small enough to be carried around. For uploads alone: one that
-    was accepted by an earlier version goes on running.
+    """Check the limits on exports, imports and handler names of a valid module.
+
+    Only uploads are checked; modules that an earlier version accepted still run.
 
     Raises:
-        ModuleRefusedError: it is not.
+        ModuleRefusedError: the module exceeds a limit.
     """
     sections = read_sections(wasm)
     named = sum(len(name.encode()) for name in report.handlers)
@@ -106,7 +110,7 @@ def compile_module(
     """Compile a module in binary form and report on it.
 
     Raises:
-        ModuleRefusedError: as `check`.
+        ModuleRefusedError: the module cannot be an applet, see `check`.
     """
     if wasm[4:8] != _CORE_VERSION:
         raise ModuleRefusedError(reason="a WebAssembly component, not a core module")
@@ -126,13 +130,13 @@ def compile_module(
 
 
 def load_compiled(engine: Engine, cwasm: Path) -> wasmtime.Module:
-    """A compiled module, mapped from its file.
+    """Load a compiled module by mapping its file.
 
     Raises:
-        ModuleRefusedError: it was made by another wasmtime or for another processor.
+        ModuleRefusedError: another version of wasmtime made it, or it is for another processor.
         OSError: the file cannot be read.
     """
-    with cwasm.open("rb"):  # for the reason: wasmtime reports any failure alike
+    with cwasm.open("rb"):  # raises OSError with the reason, which wasmtime would not give
         pass
     try:
         return wasmtime.Module.deserialize_file(engine, str(cwasm))
@@ -144,7 +148,7 @@ def examine(module: wasmtime.Module, engine: Engine, limits: Limits) -> ModuleRe
     """Report on a compiled module.
 
     Raises:
-        ModuleRefusedError: its imports or exports are not those of an applet.
+        ModuleRefusedError: its imports or exports do not fit; `reason` lists all problems.
     """
     exports = {export.name: export.type for export in module.exports}
     handlers = tuple(_handlers(exports))
@@ -157,20 +161,25 @@ def examine(module: wasmtime.Module, engine: Engine, limits: Limits) -> ModuleRe
 
 
 def _imports_wasi(module: wasmtime.Module) -> bool:
-    """Whether a store for this module needs a WASI configuration (it aborts without)."""
+    """Return whether a store for this module needs a WASI configuration.
+
+    wasmtime aborts the process when such a module runs without one.
+    """
     return any(item.module == abi.WASI_MODULE for item in module.imports)
 
 
 def uses_sql(module: wasmtime.Module) -> bool:
-    """Whether a module asks for the project's database."""
+    """Return whether a module imports functions of the project's SQL database."""
     names = {(item.module, item.name) for item in module.imports}
     wanted = (abi.WS_SET_SQL_DB, abi.WS_GET_SQL_DB)
     return any((signature.module, signature.name) in names for signature in wanted)
 
 
 def imported(module: wasmtime.Module, *, seeded: bool = False) -> list[abi.Signature]:
-    """Our host functions that a module imports, in the variants it imports; `seeded` adds
-    those of WASI that take the time and random numbers from the seed of a run."""
+    """Return the host functions that a module imports, in the imported variants.
+
+    `seeded` adds the WASI functions that take time and random numbers from a run's seed.
+    """
     wanted = {
         (item.module, item.name or "", _letters(item.type))
         for item in module.imports
@@ -184,7 +193,7 @@ def imported(module: wasmtime.Module, *, seeded: bool = False) -> list[abi.Signa
 
 
 def func_type(signature: abi.Signature) -> wasmtime.FuncType:
-    """The type of a host function as wasmtime takes it."""
+    """Return wasmtime's type of a host function."""
     kinds = {"i": wasmtime.ValType.i32, "l": wasmtime.ValType.i64, "d": wasmtime.ValType.f64}
     return wasmtime.FuncType(
         [kinds[letter]() for letter in signature.params],
@@ -286,7 +295,7 @@ def _import_problems(module: wasmtime.Module, engine: Engine) -> Iterator[str]:
 
 
 def _library_types(engine: Engine) -> Callable[[str], list[_Type]]:
-    """The types of WASI functions by name. Linking WASI costs a process 2 MiB."""
+    """Return a lookup of WASI function types by name. Linking WASI costs a process 2 MiB."""
     linker = wasmtime.Linker(engine)
     linker.define_wasi()
     store = wasmtime.Store(engine)
@@ -302,7 +311,11 @@ def _library_types(engine: Engine) -> Callable[[str], list[_Type]]:
 
 
 def _link(module: wasmtime.Module, engine: Engine) -> None:
-    """Prove that it links, with functions of the right types in place of the host's."""
+    """Check that the module links, with placeholders of the right types as host functions.
+
+    Raises:
+        ModuleRefusedError: it does not link.
+    """
 
     def never_called(*_arguments: object) -> None:
         raise AssertionError("a module under examination was run")

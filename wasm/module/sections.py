@@ -1,7 +1,8 @@
-"""What a module's binary says that wasmtime's interface hides, or dies on.
+"""Section reader: facts of a module that wasmtime's interface hides or crashes on.
 
-Only for modules that wasmtime has found valid: nothing here checks that there is more to
-read. Source: WebAssembly core specification 2.0, 5.5.
+Only pass modules that wasmtime has validated, because the reader checks no bounds.
+
+Source: WebAssembly core specification 2.0, 5.5.
 """
 
 from __future__ import annotations
@@ -16,9 +17,15 @@ _V128 = 0x7B
 
 
 class Sections(NamedTuple):
-    """`memories` that the module defines, how many imports and exports it has, and the imported
-    and exported functions that take or give a vector: the C interface ends the process when it
-    is asked for their types."""
+    """Facts of a module.
+
+    Attributes:
+        memories: how many memories the module defines.
+        imports: how many imports it has.
+        exports: how many exports it has.
+        vector_functions: names of imported and exported functions with a vector (v128) in
+            their type. wasmtime's C interface ends the process when it reads such a type.
+    """
 
     memories: int
     imports: int
@@ -27,8 +34,8 @@ class Sections(NamedTuple):
 
 
 def read_sections(wasm: bytes) -> Sections:
-    """Look through a valid module in binary form."""
-    vectors: list[bool] = []  # whether a type has one
+    """Read the sections of a valid module in binary form."""
+    vectors: list[bool] = []  # per type: whether it has a vector
     functions: list[int] = []  # the type of each function, imported ones first
     found: list[str] = []
     memories = imports = exports = 0
@@ -65,7 +72,7 @@ class _Reader:
         return self._data[self.at - 1]
 
     def number(self) -> int:
-        """An unsigned LEB128."""
+        """Read an unsigned LEB128 number."""
         number = shift = 0
         while True:
             byte = self.byte()
@@ -80,14 +87,17 @@ class _Reader:
         return self._data[self.at - size : self.at].decode("utf-8", "replace")
 
     def has_vector(self) -> bool:
-        """Read a function type; every value type of this engine's features is one byte."""
+        """Read a function type; returns whether it has a vector.
+
+        With this engine's features, every value type is one byte.
+        """
         self.byte()
         kinds = [self.byte() for _ in range(self.number())]
         kinds += [self.byte() for _ in range(self.number())]
         return _V128 in kinds
 
     def import_kind(self) -> int | None:
-        """Read what is imported; the type of a function, None for all else."""
+        """Read the description of an import; returns a function's type index, else None."""
         kind = self.byte()
         if kind == _FUNC:
             return self.number()

@@ -1,6 +1,6 @@
-"""Imports of language runtimes, beside the functions of the host interface.
+"""Imports of language runtimes, in addition to the functions of the host interface.
 
-In: calls of AssemblyScript's runtime and of WASI.
+In: calls from AssemblyScript's runtime and to WASI.
 Out: their results, within the guest's budgets.
 Open first: `assemblyscript.py`, then `wasi.py`.
 """

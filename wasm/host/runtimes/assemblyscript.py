@@ -1,7 +1,7 @@
-"""What AssemblyScript's runtime imports: `abort`, `trace`, `seed`.
+"""Imports of AssemblyScript's runtime: `abort`, `trace`, `seed`.
 
-Its strings are a pointer to UTF-16LE text whose length in bytes, a u32, stands in the 4
-bytes before it (ABI document, 2).
+A string is a pointer to UTF-16LE text. The 4 bytes before the text hold its length in bytes,
+as a u32 (ABI document, 2).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TRACE_VALUES = 5
 
 
 def _string(guest: Guest, pointer: int) -> str:
-    """The string at a pointer, at most as long as a log record; null is the empty one."""
+    """Read the string at a pointer, cut to the length of a log record; null means empty."""
     if pointer == 0:
         return ""
     if pointer < _LENGTH_BYTES:
@@ -27,10 +27,10 @@ def _string(guest: Guest, pointer: int) -> str:
 
 
 def functions(guest: Guest) -> Functions:
-    """`abort`, `trace`, `seed`."""
+    """Return `abort`, `trace` and `seed`."""
 
     def abort(message: int, file: int, line: int, column: int) -> None:
-        # It does not trap: the compiler puts `unreachable` behind the call.
+        # No trap is needed here: the compiler puts `unreachable` after the call.
         text = f"abort: {_string(guest, message)} at {_string(guest, file)}:{line}:{column}"
         guest.log(abi.LOG_ERROR, abi.SOURCE_HOST, text)
 

@@ -1,9 +1,9 @@
-"""The WASI functions that cannot be left to the library.
+"""WASI functions that replace those of wasmtime.
 
-`poll_oneoff` of the library sleeps for as long as the guest asks, out of reach of the
-deadline. This one sleeps until the deadline at most. All others are the library's, with
-no arguments, environment, files or standard streams; only hosts whose runs are seeded
-answer for the clock and the random numbers themselves.
+wasmtime's `poll_oneoff` sleeps for as long as the guest asks, and the deadline cannot
+interrupt it. The replacement sleeps until the deadline at most. Hosts with seeded runs also
+replace the clock and the random numbers. All other functions are wasmtime's, without
+arguments, environment, files or standard streams.
 
 Source: WASI preview1, `poll_oneoff`, `subscription`, `event`, `clock_time_get`, `random_get`.
 """
@@ -19,8 +19,8 @@ from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.seeded import Seeded
 
 _SUCCESS, _EBADF, _EINVAL = 0, 8, 28
-_CLOCK = 0  # kind of a subscription; the others wait for files, of which there are none
-_REALTIME, _MONOTONIC, _THREAD_TIME = 0, 1, 3  # the last one there is
+_CLOCK = 0  # kind of a subscription; the other kinds wait for files, which applets do not have
+_REALTIME, _MONOTONIC, _THREAD_TIME = 0, 1, 3  # _THREAD_TIME has the highest number
 _ABSOLUTE = 1
 _SUBSCRIPTIONS_LIMIT = 1_024
 
@@ -45,13 +45,13 @@ def _wait(raw: bytes, offset: int, unix_ns: int, elapsed_ns: int) -> _Wait:
     if clock not in (_REALTIME, _MONOTONIC):
         return _Wait(userdata, kind, _EINVAL, 0.0)
     if flags & _ABSOLUTE:
-        # The library's monotonic clock starts at zero with the instance.
+        # wasmtime's monotonic clock starts at zero with the instance.
         timeout_ns -= unix_ns if clock == _REALTIME else elapsed_ns
     return _Wait(userdata, kind, _SUCCESS, max(timeout_ns, 0) / 1e9)
 
 
 def functions(guest: Guest) -> Functions:
-    """`poll_oneoff`; `clock_time_get` and `random_get` of seeded hosts."""
+    """Return `poll_oneoff`, and `clock_time_get` and `random_get` for seeded hosts."""
 
     def poll_oneoff(subscriptions: int, events: int, count: int, count_at: int) -> int:
         if not 0 < count <= _SUBSCRIPTIONS_LIMIT:
@@ -103,7 +103,7 @@ def functions(guest: Guest) -> Functions:
 
 
 def _bound(guest: Guest, pointer: int, size: int) -> None:
-    """End the run, as the library does, unless a range lies within the guest's memory."""
+    """End the run, as wasmtime does, if a range lies outside the guest's memory."""
     try:
         guest.require(pointer, size)
     except GuestError:
@@ -122,7 +122,7 @@ def _seeded(guest: Guest) -> Seeded:
 
 
 def _times(guest: Guest) -> tuple[int, int, float]:
-    """Unix time and the instance's own in nanoseconds, and the seconds until the deadline."""
+    """Return Unix time and the instance's age in nanoseconds, and the seconds to the deadline."""
     deadline_ns = guest.limits.deadline_ms * 1_000_000
     seeded = guest.run.surroundings.seeded
     if seeded is not None:

@@ -1,4 +1,4 @@
-"""What can go wrong between the node and a chain's endpoints, beside that none answers."""
+"""Errors of a chain's endpoints. If no endpoint answers, see `ChainUnavailableError` instead."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ class ChainError(Exception):
 
 
 class MalformedAnswerError(ChainError):
-    """An endpoint's answer that is not of the form it must have, or does not fit others."""
+    """An endpoint's answer has the wrong form or contradicts other answers."""
 
 
 class IncompleteAnswerError(MalformedAnswerError):
-    """An answer that lacks what there must be. Its endpoint may only be a little behind."""
+    """An endpoint's answer lacks data that must exist. The endpoint may only lag a little."""
 
 
 class RpcError(ChainError):
     """An endpoint understood a request and refused it, e.g. a call that reverts.
 
     Args:
-        code: the number of JSON-RPC or of the node (3 for a revert with a reason).
-        text: its words, without the endpoint's address.
-        data: what came with it, e.g. the ABI-encoded reason of a revert.
+        code: the error code of JSON-RPC or of the node (3 for a revert with a reason).
+        text: the error message, without the endpoint's address.
+        data: the error's data, e.g. the ABI-encoded reason of a revert.
     """
 
     def __init__(self, code: int, text: str, data: Any = None) -> None:
@@ -32,4 +32,4 @@ class RpcError(ChainError):
 
 
 class TooManyResultsError(RpcError):
-    """A query for logs that must be split into smaller ones."""
+    """An endpoint refused a query for logs as too large; it must be split."""

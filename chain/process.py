@@ -1,7 +1,7 @@
-"""The process of one chain: the gateway whose source is a chain.
+"""The process of one chain: a gateway whose events come from a chain.
 
-It owns the connections to the chain's endpoints and the chain's store. What it does with
-them are services that live side by side in its event loop.
+It owns the connections to the chain's endpoints and the chain's store. Services for monitors
+and for transactions share them in one event loop.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ from fieldbrook.storage.project.outbox import is_parked
 from fieldbrook.storage.registry.service import RegistryReader
 
 if TYPE_CHECKING:
-    # Its libraries take 0.4 s and 20 MB: only this process imports them, when it starts.
+    # These imports take 0.4 s and 20 MB, so only this process makes them, when it starts.
     from fieldbrook.chain.rpc.client import ChainClient
     from fieldbrook.chain.transactions.requests import Transactions
 
 log = logging.getLogger(__name__)
 
-_LAG_S = 30  # how long one endpoint may be behind another
+_LAG_S = 30  # how far one endpoint may lag behind another
 _LAG_BLOCKS_LEAST = 5
 
 
 class Service(Protocol):
-    """One thing a chain's process does. All methods run in its event loop."""
+    """A service of a chain's process. All methods run in its event loop."""
 
     async def start(self) -> None:
-        """Begin; what takes long goes on in tasks. A chain out of reach is no failure.
+        """Start the service; slow work continues in tasks. An unreachable chain is no error.
 
         Raises:
-            NodeError: it cannot serve at all, e.g. its tables cannot be opened.
+            NodeError: the service cannot run, e.g. because its tables cannot be opened.
         """
         ...
 
     async def stop(self) -> None:
-        """Take nothing more; what was handed to projects may still be answered."""
+        """Accept nothing new; projects may still answer events that they already have."""
         ...
 
     def gone(self, project_id: int) -> None:
-        """A project was removed."""
+        """Forget a project that was removed."""
         ...
 
 
 class ChainGateway(GatewayActor):
-    """Owns one chain: `chain` is its settings; services find here what they share."""
+    """The actor of one chain. It owns what the services share: settings, client and stores."""
 
     chain: Chain
     client: ChainClient
@@ -83,16 +83,19 @@ class ChainGateway(GatewayActor):
             await service.start()
 
     def make_services(self) -> list[Service]:
-        """What this process does."""
+        """Make the services of this process."""
         return [MonitorService(self), self.make_transactions()]
 
     def submit(self, project_id: int, event: WireEvent, settle: Settle) -> None:
-        """Hand an event to a project: alone in a frame after the project died on it, and no
-        more than twice."""
+        """Send an event to a project.
+
+        If the project dies while it has the event, the event is sent once more, alone in a
+        frame.
+        """
         self.links[project_id].submit(event, settle, resend=True)
 
     def make_transactions(self) -> Transactions:
-        """The service that sends transactions."""
+        """Make the service that sends transactions."""
         from fieldbrook.chain.transactions.requests import Transactions
 
         secrets = self.settings.data / "secrets"
@@ -111,7 +114,7 @@ class ChainGateway(GatewayActor):
         return self.transactions
 
     def receive(self, message: object, sender: Address) -> None:
-        """See `GatewayActor`; this one also takes what handlers send."""
+        """See `GatewayActor`; this actor also delivers the outboxes of projects."""
         match message:
             case m.TakeOutbox(project_id=project_id, path=path):
                 self._in_loop(lambda: self.transactions.take(project_id, path))
@@ -126,12 +129,12 @@ class ChainGateway(GatewayActor):
         return self.reader
 
     async def refuse_more(self) -> None:
-        """Look at the chain no more."""
+        """Stop the services."""
         for service in self.services:
             await service.stop()
 
     async def close(self) -> None:
-        """Leave the endpoints."""
+        """Close the connections to the endpoints and the chain's store."""
         await self.client.close()
         self.store.close()
 

@@ -1,9 +1,9 @@
-"""A chain as its endpoints tell of it: calls that survive the failure of some of them.
+"""Client of one chain: calls with fail-over between its endpoints.
 
-Endpoints are used in the order of the settings. One that fails or asks for fewer requests
-rests for a while, one of another chain for longer, and one whose head lies behind that of
-another is passed over until it has caught up. What is shown of an endpoint is its scheme and
-host: the rest of its address may be a key.
+Endpoints are used in the order of the settings. An endpoint that fails or limits requests is
+skipped for a while, an endpoint of another chain for longer, and an endpoint whose head lags
+behind that of another one until it has caught up. Only the scheme, host and port of an
+endpoint's address are shown, because the rest may contain a key.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _TOO_FAST = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class EndpointStatus:
-    """One endpoint as an administrator sees it. `reason` is empty while it is used."""
+    """The status of one endpoint for administrators. `reason` is empty while it is in use."""
 
     name: str
     head: int
@@ -63,7 +63,7 @@ class EndpointStatus:
 
 
 class Endpoint:
-    """One endpoint and what is known of it; times are those of `time.monotonic`."""
+    """One endpoint and its state; times are those of `time.monotonic`."""
 
     def __init__(self, url: str, transport: Transport) -> None:
         self.name = shown(url)
@@ -71,15 +71,18 @@ class Endpoint:
         self.checked_at = float("-inf")
         self.head = 0
         self.head_at = float("-inf")
-        self.failures = 0  # in all
-        self.in_a_row = 0
+        self.failures = 0  # total
+        self.in_a_row = 0  # consecutive failures
         self.failed_at = float("-inf")
         self.rests_until = float("-inf")
         self.reason = ""
 
     def failed(self, began: float, now: float, reason: str, rest_s: float = 0.0) -> None:
-        """Rest, longer each time in a row. Requests that `began` before it failed, and fail as
-        well, are of the same time."""
+        """Record a failure and skip the endpoint for a while, longer after each one in a row.
+
+        A request that `began` before the last failure belongs to the same outage and does not
+        count as another failure in a row.
+        """
         self.failures += 1
         self.reason = reason
         self.checked_at = float("-inf")
@@ -94,7 +97,7 @@ class Endpoint:
         self.rests_until = now + max(rest_s, step)
 
     def answered(self) -> None:
-        """It serves."""
+        """Record a success."""
         if self.in_a_row:
             log.info("endpoint %s: serves again", self.name)
         self.in_a_row, self.reason = 0, ""
@@ -102,7 +105,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A result, and who gave it."""
+    """A result and the endpoint that returned it."""
 
     result: Any
     endpoint: Endpoint
@@ -116,10 +119,12 @@ class ChainClient:
     """Calls to one chain.
 
     Args:
-        chain_id: what every endpoint must say it is.
-        urls: its endpoints, the preferred one first.
-        lag_blocks: how far one endpoint may lie behind another and still be used.
-        limit_s: how long one request to one endpoint may take.
+        chain_id: the chain id that every endpoint must report.
+        urls: the endpoints' addresses, the preferred one first.
+        lag_blocks: how many blocks an endpoint in use may lag behind another one.
+        limit_s: time limit of one request to one endpoint.
+        probe_s: how often, at most, `head` asks all endpoints for their newest block.
+        transport: makes the transport for an address.
     """
 
     def __init__(
@@ -140,9 +145,9 @@ class ChainClient:
         self._secrets = sorted({s for url in urls for s in _secrets_of(url)}, key=len, reverse=True)
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._probed_at = float("-inf")
-        self._leading: Endpoint | None = None  # gave the last head
-        self._serving: Endpoint | None = None  # is the first that is asked
-        self._changes = 0  # of that one
+        self._leading: Endpoint | None = None  # the endpoint that returned the last head
+        self._serving: Endpoint | None = None  # the endpoint that is asked first
+        self._changes = 0  # how often `_serving` has changed
 
     async def call(
         self,
@@ -153,21 +158,22 @@ class ChainClient:
         limit_s: float | None = None,
         read: Callable[[Any], Any] = _as_it_is,
     ) -> Any:
-        """The result of a request, from the first endpoint that gives one.
+        """Return the result of a request from the first endpoint that answers it.
 
         Args:
             method: a method of JSON-RPC, e.g. `eth_getLogs`.
             params: its parameters as JSON values.
-            checked: ask for the chain id after the answer, so that none of another chain
-                is taken; without it the id is as old as `CHECK_S`.
-            limit_s: for one endpoint; that of the client by default.
-            read: makes of an answer what is returned. An endpoint whose answer cannot be
-                read has failed, and the next one is asked.
+            checked: ask for the chain id after the answer, so that no answer of another chain
+                is accepted. Without it, the last check may be `CHECK_S` old.
+            limit_s: time limit for one endpoint; the client's by default.
+            read: converts the result. If it raises MalformedAnswerError the endpoint counts as
+                failed, and the next one is asked.
 
         Raises:
-            ChainUnavailableError: no endpoint could be asked, or none answered.
-            RpcError: an endpoint refused the request; `TooManyResultsError` where it did so
-                for the size of the answer.
+            ChainUnavailableError: no endpoint was usable, or none answered.
+            IncompleteAnswerError: `read` raised it for an answer, and no endpoint had another.
+            RpcError: an endpoint refused the request; `TooManyResultsError` if its answer would
+                be too large.
         """
         answered = await self.answer(method, params, checked=checked, limit_s=limit_s, read=read)
         return answered.result
@@ -182,14 +188,13 @@ class ChainClient:
         read: Callable[[Any], Any] = _as_it_is,
         unlike: Endpoint | None = None,
     ) -> Answered:
-        """As `call`, and who answered.
+        """Do the same as `call`, and also return the endpoint that answered.
 
-        With `unlike` it is a second opinion: that endpoint is the last to be asked, and one that
-        refuses (it may not know the block yet) is passed over.
+        `unlike` asks for a second opinion: that endpoint is asked last, and an endpoint that
+        refuses the request is skipped, because it may not know the block yet.
 
         Raises:
-            ChainUnavailableError, RpcError: as `call`.
-            IncompleteAnswerError: `read` raised it for an answer, and no other one was taken.
+            ChainUnavailableError, IncompleteAnswerError, RpcError: see `call`.
         """
         refused: RpcError | None = None
         incomplete: IncompleteAnswerError | None = None
@@ -212,7 +217,7 @@ class ChainClient:
                     raise
                 refused = error
                 continue
-            if refused is None and unlike is None:  # else the one before this one serves as well
+            if refused is None and unlike is None:  # else an earlier endpoint serves as well
                 self._served(endpoint, changes)
             return Answered(result, endpoint)
         if incomplete is not None:
@@ -222,8 +227,10 @@ class ChainClient:
         raise self._unavailable()
 
     async def each(self, method: str, params: list[Any]) -> list[Any | RpcError]:
-        """What every endpoint that is in use answers, refusals too; those that give no answer
-        are left out."""
+        """Ask all usable endpoints; returns their results and refusals.
+
+        Endpoints that do not answer are left out.
+        """
         found: list[Any | RpcError] = []
         for endpoint in self._usable():
             try:
@@ -235,10 +242,10 @@ class ChainClient:
         return found
 
     async def head(self) -> dict[str, Any]:
-        """The newest block that an endpoint in use knows, with the hashes of its transactions.
+        """Return the newest block, with its transactions' hashes, from the first usable endpoint.
 
         Raises:
-            ChainUnavailableError, RpcError: as `call`.
+            ChainUnavailableError, RpcError: see `call`.
         """
         if len(self._endpoints) > 1:
             await self._probe_when_due()
@@ -263,21 +270,25 @@ class ChainClient:
         raise self._unavailable()
 
     def doubt(self, reason: str) -> None:
-        """What was asked for after the last head does not fit it: others are asked for theirs,
-        if there are any."""
+        """Mark the endpoint of the last head as failed, because later answers contradict it.
+
+        With only one endpoint this does nothing.
+        """
         if self._leading is not None and len(self._endpoints) > 1:
             self._failed(self._leading, TransportError(reason))
 
     def left_out(self, endpoint: Endpoint, reason: str) -> None:
-        """Another answer had more than this endpoint's: others are asked for a while, if there
-        are any."""
+        """Mark an endpoint as failed, because it omitted data that another answer had.
+
+        With only one endpoint this only writes a log line.
+        """
         if len(self._endpoints) == 1:
             log.info("endpoint %s: %s", endpoint.name, reason)
-        elif endpoint.rests_until <= time.monotonic():  # else it is known
+        elif endpoint.rests_until <= time.monotonic():  # else it is already skipped
             self._failed(endpoint, TransportError(reason))
 
     def status(self) -> list[EndpointStatus]:
-        """The endpoints in the order of the settings."""
+        """Return the status of all endpoints, in the order of the settings."""
         return [
             EndpointStatus(
                 e.name,
@@ -289,7 +300,7 @@ class ChainClient:
         ]
 
     def redacted(self, text: str) -> str:
-        """A text of others without what is secret of an endpoint's address, not too long."""
+        """Remove secret parts of the endpoints' addresses from a text, and shorten it."""
         for secret in self._secrets:
             text = text.replace(secret, "...")
         return text[:_SHOWN_CHARACTERS]
@@ -308,8 +319,11 @@ class ChainClient:
                 yield endpoint
 
     def _served(self, endpoint: Endpoint, changes: int) -> None:
-        """Count when another endpoint than before answers. `changes` is how many there had been
-        when it was asked: what was on its way during a change tells of how it was before."""
+        """Count a fail-over when another endpoint than before answers.
+
+        `changes` is `_changes` at the time of the request. An answer that was under way during
+        a change is ignored, because it shows the state before the change.
+        """
         if endpoint is self._serving or changes != self._changes:
             return
         if self._serving is not None:
@@ -347,7 +361,7 @@ class ChainClient:
         limit_s: float,
         read: Callable[[Any], Any] = _as_it_is,
     ) -> Any:
-        """The result of one request to one endpoint of the right chain."""
+        """Send one request to one endpoint, check its chain id when due, and read the result."""
         if endpoint.checked_at == float("-inf"):
             await self._check(endpoint, limit_s)
         result = await self._request(endpoint, method, params, limit_s)
@@ -413,10 +427,10 @@ class ChainClient:
         raise self._refusal(method, error)
 
     def _refusal(self, method: str, error: Any) -> Exception:
-        """What an `error` of JSON-RPC means."""
+        """Convert an `error` of JSON-RPC to an exception: busy, too many results or refused."""
         error = error if isinstance(error, dict) else {"message": str(error)}
         code, text = error.get("code"), self.redacted(str(error.get("message", "")))
-        text = text[:_TEXT_CHARACTERS]  # an answer may have 128 MiB
+        text = text[:_TEXT_CHARACTERS]  # an answer may be 128 MiB large
         code = code if isinstance(code, int) else 0
         if code == 429 or _TOO_FAST.search(text):
             return BusyError(text or "too many requests")
@@ -428,21 +442,21 @@ class ChainClient:
 
 
 def _whole_block(raw: Any) -> dict[str, Any]:
-    """A block as it came, after a look at it.
+    """Validate a block and return it unchanged.
 
     Raises:
-        MalformedAnswerError: it is none.
+        MalformedAnswerError: the value is not a block.
     """
     read_header(raw)
     return dict(raw)
 
 
 class _ForeignError(TransportError):
-    """An endpoint of another chain."""
+    """The endpoint belongs to another chain."""
 
 
 def shown(url: str) -> str:
-    """What may be shown of an endpoint's address: its scheme, host and port."""
+    """Return the public part of an endpoint's address: its scheme, host and port."""
     parts = urlsplit(url)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     try:
@@ -453,7 +467,7 @@ def shown(url: str) -> str:
 
 
 def _secrets_of(url: str) -> Iterator[str]:
-    """Parts of an endpoint's address that must not be shown."""
+    """Yield the parts of an endpoint's address that must not be shown."""
     parts = urlsplit(url)
     yield url
     if parts.query:

@@ -1,4 +1,4 @@
-"""Importing web3's libraries without what that does to the interpreter."""
+"""Import web3's libraries without their change to Python's recursion limit."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def recursion_kept() -> Iterator[None]:
-    """Import what needs eth-account in here.
+    """Restore the recursion limit after imports of eth-account or web3.
 
-    One of its libraries (py_ecc) lets Python recurse a hundred times deeper, for the whole
-    process: JSON that is nested so deeply, a guest's or an endpoint's, would then end the
-    process instead of being refused.
+    One of their libraries (py_ecc) raises the limit a hundredfold for the whole process.
+    Deeply nested JSON of a guest or an endpoint would then crash the process instead of being
+    refused.
     """
     limit = sys.getrecursionlimit()
     try:

@@ -1,4 +1,4 @@
-"""What an endpoint that is asked too often names: when it wants to be asked again.
+"""Parse `Retry-After`, with which an endpoint says how long to wait after too many requests.
 
 Source: RFC 9110, 10.2.3 (`Retry-After`) and 5.6.7 (the three forms of a date).
 """
@@ -23,17 +23,17 @@ _DATES = tuple(
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime) -> float:
-    """For how many seconds an endpoint wants to be left alone, `LIMIT_S` at most.
+    """Return how many seconds to wait before the next request, `LIMIT_S` at most.
 
-    A date is compared with the answer's own `Date` where it has one: the clocks of two machines
-    need not agree.
+    A date is compared with the answer's own `Date` header if there is one, because the clocks
+    of the two machines may differ.
 
     Args:
-        headers: those of the answer; names in any case.
-        now: the time here, for answers without `Date`.
+        headers: the answer's headers; the mapping must ignore case.
+        now: the local time, for answers without `Date`.
 
     Returns:
-        Seconds; 0 where it names none, one that has passed, or something else altogether.
+        Seconds; 0 if the header is absent or malformed, or if its date has passed.
     """
     text = headers.get("Retry-After", "").strip()
     if text.isascii() and text.isdecimal():
@@ -46,9 +46,10 @@ def retry_after_s(headers: Mapping[str, str], now: datetime) -> float:
 
 
 def http_date(text: str, now: datetime) -> datetime | None:
-    """A date as HTTP writes it; None where the text is none.
+    """Parse an HTTP date; None if the text is not one.
 
-    A year of two digits is the one nearest below 50 years from `now`, as the RFC asks.
+    A year of two digits that would lie more than 50 years after `now` is in the past, as the
+    RFC requires.
     """
     found = next((match for form in _DATES if (match := form.fullmatch(text))), None)
     if found is None or found["month"].lower() not in _MONTHS:

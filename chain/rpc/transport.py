@@ -1,7 +1,7 @@
-"""How a request reaches one endpoint: JSON-RPC over HTTP or over a WebSocket.
+"""Transports to one endpoint: JSON-RPC over HTTP or over a WebSocket.
 
-What an endpoint answers is bounded in bytes and in time. No failure told from here names
-the endpoint's address, which may hold a key.
+Answers are limited in bytes here; the client limits their time. Error texts never contain the
+endpoint's address, because it may contain a key.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ ANSWER_LIMIT_BYTES = 128 << 20
 _CONNECT_LIMIT_S = 5.0
 _TOO_MANY_REQUESTS = 429
 
-# They write addresses into their records.
+# These libraries write the addresses of endpoints, which may contain keys, into their logs.
 for _name in ("aiohttp", "web3", "websockets"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 
 class TransportError(Exception):
-    """A request that got no answer; the text says why."""
+    """A request got no usable answer; the text says why."""
 
 
 class BusyError(TransportError):
-    """The endpoint asks for fewer requests; `retry_after_s` is what it named, 0 if nothing."""
+    """The endpoint limits requests; `retry_after_s` is the wait that it asks for, 0 if none."""
 
     def __init__(self, reason: str, retry_after_s: float = 0.0) -> None:
         super().__init__(reason)
@@ -41,27 +41,27 @@ class BusyError(TransportError):
 
 
 class Transport(Protocol):
-    """A way to one endpoint."""
+    """A connection to one endpoint."""
 
     async def request(self, method: str, params: list[Any]) -> dict[str, Any]:
-        """The whole answer, with `result` or `error`.
+        """Send a request and return the whole answer, an object of JSON-RPC.
 
         Raises:
-            TransportError: there was none.
+            TransportError: no usable answer came.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
 
 
 def make_transport(url: str) -> Transport:
-    """The transport that a URL asks for."""
+    """Make the transport for a URL: a WebSocket for `ws` and `wss`, HTTP otherwise."""
     return WebSocketTransport(url) if url.startswith("ws") else HttpTransport(url)
 
 
 class HttpTransport:
-    """JSON-RPC over HTTP, connections kept."""
+    """JSON-RPC over HTTP with persistent connections."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -74,7 +74,7 @@ class HttpTransport:
             self._session = _session()
         body = {"jsonrpc": "2.0", "id": next(self._numbers), "method": method, "params": params}
         try:
-            # A redirect would take the request, and with it a key, to another host.
+            # A redirect could send the request, which may contain a key, to another host.
             async with self._session.post(self._url, json=body, allow_redirects=False) as answer:
                 if answer.status == _TOO_MANY_REQUESTS:
                     rest_s = retry_after_s(answer.headers, datetime.now(UTC))
@@ -98,7 +98,7 @@ class HttpTransport:
 
 
 class WebSocketTransport:
-    """JSON-RPC over a WebSocket; connects when needed, and again after a failure."""
+    """JSON-RPC over a WebSocket. It connects at the first request and again after a failure."""
 
     def __init__(self, url: str, notified: Callable[[Any], None] = lambda _params: None) -> None:
         """`notified` is called with the parameters of each notification."""
@@ -127,10 +127,10 @@ class WebSocketTransport:
             self._pending.pop(number, None)
 
     async def connected(self) -> None:
-        """Be connected.
+        """Connect unless connected.
 
         Raises:
-            TransportError: it cannot be.
+            TransportError: the connection failed.
         """
         try:
             await self._connected()
@@ -138,7 +138,7 @@ class WebSocketTransport:
             raise TransportError(_reason(error)) from None
 
     async def closed(self) -> None:
-        """Returns when the connection has ended."""
+        """Wait until the connection has ended."""
         if self._reader is not None:
             await asyncio.wait([self._reader])
 
@@ -212,7 +212,7 @@ def _answer(data: bytes | str) -> dict[str, Any]:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, without what the library's texts say of the address."""
+    """Describe a failure without the library's text, which may contain the address."""
     match error:
         case aiohttp.WSServerHandshakeError():
             return f"HTTP status {error.status} instead of a WebSocket"

@@ -89,8 +89,8 @@ class ChainGateway(GatewayActor):
     def submit(self, project_id: int, event: WireEvent, settle: Settle) -> None:
         """Send an event to a project.
 
-        If the project dies while it has the event, the event is sent once more, alone in a
-        frame.
+        If the project dies, the event is sent again, in the end alone in its frame. An event
+        that was alone in flight at `PARKED_AFTER_DEATHS` deaths does not run again.
         """
         self.links[project_id].submit(event, settle, resend=True)
 

@@ -1,8 +1,8 @@
-"""What a transaction is made of: read, priced, signed, replaced. Decisions only, no I/O.
+"""Transactions as pure functions: parsing requests, choosing fees, signing, reading refusals.
 
-A guest says where to, how much and with what data; gas and fees are what the chain asks for,
-within a cap. A transaction that does not get into a block is signed again with the same
-nonce and higher fees: of all that have one nonce the chain takes one.
+The guest gives recipient, value and data. Gas and fees follow the chain's market, up to a cap.
+A transaction that no block includes is signed again with the same nonce and higher fees, which
+is safe because a chain includes only one transaction per nonce.
 
 Source: ABI document, 3.1 (`ws_send_tx`); EIP-55, EIP-155, EIP-1559; the rules by which nodes
 replace a transaction in their pool (go-ethereum: both fees at least 10 % higher).
@@ -26,7 +26,7 @@ DATA_LIMIT_BYTES = 120 << 10  # nodes refuse a transaction of more than 128 KiB
 TRANSFER_GAS = 21_000
 _WORD = 1 << 256
 _GAS_LIMIT = 1 << 40
-_DIGITS = 78  # of the largest 256-bit number
+_DIGITS = 78  # length of the largest 256-bit number
 
 _ADDRESS = re.compile(r"(?:0x)?([0-9a-fA-F]{40})\Z", re.ASCII)
 _DECIMAL = re.compile(rf"[0-9]{{1,{_DIGITS}}}\Z", re.ASCII)
@@ -38,12 +38,15 @@ _BRACKETS = 64
 
 
 class TransactionRefusedError(Exception):
-    """No transaction was made; the text says why, for the applet's log."""
+    """A transaction, a call or a command was refused; the text says why, e.g. for applet logs."""
 
 
 class ContractCall(msgspec.Struct, array_like=True, frozen=True):
-    """What a guest wants: `to` in EIP-55 form, `value` in wei, and the call's data. `gas` is
-    the guest's own limit, 0 where the chain is to be asked."""
+    """A call as the guest requests it.
+
+    `to` is an address in EIP-55 form, `value` is in wei. `gas` is the guest's own limit; 0
+    means that the chain estimates it.
+    """
 
     to: str
     value: int
@@ -52,8 +55,10 @@ class ContractCall(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Market(NamedTuple):
-    """What a chain asks for, in wei per gas. `base_fee` None: it has no EIP-1559 fees, and
-    `gas_price` is all there is."""
+    """A chain's current fees, in wei per gas.
+
+    `base_fee` is None on a chain without EIP-1559 fees; there only `gas_price` counts.
+    """
 
     base_fee: int | None
     priority: int
@@ -61,14 +66,14 @@ class Market(NamedTuple):
 
 
 class Fees(msgspec.Struct, array_like=True, frozen=True):
-    """What a transaction pays at most, in wei per gas; `priority` None: a legacy one."""
+    """The highest fees a transaction pays, in wei per gas; `priority` is None for legacy ones."""
 
     limit: int
     priority: int | None
 
 
 class Signed(NamedTuple):
-    """A signed transaction: its hash (0x and 64 digits) and its bytes as they are sent."""
+    """A signed transaction: its hash (0x and 64 digits) and its raw bytes."""
 
     hash: str
     raw: bytes
@@ -78,17 +83,17 @@ class Signed(NamedTuple):
 
 
 def parse_call(request: bytes, *, sends: bool) -> ContractCall:
-    """The call a guest describes as JSON.
+    """Parse the call that a guest describes as JSON.
 
     Args:
-        request: `{"to": "0x…", "value": "<decimal wei>", "data": "<hex>"}`; for a transaction
-            `to` and `value` must be there. `gasLimit` may be.
-        sends: a transaction, not a call that only reads.
+        request: `{"to": "0x…", "value": "<decimal wei>", "data": "<hex>"}`. `to` is required,
+            `value` only for a transaction. `gasLimit` is optional.
+        sends: True for a transaction, False for a call that only reads.
 
     Raises:
-        TransactionRefusedError: it is none; the reason names the field.
+        TransactionRefusedError: the request is malformed; the reason names the field.
     """
-    # Looked at first, so that how deep Python may recurse does not matter.
+    # Nesting is bounded before parsing, so that Python's recursion limit does not matter.
     if request.count(b"[") + request.count(b"{") > _BRACKETS:
         raise TransactionRefusedError("the request is not a JSON object of texts")
     try:
@@ -160,10 +165,10 @@ def _shown(value: Any) -> str:
 
 
 def fees_for(market: Market, cap: int) -> Fees:
-    """Fees for a new transaction, never above `cap` wei per gas.
+    """Choose the fees of a new transaction, never above `cap` wei per gas.
 
-    The limit leaves room for the base fee to double, which takes six full blocks. Under a cap
-    below the base fee the transaction waits until that has come down.
+    The limit allows the base fee to double, which takes six full blocks. If the cap is below
+    the base fee, the transaction waits until the base fee has fallen.
     """
     if market.base_fee is None:
         return Fees(min(market.gas_price, cap), None)
@@ -172,8 +177,11 @@ def fees_for(market: Market, cap: int) -> Fees:
 
 
 def raised_fees(fees: Fees, market: Market, cap: int) -> Fees | None:
-    """Fees with which a transaction replaces its earlier self: both an eighth higher, and what
-    a new one would pay if that is more. None when the cap does not allow it."""
+    """Choose fees with which a transaction replaces its earlier version.
+
+    Both fees rise by at least an eighth, and to the fees of a new transaction if those are
+    higher. None if the cap does not allow it.
+    """
     least = _eighth_more(fees.limit)
     if least > cap:
         return None
@@ -192,20 +200,22 @@ def _eighth_more(fee: int) -> int:
 
 
 def gas_limit(estimate: int) -> int:
-    """The gas a transaction may use: what was estimated and a quarter, because the state it
-    meets may be another. A plain transfer needs what it needs."""
+    """Add a quarter to a gas estimate, because the state may change until the transaction runs.
+
+    A plain transfer always needs the same gas, so its estimate stays.
+    """
     return estimate if estimate == TRANSFER_GAS else estimate + estimate // 4
 
 
 def intrinsic_gas(data: bytes) -> int:
-    """The gas without which no node takes a call with this data (EIP-2028, EIP-7623)."""
+    """Return the minimum gas that nodes require for a call with this data (EIP-2028, EIP-7623)."""
     zeros = data.count(0)
     others = len(data) - zeros
     return TRANSFER_GAS + max(4 * zeros + 16 * others, 10 * zeros + 40 * others)
 
 
 def worst_cost(call: ContractCall, gas: int, fees: Fees) -> int:
-    """What a transaction takes from its account at most, in wei."""
+    """Return the most that a transaction can cost its account, in wei."""
     return call.value + gas * fees.limit
 
 
@@ -217,7 +227,7 @@ def sign(
 ) -> Signed:
     """Sign a transaction; the same arguments give the same bytes (RFC 6979).
 
-    The first call imports much, see `warm_up`.
+    The first call takes a second for imports, see `warm_up`.
     """
     fields: dict[str, Any] = {
         "chainId": chain_id,
@@ -242,7 +252,7 @@ def _account() -> type[Account]:
 
 
 def warm_up() -> None:
-    """Import what signing needs: a second, which no transaction should wait for."""
+    """Import the libraries for signing in advance; this takes a second."""
     nowhere = ContractCall("0x" + "00" * 20, 0, b"")
     sign(bytes(31) + b"\x01", 1, 0, nowhere, TRANSFER_GAS, Fees(1, 1))
 
@@ -251,7 +261,8 @@ def warm_up() -> None:
 
 Rejection = Literal["known", "nonce", "underpriced", "funds", "fee", "never", "other"]
 
-# Of go-ethereum, Erigon, Nethermind, Besu, Reth and Anvil: what is wrong with the bytes themselves.
+# Messages of go-ethereum, Erigon, Nethermind, Besu, Reth and Anvil for transactions that can
+# never be valid.
 _NEVER = re.compile(
     r"intrinsic gas|floor data gas|exceeds (the )?(block|transaction|tx) gas limit"
     r"|gas limit (is )?too high|exceeds block gas|gas too high|max initcode|code size"
@@ -263,12 +274,17 @@ _NEVER = re.compile(
 
 
 def rejection(message: str) -> Rejection:
-    """What a node means by refusing a transaction, from the words nodes use.
+    """Classify a node's refusal of a transaction by its message.
 
-    `known`: it has it already. `nonce`: a transaction with this nonce is in a block.
-    `underpriced`: it has another with this nonce, which pays as much. `funds`: the account
-    cannot pay. `fee`: less than a block asks for now. `never`: by its rules no block can have
-    these bytes. `other`: anything else, which may pass.
+    Returns:
+        `known`: the node has this transaction already.
+        `nonce`: a block already includes a transaction with this nonce.
+        `underpriced`: the node has another transaction with this nonce, and this one does not
+            pay enough to replace it.
+        `funds`: the account cannot pay.
+        `fee`: the fees are below the current base fee.
+        `never`: the rules of the chain exclude this transaction for good.
+        `other`: any other message; the reason may be temporary.
     """
     text = message.lower()
     if "already known" in text or "known transaction" in text or "already imported" in text:
@@ -287,7 +303,7 @@ def rejection(message: str) -> Rejection:
 
 
 def revert_reason(data: bytes) -> str:
-    """What a contract says when it reverts, in words as far as it has any."""
+    """Describe the data of a revert: its text, its panic code, or the data in hexadecimal."""
     if data[:4] == _ERROR_STRING and len(data) >= 68:
         size = int.from_bytes(data[36:68], "big")
         text = data[68 : 68 + min(size, _REASON_LIMIT)].decode("utf-8", "replace")

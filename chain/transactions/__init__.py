@@ -1,6 +1,6 @@
 """Transactions of projects: nonces, signing, broadcasting, watching.
 
 In: requests of projects over the chain's socket; committed entries of their outboxes.
-Out: signed transactions on the chain; an event with each outcome.
+Out: signed transactions on the chain; an event with the outcome of each transaction.
 Open first: `requests.py`, then `nonces.py` and `broadcaster.py`.
 """

@@ -1,12 +1,12 @@
-"""Sending committed transactions, and watching them until they are deep enough in the chain.
+"""Broadcaster: sends committed transactions and watches them until they have enough confirmations.
 
-Whatever is sent has been stored before, so after a crash the same bytes go out again. A
-transaction gets another signature in three cases only: with the same nonce and higher fees
-when no block takes it, with the same nonce to cancel it, and with another nonce when a
-transaction that is not the node's has used the nonce up for good.
+Every signature is stored before it is sent, so that the same bytes are sent again after a
+crash. A transaction is signed again in three cases only: with higher fees and the same nonce
+when no block includes it, with the same nonce to cancel it, and with another nonce when a
+foreign transaction has used its nonce for good.
 
-One that is refused holds up the later ones of its account, and no others. It is tried again,
-less and less often, and cancelled where no block could ever have it.
+A refused transaction blocks only the later ones of its account. It is retried with growing
+pauses, and cancelled if the chain can never include it.
 """
 
 from __future__ import annotations
@@ -59,39 +59,39 @@ from fieldbrook.storage.chain.transactions import (
 
 log = logging.getLogger(__name__)
 
-NOBODY = 0  # a turn at an account that is no project's
+NOBODY = 0  # project id for a turn that belongs to no project
 CANCELLED = "cancelled by an administrator"
-_AGAIN_MS = 15_000  # a transaction that no endpoint knows any more is sent again after this
+_AGAIN_MS = 15_000  # interval of looking up a pending transaction, to resend one that was lost
 _TURN_LIMIT_S = 1.0
-_PAUSES_S = (0.5, 1, 2, 5)  # before a refused one is tried again
-_GIVEN_UP_AFTER = 3  # refusals, before one that no block can have is cancelled
+_PAUSES_S = (0.5, 1, 2, 5)  # pauses before a refused transaction is retried
+_GIVEN_UP_AFTER = 3  # refusals before a transaction that can never be valid is cancelled
 
 
 class EachRpc(Rpc, Protocol):
-    """What is asked of a chain, and of all its endpoints one by one."""
+    """The part of `ChainClient` that sends transactions, also to all endpoints."""
 
     async def each(self, method: str, params: list[Any]) -> list[Any | RpcError]: ...
 
 
 class _Refusals(NamedTuple):
-    """How often an account's next transaction was refused in a row, and until when (Unix ms)
-    it rests."""
+    """Consecutive refusals of an account's next transaction, and when (Unix ms) to retry it."""
 
     times: int = 0
     until: int = 0
 
 
 class Broadcaster:
-    """Brings transactions into the chain, one round at a time.
+    """Sends transactions to the chain and follows them, in rounds.
 
     Args:
-        chain: its settings.
-        rpc: the way to it.
-        rows: its transactions.
-        leases: who gives out nonces.
-        finished: is told of each transaction that has come to its end.
-        restored: whether the node's data was restored and nothing may leave yet.
-        health: is told while a transaction is refused.
+        chain: the settings of the chain.
+        rpc: the client of the chain.
+        rows: the stored transactions of the chain.
+        leases: assigns nonces and opens keys.
+        finished: is called with each transaction that is confirmed or failed.
+        restored: whether the data was restored from a backup and nothing may be sent yet.
+        health: gets a condition while a transaction is stuck.
+        clock: returns Unix milliseconds.
     """
 
     def __init__(
@@ -115,17 +115,17 @@ class Broadcaster:
         self._clock = clock
         self._refusals: dict[str, _Refusals] = {}  # by account
         self._wake = asyncio.Event()
-        self._asked: dict[int, int] = {}  # when a transaction was last looked for, Unix ms
+        self._asked: dict[int, int] = {}  # transaction id: last look-up, Unix ms
         self._down = False
-        # What is known of a transaction must not change between a look at it and the next.
+        # Rounds and commands exclude each other, so that no transaction changes within a step.
         self._stepping = asyncio.Lock()
 
     def wake(self) -> None:
-        """There is something to do."""
+        """Start the next round now."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Rounds until it is cancelled."""
+        """Run rounds until cancelled."""
         while True:
             self._wake.clear()
             try:
@@ -145,11 +145,11 @@ class Broadcaster:
                 continue
 
     async def round(self) -> None:
-        """Look at every transaction under way once.
+        """Take every unfinished transaction one step further.
 
         Raises:
-            ChainUnavailableError, RpcError: no endpoint tells how the chain stands.
-            StoreError: a step could not be stored; the transaction stays as it was.
+            ChainUnavailableError, RpcError: no endpoint gave the chain's state.
+            StoreError: a step could not be stored; its transaction is unchanged.
         """
         async with self._stepping:
             await self._round()
@@ -166,14 +166,14 @@ class Broadcaster:
             rows = sorted((r for r in waiting if r.sender == sender), key=_turn)
             try:
                 await self._account(sender, rows, head, parked)
-            except StoreError as error:  # the others go on
+            except StoreError as error:  # other accounts continue
                 failed = error
         self._report()
         if failed is not None:
             raise failed
 
     def _report(self) -> None:
-        """Tell the node's health which transaction is stuck, and how many are."""
+        """Raise the health condition if transactions are stuck, else clear it."""
         stuck = [row for row in self._waiting() if row.refused_at]
         if not stuck:
             self._health.end(STUCK_TRANSACTIONS)
@@ -187,11 +187,12 @@ class Broadcaster:
         )
 
     async def cancel(self, transaction_id: int) -> None:
-        """Have a transaction's nonce taken by one that does nothing. Whichever of the two a
-        block takes decides what became of it.
+        """Cancel a transaction by signing an empty one with the same nonce.
+
+        The one of the two that a block includes decides the outcome.
 
         Raises:
-            TransactionRefusedError: a block has it already.
+            TransactionRefusedError: a block includes the transaction already, or it is finished.
         """
         async with self._stepping:
             row = self._under_way(transaction_id)
@@ -206,11 +207,13 @@ class Broadcaster:
         self.wake()
 
     async def retry(self, transaction_id: int) -> None:
-        """Sign a transaction again with higher fees; one that is refused whatever it pays is
-        only tried again, now.
+        """Sign a transaction again with higher fees.
+
+        If it was refused for a reason other than its fees, it is only sent again at once.
 
         Raises:
-            TransactionRefusedError: a block has it already, or the cap does not allow it.
+            TransactionRefusedError: a block includes it already, it is finished, or the cap does
+                not allow higher fees.
         """
         async with self._stepping:
             row = self._under_way(transaction_id)
@@ -230,7 +233,7 @@ class Broadcaster:
         return row
 
     async def _raise_fees(self, row: Transaction) -> bool:
-        """Sign a transaction again with higher fees; False when the cap does not allow it."""
+        """Sign a transaction again with higher fees; returns False if the cap forbids it."""
         market, _ = await self._leases.market()
         fees = raised_fees(fees_of(row.last), market, self._chain.max_fee_per_gas)
         if fees is None:
@@ -249,7 +252,7 @@ class Broadcaster:
     # ---------------------------------------------------------------- one account
 
     async def _account(self, sender: str, rows: list[Transaction], head: int, parked: bool) -> None:
-        """Transactions of one account in the order of their nonces."""
+        """Process the transactions of one account in the order of their nonces."""
         counted = number(await self._rpc.call("eth_getTransactionCount", [sender, "latest"]))
         going = not parked and self._clock() >= self._refusals.get(sender, _Refusals()).until
         taken = set()
@@ -262,19 +265,19 @@ class Broadcaster:
             if row.nonce < counted:
                 await self._replaced(row, head)
             elif row.nonce in taken:
-                # A lease was given up, and then its event proved to be committed. When a block
-                # has the other one this one gets a nonce of its own.
+                # A lease was dropped and its nonce reused, although its event was committed.
+                # This transaction gets its own nonce once a block includes the other one.
                 self._change(row, reason=f"another transaction has the nonce {row.nonce}, too")
             elif going:
                 taken.add(row.nonce)
-                # What comes behind one that is refused would only wait for it.
+                # After a refusal stop: transactions with later nonces could only wait for it.
                 try:
                     going = await self._push(row, is_next=row.nonce == counted)
                 except TransactionRefusedError as error:
                     going = self._refused(row, str(error))
 
     async def _push(self, row: Transaction, *, is_next: bool) -> bool:
-        """Send a transaction, or see to one that was sent; False when it was refused."""
+        """Send a transaction, or check one that was sent; returns False if it was refused."""
         if row.state == INIT:
             return await self._send(row)
         now = self._clock()
@@ -290,7 +293,7 @@ class Broadcaster:
         return True
 
     async def _send(self, row: Transaction) -> bool:
-        """Give the newest signature to an endpoint."""
+        """Send the newest signature to an endpoint; returns False if it was refused."""
         fault_points.passes("chain.sends")
         try:
             await self._rpc.call("eth_sendRawTransaction", ["0x" + row.last.raw.hex()])
@@ -300,7 +303,7 @@ class Broadcaster:
                     pass
                 case "nonce":
                     self._change(row, reason="its nonce is in a block already")
-                    return True  # the next round finds out whose
+                    return True  # the next round finds out which transaction used it
                 case "fee" | "underpriced" as why:
                     return await self._too_cheap(row, why, error.text)
                 case "funds":
@@ -317,7 +320,7 @@ class Broadcaster:
         return True
 
     async def _too_cheap(self, row: Transaction, why: str, text: str) -> bool:
-        """A block, or another transaction with the nonce, asks for more than this one pays."""
+        """Raise the fees of a transaction that pays less than a block or its rival requires."""
         market, _ = await self._leases.market()
         cap = self._chain.max_fee_per_gas
         dearer = why == "underpriced" or fees_for(market, cap).limit > row.last.limit
@@ -328,7 +331,7 @@ class Broadcaster:
     # ---------------------------------------------------------------- what is refused
 
     async def _offered_to_all(self, row: Transaction) -> bool:
-        """Give the newest signature to every endpoint: what one refuses another may take."""
+        """Send the newest signature to every endpoint; returns whether any of them has it."""
         answers = await self._rpc.each("eth_sendRawTransaction", ["0x" + row.last.raw.hex()])
         return any(
             not isinstance(answer, RpcError) or rejection(answer.text) == "known"
@@ -336,8 +339,11 @@ class Broadcaster:
         )
 
     async def _refused_by_all(self, row: Transaction, text: str) -> bool:
-        """No endpoint takes a transaction. Where that will stay so its nonce is used up by one
-        that does nothing: of the two the chain takes one, so nothing can be sent twice."""
+        """Pause a transaction that all endpoints refuse, or cancel it if it can never be valid.
+
+        It is cancelled by an empty transaction with the same nonce. The chain includes only one
+        of the two, so the call cannot run after the cancellation.
+        """
         now, times = self._clock(), self._refusals.get(row.sender, _Refusals()).times
         long = row.refused_at and now - row.refused_at >= self._chain.reprice_s * 1_000
         never = rejection(text) == "never" and not row.last.cancels
@@ -352,7 +358,7 @@ class Broadcaster:
         return await self._send(self._rows.unfinished[row.transaction_id])
 
     async def _is_known(self, row: Transaction) -> bool:
-        """Whether any endpoint has any signature of a transaction, or may have."""
+        """Return whether any endpoint has a signature of a transaction; True if none answers."""
         for tried in row.attempts:
             answers = await self._rpc.each("eth_getTransactionByHash", [tried.hash])
             if not answers or any(answer is not None for answer in answers):
@@ -360,7 +366,7 @@ class Broadcaster:
         return False
 
     def _refused(self, row: Transaction, reason: str) -> bool:
-        """Let an account rest whose next transaction is refused; always False."""
+        """Pause an account whose next transaction was refused; always returns False."""
         times = self._refusals.get(row.sender, _Refusals()).times + 1
         pause_s = _PAUSES_S[min(times, len(_PAUSES_S)) - 1]
         self._refusals[row.sender] = _Refusals(times, self._clock() + int(pause_s * 1_000))
@@ -368,7 +374,7 @@ class Broadcaster:
         return False
 
     def _stuck(self, row: Transaction, reason: str, **fields: Any) -> Transaction:
-        """Have it seen why a transaction does not go on."""
+        """Record and log why a transaction is stuck."""
         if not row.refused_at:
             log.warning(
                 "transaction %s of project %d holds up its account %s: %s",
@@ -380,7 +386,10 @@ class Broadcaster:
     # ---------------------------------------------------------------- what became of it
 
     async def _look(self, row: Transaction, head: int) -> Transaction:
-        """Find the block that has one of a transaction's signatures."""
+        """Look up the block that includes one of a transaction's signatures.
+
+        If the known block has vanished in a reorganisation, the transaction is sent again.
+        """
         for tried in reversed(row.attempts):
             receipt = await self._rpc.call("eth_getTransactionReceipt", [tried.hash])
             if receipt is not None and receipt.get("blockNumber") is not None:
@@ -390,7 +399,7 @@ class Broadcaster:
         log.info("transaction %s: block %d has vanished", row.name, row.block_number)
         return self._change(
             row,
-            # What vanished is sent again at once: a pool may have lost it.
+            # INIT means that it is sent again at once, because pools may have lost it.
             state=INIT,
             reason=f"block {row.block_number} ({row.block_hash}) has vanished",
             mined="",
@@ -426,7 +435,7 @@ class Broadcaster:
         return self._finish(row, FAILED, await self._why(row))
 
     async def _why(self, row: Transaction) -> str:
-        """Why a transaction reverted: the same call on the state before its block."""
+        """Find out why a transaction reverted: run its call on the state before its block."""
         fields = {
             "from": row.sender,
             "to": row.to,
@@ -477,14 +486,17 @@ class Broadcaster:
     # ---------------------------------------------------------------- another signature
 
     async def _replaced(self, row: Transaction, head: int) -> None:
-        """The nonce is used and no block has the transaction. Once the block that used the
-        nonce is as deep as any must be, it never will: then it gets another nonce."""
+        """Handle a transaction whose nonce another transaction has used.
+
+        Nothing happens until the use of the nonce has enough confirmations. Then a cancellation
+        is finished as failed, and any other transaction is signed with another nonce.
+        """
         deep = max(0, head - self._chain.confirmations)
         block = hex(deep)
         settled = number(await self._rpc.call("eth_getTransactionCount", [row.sender, block]))
         if settled <= row.nonce:
             return
-        # The count is of one moment, the receipts were of one before: look once more.
+        # The receipts were read before the nonce count and may be outdated: look once more.
         if (await self._look(row, head)).state not in (INIT, PENDING):
             return
         if row.last.cancels:
@@ -499,17 +511,17 @@ class Broadcaster:
                 self._sign_again(row, nonce, fees, why)
                 metrics.add(metrics.SIGNED_AGAIN["nonce"])
         except TimeoutError:
-            return  # a batch has leases; the next round tries again
+            return  # a batch holds leases of the account; the next round tries again
         log.warning("transaction %s: %s; it has nonce %d now", row.name, why, nonce)
         self.wake()
 
     def _sign_again(
         self, row: Transaction, nonce: int, fees: Fees, why: str, *, cancels: bool = False
     ) -> None:
-        """Store another signature; the next round sends it.
+        """Sign a transaction again and store the signature; the next round sends it.
 
         Raises:
-            TransactionRefusedError: the key is gone.
+            TransactionRefusedError: the operator's key was removed.
         """
         secret = self._leases.secret_of(row)
         if secret is None:
@@ -526,7 +538,7 @@ class Broadcaster:
         fault_points.passes("chain.signed_again")
 
     def _change(self, row: Transaction, **fields: Any) -> Transaction:
-        """Store a transaction if anything of it is another."""
+        """Store a transaction with changed fields, unless nothing differs."""
         changed = msgspec.structs.replace(row, **fields)
         if changed == row:
             return row
@@ -536,5 +548,5 @@ class Broadcaster:
 
 
 def _turn(row: Transaction) -> tuple[int, bool, int]:
-    """The order in which transactions of an account are seen to."""
+    """Sort key for the transactions of an account: nonce, then those already sent, then id."""
     return row.nonce, not row.sent_at, row.transaction_id

@@ -1,8 +1,9 @@
-"""Preparing transactions: checks, gas, fees, a nonce, a signature; who may use which nonce.
+"""Nonces: prepares transactions (checks, gas, fees, nonce, signature) and leases nonces to runs.
 
-The nonces of an account follow each other without a gap, because nothing is broadcast before
-its event is committed, and because an account prepares for one project at a time: the leases
-of a batch end, committed or not, before another project's begin.
+A lease is a prepared transaction whose event is not committed yet. The nonces of an account
+have no gaps for two reasons: nothing is broadcast before its event is committed, and an account
+serves one project at a time. The leases of a batch end, committed or dropped, before another
+project gets one.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ from fieldbrook.storage.registry.service import RegistryReader
 
 log = logging.getLogger(__name__)
 
-REQUEST_LIMIT_S = 1.6  # of the 2 s a project waits
-ENDPOINT_LIMIT_S = 0.7  # then the next one is asked
-UNFINISHED_LIMIT = 1_000  # transactions of one project that are under way
+REQUEST_LIMIT_S = 1.6  # a project waits 2 s for the answer
+ENDPOINT_LIMIT_S = 0.7  # after this time the next endpoint is asked
+UNFINISHED_LIMIT = 1_000  # unfinished transactions of one project
 _MARKET_KEPT_S = 2.0
 _PRIORITY_WEI = 1_000_000_000
 _DROPPED_KEPT = 1_024
@@ -61,11 +62,11 @@ _NO_WINDOW = -1
 DAY_MS = 86_400_000
 LEGACY = -1
 RESULT_LIMIT_BYTES = 4 << 20
-"""Of what a contract returns to a guest."""
+"""Limit of the data that a contract call returns to a guest."""
 
 
 class Rpc(Protocol):
-    """What is asked of a chain: `chain.rpc.client.ChainClient`."""
+    """The part of `chain.rpc.client.ChainClient` that this module uses."""
 
     async def call(
         self, method: str, params: list[Any], *, limit_s: float | None = None
@@ -73,7 +74,7 @@ class Rpc(Protocol):
 
 
 class Wanted(NamedTuple):
-    """A transaction as a project asks for it; see `actors.project.chains`."""
+    """A project's request for a transaction; see `actors.project.chains`."""
 
     key: bytes
     operator: str | None
@@ -88,7 +89,7 @@ class _Account:
 
     def __init__(self) -> None:
         self.open: dict[bytes, Transaction] = {}  # leases, in the order of their nonces
-        self.dropped: dict[bytes, Transaction] = {}  # leases that a run may ask for again
+        self.dropped: dict[bytes, Transaction] = {}  # dropped leases that a new run may reuse
         self.busy = False
         self.changed = asyncio.Condition()
 
@@ -97,15 +98,15 @@ class _Account:
 
 
 class Leases:
-    """Prepares transactions and knows which of them count.
+    """Prepares transactions, and records which leases were committed or dropped.
 
     Args:
-        chain: its settings.
-        rpc: the way to it.
-        rows: its transactions; leases that a crash left are among them.
-        reader: of the registry.
-        vault: opens the keys of operators.
-        clock: Unix milliseconds.
+        chain: the settings of the chain.
+        rpc: the client of the chain.
+        rows: the stored transactions of the chain, including leases from before a crash.
+        reader: reads the registry.
+        vault: decrypts the keys of operators.
+        clock: returns Unix milliseconds.
     """
 
     def __init__(
@@ -138,23 +139,24 @@ class Leases:
         held: Collection[bytes],
         waits: Callable[[], bool] = lambda: True,
     ) -> Transaction:
-        """A signed transaction with a nonce leased to a run.
+        """Sign a transaction and lease its nonce to a run.
 
         Args:
-            project_id: who asks.
-            wanted: for what.
-            held: the leases its batch has; others it had are given up.
-            waits: whether who asked still waits, over the connection it asked over.
+            project_id: the project that asks.
+            wanted: the request.
+            held: call keys of the leases that the project's batch holds. Its other leases are
+                dropped.
+            waits: returns whether the project still waits on the connection of the request.
 
         Raises:
-            TransactionRefusedError: there is none, for the reason given.
+            TransactionRefusedError: the transaction was refused, for the reason given.
             StoreError: it could not be stored.
         """
         call = parse_call(wanted.request, sends=True)
         operator = self._operator(project_id, wanted.operator)
         try:
             async with asyncio.timeout(REQUEST_LIMIT_S), self.turn(operator.address, project_id):
-                # In its turn, so that no lease of an earlier question is overlooked.
+                # Inside the turn, so that leases of earlier requests are known here.
                 if waits():
                     await self.keep_only(project_id, held)
                 row = await self._made(project_id, wanted, call, operator)
@@ -170,11 +172,11 @@ class Leases:
             raise TransactionRefusedError(str(error)) from error
 
     async def call(self, request: bytes) -> bytes:
-        """What a contract returns.
+        """Call a contract without a transaction and return its result.
 
         Raises:
-            TransactionRefusedError: nothing, for the reason given.
-            ChainUnavailableError: no endpoint answers in time.
+            TransactionRefusedError: the call was refused, for the reason given.
+            ChainUnavailableError: no endpoint answered in time.
         """
         wanted = parse_call(request, sends=False)
         fields = {"to": wanted.to, "data": "0x" + wanted.data.hex()}
@@ -189,7 +191,7 @@ class Leases:
         return returned(result)
 
     async def settle(self, project_id: int, committed: Collection[bytes]) -> None:
-        """A batch is over: these of its leases are transactions now, the others never were."""
+        """End the leases of a batch: keep those in `committed` as transactions, drop the others."""
         leased = {row.call_key: row for row in self._leases_of(project_id)}
         await self._close(
             [leased[key] for key in committed if key in leased],
@@ -199,7 +201,11 @@ class Leases:
     async def resolve(
         self, project_id: int, committed: Collection[bytes], held: Collection[bytes]
     ) -> None:
-        """What a project says whose word on some leases may have been lost."""
+        """End leases after a lost connection, as the project reports them.
+
+        Leases in `committed` become transactions, leases in `held` stay open, and the project's
+        other leases are dropped.
+        """
         done, kept = set(committed), set(held)
         rows = self._leases_of(project_id)
         await self._close(
@@ -208,29 +214,29 @@ class Leases:
         )
 
     async def keep_only(self, project_id: int, held: Collection[bytes]) -> None:
-        """Give up the leases of a project but these."""
+        """Drop all leases of a project except `held`."""
         kept = set(held)
         await self._close([], [r for r in self._leases_of(project_id) if r.call_key not in kept])
 
     async def accept(self, row: Transaction) -> None:
-        """A transaction that came out of a project's outbox: its event is committed."""
+        """Accept a transaction from a project's outbox, whose event is therefore committed."""
         known = self._rows.get(row.transaction_id)
         if known is None:
-            # The chain's store is younger than the project's: it was lost, or put back.
+            # The chain's store was lost, or restored to a state before this lease.
             log.warning("transaction %s was not known here any more", row.name)
             await self._close([row], [])
         elif known.state == LEASED:
             await self._close([known], [])
 
     def projects(self) -> set[int]:
-        """Whose leases are open."""
+        """Return the ids of projects with open leases."""
         return {row.project_id for a in self._accounts.values() for row in a.open.values()}
 
     # ---------------------------------------------------------------- accounts
 
     @asynccontextmanager
     async def turn(self, address: str, project_id: int) -> AsyncIterator[None]:
-        """Have an account alone. Waits while another project has leases of it."""
+        """Lock an account for one project; waits while another project has leases of it."""
         account = self._account(address)
         async with account.changed:
             await account.changed.wait_for(lambda: account.is_free_for(project_id))
@@ -242,13 +248,13 @@ class Leases:
             await self._notify(account)
 
     async def next_nonce(self, address: str) -> int:
-        """The first nonce that neither the chain nor a transaction of the node has."""
+        """Return the first nonce above those used on the chain and by the node's transactions."""
         counted = number(await self._call("eth_getTransactionCount", [address, "pending"]))
         ours = [row.nonce + 1 for row in self._rows.unfinished.values() if row.sender == address]
         return max([counted, *ours])
 
     async def market(self) -> tuple[Market, int]:
-        """What the chain asks for now, a few seconds old at most, and a block's gas."""
+        """Return the chain's fees, at most `_MARKET_KEPT_S` old, and the gas limit of a block."""
         now = asyncio.get_running_loop().time()
         if self._market is not None and now - self._market[0] < _MARKET_KEPT_S:
             return self._market[1], self._market[2]
@@ -263,8 +269,11 @@ class Leases:
         return market, self._market[2]
 
     def secret_of(self, row: Transaction) -> bytes | None:
-        """The private key that signed a transaction, if its operator is still there or the
-        project's account has another one with the same key."""
+        """Return the private key that signed a transaction, None if it is gone.
+
+        If the operator was removed, another operator of the project's account with the same
+        key is used.
+        """
         operator = self._reader.operator(row.operator_id)
         project = None if operator else self._reader.project(row.project_id)
         if project is not None:
@@ -292,7 +301,7 @@ class Leases:
     async def _close(
         self, committed: Iterable[Transaction], dropped: Iterable[Transaction]
     ) -> None:
-        """End leases, in the store first."""
+        """End leases, first in the store, then in memory."""
         now = self._clock()
         done = [
             msgspec.structs.replace(row, state=INIT, created_at=now, updated_at=now)
@@ -342,7 +351,11 @@ class Leases:
     async def _made(
         self, project_id: int, wanted: Wanted, call: ContractCall, operator: Operator
     ) -> Transaction:
-        """The transaction, which is not leased yet."""
+        """Make the transaction, or reuse the lease of the same call; it is not leased yet.
+
+        Raises:
+            TransactionRefusedError: a limit, the funds or the chain do not allow it.
+        """
         account = self._account(operator.address)
         again = account.open.get(wanted.key) or account.dropped.get(wanted.key)
         if again is not None and _is_same(again, call, operator, self._chain.id):
@@ -394,7 +407,7 @@ class Leases:
     async def _ask(
         self, address: str, call: ContractCall
     ) -> tuple[int, int, int, tuple[Market, int]]:
-        """Gas, nonce, balance and fees, asked for at the same time."""
+        """Request gas, nonce, balance and fees concurrently."""
         fields = {
             "from": address,
             "to": call.to,
@@ -420,13 +433,13 @@ class Leases:
         return number(await self._call(method, params))
 
     async def _call(self, method: str, params: list[Any]) -> Any:
-        """A request that a guest waits for: there must be time for another endpoint."""
+        """Send a request with a short limit, so that there is time to ask another endpoint."""
         return await self._rpc.call(method, params, limit_s=ENDPOINT_LIMIT_S)
 
     async def _priority(self) -> int:
         try:
             return number(await self._call("eth_maxPriorityFeePerGas", []))
-        except RpcError:  # not every node has an opinion
+        except RpcError:  # not every node supports the method
             return _PRIORITY_WEI
 
     # ---------------------------------------------------------------- limits
@@ -474,7 +487,7 @@ class Leases:
             )
 
     def _spent(self, rows: list[Transaction], now: int) -> dict[int, Spending]:
-        """The counters of projects after these transactions were committed."""
+        """Return the counters of projects as they will be after these commits."""
         spent: dict[int, Spending] = {}
         for row in rows:
             project_id = row.project_id
@@ -495,7 +508,7 @@ class Leases:
     def _window(self, project_id: int, now: int) -> int:
         try:
             limits = self._reader.traffic_limits(project_id)
-        except StoreError:  # a count that is lost does less harm than a transaction that is
+        except StoreError:  # a lost count does less harm than a lost transaction
             return _NO_WINDOW
         limit = next((found for found in limits if found.api_type == BLOCKCHAIN), None)
         return _NO_WINDOW if limit is None else window_of(limit, now)
@@ -504,31 +517,31 @@ class Leases:
 def attempt(
     hash_: str, raw: bytes, nonce: int, fees: Fees, now: int, why: str = "", cancels: bool = False
 ) -> Attempt:
-    """A signature for the record."""
+    """Make the record of one signature."""
     priority = LEGACY if fees.priority is None else fees.priority
     return Attempt(hash_, raw, nonce, fees.limit, priority, now, why, cancels)
 
 
 def fees_of(tried: Attempt) -> Fees:
-    """What a signature pays at most."""
+    """Return the fees of a signature."""
     return Fees(tried.limit, None if tried.priority == LEGACY else tried.priority)
 
 
 def call_of(row: Transaction) -> ContractCall:
-    """What a transaction does."""
+    """Return the call of a transaction."""
     return ContractCall(row.to, int(row.value), row.data, row.gas)
 
 
 def unpaid(row: Transaction) -> int:
-    """What a transaction may take from its account, in wei."""
+    """Return the most that a transaction's last signature can cost its account, in wei."""
     return int(row.value) + row.gas * row.last.limit
 
 
 def number(value: Any) -> int:
-    """A quantity of JSON-RPC.
+    """Read a quantity of JSON-RPC.
 
     Raises:
-        ChainUnavailableError: it is none; whoever answers so is no use.
+        ChainUnavailableError: the value is not a quantity, so the endpoint is unusable.
     """
     try:
         return quantity(value)
@@ -537,10 +550,10 @@ def number(value: Any) -> int:
 
 
 def returned(value: Any) -> bytes:
-    """Bytes of JSON-RPC, as many as a guest could be given.
+    """Read bytes of JSON-RPC, at most `RESULT_LIMIT_BYTES`.
 
     Raises:
-        ChainUnavailableError: as `number`.
+        ChainUnavailableError: the value is not bytes, or too large.
     """
     if isinstance(value, str) and len(value) > 2 + 2 * RESULT_LIMIT_BYTES:
         raise _useless(value)
@@ -556,7 +569,7 @@ def _useless(value: Any) -> ChainUnavailableError:
 
 
 def reason_of(error: RpcError) -> str:
-    """Why a node refused a call, with what the contract said if it reverted."""
+    """Return why a node refused a call, with the contract's reason if it reverted."""
     data = error.data.get("data") if isinstance(error.data, dict) else error.data
     if isinstance(data, str) and data.startswith("0x"):
         try:
@@ -567,7 +580,7 @@ def reason_of(error: RpcError) -> str:
 
 
 def _is_same(row: Transaction, call: ContractCall, operator: Operator, chain_id: int) -> bool:
-    """Whether a lease is for this very call."""
+    """Return whether a lease is for exactly this call."""
     return (row.to, row.value, row.data, row.operator_id, row.sender, row.chain_id) == (
         call.to,
         str(call.value),

@@ -1,5 +1,7 @@
-"""Transactions of one chain: what projects ask for over the chain's socket, what their outboxes
-bring, and the events that tell what became of it.
+"""The transaction service of one chain.
+
+It answers requests of projects over the chain's socket, takes committed transactions from
+their outboxes, and sends each project an event with the outcome of each transaction.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ _ASK_S = 0.2
 _RETRY_S = 1.0
 _ACTIVATE_S = 2.0
 _PROJECT_LIMIT_S = 5.0
-_SILENT_S = 5.0  # then it is a trouble of the node that a project does not answer
+_SILENT_S = 5.0  # after this time a project that does not answer is reported to health
 
 Submit = Callable[[int, WireEvent, Settle], None]
 
@@ -76,16 +78,16 @@ class Transactions:
     """The service of a chain's process that sends transactions.
 
     Args:
-        chain: its settings.
-        rpc: the way to it.
-        rows: its transactions.
-        reader: of the registry.
-        vault: opens the keys of operators.
-        run_dir: where sockets are.
-        submit: hands an event to a project; raises a `NodeError` when it cannot be taken.
-        activate: has a project started and its route told.
-        restored: whether the node's data was restored and nothing may leave yet.
-        health: is told of what is stuck.
+        chain: the settings of the chain.
+        rpc: the client of the chain.
+        rows: the stored transactions of the chain.
+        reader: reads the registry.
+        vault: decrypts the keys of operators.
+        run_dir: the folder of the sockets.
+        submit: sends an event to a project; raises a `NodeError` if it is refused.
+        activate: starts a project and requests its route.
+        restored: whether the data was restored from a backup and nothing may be sent yet.
+        health: gets the conditions for stuck leases and transactions.
     """
 
     def __init__(
@@ -116,14 +118,15 @@ class Transactions:
         )
         self._outbox = OutboxTaker({self.part: self._deliver}, self.part)
         self._paths: dict[int, str] = {}
-        self._activated: dict[int, float] = {}  # when that was last asked for
-        self._silent: dict[int, float] = {}  # projects with leases, and since when they are
-        self._talking: dict[int, object] = {}  # projects, and their newest connection
+        self._activated: dict[int, float] = {}  # project: time of the last activation
+        # Projects with open leases and no connection, and since when.
+        self._silent: dict[int, float] = {}
+        self._talking: dict[int, object] = {}  # project: token of its newest connection
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Serve projects, go on with what is under way."""
+        """Start serving projects, and resume unfinished transactions."""
         await asyncio.to_thread(warm_up)
         self._path.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._serve, str(self._path))
@@ -135,7 +138,7 @@ class Transactions:
                 self._finished(row)
 
     async def stop(self) -> None:
-        """Serve nobody, send nothing more."""
+        """Stop serving projects and sending transactions."""
         self._outbox.stop()
         if self._server is not None:
             self._server.close()
@@ -145,19 +148,19 @@ class Transactions:
         self._path.unlink(missing_ok=True)
 
     def gone(self, project_id: int) -> None:
-        """A project was removed: what it has not committed never happens."""
+        """Drop the leases of a project that was removed: its uncommitted transactions end."""
         self._paths.pop(project_id, None)
         self._begin(self.leases.settle(project_id, ()))
 
     def routed(self, project_id: int, path: str | None) -> None:
-        """Where a project is now; None: it is going away."""
+        """Store the socket of a project; None means that the project is stopping."""
         if path is None:
             self._paths.pop(project_id, None)
         else:
             self._paths[project_id] = path
 
     def take(self, project_id: int, path: str) -> None:
-        """A project's outbox has transactions."""
+        """Start taking transactions from a project's outbox."""
         self._outbox.take(project_id, path)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -181,7 +184,7 @@ class Transactions:
                 if HELLO in said:
                     project_id = said[HELLO]
                     self._talking[project_id] = token
-                    # What an earlier connection still has to say is not its project's any more.
+                    # From here on, messages of the project's earlier connections are ignored.
                     await self.leases.resolve(project_id, said[COMMITTED], said[HELD])
                     self.broadcaster.wake()
                 elif project_id and self._talking.get(project_id) is not token:
@@ -236,7 +239,7 @@ class Transactions:
             return False, str(error)
 
     async def _read_tx(self, hash_: str) -> bytes:
-        """A transaction and its receipt as the chain has them, as JSON."""
+        """Return a transaction and its receipt from the chain, as JSON."""
         if not _HASH.fullmatch(hash_):
             reason = f"hash: {hash_[:80]!r} is not 64 hexadecimal digits, with or without 0x"
             raise TransactionRefusedError(reason)
@@ -247,7 +250,11 @@ class Transactions:
         return json.dumps({"transaction": transaction, "receipt": receipt}).encode()
 
     async def _obey(self, command: str, target: int) -> str:
-        """A command of management; the transaction's state after it."""
+        """Carry out a management command; returns the command's name.
+
+        Raises:
+            TransactionRefusedError: it is not possible in the current state.
+        """
         if command in (PARK, RESUME):
             self._rows.park(command == PARK)
             self.broadcaster.wake()
@@ -261,8 +268,13 @@ class Transactions:
         return command
 
     async def _release(self, project_id: int) -> None:
-        """Give up the leases of a project that cannot say what became of them. None of them
-        was sent: only what its project has committed ever is."""
+        """Drop the leases of a project that cannot report which of them it committed.
+
+        None of them was broadcast, because only committed transactions are.
+
+        Raises:
+            TransactionRefusedError: the project is connected, or has no leases.
+        """
         if project_id in self._talking:
             raise TransactionRefusedError("the project is there: its leases end with its batch")
         if project_id not in self.leases.projects():
@@ -273,8 +285,11 @@ class Transactions:
     # ---------------------------------------------------------------- leases of silent projects
 
     async def _ask_silent(self) -> None:
-        """Ask the projects whose leases are open and that do not talk to this process: it, or
-        they, have died. Until they answer nobody else has the nonces."""
+        """Ask projects with open leases but no connection which leases they committed.
+
+        The connection is lost when this process or the project's has died. Until the project
+        answers, its leases block the nonces of their accounts.
+        """
         while True:
             silent = self.leases.projects() - set(self._talking)
             self._report_silent(silent)
@@ -286,7 +301,7 @@ class Transactions:
             await asyncio.sleep(_ASK_S if self.leases.projects() else _RETRY_S)
 
     def _report_silent(self, projects: set[int]) -> None:
-        """Tell the node's health of projects that have been silent for long."""
+        """Raise the health condition if projects were silent for `_SILENT_S`, else clear it."""
         now = asyncio.get_running_loop().time()
         self._silent = {project: self._silent.get(project, now) for project in projects}
         long = [p for p, since in self._silent.items() if now - since > _SILENT_S]
@@ -310,7 +325,7 @@ class Transactions:
     async def _ask(self, project_id: int) -> None:
         path = self._paths.get(project_id)
         if path is None:
-            if self._reader.project(project_id) is None:  # removed while nobody was here
+            if self._reader.project(project_id) is None:  # removed while this process was down
                 await self.leases.settle(project_id, ())
                 return
             now = asyncio.get_running_loop().time()
@@ -333,7 +348,7 @@ class Transactions:
     # ---------------------------------------------------------------- outboxes
 
     async def _deliver(self, project_id: int, entry: WireEntry) -> None:
-        """Take a transaction out of a project's outbox."""
+        """Accept a transaction from a project's outbox; its event is committed."""
         row = decode_record(entry[3], Transaction)
         if row.project_id != project_id:
             raise StoreError(reason=f"transaction {row.name} is not of project {project_id}")
@@ -345,7 +360,7 @@ class Transactions:
     # ---------------------------------------------------------------- outcomes
 
     def _finished(self, row: Transaction) -> None:
-        """Tell the project what became of a transaction, if it wants to know."""
+        """Send the project the outcome of a transaction, if a strategy wants it."""
         self._begin(self._tell(row))
 
     async def _tell(self, row: Transaction) -> None:
@@ -372,8 +387,12 @@ class Transactions:
         fault_points.passes("chain.told_stored")
 
     def _is_wanted(self, row: Transaction) -> bool:
-        """Whether a strategy is there for the outcome. Those for `DEFAULT` are not: they were
-        written for what devices send. An API call's result goes where it was asked for."""
+        """Return whether the project handles the outcome's event type.
+
+        Strategies for `DEFAULT` do not count, because they were written for device messages.
+        Outcomes of API calls are always sent, because the call named their event type. If the
+        registry cannot be read, the answer is True.
+        """
         with contextlib.suppress(StoreError):
             if self._reader.project(row.project_id) is None:
                 return False
@@ -385,7 +404,7 @@ class Transactions:
 
 
 def outcome_event(row: Transaction) -> WireEvent:
-    """The event that tells what became of a transaction; the same each time."""
+    """Make the event with a transaction's outcome; id and payload are the same at each call."""
     body = json.dumps(outcome(row), separators=(",", ":")).encode()
     if row.api:
         request = decode(row.api)
@@ -398,7 +417,7 @@ def outcome_event(row: Transaction) -> WireEvent:
 
 
 def outcome(row: Transaction) -> dict[str, Any]:
-    """What became of a transaction, as an event's payload."""
+    """Return a transaction's outcome as the payload of an event."""
     return {
         "transactionID": row.name,
         "chainID": row.chain_id,

@@ -1,8 +1,8 @@
-"""How much a log stands for, before it is read.
+"""Size check of a log's data before it is decoded.
 
-Anybody may be able to make a contract write a log, and pointers that all lead to the same place
-make a few kilobytes stand for more than a machine has room for: 64 KB of `bytes[][]` keep a
-decoder busy for minutes. Nothing that is encoded as compilers do has more words than its data.
+Anybody may be able to make a contract write a log. Many pointers to the same place let a few
+kilobytes expand to more than a machine's memory: 64 KB of `bytes[][]` keep a decoder busy for
+minutes. Data that a compiler encoded never expands to more words than it has itself.
 
 Source: the Contract ABI Specification of Solidity, "Formal Specification of the Encoding".
 """
@@ -17,11 +17,11 @@ import msgspec
 _WORD = 32
 _SPARE_WORDS = 16
 ARRAYS_LIMIT = 8
-"""Arrays within arrays. Decoders go through them by recursion, some of them for each value."""
+"""Limit of arrays within arrays, because decoders process them by recursion."""
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """An argument or a member of a tuple, as a JSON ABI has it. Arrays have no length of 0."""
+    """An argument or a tuple member of a JSON ABI. No array may have a fixed length of 0."""
 
     type: str
     indexed: bool = False
@@ -29,23 +29,26 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 class Shape(NamedTuple):
-    """What a type means for the walk, worked out once: `size` is how many bytes it takes where
-    it stands, `is_dynamic` that a pointer stands there instead."""
+    """The layout of a type, computed once per decoder.
+
+    `size` is the number of bytes at the value's own position. If `is_dynamic` is set, that
+    position holds a pointer instead of the value.
+    """
 
     kind: Literal["array", "tuple", "bytes", "word"]
     size: int
     is_dynamic: bool
     parts: tuple[Shape, ...] = ()
-    """Members of a tuple; of an array the one shape that its items have."""
+    """The members of a tuple, or the one shape of an array's items."""
     length: int | None = None
-    """How many an array has; None when its data says that."""
+    """The number of an array's items; None if its data contains the number."""
 
 
 def shapes(parameters: Sequence[Parameter]) -> tuple[Shape, ...]:
-    """The shapes of parameters.
+    """Compute the shapes of parameters.
 
     Raises:
-        ValueError: more arrays lie within each other than a monitor may have.
+        ValueError: a type has more than `ARRAYS_LIMIT` arrays within each other.
     """
     return tuple(_shape(part) for part in parameters)
 
@@ -76,9 +79,9 @@ class _TooMuchError(Exception):
 
 
 def is_plain(parameters: Sequence[Shape], data: bytes) -> bool:
-    """Whether data of these shapes can be read in about as many steps as it has words.
+    """Return whether data of these shapes can be decoded in about as many steps as it has words.
 
-    Data that ends too early is not plain either.
+    The result is also False for data that ends too early.
     """
     try:
         _Walk(data).sequence(parameters, 0)
@@ -93,7 +96,7 @@ class _Walk:
         self._left = len(data) // _WORD + _SPARE_WORDS
 
     def sequence(self, parts: Sequence[Shape], start: int) -> None:
-        """Values that stand one after the other; pointers count from where they begin."""
+        """Walk over consecutive values; their pointers are relative to `start`."""
         at = start
         for part in parts:
             self._value(part, at, start)

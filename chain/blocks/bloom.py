@@ -1,8 +1,8 @@
-"""The Bloom filter of a block: which logs it cannot have.
+"""Bloom filters of blocks: they show which logs a block cannot contain.
 
-A block's header has 2048 bits; the address of each of its logs, and each of their topics, sets
-three of them. A log whose bits are not all set is not in the block. One whose bits are set may
-be: the bits can be those of others.
+The filter in a block's header has 2048 bits. The address and each topic of every log set three
+of them. A log whose bits are not all set is not in the block. A log whose bits are all set may be
+in it, because other logs can set the same bits.
 
 Source: Ethereum Yellow Paper, 4.3.1 (the function M); EIP-234 for logs of one block.
 """
@@ -23,10 +23,10 @@ FULL = (1 << 8 * BYTES) - 1
 
 
 def read_bloom(raw: Any) -> int:
-    """The bits of a header's `logsBloom`; 0 for whatever is none.
+    """Parse a header's `logsBloom` to its bits; 0 if it contains no information.
 
-    A chain whose blocks have none, or one that says of everything that it may be there, tells
-    nothing: both are 0.
+    That is the case for a missing or malformed filter and for a filter with all bits set, which
+    excludes no log.
     """
     if not isinstance(raw, str) or len(raw) != 2 + 2 * BYTES or raw[:2] != "0x":
         return 0
@@ -39,7 +39,7 @@ def read_bloom(raw: Any) -> int:
 
 @lru_cache(maxsize=8_192)
 def bits_of(text: str) -> int:
-    """The three bits of an address or a topic, in hexadecimal with `0x`."""
+    """Return the (up to three) bits of an address or a topic, given in hexadecimal with `0x`."""
     digest = keccak256(bytes.fromhex(text[2:]))
     bits = 0
     for at in (0, 2, 4):
@@ -48,7 +48,7 @@ def bits_of(text: str) -> int:
 
 
 def bits_of_filter(address: str, topics: Iterable[str]) -> int:
-    """The bits that each log has that `chain.blocks.logs.matches` these."""
+    """Return the bits that every log sets that matches (`chain.blocks.logs.matches`)."""
     bits = bits_of(address)
     for topic in topics:
         bits |= bits_of(topic) if topic else 0
@@ -56,7 +56,7 @@ def bits_of_filter(address: str, topics: Iterable[str]) -> int:
 
 
 def bloom_of(logs: Iterable[Log]) -> int:
-    """The bits of a block that has these logs and no others."""
+    """Return the filter of a block with exactly these logs."""
     bits = 0
     for found in logs:
         bits |= bits_of_filter(found.address, found.topics)
@@ -64,5 +64,5 @@ def bloom_of(logs: Iterable[Log]) -> int:
 
 
 def holds(bloom: int, bits: int) -> bool:
-    """Whether all of these bits are set."""
+    """Return whether all of `bits` are set in `bloom`."""
     return bloom & bits == bits

@@ -1,11 +1,12 @@
-"""Reading a log by the declaration of its event, with web3.
+"""Decoder: reads a log's arguments by the declaration of its event, with web3.
 
-What comes out is JSON: whole numbers as decimal strings (they have up to 256 bits), addresses
-and bytes in hexadecimal and lower case, tuples as objects by the names of their members, arrays
-as arrays. An indexed argument that is longer than a topic is its hash, which is all that the
-log has.
+The result is JSON. Integers are decimal strings (they have up to 256 bits), addresses and bytes
+are lower-case hexadecimal, tuples are objects with the names of their members, and arrays are
+arrays. For an indexed argument of a dynamic, array or tuple type the result is its hash,
+because the log contains nothing else.
 
-web3 takes half a second and 40 MB: only a process that reads logs so imports this module.
+Importing web3 takes half a second and 40 MB, so only a process that decodes logs imports this
+module.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ DOES_NOT_FIT = "the log does not fit the declaration of its event"
 
 
 def make_decoder(declaration: str) -> Callable[[Log], dict[str, Any]]:
-    """What reads the logs of an event.
+    """Make the decoder for the logs of an event.
 
     Args:
-        declaration: JSON, as `EventAbi` of management writes it.
+        declaration: the event's ABI as JSON, as `EventAbi` of management writes it.
 
     Returns:
-        A function from a log to `{"event": signature, "args": {name: value}}`; `args` is null
-        and `argsError` says why for a log that only begins like one of this event.
+        A function from a log to `{"event": signature, "args": {name: value}}`. If the log does
+        not fit the declaration, `args` is null and `argsError` gives the reason.
 
     Raises:
-        ValueError: its types are nested more deeply than a monitor's may be.
+        ValueError: the types have more arrays within each other than monitors allow.
     """
     given = msgspec.json.decode(declaration)
     parts = msgspec.convert(given["inputs"], list[Parameter])
@@ -69,8 +70,10 @@ def _event(name: str, inputs: list[dict[str, Any]]) -> Any:
 
 
 def _as_in_topic(part: dict[str, Any]) -> dict[str, Any]:
-    """A parameter as it stands in a log: an indexed array or tuple is a hash, whatever its
-    length. web3 takes one of a fixed length for the values themselves."""
+    """Return a parameter as the log encodes it: indexed arrays, tuples and bytes are hashes.
+
+    web3 would read an indexed array or tuple of fixed length as the values themselves.
+    """
     if part["indexed"] and part["type"].startswith(("tuple", "string")):
         return {**part, "type": "bytes32", "components": []}
     if part["indexed"] and (part["type"] == "bytes" or part["type"].endswith("]")):
@@ -79,7 +82,7 @@ def _as_in_topic(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _whole(parameters: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Parameters of which each has all that web3 looks for, members of tuples too."""
+    """Complete parameters, and members of tuples, with all keys that web3 requires."""
     return [
         {
             **part,
@@ -92,7 +95,7 @@ def _whole(parameters: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _as_web3(log: Log) -> Any:
-    """What web3 wants to see of a log; of what it only hands through, anything."""
+    """Convert a log to web3's form; fields that web3 only passes through get placeholders."""
     return {
         "address": log.address,
         "topics": [bytes.fromhex(topic[2:]) for topic in log.topics],
@@ -115,6 +118,6 @@ def _json(part: dict[str, Any], value: Any) -> Any:
         return [_json(part, item) for item in value]
     if isinstance(value, bytes):
         return "0x" + value.hex()
-    if part["type"].startswith("address"):  # web3 gives it the capitals of EIP-55
+    if part["type"].startswith("address"):  # web3 returns EIP-55 capitals
         return value.lower()
     return value if isinstance(value, bool) else str(value)

@@ -1,8 +1,8 @@
-"""Following the newest blocks of a chain, so that one that vanishes is noticed.
+"""Follower: tracks the newest blocks of a chain and detects reorganisations.
 
-The hashes of the newest blocks are kept. Each new block must have the last one as its parent;
-where it has not, the way is gone back to the block that both have, and all above it are told
-as removed. A head that is older than what is known, and is known, is an endpoint that lies
+The hashes of the newest blocks are kept. The parent of each new block must be the newest known
+block. If it is not, the follower goes back to the common ancestor and reports all known blocks
+above it as vanished. A head that is an older, known block comes from an endpoint that lags
 behind and changes nothing.
 """
 
@@ -17,13 +17,13 @@ from typing import Any, Protocol
 from fieldbrook.chain.blocks.logs import Header, read_header
 from fieldbrook.chain.errors import MalformedAnswerError
 
-DEPTH = 128  # blocks that are kept, and so the deepest reorganisation that is followed
-FIRST_BLOCKS = 32  # that are looked at before the first head
+DEPTH = 128  # blocks that are kept, and therefore the deepest reorganisation that is followed
+FIRST_BLOCKS = 32  # blocks that are read at the first look, including the head
 _AT_ONCE = 64
 
 
 class Caller(Protocol):
-    """What is needed of a client."""
+    """The part of `ChainClient` that the follower uses."""
 
     async def call(
         self, method: str, params: list[Any], *, checked: bool, read: Callable[[Any], Any]
@@ -38,10 +38,14 @@ class Caller(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a look has brought: blocks that are new, and the numbers of those that vanished.
+    """The result of a look at the chain.
 
-    `ancestor` is the last block that is as it was; None where none vanished. `lost` says
-    that more may have vanished than was known.
+    Attributes:
+        added: headers of the new blocks.
+        dropped: numbers of blocks that are no longer kept because they are old.
+        vanished: numbers of blocks that a reorganisation removed.
+        ancestor: the number of the last unchanged block; None if no block vanished.
+        lost: the reorganisation is deeper than the known blocks, so more may have vanished.
     """
 
     added: tuple[Header, ...] = ()
@@ -53,8 +57,14 @@ class Step:
 
 @dataclass
 class Follower:
-    """The newest blocks. `blocks` maps numbers to hashes, without a gap; `blooms` has those of the
-    blocks that were looked at since the start."""
+    """The newest blocks of a chain.
+
+    Attributes:
+        blocks: maps block numbers to hashes, in order and without a gap.
+        blooms: maps numbers of blocks read since the start to their Bloom filters.
+        depth: how many blocks are kept.
+        first: how many blocks the first look reads.
+    """
 
     blocks: dict[int, str] = field(default_factory=dict)
     blooms: dict[int, int] = field(default_factory=dict)
@@ -63,20 +73,23 @@ class Follower:
 
     @property
     def newest(self) -> int:
-        """The number of the newest block; -1 when none is known."""
+        """The number of the newest known block; -1 if none is known."""
         return next(reversed(self.blocks), -1)
 
     @property
     def oldest(self) -> int:
-        """The number of the oldest block that is known; -1 when none is."""
+        """The number of the oldest known block; -1 if none is known."""
         return next(iter(self.blocks), -1)
 
     async def look(self, client: Caller) -> Step:
-        """See what is new. `apply` the step once it is on disk; until then nothing changes.
+        """Ask for the head and return what has changed.
+
+        Nothing changes here until the caller has stored the step and calls `apply`.
 
         Raises:
-            ChainUnavailableError, RpcError: as the client.
-            MalformedAnswerError: a block is none, or the chain moved while it was looked at.
+            ChainUnavailableError, RpcError: see `ChainClient.call`.
+            MalformedAnswerError: an answer is not a block, the endpoint lags too far behind, or
+                the chain changed during the look.
         """
         head = read_header(await client.head())
         if not self.blocks:
@@ -93,7 +106,7 @@ class Follower:
         return await self._catch_up(client, head)
 
     def apply(self, step: Step) -> None:
-        """Know what a step has brought."""
+        """Apply a step that `look` returned."""
         for number in (*step.vanished, *step.dropped):
             self.blocks.pop(number, None)
             self.blooms.pop(number, None)
@@ -101,11 +114,11 @@ class Follower:
         self.blooms.update((header.number, header.bloom) for header in step.added)
 
     async def bloom(self, client: Caller, number: int) -> int:
-        """The Bloom filter of a block that is known; 0 where it tells nothing.
+        """Return the Bloom filter of a known block; 0 if it contains no information.
 
         Raises:
-            ChainUnavailableError, RpcError: as the client.
-            MalformedAnswerError: the chain has moved.
+            ChainUnavailableError, RpcError: see `ChainClient.call`.
+            MalformedAnswerError: the block has another hash now, or is not a block.
         """
         if number not in self.blooms:
             header = await _header(client, number)
@@ -119,7 +132,7 @@ class Follower:
         return await self._headers(client, range(start, head.number), head)
 
     async def _catch_up(self, client: Caller, head: Header) -> Step:
-        """The step to a head that is not the child of the newest block known."""
+        """Return the step to a head that does not extend the newest known block."""
         ancestor = await self._ancestor(client, min(head.number, self.newest))
         lost = ancestor is None
         above = self.oldest - 1 if ancestor is None else ancestor
@@ -140,10 +153,10 @@ class Follower:
         return tuple(kept[: max(0, len(kept) + added - self.depth)])
 
     async def _ancestor(self, client: Caller, number: int) -> int | None:
-        """The newest block that is as it was; None when none is."""
+        """Find the newest unchanged block; None if all known blocks changed."""
         while number >= self.oldest:
-            # Blocks of another chain, from an endpoint that became one of it, are no
-            # reorganisation of this one.
+            # An endpoint may have switched to another chain; `checked` prevents that its blocks
+            # are taken for a reorganisation.
             header = await _header(client, number, checked=True)
             if header.hash == self.blocks[number]:
                 return number
@@ -151,7 +164,7 @@ class Follower:
         return None
 
     async def _headers(self, client: Caller, numbers: range, head: Header) -> tuple[Header, ...]:
-        """Blocks of these numbers and the head; each is the next one's parent."""
+        """Return headers of these numbers and the head, each the parent of the next one."""
         found: list[Header] = []
         for at in range(0, len(numbers), _AT_ONCE):
             some = numbers[at : at + _AT_ONCE]
@@ -175,16 +188,16 @@ async def _header(client: Caller, number: int, *, checked: bool = False) -> Head
     found: Header | None = await client.call(
         "eth_getBlockByNumber", params, checked=checked, read=read
     )
-    if found is None:  # as happens where several nodes answer at one address
+    if found is None:  # happens if several nodes share one address
         raise MalformedAnswerError(f"block {number} is not there, though a newer one is")
     return found
 
 
 def as_bytes(blocks: Mapping[int, str]) -> dict[int, bytes]:
-    """Hashes as a store keeps them."""
+    """Convert block hashes from hexadecimal to bytes, as a store keeps them."""
     return {number: bytes.fromhex(text[2:]) for number, text in blocks.items()}
 
 
 def as_text(blocks: Mapping[int, bytes]) -> dict[int, str]:
-    """Hashes as endpoints write them."""
+    """Convert block hashes from bytes to hexadecimal, as endpoints write them."""
     return {number: "0x" + data.hex() for number, data in blocks.items()}

@@ -1,5 +1,8 @@
-"""Asking a chain's endpoints for logs: of blocks that may yet vanish one by one, by their hashes;
-of those that lie deep in ranges, as large as an endpoint takes."""
+"""Fetch logs from a chain's endpoints.
+
+Recent blocks, which may still vanish, are read one by one by their hashes. Older blocks are read
+in ranges as large as an endpoint allows.
+"""
 
 from __future__ import annotations
 
@@ -25,42 +28,44 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_ADDRESSES_LIMIT = 100  # in one request; above it all logs are asked for
+_ADDRESSES_LIMIT = 100  # addresses in one request; with more, all logs are requested
 _INVALID_PARAMETERS = -32602
 
 
 class LogReader:
-    """The logs of a chain, `name`, whose newest blocks are those of `follower`."""
+    """Reads the logs of the chain `name`; `follower` knows the chain's newest blocks."""
 
     def __init__(self, name: str, client: ChainClient, follower: Follower) -> None:
         self._name = name
         self._client = client
         self._follower = follower
         self._range = BlockRange()
-        self._by_hash = True  # until an endpoint does not know how (EIP-234)
+        self._by_hash = True  # until an endpoint refuses a query by block hash (EIP-234)
         self._omissions = Omissions(name)
 
     @property
     def range_size(self) -> int:
-        """How many blocks to ask for at once, where they lie deep."""
+        """How many old blocks to request at once."""
         return self._range.size
 
     async def of_newest(self, wanted: Sequence[Wanted], first: int, last: int) -> list[Log]:
-        """The logs of blocks that are followed; each block's are of exactly that block, and
-        those that an endpoint leaves out are looked for.
+        """Return the logs of followed blocks, in the order of the chain.
+
+        All logs belong to blocks with the followed hashes. Logs that an endpoint omitted are
+        detected and requested again.
 
         Raises:
-            ChainError, ChainUnavailableError: not now.
+            ChainError, ChainUnavailableError: the logs cannot be read now; try again later.
         """
         blocks = range(first, last + 1)
         answers = await asyncio.gather(*(self._of_block(number, wanted) for number in blocks))
         return _in_order(found for logs in answers for found in logs)
 
     async def of_range(self, wanted: Sequence[Wanted], first: int, last: int) -> list[Log] | None:
-        """The logs of blocks that lie deep; None when a smaller range is to be asked for.
+        """Return the logs of old blocks; None if the caller must ask for a smaller range.
 
         Raises:
-            ChainError, ChainUnavailableError: not now.
+            ChainError, ChainUnavailableError: the logs cannot be read now; try again later.
         """
         asked = {"fromBlock": hex(first), "toBlock": hex(last), **_addresses(wanted)}
         size = last - first + 1
@@ -143,7 +148,7 @@ def _is_of(number: int, block_hash: str) -> Callable[[Log], bool]:
 def _reading(
     read: Callable[[Any], list[Log]], is_asked_for: Callable[[Log], bool]
 ) -> Callable[[Any], list[Log]]:
-    """What reads an answer and looks whether it is one to what was asked."""
+    """Wrap `read` so that it refuses logs that were not requested."""
 
     def reading(raw: Any) -> list[Log]:
         logs = read(raw)
@@ -155,8 +160,11 @@ def _reading(
 
 
 def _reading_all(read: Callable[[Any], list[Log]], is_whole: IsWhole) -> Callable[[Any], list[Log]]:
-    """What reads all logs of a block. Logs of others may be of a form that is not known here; that
-    is no reason not to use an endpoint."""
+    """Wrap `read` for all logs of a block, so that unsuitable answers are incomplete.
+
+    Logs of foreign contracts may have an unknown form. Such an answer counts as incomplete, not
+    as malformed, so that the endpoint is not marked as failed.
+    """
 
     def reading(raw: Any) -> list[Log]:
         try:
@@ -171,12 +179,12 @@ def _reading_all(read: Callable[[Any], list[Log]], is_whole: IsWhole) -> Callabl
 
 
 def _addresses(wanted: Sequence[Wanted]) -> dict[str, list[str]]:
-    """The contracts as a filter; none at all when there are too many."""
+    """Return a filter for the contracts; empty if there are too many."""
     addresses = sorted({each.address for each in wanted})
     return {"address": addresses} if len(addresses) <= _ADDRESSES_LIMIT else {}
 
 
 def _in_order(logs: Iterable[Log]) -> list[Log]:
-    """Each log once, in the order of the chain."""
+    """Remove duplicates and sort logs in the order of the chain."""
     found = {(entry.block, entry.index): entry for entry in logs}
     return [found[place] for place in sorted(found)]

@@ -1,8 +1,8 @@
-"""Logs, blocks and transactions as endpoints write them, and as handlers get them.
+"""Logs, blocks and transactions: parsing the answers of endpoints, and payloads for handlers.
 
-Endpoints differ in the order of keys, in letters and in what they add. What goes to a handler
-is made of the fields that geth writes, in its order: an event that is sent again is the same,
-byte by byte, whichever endpoint it came from.
+Endpoints differ in the order of keys, in upper and lower case, and in additional fields. Payloads
+for handlers contain only the fields that geth writes, in geth's order. An event that is sent
+again is therefore identical byte by byte, whichever endpoint it came from.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from fieldbrook.chain.blocks.bloom import read_bloom
 from fieldbrook.chain.errors import MalformedAnswerError
 
-BLOCK_LIMIT, INDEX_LIMIT = 1 << 63, 1 << 32  # what a number may be; stores have no room for more
+BLOCK_LIMIT, INDEX_LIMIT = 1 << 63, 1 << 32  # exclusive; stores cannot hold larger numbers
 _HEX = re.compile(r"0x[0-9a-fA-F]*+\Z", re.ASCII)
 _TRANSACTION_KEYS = (
     *("type", "chainId", "nonce", "to", "from", "gas", "gasPrice"),
@@ -40,7 +40,7 @@ class Log:
     index: int
 
     def as_json(self, *, removed: bool = False) -> dict[str, Any]:
-        """The log as geth writes it; quantities are hexadecimal."""
+        """Return the log as geth writes it; quantities are hexadecimal."""
         return {
             "address": self.address,
             "topics": list(self.topics),
@@ -56,8 +56,10 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A block without what is in it but the hashes of its transactions; `bloom` is 0 where the
-    header's tells nothing (see `chain.blocks.bloom`)."""
+    """A block header and the hashes of the block's transactions.
+
+    `bloom` is 0 if the header's filter contains no information (see `chain.blocks.bloom`).
+    """
 
     number: int
     hash: str
@@ -67,10 +69,10 @@ class Header:
 
 
 def read_log(raw: Any) -> Log:
-    """A log of `eth_getLogs`.
+    """Parse a log of `eth_getLogs`.
 
     Raises:
-        MalformedAnswerError: it is none.
+        MalformedAnswerError: the value is not a log, or the log was removed.
     """
     if not isinstance(raw, Mapping) or not isinstance(raw.get("topics"), list):
         raise MalformedAnswerError("a log that is none")
@@ -91,10 +93,10 @@ def read_log(raw: Any) -> Log:
 
 
 def read_logs(raw: Any) -> list[Log]:
-    """The logs of `eth_getLogs`.
+    """Parse the logs of `eth_getLogs`.
 
     Raises:
-        MalformedAnswerError: they are none.
+        MalformedAnswerError: the value is not a list of logs.
     """
     if not isinstance(raw, list):
         raise MalformedAnswerError("logs that are no list")
@@ -102,10 +104,10 @@ def read_logs(raw: Any) -> list[Log]:
 
 
 def read_receipts(raw: Any) -> list[Log]:
-    """The logs of a block, from its receipts of `eth_getBlockReceipts`.
+    """Parse the logs of a block from its receipts (`eth_getBlockReceipts`).
 
     Raises:
-        MalformedAnswerError: they are none.
+        MalformedAnswerError: the value is not a list of receipts.
     """
     if not isinstance(raw, list) or not all(isinstance(found, Mapping) for found in raw):
         raise MalformedAnswerError("receipts that are none")
@@ -113,10 +115,10 @@ def read_receipts(raw: Any) -> list[Log]:
 
 
 def read_header(raw: Any) -> Header:
-    """A block of `eth_getBlockByNumber`, asked for without whole transactions.
+    """Parse a block of `eth_getBlockByNumber` that was requested without whole transactions.
 
     Raises:
-        MalformedAnswerError: it is none.
+        MalformedAnswerError: the value is not a block.
     """
     if not isinstance(raw, Mapping):
         raise MalformedAnswerError("a block that is none")
@@ -134,7 +136,7 @@ def read_header(raw: Any) -> Header:
 
 @dataclass(frozen=True, slots=True)
 class Mined:
-    """A transaction that is in a block; `payload` is it as geth writes it."""
+    """A mined transaction; `payload` is its JSON as geth writes it."""
 
     block: int
     block_hash: str
@@ -143,10 +145,10 @@ class Mined:
 
 
 def read_mined(raw: Any, tx_hash: str) -> Mined | None:
-    """A transaction of `eth_getTransactionByHash`; None while it is in no block.
+    """Parse a transaction of `eth_getTransactionByHash`; None while no block includes it.
 
     Raises:
-        MalformedAnswerError: it is none, or not the one that was asked for.
+        MalformedAnswerError: the value is not a transaction, or is another one.
     """
     if raw is None:
         return None
@@ -167,16 +169,17 @@ def read_mined(raw: Any, tx_hash: str) -> Mined | None:
 
 
 def transaction_json(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A transaction as geth writes it, without what an endpoint adds of its own."""
+    """Return a transaction as geth writes it, without additional fields of an endpoint."""
     return {
         key: _lower(raw[key]) for key in _TRANSACTION_KEYS if key in raw and raw[key] is not None
     } | ({"to": None} if raw.get("to") is None else {})
 
 
 def matches(log: Log, address: str, topics: Sequence[str]) -> bool:
-    """Whether a log is of a contract and has a topic wherever one is asked for.
+    """Return whether a log comes from a contract and has the wanted topics at their positions.
 
-    `address` and `topics` are as `normal` writes them; an empty topic is any or none.
+    `address` and `topics` must be in the form of `normal`. An empty topic matches any topic or
+    none.
     """
     return log.address == address and all(
         not wanted or (at < len(log.topics) and log.topics[at] == wanted)
@@ -185,20 +188,20 @@ def matches(log: Log, address: str, topics: Sequence[str]) -> bool:
 
 
 def normal(text: str) -> str:
-    """Hexadecimal digits in lower case with `0x`; an empty text stays empty."""
+    """Convert hexadecimal digits to lower case with `0x`; an empty text stays empty."""
     return "0x" + text.lower().removeprefix("0x") if text else ""
 
 
 def encoded(value: Mapping[str, Any]) -> bytes:
-    """A payload: JSON without spaces."""
+    """Encode a payload as JSON without spaces."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def quantity(raw: Any, limit: int = 1 << 256) -> int:
-    """A number as JSON-RPC writes it, below the limit.
+    """Parse a quantity of JSON-RPC.
 
     Raises:
-        MalformedAnswerError: it is none.
+        MalformedAnswerError: the value is not a quantity, or not below the limit.
     """
     if isinstance(raw, str) and _HEX.match(raw) and 2 < len(raw) <= 66:
         number = int(raw, 16)
@@ -208,10 +211,10 @@ def quantity(raw: Any, limit: int = 1 << 256) -> int:
 
 
 def hex_bytes(raw: Any, size: int | None = None) -> str:
-    """Bytes as JSON-RPC writes them, in lower case.
+    """Validate bytes of JSON-RPC; returns them as lower-case hexadecimal with `0x`.
 
     Raises:
-        MalformedAnswerError: they are none, or not as many.
+        MalformedAnswerError: the value is not bytes, or their number is not `size`.
     """
     digits = len(raw) - 2 if isinstance(raw, str) and _HEX.match(raw) else -1
     if digits % 2 == 0 and size in (None, digits // 2):

@@ -1,13 +1,13 @@
-"""Logs that an endpoint keeps to itself, noticed by what the blocks' headers say.
+"""Detects logs that an RPC endpoint omitted, using the Bloom filter in each block header.
 
-An endpoint whose index of logs is behind or damaged answers a question for logs with none, which
-looks like a block without any. The Bloom filter of the block tells such an answer from a true one:
-where it has the bits of a monitor's logs and none came, all logs of the block are asked for, of
-another endpoint first. Either the monitor's are among them; or others explain the bits, and all is
-well; or nothing does, and the answer is not taken.
+An endpoint whose log index lags behind or is damaged returns no logs, as for a block without any.
+The Bloom filter exposes such an answer: if it has the bits of a monitor's logs but none of these
+logs came, all logs of the block are requested, from another endpoint first. There are three
+outcomes. The monitor's logs are among them; or other logs explain the bits, and nothing was
+omitted; or no logs explain the bits, and the answer is rejected.
 
-Bits are shared: a full block has those of logs that it has not. What such blocks may cost is
-bounded, see `Omissions`.
+Different logs can set the same bits, so full blocks cause false alarms. Their cost is bounded, see
+`Omissions`.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from fieldbrook.observability import metrics
 
 log = logging.getLogger(__name__)
 
-AGAIN_PER_BLOCK = 0.25  # questions in vain, over all blocks that are read
-_SPARED = 32.0  # of these that may come at once
-_ROUNDS = 4  # in which nothing explains a block's bits, before it is passed
+AGAIN_PER_BLOCK = 0.25  # allowed requests without a find, averaged over all blocks read
+_SPARED = 32.0  # allowed burst of such requests
+_ROUNDS = 4  # attempts to explain a block's bits before the block is accepted as it is
 _BLOCKS_IN_DOUBT = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a monitor watches: the bits of its logs, and what they match."""
+    """The filter of a monitor: the bits that its logs set, its contract and its topics."""
 
     bits: int
     address: str
@@ -40,21 +40,21 @@ class Wanted:
 
     @classmethod
     def of(cls, address: str, topics: tuple[str, ...]) -> Wanted:
-        """Those of a contract; see `chain.blocks.logs.matches`."""
+        """Make the filter of a contract's logs; see `chain.blocks.logs.matches`."""
         return cls(bits_of_filter(address, topics), address, topics)
 
     def matches(self, found: Log) -> bool:
-        """Whether a log is one of these."""
+        """Return whether a log passes the filter."""
         return matches(found, self.address, self.topics)
 
     def is_among(self, logs: Sequence[Log]) -> bool:
-        """Whether one of the logs is one of these."""
+        """Return whether any of the logs passes the filter."""
         return any(self.matches(found) for found in logs)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block whose logs were asked for; `bloom` is 0 where its header tells nothing."""
+    """A block whose logs were requested; `bloom` is 0 if its filter contains no information."""
 
     number: int
     hash: str
@@ -63,19 +63,21 @@ class Block:
 
 IsWhole = Callable[[list[Log]], bool]
 Ask = Callable[[bool, IsWhole], Awaitable[list[Log]]]
-"""Asks for all logs of the block: from its receipts when the first argument says so. Raises
-`IncompleteAnswerError` when the second one is false of each answer."""
+"""Requests all logs of the block, from its receipts if the first argument is True. Raises
+`IncompleteAnswerError` if the second argument returns False for every answer."""
 
 
 class Omissions:
-    """Asks again where logs seem to be left out.
+    """Requests logs again where an endpoint seems to have omitted some.
 
-    Of the blocks in which nothing was found by that, one in four is asked about again, after the
-    first few: chains with full blocks, whose filters say nothing, cost a quarter more questions
-    for logs. What is found costs nothing of that, and where nobody can tell it is asked once in
-    128 blocks. A chain whose filters are made in another way than by its logs holds nobody: after
-    `_ROUNDS` in which no endpoint could explain a block's bits it is passed, and no block is tried
-    more than once until one is explained.
+    Requests that find nothing are limited to one per four blocks, after a burst of `_SPARED`. A
+    chain with full blocks, whose filters exclude little, therefore costs a quarter more log
+    requests. Requests that find logs are free. If no endpoint can answer, the next request comes
+    after up to 128 blocks.
+
+    A chain whose filters do not follow from its logs must not stop its monitors. After `_ROUNDS`
+    attempts in which no endpoint could explain a block's bits, the block is accepted as it is.
+    Until some block's logs explain its filter again, every block is tried only once.
     """
 
     def __init__(self, chain: str) -> None:
@@ -87,17 +89,18 @@ class Omissions:
     async def find(
         self, block: Block, wanted: Sequence[Wanted], logs: Sequence[Log], all_asked: bool, ask: Ask
     ) -> list[Log]:
-        """The logs of a block that an answer left out.
+        """Return the logs of a block that an answer omitted.
 
         Args:
-            wanted: what the monitors that read this block watch.
-            logs: what an endpoint gave.
-            all_asked: whether it was asked for all logs, not only for those of the monitors.
-            ask: asks again.
+            block: the block.
+            wanted: the filters of the monitors that read this block.
+            logs: the logs in the answer.
+            all_asked: whether all logs were requested, not only those of the monitors.
+            ask: requests all logs of the block again.
 
         Raises:
-            ChainUnavailableError, IncompleteAnswerError: nobody gives the logs that there must
-                be, or nobody answers; to be tried again.
+            ChainUnavailableError, IncompleteAnswerError: no endpoint answers, or none returns
+                logs that explain the filter; try again later.
         """
         missed = [w for w in wanted if holds(block.bloom, w.bits) and not w.is_among(logs)]
         if missed and all_asked:
@@ -120,8 +123,12 @@ class Omissions:
         return left_out
 
     async def _ask(self, block: Block, missed: Sequence[Wanted], ask: Ask) -> Sequence[Log] | None:
-        """All logs of a block, from somebody whose answer can be true; None where nobody can
-        tell, because there are too many or the block has vanished."""
+        """Request all logs of a block until an answer agrees with its filter.
+
+        Returns:
+            The logs; None if the endpoints refuse the request, e.g. because there are too many
+            logs or the block has vanished, or if the block is accepted as it is.
+        """
         doubt: ChainError | ChainUnavailableError | None = None
 
         def is_whole(logs: list[Log]) -> bool:
@@ -146,10 +153,10 @@ class Omissions:
         return None
 
     def _in_doubt(self, block: Block, doubt: Exception) -> None:
-        """Nothing explains the bits: try again, or pass the block."""
+        """Handle a block whose bits no answer explains: raise `doubt`, or accept the block."""
         rounds = self._rounds.pop(block.hash, 0) + 1
         if rounds < _ROUNDS:
-            if len(self._rounds) > _BLOCKS_IN_DOUBT:  # many of them have vanished meanwhile
+            if len(self._rounds) > _BLOCKS_IN_DOUBT:  # many of these blocks have vanished
                 self._rounds.clear()
             self._rounds[block.hash] = rounds
             raise doubt

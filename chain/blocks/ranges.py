@@ -1,4 +1,4 @@
-"""How many blocks to ask for at once: what an endpoint takes is not written anywhere."""
+"""Range size for log queries, found by trial because endpoints do not declare their limits."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _STEPS_UNTIL_TRIED_AGAIN = 16
 
 
 class BlockRange:
-    """The size of the next window: doubled while it goes well, halved when it was too much.
+    """The size of the next range in blocks: doubled after success, halved after a refusal.
 
-    A size that was refused is not asked for again until several smaller ones went well.
+    A refused size is not tried again until `_STEPS_UNTIL_TRIED_AGAIN` queries have succeeded.
     """
 
     def __init__(self, first: int = _FIRST, most: int = _MOST) -> None:
@@ -19,8 +19,8 @@ class BlockRange:
         self._went_well = 0
 
     def took(self, blocks: int, logs: int) -> None:
-        """A window was answered."""
-        if blocks < self.size:  # it was cut short for another reason: nothing is learned
+        """Record an answered range with its number of logs."""
+        if blocks < self.size:  # the range was cut for another reason and says nothing
             return
         self._went_well += 1
         if self._went_well >= _STEPS_UNTIL_TRIED_AGAIN:
@@ -32,7 +32,7 @@ class BlockRange:
             self.size = min(self._ceiling, self.size * 2)
 
     def refused(self, blocks: int) -> bool:
-        """A window was too much; whether a smaller one can be asked for."""
+        """Record a range refused as too large; returns whether a smaller one is possible."""
         self._went_well = 0
         smaller = max(_LEAST, blocks // 2)
         self._ceiling = max(_LEAST, blocks * 3 // 4)
@@ -40,5 +40,5 @@ class BlockRange:
         return blocks > _LEAST
 
     def failed(self, blocks: int) -> None:
-        """A window was not answered at all, perhaps because it takes too long."""
+        """Record a range that got no answer, perhaps because the query takes too long."""
         self.size = max(min(blocks, 64), blocks // 2)

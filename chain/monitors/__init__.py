@@ -1,6 +1,6 @@
 """Monitors: contract logs, transactions and block heights that become events.
 
 In: the monitors of the registry; new blocks.
-Out: events for projects; the cursor of each monitor.
+Out: events for projects; an updated cursor of each monitor.
 Open first: `watcher.py`.
 """

@@ -1,7 +1,7 @@
-"""What monitors send: the events of logs, transactions and heights, and their way to a project.
+"""Events of monitors: made from logs, transactions and heights, and delivered to projects.
 
-An event's id is made of what it is about, so that one that comes again is known again. What
-it says is the same each time it is sent.
+An event's id is derived from its subject, and its payload is the same each time it is sent.
+Deduplication therefore recognises an event that is sent again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TOGETHER = 256
 _RETRY_S, _RETRY_MOST_S = 0.5, 30.0
 _TEMPORARY = (
     *(TooManyRequestsError, UnavailableError, StoreError),
-    # A chain's events come once, so they wait until the account may have events again.
+    # Nobody would send a chain's events again, so they wait until the account is allowed events.
     *(DisabledAccountError, StorageQuotaError),
 )
 
@@ -43,28 +43,33 @@ Decode = Callable[[Log], Mapping[str, Any]]
 
 
 def payload_of(found: Log, decode: Decode | None = None) -> bytes:
-    """The payload of a log: as geth writes it (interface document, 5.8), and beside it what
-    an ABI makes of it where the monitor has one."""
+    """Make the payload of a log: JSON as geth writes it (interface document, 5.8).
+
+    The decoder's fields are added if the monitor has an ABI.
+    """
     read: Mapping[str, Any] = {}
     if decode is not None:
         try:
             read = decode(found)
         except Exception:
-            # One log that a library stumbles over must not hold the chain for everybody.
+            # One log that a library cannot read must not block the chain for all monitors.
             log.exception("log %d of %s cannot be read", found.index, found.transaction_hash)
     return encoded({**found.as_json(), **read})
 
 
 def told_event(monitor: Monitor, row: Told) -> WireEvent:
-    """The event of a log, or of a transaction that is in a block."""
+    """Make the event of a log or a mined transaction."""
     return _event(monitor.event_type, _told_id(monitor, row), row.payload, NAMED)
 
 
 def removed_event(monitor: Monitor, row: Told) -> WireEvent:
-    """The event that takes another back. It has a type of its own, and goes to nobody who
-    does not ask for that: a handler of logs would take it for another log."""
+    """Make the event that retracts another one after a reorganisation.
+
+    It has its own type and goes only to strategies for exactly that type, because a handler of
+    logs would mistake it for another log.
+    """
     event_type = (monitor.event_type or DEFAULT_EVENT_TYPE) + REMOVED_SUFFIX
-    if monitor.kind == CHAIN_TX:  # of which geth does not say whether it was removed
+    if monitor.kind == CHAIN_TX:  # geth's transactions have no `removed` field
         payload = row.payload[:-1] + b',"removed":true}'
     else:
         payload = row.payload.replace(b'"removed":false', b'"removed":true', 1)
@@ -72,7 +77,7 @@ def removed_event(monitor: Monitor, row: Told) -> WireEvent:
 
 
 def height_event(monitor: Monitor) -> WireEvent:
-    """The event of a height that the chain has reached."""
+    """Make the event for a block height that the chain has reached."""
     event_id = f"height-{monitor.chain_id}-{monitor.height}-{monitor.monitor_id}"
     return _event(monitor.event_type, event_id, encoded({"HeaderNumber": monitor.height}), NAMED)
 
@@ -80,13 +85,16 @@ def height_event(monitor: Monitor) -> WireEvent:
 async def deliver(
     submit: Submit, project_id: int, events: Sequence[WireEvent], trouble: Callable[[str], None]
 ) -> None:
-    """Have a project handle events in order; returns when each was answered.
+    """Deliver events to a project in order; returns when each was answered.
 
-    What the project cannot take now is sent again until it can. What it can never take is a
-    line in the log.
+    Temporary refusals are retried without end; events with any other error are logged and
+    dropped.
 
     Args:
-        trouble: told why nothing goes on, each time it does not.
+        submit: sends one event to a project.
+        project_id: the project.
+        events: the events.
+        trouble: is called with the reason of each temporary refusal.
     """
     waiting = list(events)
     pause_s = _RETRY_S
@@ -128,7 +136,7 @@ async def _answers(
 
 def _settling(answer: asyncio.Future[Outcome]) -> Settle:
     def settle(outcome: Outcome) -> None:
-        if not answer.done():  # nobody waits any more for what was cancelled
+        if not answer.done():  # else the waiting task was cancelled
             answer.set_result(outcome)
 
     return settle

@@ -1,10 +1,10 @@
-"""Monitors: what happens on a chain becomes events of projects.
+"""Monitors: convert logs, transactions and block heights of a chain to events of projects.
 
-Each monitor has a cursor, the last block whose events are answered. Monitors with the same
-cursor go on together, with one request for all of them. Blocks that may yet vanish are asked
-for one by one, by their hashes; those that lie deeper in ranges, as large as the endpoint
-takes. What is sent of a block that may vanish is written down before, so that it can be taken
-back, after a crash too.
+Each monitor has a cursor: the last block whose events are answered. Monitors with the same
+cursor share their requests. Recent blocks, which a reorganisation may still remove, are read
+one by one by their hashes. Older blocks are read in ranges as large as the endpoint allows.
+Events of recent blocks are stored before they are sent, so that they can be retracted after a
+reorganisation, even if the process crashes in between.
 """
 
 from __future__ import annotations
@@ -54,56 +54,56 @@ _TURN_S = 0.5  # how soon a change of the registry is noticed
 _FLUSH_S = 0.2
 _STATE_S = 1.0
 _REST_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-_ODD_LOOKS = 3  # in a row, before another endpoint is asked
+_ODD_LOOKS = 3  # consecutive contradictory looks before another endpoint is asked
 _LEAST_BETWEEN_LOOKS_S = 0.02
-_IDLE_LOOK_S = 30.0  # between looks while nothing is watched
-_TIP_BLOCKS = 16  # that are read at once where each is asked for by its hash
+_IDLE_LOOK_S = 30.0  # between looks while no monitor is active
+_TIP_BLOCKS = 16  # recent blocks that are read by hash at the same time
 _LOOKED_UP_AGAIN_S = 60.0
 _SUBSCRIBE_AGAIN_S = 10.0
 _TROUBLE = (ChainError, ChainUnavailableError)
-_NO_CHAIN_S = 10.0  # without an answer before that is called a trouble of the node
+_NO_CHAIN_S = 10.0  # time of failed looks before the health condition is raised
 
 
 class Host(Protocol):
-    """What the service needs of its process; see `chain.process.ChainGateway`."""
+    """The part of `chain.process.ChainGateway` that the service uses."""
 
     @property
     def chain(self) -> Chain:
-        """Its settings."""
+        """The settings of the chain."""
         ...
 
     @property
     def client(self) -> ChainClient:
-        """Its endpoints."""
+        """The client of the chain's endpoints."""
         ...
 
     @property
     def store(self) -> ChainStore:
-        """What is kept of it."""
+        """The store of the chain."""
         ...
 
     @property
     def reader(self) -> RegistryReader:
-        """Who watches what."""
+        """Reads the monitors in the registry."""
         ...
 
     @property
     def registry(self) -> RegistryClient:
-        """For what changes there."""
+        """Sends commands to the registry."""
         ...
 
     @property
     def health(self) -> Reporter:
-        """For what is wrong."""
+        """Receives health conditions."""
         ...
 
     def submit(self, project_id: int, event: WireEvent, settle: Any) -> None:
-        """Hand an event to a project."""
+        """Send an event to a project."""
 
 
 @dataclass(slots=True)
 class Watch:
-    """One monitor that is not finished, and where it stands."""
+    """One unfinished monitor and its progress."""
 
     monitor: Monitor
     cursor: Cursor
@@ -117,17 +117,17 @@ class Watch:
 
     @property
     def last(self) -> int:
-        """The last block it is for."""
+        """The last block that the monitor covers."""
         return self.monitor.block_end or (1 << 63)
 
     def may_go_on(self, now: float) -> bool:
-        """Whether it has nothing under way and is not held."""
+        """Return whether it has no task, is not paused, and its pause after a failure is over."""
         return self.task is None and not self.monitor.paused and self.rests_until <= now
 
 
 @dataclass
 class _Look:
-    """When the chain is looked at next, and what the last look brought."""
+    """Times of the next and the last look at the chain, and new transactions since."""
 
     due: float = 0.0
     at: float = 0.0
@@ -150,14 +150,14 @@ class MonitorService:
         self._wake = asyncio.Event()
         self._dirty: set[int] = set()
         self._flushed_at = self._stated_at = 0.0
-        self._failing_since: float | None = None  # looks in a row
-        self._odd = 0  # looks in a row that brought what does not fit together
+        self._failing_since: float | None = None  # start of the current row of failed looks
+        self._odd = 0  # looks with contradictory answers since the last success
         self._tasks: list[asyncio.Task[None]] = []
 
     # ---------------------------------------------------------------- life
 
     async def start(self) -> None:
-        """Go on where the store says."""
+        """Resume from the stored blocks and cursors."""
         self._follower = Follower(as_text(self._store.blocks()), depth=self._depth)
         self._logs = LogReader(self._chain.name, self._client, self._follower)
         self._state = self._stated = self._store.state()
@@ -167,12 +167,12 @@ class MonitorService:
             self._tasks.append(essential(task))
 
     async def stop(self) -> None:
-        """Stop, and write how far each monitor has come."""
+        """Stop, and store the cursors of the monitors."""
         tasks = [*self._tasks, *(w.task for w in self._watches.values() if w.task)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        with contextlib.suppress(StoreError):  # what is not written is done again
+        with contextlib.suppress(StoreError):  # work whose cursor is not stored is repeated
             self._flush(now=True)
 
     def gone(self, project_id: int) -> None:
@@ -207,11 +207,11 @@ class MonitorService:
                 await self._wake.wait()
 
     async def _subscribe(self, url: str) -> None:
-        """Look at once when the endpoint says that there is a new block."""
+        """Look at the chain as soon as the endpoint announces a new block."""
         from fieldbrook.chain.rpc.transport import TransportError, WebSocketTransport
 
         def notified(_params: Any) -> None:
-            # However many it tells of: they are looked at together.
+            # Announcements in quick succession cause one look together.
             self._look.due = min(self._look.due, self._look.at + _LEAST_BETWEEN_LOOKS_S)
             self._wake.set()
 
@@ -220,7 +220,7 @@ class MonitorService:
             try:
                 answer = await transport.request("eth_subscribe", ["newHeads"])
                 if "result" in answer:
-                    notified(None)  # nobody tells of what came since the last look
+                    notified(None)  # blocks since the last look are not announced
                     await transport.closed()
             except TransportError as error:
                 log.info("chain %s: no subscription: %s", self._chain.name, error)
@@ -231,7 +231,7 @@ class MonitorService:
     # ---------------------------------------------------------------- what is watched
 
     def _refresh(self) -> None:
-        """Watch what the registry says."""
+        """Update the watched monitors if the registry has changed."""
         version = self._host.reader.version()
         if version == self._version:
             return
@@ -282,11 +282,11 @@ class MonitorService:
 
     @property
     def _safe(self) -> int:
-        """The newest block with enough others on top of it."""
+        """The newest block with enough confirmations."""
         return self._follower.newest - self._chain.confirmations
 
     async def _look_at_chain(self) -> None:
-        """See what is new on the chain, and what vanished."""
+        """Ask for the head, and process new blocks and reorganisations."""
         watched = any(not watch.monitor.paused for watch in self._watches.values())
         self._look.at = time.monotonic()
         self._look.due = self._look.at + (
@@ -297,7 +297,8 @@ class MonitorService:
             error = ""
         except _TROUBLE as failure:
             error = _why(failure)
-            # What it rests for is for the endpoints to say, also while nothing is watched.
+            # After a failure look again soon, even while no monitor is active: the client
+            # decides how long an endpoint is skipped.
             self._look.due = self._look.at + self._poll_s
             self._odd += isinstance(failure, MalformedAnswerError)
             if self._odd >= _ODD_LOOKS:
@@ -306,7 +307,7 @@ class MonitorService:
             if self._failing_since is None:
                 self._failing_since = self._look.at
             if time.monotonic() - self._failing_since > _NO_CHAIN_S:
-                # Whoever asks how the node is need not be one who may see its endpoints.
+                # The reason names no endpoint: readers of the health status may not see them.
                 self._host.health.begin(NO_CHAIN, f"chain {self._chain.name}")
             self._state = msgspec.structs.replace(self._state, failures=self._state.failures + 1)
         else:
@@ -321,7 +322,7 @@ class MonitorService:
         self._state = msgspec.structs.replace(self._state, error=error, endpoints=endpoints)
 
     def _wake_up(self) -> None:
-        """The chain is there again: what rests because it was not need rest no longer."""
+        """End all pauses of monitors, because the chain answers again."""
         for watch in self._watches.values():
             watch.rests_until = 0.0
 
@@ -330,7 +331,7 @@ class MonitorService:
             if not self._follower.blocks or (
                 step.vanished or step.added[0].number != self._follower.newest + 1
             ):
-                for watch in self._watches.values():  # blocks may have been passed over
+                for watch in self._watches.values():  # blocks may have been skipped
                     watch.looked_up_at, watch.mined = float("-inf"), None
             rewound = self._rewound(step)
             added = {header.number: header.hash for header in step.added}
@@ -347,7 +348,7 @@ class MonitorService:
             self._tell_reorganisation(step)
 
     def _rewound(self, step: Step) -> dict[int, Cursor]:
-        """The cursors of monitors that told of blocks that vanished."""
+        """Return new cursors for monitors that processed or announced vanished blocks."""
         ancestor = step.ancestor
         if ancestor is None:
             return {}
@@ -361,7 +362,7 @@ class MonitorService:
         return rewound
 
     def _standing(self, watch: Watch, from_block: int = 0) -> list[Told]:
-        """What was announced of a monitor from a block on and not taken back since."""
+        """Return what was announced to a monitor's project from a block on and not retracted."""
         told = self._store.told(watch.monitor.monitor_id, from_block)
         return [row for row in told if not row.removed]
 
@@ -389,7 +390,7 @@ class MonitorService:
     # ---------------------------------------------------------------- going on
 
     async def _advance(self) -> bool:
-        """Take each monitor a step further that can go one; whether any did."""
+        """Advance every monitor that is ready; returns whether any progress was made."""
         now = time.monotonic()
         ready = [watch for watch in self._watches.values() if watch.may_go_on(now)]
         moved = False
@@ -411,15 +412,17 @@ class MonitorService:
         return await self._go_on_logs(logs) or moved
 
     def _has_told_all(self, watch: Watch) -> bool:
-        """Whether nothing more can come of a monitor: what was told of may vanish until its
-        block is deep."""
+        """Return whether a monitor is complete and its last block is too deep to vanish."""
         if watch.monitor.kind == CHAIN_TX:
             return watch.cursor.stands and watch.cursor.block < self._follower.oldest
         return watch.cursor.block >= watch.last < self._follower.oldest
 
     async def _go_on_logs(self, watches: Sequence[Watch]) -> bool:
-        """Read on where monitors stand: at the newest blocks each group, and the group that
-        is furthest behind."""
+        """Read the next blocks for groups of monitors with the same cursor.
+
+        Every group at recent blocks is served; of the groups at older blocks only the one that
+        is furthest behind.
+        """
         groups = defaultdict(list)
         for watch in watches:
             groups[watch.cursor.block].append(watch)
@@ -437,7 +440,7 @@ class MonitorService:
         return moved
 
     async def _read(self, group: Sequence[Watch], first: int, last: int) -> bool:
-        """Read blocks for monitors and send them what is theirs."""
+        """Read blocks for a group of monitors and send each its logs; False after a failure."""
         wanted = [watch.wanted for watch in group]
         try:
             if first >= self._follower.oldest:
@@ -462,7 +465,7 @@ class MonitorService:
         return True
 
     def _rows(self, watch: Watch, logs: Iterable[Log], first: int) -> list[Told]:
-        """What a monitor is to be told, with what it was told of it before."""
+        """Return the rows to announce to a monitor; logs announced before keep their row."""
         own = [found for found in logs if watch.wanted.matches(found)]
         if not own:
             return []
@@ -485,11 +488,11 @@ class MonitorService:
         self._stand(watch, last, len(rows))
 
     async def _take_back(self, watch: Watch) -> None:
-        """Tell a monitor's project what vanished, the newest first."""
+        """Retract the events of vanished blocks, the newest first."""
         rewind = watch.cursor.rewind
         rows = self._standing(watch, rewind + 1)
-        # What was perhaps not sent before a crash is sent now: then there is something to
-        # take back.
+        # Events beyond the cursor may not have been sent before a crash. They are sent first,
+        # so that every retraction follows its event.
         unsure = [told_event(watch.monitor, r) for r in rows if r.block > watch.cursor.block]
         events = unsure + [removed_event(watch.monitor, row) for row in reversed(rows)]
         await self._deliver(watch, events)
@@ -511,7 +514,7 @@ class MonitorService:
     # ---------------------------------------------------------------- transactions, heights
 
     async def _go_on_transactions(self, watches: Sequence[Watch], now: float) -> bool:
-        """Look up the transactions that may be in a block by now."""
+        """Look up the watched transactions that a block may include by now."""
         new, self._look.transactions = self._look.transactions, set()
         due = [
             watch
@@ -538,7 +541,7 @@ class MonitorService:
         return True
 
     async def _mined(self, watch: Watch) -> Told | None:
-        """A monitor's transaction, once its block has enough others on top of it."""
+        """Look up a monitor's transaction; None until its block has enough confirmations."""
         tx_hash = normal(watch.monitor.tx_hash)
         found: Mined | None = await self._client.call(
             "eth_getTransactionByHash",
@@ -557,7 +560,7 @@ class MonitorService:
         row = Told(found.block, block_hash, found.index, found.payload)
         for before in self._store.told(watch.monitor.monitor_id, row.block):
             if (before.block_hash, before.index) == (block_hash, found.index):
-                # The block came back: what is told again is another event of the same.
+                # The block came back: its event gets a new id, because `round` has changed.
                 return msgspec.structs.replace(before, removed=False)
         return row
 
@@ -601,7 +604,7 @@ class MonitorService:
         self._state = msgspec.structs.replace(self._state, events=self._state.events + len(events))
 
     async def _finish(self, watch: Watch) -> None:
-        """A monitor has told all there was."""
+        """Mark a complete monitor as finished in the registry."""
         self._flush(now=True)
         await self._host.registry.call(
             "finish_monitor",
@@ -610,7 +613,7 @@ class MonitorService:
         )
 
     def _stand(self, watch: Watch, block: int, events: int = 0) -> None:
-        """A monitor's events up to a block are answered."""
+        """Move a monitor's cursor to a block up to which its events are answered."""
         self._change(
             watch,
             block=max(block, watch.cursor.block),
@@ -620,7 +623,7 @@ class MonitorService:
         )
 
     def _rest(self, watch: Watch, reason: str) -> None:
-        """A monitor cannot go on now."""
+        """Pause a monitor after a failure, longer after each one in a row."""
         rest_s = _REST_S[min(watch.in_a_row, len(_REST_S) - 1)]
         watch.in_a_row += 1
         watch.rests_until = time.monotonic() + rest_s
@@ -636,7 +639,7 @@ class MonitorService:
         return bytes.fromhex(text[2:])
 
     def _flush(self, *, now: bool = False) -> None:
-        """Write what changed; what is not written yet is only done again after a crash."""
+        """Store changed cursors and state at intervals; a crash only repeats work not stored."""
         time_s = time.monotonic()
         if self._dirty and (now or time_s - self._flushed_at > _FLUSH_S):
             self._store.put_cursors({n: self._watches[n].cursor for n in self._dirty})
@@ -648,7 +651,7 @@ class MonitorService:
 
 
 def _why(failure: Exception) -> str:
-    """What went wrong at the endpoints, in words."""
+    """Describe a failure of the endpoints."""
     match failure:
         case RpcError():
             return f"an endpoint refused it: {failure.text}"
@@ -658,7 +661,7 @@ def _why(failure: Exception) -> str:
 
 
 def _decoder(monitor: Monitor) -> Decode | None:
-    """What reads a monitor's logs; None where its declaration cannot be used after all."""
+    """Make the decoder of a monitor's logs; None if its event declaration is unusable."""
     from fieldbrook.chain.blocks.decode import make_decoder
 
     try:

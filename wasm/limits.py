@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PAGE_BYTES = 65_536
-DEADLINE = "deadline of"  # how the reason of a run that was ended at its deadline begins
+DEADLINE = "deadline of"  # first words of the reason when a run ends at its deadline
 
 
 @dataclass(frozen=True, slots=True)

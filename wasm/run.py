@@ -39,8 +39,8 @@ class Metric(NamedTuple):
 class Transaction(NamedTuple):
     """A signed transaction that is broadcast after the commit.
 
-    `chain` names the sender, `key` identifies the call, `body` is the stored request that the
-    transaction is sent from, and `hash` is the transaction hash that the guest receives.
+    `chain` is the chain's process that sends it (`chain:<id>`), `key` identifies the call, `body`
+    is the encoded record for the outbox, and `hash` is the hash that the guest receives.
     """
 
     chain: str

@@ -59,5 +59,5 @@ class Seeded:
         return self._elapsed_ns
 
     def move(self, ns: int = READING_NS) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self._elapsed_ns += ns

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_TURN_S = 0.5  # how soon a change of the registry is noticed
+_TURN_S = 0.5  # interval of checks for changes of the registry
 _FLUSH_S = 0.2
 _STATE_S = 1.0
 _REST_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -509,7 +509,7 @@ class MonitorService:
             time_ms=clock.now_ms(),
         )
         self._store.take_back(watch.monitor.monitor_id, rows, watch.cursor)
-        watch.looked_up_at, watch.mined = float("-inf"), None  # it may be in another block
+        watch.looked_up_at, watch.mined = float("-inf"), None  # another block may include the tx
 
     # ---------------------------------------------------------------- transactions, heights
 

@@ -1,6 +1,6 @@
 """JSON-RPC to the endpoints of one chain, with fail-over between them.
 
 In: a method and its parameters.
-Out: its result, or an error that says which endpoints refused and why.
+Out: its result, one endpoint's refusal, or an error that says why each endpoint failed.
 Open first: `client.py`, then `transport.py`.
 """

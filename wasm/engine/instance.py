@@ -232,7 +232,7 @@ class RawGuest(Guest):
         size = len(data)
         arguments = self._alloc_arguments
         arguments[0] = size
-        self._can_alloc = False  # an alloc that calls back for data would never end
+        self._can_alloc = False  # an alloc that asks for data would recurse endlessly
         error = raw.call_unchecked(
             self._context, self._alloc, self._alloc_arguments_at, 1, self._alloc_trap_at
         )

@@ -25,7 +25,7 @@ missing: list[str] = []
 
 Function = Callable[..., Any]
 CALLBACK = ctypes.CFUNCTYPE(ptr, ptr, ptr, ptr, c_size_t)
-SLOT_BYTES = 16  # one argument or result of an unchecked call
+SLOT_BYTES = 16  # size of one argument or result of an unchecked call
 SLOT_WORDS = SLOT_BYTES // 4
 EXTERN_FUNC, EXTERN_MEMORY = 0, 3
 TRAP_INTERRUPT = 10

@@ -24,7 +24,7 @@ from fieldbrook.wasm.module.inspection import examine, func_type, imported, load
 from fieldbrook.wasm.run import Run
 
 _U32 = 0xFFFF_FFFF
-_MASKS = {"i": _U32, "l": 0xFFFF_FFFF_FFFF_FFFF, "d": 0}  # integers come signed
+_MASKS = {"i": _U32, "l": 0xFFFF_FFFF_FFFF_FFFF, "d": 0}  # wasmtime passes integers signed
 
 
 class _HostTrapError(Exception):

@@ -235,7 +235,7 @@ def _handlers(exports: Mapping[str, object]) -> Iterator[str]:
         if name in _NOT_HANDLERS or name.startswith(_RESERVED_PREFIX):
             continue
         if len(name.encode()) > HANDLER_NAME_BYTES or not name.isprintable():
-            continue  # no strategy could name it
+            continue  # a strategy cannot contain such a name
         if isinstance(kind, wasmtime.FuncType) and _letters(kind) == wanted:
             yield name
 

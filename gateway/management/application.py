@@ -1,7 +1,7 @@
-"""Management over HTTP: one Tornado handler that serves every declared route.
+"""The HTTP application of the management interface: one Tornado handler serves every route.
 
-Tokens are checked before a body is read, and a body is collected only up to the limit
-of its route.
+The handler checks the token before it reads the body, and collects at most as many bytes of the
+body as the route allows.
 
 Source: interface document, section 1.
 """
@@ -144,10 +144,10 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     *event_history.ROUTES,
 )
 
-_EVENT_PATTERNS = {"POST": (("event", "{channel}"),)}  # served elsewhere
+_EVENT_PATTERNS = {"POST": (("event", "{channel}"),)}  # served by the event handlers
 _NO_FORM = Form(None, "", None)
-# A boundary has at most 70 characters. Python's reader of parameters takes time that grows with the
-# square of their number.
+# A boundary has at most 70 characters. The time that Python's parser of header parameters takes
+# grows with the square of their number.
 _CONTENT_TYPE_LIMIT = 512
 _UNSAFE_IN_FILENAMES = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -162,8 +162,11 @@ class _Services:
 
 
 def make_application_routes(context: ManagementContext, *, management: bool = True) -> list[Any]:
-    """Rules for `tornado.web.Application`: management, if wanted, under both prefixes, the
-    node's own pages, and an answer for every other path. Mount them last."""
+    """Build the rules for `tornado.web.Application`. Mount them last: they match every path.
+
+    The rules cover the management routes under both prefixes (if `management` is set), the node's
+    own pages, and an answer for every unknown path.
+    """
     registry = context.registry
     services = {
         "services": _Services(
@@ -190,7 +193,10 @@ def make_application_routes(context: ManagementContext, *, management: bool = Tr
 
 
 def log_request(handler: web.RequestHandler) -> None:
-    """For the setting `log_function`: a refused client is no warning of ours."""
+    """Log and count one answer, for Tornado's setting `log_function`.
+
+    Every status is logged at INFO: an answer of 4xx is the client's error, not a warning.
+    """
     request = handler.request
     metrics.add(metrics.HTTP_ANSWERS[f"{handler.get_status() // 100}xx"])
     log.info(
@@ -203,7 +209,7 @@ def log_request(handler: web.RequestHandler) -> None:
 
 
 class BaseHandler(web.RequestHandler):
-    """What every answer has: CORS where asked for, and errors in the interface's form."""
+    """Base class of all handlers: security and CORS headers, errors in the interface's form."""
 
     def initialize(self, services: _Services) -> None:
         """Tornado's constructor hook."""
@@ -222,7 +228,7 @@ class BaseHandler(web.RequestHandler):
                 self.set_header(name, value)
 
     def options(self, *_: str) -> None:
-        """CORS preflight; without an origin it asks for nothing."""
+        """Answer a CORS preflight; a request without `Origin` gets an empty 200."""
         if "Origin" not in self.request.headers:
             self.set_status(200)
             return
@@ -231,7 +237,7 @@ class BaseHandler(web.RequestHandler):
         self.set_status(204)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Whatever was raised, as an answer."""
+        """Answer with the exception that was raised."""
         error = kwargs.get("exc_info", (None, None, None))[1]
         if isinstance(error, NodeError):
             self.refuse(error)
@@ -243,13 +249,13 @@ class BaseHandler(web.RequestHandler):
             self.answer(500, replies.JSON_TYPE, replies.unknown_error_json(self.context.version))
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
-        """What nobody foresaw is logged with its trace; the rest where it is answered."""
+        """Log unexpected exceptions with their traceback; `refuse` logs the expected ones."""
         if not isinstance(value, NodeError | web.HTTPError):
             where = f"{self.request.method} {self.request.path}"
             log.error("%s failed", where, exc_info=(typ, value, tb))
 
     def refuse(self, error: NodeError) -> None:
-        """Answer with an error's status and 8-key body; log what is no fault of the client."""
+        """Answer with an error's status and 8-key body; log errors that the node caused."""
         if error.status >= 500 and not isinstance(error, ModuleRefusedError):
             log.warning("%s %s: %s", self.request.method, self.request.path, error)
         if error.retry_after_s is not None:
@@ -258,16 +264,16 @@ class BaseHandler(web.RequestHandler):
         self.answer(error.status, replies.JSON_TYPE, body)
 
     def wrong_method(self, allowed: list[str]) -> None:
-        """Answer that the path has other methods."""
+        """Answer 405 with the methods that the path has."""
         self.set_header("Allow", ", ".join(allowed))
         self.answer(405, replies.TEXT_TYPE, b"Method Not Allowed\n")
 
     def unknown_path(self) -> None:
-        """Answer that there is nothing here."""
+        """Answer 404 with plain text."""
         self.answer(404, replies.TEXT_TYPE, b"404 page not found\n")
 
     def redirect_to(self, path: str, status: int) -> None:
-        """Answer that the client means another path, of this node and with the same query."""
+        """Redirect the client to another path of this node, with the same query string."""
         query = f"?{self.request.query}" if self.request.query else ""
         self.set_header("Location", path + query)
         self.set_status(status)
@@ -307,12 +313,12 @@ class ManagementHandler(BaseHandler):
         self._name_operation()
 
     async def prepare(self) -> None:
-        """Find the route and the caller.
+        """Find the route and authenticate the caller.
 
-        A refusal waits until the body has been read and thrown away, because Tornado
-        closes a connection that is answered before: the client would still be sending
-        and might never see the answer. Who asks first (`Expect`), or means to send far
-        too much, is answered at once.
+        A refusal is sent after the body has been read and dropped. Tornado closes a connection
+        that is answered earlier, and a client that is still sending might never see the answer.
+        Two kinds of requests are refused at once: those with an `Expect` header, and those whose
+        stated length is above `_DRAIN_FACTOR` times the limit.
         """
         if self.request.method == "OPTIONS":
             return
@@ -327,7 +333,7 @@ class ManagementHandler(BaseHandler):
         self._refusal = verdict
 
     def _verdict(self) -> Callable[[], None] | None:
-        """How to answer what is refused whatever the body says; None to go on."""
+        """The refusal of a request that is wrong whatever its body holds; None to go on."""
         path = self._path()
         try:
             match = find_route(ROUTES, self.request.method or "", path)
@@ -359,7 +365,7 @@ class ManagementHandler(BaseHandler):
         return stated_length(self.request.headers.get("Content-Length", ""))
 
     def data_received(self, chunk: bytes) -> None:
-        """Collect the body; beyond the limit only count it."""
+        """Collect the body. Bytes above the limit, and bodies of refused requests, are dropped."""
         self._received += len(chunk)
         if self._refusal is None and self._received <= self._limit and not self._finished:
             self._body += chunk
@@ -408,7 +414,7 @@ class ManagementHandler(BaseHandler):
     get = post = put = delete = patch = head = _serve
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """A method HTTP does not have is one this path does not have."""
+        """Answer an unknown HTTP method as one that the path does not have: 405, or 404."""
         if status_code != 405:
             super().write_error(status_code, **kwargs)
             return
@@ -420,7 +426,7 @@ class ManagementHandler(BaseHandler):
             self.unknown_path()
 
     def refuse(self, error: NodeError) -> None:
-        """As every answer's; the audit log is told why."""
+        """Answer with an error, and keep its key for the audit log."""
         self._error = error.key
         super().refuse(error)
 
@@ -525,7 +531,7 @@ class ManagementHandler(BaseHandler):
             self.answer(status, replies.JSON_TYPE, replies.to_json(result))
 
     async def _send(self, download: Download) -> None:
-        """Send a file, a piece at a time: an exported project may have gigabytes."""
+        """Send a file in pieces of 1 MiB: an exported project may have gigabytes."""
         run = partial(asyncio.get_running_loop().run_in_executor, None)
         try:
             file = await run(download.path.open, "rb")
@@ -561,9 +567,9 @@ class ManagementHandler(BaseHandler):
                         await self.flush()
                 self.finish()
             except iostream.StreamClosedError:
-                return  # the client has seen enough
+                return  # the client closed the stream
             except NodeError as error:
-                # The head of the answer has left: all that can be said now is its end.
+                # The status line has been sent already, so the only way to report is to end.
                 log.warning("%s %s: %s", self.request.method, self.request.path, error)
                 self.finish()
             finally:
@@ -571,7 +577,7 @@ class ManagementHandler(BaseHandler):
 
     def on_connection_close(self) -> None:
         """Called by Tornado when the client goes away before the answer ends."""
-        super().on_connection_close()  # ends who waits for the rest of the body
+        super().on_connection_close()  # cancels the wait for the rest of the body
         self._gone = True
         self._let_go()
 
@@ -588,10 +594,12 @@ class ManagementHandler(BaseHandler):
 
 
 def parse_form(content_type: str, body: bytes) -> Form:
-    """The parts of a multipart body that are known; each may be sent as file or as text.
+    """Parse a multipart body into `file`, `info` and `cache`; each may be sent as file or text.
+
+    Other parts are ignored. A body of another content type gives an empty form.
 
     Raises:
-        BadRequestError: the body is not well-formed.
+        BadRequestError: the body is not well-formed, or the Content-Type is too long.
     """
     arguments: dict[str, list[bytes]] = {}
     files: dict[str, list[httputil.HTTPFile]] = {}
@@ -620,7 +628,7 @@ def parse_form(content_type: str, body: bytes) -> Form:
 
 
 def _without_preamble(body: bytes, delimiter: bytes) -> bytes:
-    """What may stand before the first delimiter (RFC 2046, 5.1.1) is no part."""
+    """The body without the preamble that may precede the first delimiter (RFC 2046, 5.1.1)."""
     if body.startswith(delimiter):
         return body
     at = body.find(b"\r\n" + delimiter)
@@ -629,14 +637,14 @@ def _without_preamble(body: bytes, delimiter: bytes) -> bytes:
 
 @web.stream_request_body
 class BodilessHandler(BaseHandler):
-    """Answers without looking at a body: what a client sends is dropped while it arrives."""
+    """Answers without the request body, which is dropped while it arrives."""
 
     def data_received(self, chunk: bytes) -> None:
         """Called by Tornado for each part of a body."""
 
 
 class RootHandler(BodilessHandler):
-    """`/`: the simplest sign of life."""
+    """`/`: answers 204, so that a client can see that the node is up."""
 
     def get(self) -> None:
         """204, nothing else."""
@@ -653,7 +661,7 @@ class RootHandler(BodilessHandler):
 
 
 class PageHandler(BodilessHandler):
-    """A page of the node's own, to be got and nothing else."""
+    """A page of the node's own that can only be read (GET)."""
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Any other method names those there are."""
@@ -664,7 +672,7 @@ class PageHandler(BodilessHandler):
 
 
 class LivenessHandler(PageHandler):
-    """`/liveness`: how the parts are."""
+    """`/liveness`: the state of each component."""
 
     def get(self) -> None:
         """Shape: `{"<component>": "ok" | "<error>"}`; see `health.liveness`."""
@@ -673,7 +681,7 @@ class LivenessHandler(PageHandler):
 
 
 class ReadinessHandler(PageHandler):
-    """`/readiness`: whether events should be sent here now."""
+    """`/readiness`: whether the node should receive events now."""
 
     def get(self) -> None:
         """Shape: `{"ready": bool, "reasons": ["..."]}`; see `health.readiness`."""
@@ -683,10 +691,14 @@ class ReadinessHandler(PageHandler):
 
 
 class MetricsHandler(PageHandler):
-    """`/metrics`: what is counted, for Prometheus."""
+    """`/metrics`: the node's metrics in the Prometheus format."""
 
     async def get(self) -> None:
-        """Text (interface document, 1.2), for those whom the setting `metrics` lets read it."""
+        """Send the metrics as text (interface document, 1.2).
+
+        The setting `metrics` says who may read them: nobody (`off`, answered 404), local clients
+        and administrators (`loopback`), or administrators alone.
+        """
         context = self.context
         if context.metrics == "off":
             self.unknown_path()
@@ -706,7 +718,11 @@ class MetricsHandler(PageHandler):
         self.answer(200, kind, body)
 
     def _require_administrator(self) -> None:
-        """As the route `/health`, whose group of an access key counts here, too."""
+        """Require the same rights as the route `/health`, also of an access key.
+
+        Raises:
+            NodeError: the caller is not an administrator, or its access key lacks the group.
+        """
         token = token_of(None, self.request.headers.get("Authorization"))
         reader = self.context.reader
         if is_access_key(token):
@@ -720,7 +736,7 @@ class MetricsHandler(PageHandler):
 
 
 class VersionHandler(PageHandler):
-    """`/version`: which node this is."""
+    """`/version`: the name and version of the node."""
 
     def get(self) -> None:
         """Plain text."""
@@ -728,7 +744,7 @@ class VersionHandler(PageHandler):
 
 
 class DescriptionHandler(PageHandler):
-    """`/srv-applet-mgr`: the interface as an OpenAPI document, for anybody."""
+    """`/srv-applet-mgr`: the interface as an OpenAPI document, without authentication."""
 
     def get(self) -> None:
         """JSON (interface document, 1.5)."""
@@ -736,10 +752,10 @@ class DescriptionHandler(PageHandler):
 
 
 class DescriptionPageHandler(PageHandler):
-    """`/srv-applet-mgr/docs`: the same to read."""
+    """`/srv-applet-mgr/docs`: the OpenAPI document as an HTML page."""
 
     def get(self) -> None:
-        """A page that fetches nothing and runs nothing."""
+        """Send the page; it loads no resources and runs no scripts."""
         self.set_header("Content-Security-Policy", openapi_page.POLICY)
         self.answer(200, "text/html; charset=utf-8", _description_page(self.context.version))
 
@@ -755,18 +771,18 @@ def _description_page(version: str) -> bytes:
 
 
 class UnknownPathHandler(BodilessHandler):
-    """Every path nobody else has."""
+    """Answers every path that no other handler serves."""
 
     def initialize(self, services: _Services, paths: tuple[re.Pattern[str], ...] = ()) -> None:
-        """Tornado's constructor hook; `paths` are those that others serve."""
+        """Tornado's constructor hook; `paths` are the patterns that other handlers serve."""
         super().initialize(services)
         self._paths = paths
 
     def _unknown(self) -> None:
-        """404, or the way to the same path with single slashes (interface document, 13).
+        """Answer 404, or redirect to the same path with single slashes (interface document, 13).
 
-        Only to a path that is served: a slash and a backslash begin another site's address for
-        a browser.
+        Only a served path is a target of the redirect: a browser takes a path that begins with a
+        slash and a backslash for the address of another site.
         """
         clean = clean_path(self.request.path)
         if clean != self.request.path and any(path.match(clean) for path in self._paths):
@@ -777,7 +793,7 @@ class UnknownPathHandler(BodilessHandler):
     get = post = put = delete = patch = head = _unknown
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """A method HTTP does not have finds nothing here either."""
+        """Answer an unknown HTTP method with 404 as well."""
         if status_code == 405:
             self.unknown_path()
         else:

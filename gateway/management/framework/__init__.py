@@ -1,4 +1,4 @@
-"""What every management route is made of.
+"""The framework of the management routes: declaration, binding, ownership, views, audit.
 
 In: a request and the declaration of its route.
 Out: typed values for the route's function; records as JSON for the client.

@@ -1,9 +1,9 @@
-"""What the audit log is told of a request.
+"""The audit trail: writes one row of the audit log per request.
 
-The first registry command of a request carries the request's row, so that both are one
-write. What changed nothing in the registry, refusals above all, is told a little later, many
-rows at a time. Refusals are told of callers who are known only: a stranger must not be able
-to push the log's older rows out.
+The first registry command of a request carries the request's row, so that the change and its
+row are one write. Rows of requests that changed nothing in the registry, mostly refusals, are
+written a little later and in batches. A refusal is logged only if the caller is known: a
+stranger must not be able to push the older rows out of the log.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _GATHERED_S = 0.2
 
 
 class Trail:
-    """One request: who, what, and whether the log has it already.
+    """The audit data of one request: the caller, the operation, and whether it is written.
 
     Args:
-        path: what follows the prefix, still percent-encoded.
-        query: the query string; a token in it is left out.
+        path: the path behind the prefix, still percent-encoded.
+        query: the query string; the parameter `authorization` is left out of the row.
     """
 
     def __init__(
@@ -52,23 +52,23 @@ class Trail:
 
     @property
     def known(self) -> bool:
-        """Whether it is known who calls."""
+        """Whether the caller is known."""
         return bool(self._account_id or self._account)
 
     def about(self, account: Account) -> None:
-        """The caller is this account."""
+        """Record the account of the caller."""
         self._account_id, self._account = account.account_id, account.username
 
     def with_key(self, key: AccessKey) -> None:
-        """The caller has this access key."""
+        """Record the access key of the caller."""
         self._account_id, self._key = key.account_id, key.name
 
     def named(self, username: str) -> None:
-        """The caller will be the account of this name."""
+        """Record the name of the account that the caller signs in to."""
         self._account = username
 
     def row(self, status: int, error: str = "") -> AuditRow:
-        """The row of the request, as it ended."""
+        """The audit row of the request with its final status."""
         return AuditRow(
             time_ms=self._clock(),
             account_id=self._account_id,
@@ -84,14 +84,14 @@ class Trail:
 
 
 class AuditedRegistry:
-    """The registry for one request: its first command that succeeds carries the row."""
+    """The registry client of one request: the first command that succeeds carries the row."""
 
     def __init__(self, registry: RegistryClient, trail: Trail) -> None:
         self._registry = registry
         self._trail = trail
 
     async def call(self, op: str, **args: Any) -> Any:
-        """As `RegistryClient.call`."""
+        """Send a command; see `RegistryClient.call`."""
         if self._trail.written:
             return await self._registry.call(op, **args)
         row = self._trail.row(201 if self._trail.method == "POST" else 200)
@@ -101,7 +101,11 @@ class AuditedRegistry:
 
 
 class AuditNotes:
-    """Rows that no command carried, on their way to the log. Call it from the loop's thread."""
+    """Queue of the audit rows that no registry command carried.
+
+    At most 1,000 rows wait; they are written together every 0.2 s. Not thread-safe: call it
+    from the thread of the event loop.
+    """
 
     def __init__(self, registry: RegistryClient) -> None:
         self._registry = registry
@@ -109,7 +113,10 @@ class AuditNotes:
         self._telling: asyncio.Task[None] | None = None
 
     def ended(self, trail: Trail, status: int, error: str) -> None:
-        """A request was answered."""
+        """Queue the row of an answered request, unless it is written or need not be.
+
+        Reads are not logged, nor are refusals of unknown callers.
+        """
         refused = status >= 400
         if trail.method in ("GET", "HEAD") or (trail.written and not refused):
             return

@@ -1,8 +1,8 @@
-"""From what a client sent to typed values: bodies, queries and ids in paths.
+"""Bind request data to typed values: bodies, queries and ids in paths.
 
-A body is a msgspec struct. Keys match whatever their case, unknown ones are passed over,
-a field without a default must be there and not be zero or empty. All that is wrong is
-reported at once.
+A body is bound to a msgspec struct. Keys are case-insensitive and unknown keys are ignored. A
+field without a default is required, and its value must not be zero or empty. One answer reports
+all wrong fields.
 
 Source: interface document, 1.3 and 1.4.
 """
@@ -22,26 +22,26 @@ from fieldbrook.core.errors import BadRequestError, FieldError
 MISSING = "missing required field"
 
 _ID_LIMIT = 1 << 63
-# An array of a megabyte must not hold up all others while it is read.
+# Binding runs on the event loop: a longer array would delay all other requests.
 _ITEMS_LIMIT = 10_000
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
 class Sfid(int):
-    """An identifier: a string of decimal digits in JSON, never a number. Bound to an int."""
+    """An identifier: a string of decimal digits in JSON, never a number. It is bound to an int."""
 
 
 Text = Annotated[str, msgspec.Meta(max_length=256)]
 
 
 class Paging(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of a list: `size` rows (-1 = all, 0 = as if none were given) from `offset` on."""
+    """A page of a list: `size` rows (-1 = all, 0 = the default) from `offset` on."""
 
     size: Annotated[int, msgspec.Meta(ge=-1)] = 10
     offset: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     def __post_init__(self) -> None:
-        """Zero is no number of rows: clients send it for want of another."""
+        """Replace a size of 0 by the default: clients send 0 when they have no size."""
         if self.size == 0:
             (default,) = (f.default for f in msgspec.structs.fields(type(self)) if f.name == "size")
             msgspec.structs.force_setattr(self, "size", default)
@@ -49,23 +49,23 @@ class Paging(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def _fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """The fields of a struct: finding them takes longer than binding them."""
+    """The fields of a struct, cached: looking them up takes longer than binding them."""
     return msgspec.structs.fields(kind)
 
 
 class _InvalidError(Exception):
-    """A value does not fit; its text is for the client."""
+    """A value does not have the declared type; the message is sent to the client."""
 
 
 def bind_body(body: bytes, kind: type[_T], at: str = "") -> _T:
-    """The struct a JSON body stands for; an empty body is an empty object.
+    """Bind a JSON body to a struct; an empty body counts as an empty object.
 
     Args:
-        at: the part of the request that the JSON is, if it is not the whole body: errors name
-            fields below it, such as `info.appletName`.
+        at: the name of the part that holds the JSON, if it is not the whole body. It is put
+            before field names in errors, as in `info.appletName`.
 
     Raises:
-        BadRequestError: not JSON, not an object, or fields that are missing or wrong.
+        BadRequestError: the body is not JSON or not an object, or fields are missing or wrong.
     """
     try:
         value = from_json(body, msgspec.json.decode) if body.strip() else {}
@@ -81,11 +81,13 @@ def bind_body(body: bytes, kind: type[_T], at: str = "") -> _T:
 
 
 def bind_query(arguments: Mapping[str, Sequence[str]], kind: type[_T]) -> _T:
-    """The struct a query string stands for; a list repeats its key. An empty value is as none,
-    except for a text that tells the two apart by the default None.
+    """Bind a query string to a struct; a list repeats its key.
+
+    An empty value counts as absent, except for fields of type `str | None`, which tell the two
+    apart.
 
     Raises:
-        BadRequestError: parameters that are missing or wrong.
+        BadRequestError: parameters are missing or wrong.
     """
     errors: list[FieldError] = []
     values: dict[str, Any] = {}
@@ -108,7 +110,7 @@ def bind_query(arguments: Mapping[str, Sequence[str]], kind: type[_T]) -> _T:
 
 
 def _bind_text(text: str, kind: Any, at: str, errors: list[FieldError]) -> Any:
-    """The value of a query parameter; None after adding to `errors`."""
+    """The value of a query parameter; None after an error was added to `errors`."""
     try:
         return _from_text(text, kind)
     except _InvalidError as error:
@@ -117,10 +119,10 @@ def _bind_text(text: str, kind: Any, at: str, errors: list[FieldError]) -> Any:
 
 
 def path_id(name: str, text: str) -> int:
-    """The id in a path.
+    """Parse the id in a path.
 
     Raises:
-        BadRequestError: not digits, or beyond 63 bits.
+        BadRequestError: the text is not decimal digits, or does not fit into 63 bits.
     """
     try:
         return _sfid(text)
@@ -150,7 +152,7 @@ def _bind_struct(value: object, kind: type[_T], at: str, errors: list[FieldError
 
 
 def _bind_value(value: object, kind: Any, name: str, errors: list[FieldError]) -> Any:
-    """The value as `kind`; None after adding to `errors`."""
+    """The value as `kind`; None after an error was added to `errors`."""
     kind = _member(_without_none(kind), value)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _bind_struct(value, kind, name, errors)
@@ -169,7 +171,7 @@ def _bind_value(value: object, kind: Any, name: str, errors: list[FieldError]) -
         for n, item in enumerate(value):
             items.append(_bind_value(item, item_kind, f"{name}[{n}]", errors))
             if len(errors) - before >= BadRequestError.fields_limit:
-                break  # no more of them are told, and each takes more memory than its item
+                break  # further errors are not reported, and each needs more memory than its item
         return items if len(errors) == before else None
     try:
         return _leaf(value, kind)
@@ -230,7 +232,7 @@ def _sfid(text: str) -> int:
 
 
 def _choice(text: str, choices: tuple[str, ...]) -> str:
-    """Input matches whatever its case; the choice comes out as declared."""
+    """Match the input without regard to case; return the choice as it is declared."""
     for choice in choices:
         if text.upper() == choice.upper():
             return choice
@@ -249,7 +251,7 @@ def _without_none(kind: Any) -> Any:
 
 
 def _member(kind: Any, value: object) -> Any:
-    """Of a list or a struct, the one that the value means to be."""
+    """For a union of a list and a struct, the member that fits the value."""
     if get_origin(kind) not in (Union, UnionType):
         return kind
     lists = [member for member in get_args(kind) if _is_list(member)]

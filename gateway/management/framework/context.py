@@ -1,4 +1,4 @@
-"""What management needs of the node it runs in."""
+"""The management context: the parts and limits of the node that management routes use."""
 
 from __future__ import annotations
 
@@ -33,36 +33,36 @@ from fieldbrook.wasm.limits import Limits
 
 
 class ProjectStoreReader(Protocol):
-    """What may be seen of a project's store."""
+    """Read access to a project's store."""
 
     def logs(self, after: int, limit: int) -> Sequence[NumberedRow]:
         """Rows of the applet log with a sequence above `after`, oldest first; -n is the last n."""
 
     def metrics(self, after: int, limit: int) -> Sequence[Numbered[MetricRow]]:
-        """What applets submitted, likewise."""
+        """Metrics that applets submitted, selected as in `logs`."""
 
     def events(self, event_id: str | None, limit: int) -> Sequence[EventRecord]:
-        """What became of the last events, the newest first: of one, or of all."""
+        """Records of the event history, newest first: of one event id, or of all events."""
 
     def replayable(
         self, wanted: Wanted, after: int, limit: int
     ) -> tuple[Sequence[Replayable], int]:
-        """Events of the history that are meant, oldest first, and how many more there are."""
+        """The wanted events of the history, oldest first, and how many more there are."""
 
     def logs_of(self, event_id: str, limit: int) -> list[LogRow]:
         """The newest log rows of an event, oldest first."""
 
     def effects_of(self, event_id: str, limit: int) -> list[EffectOf]:
-        """What an event has sent, and whether it was delivered."""
+        """The messages and calls that an event has sent, and whether they were delivered."""
 
     def dead_letters(self, before: int | None, limit: int) -> tuple[Sequence[NumberedLetter], int]:
-        """Dead letters, the newest first, with numbers below `before`, and how many there are."""
+        """Dead letters with numbers below `before`, newest first, and how many there are."""
 
     def dead_letter(self, number: int) -> DeadLetter | None:
         """The dead letter with this number."""
 
     def copy(self, target: Path) -> None:
-        """Copy the store to a new folder, as of one moment."""
+        """Copy a consistent snapshot of the store to a new folder."""
 
     def kv_get(self, applet_id: int, key: bytes) -> bytes | None:
         """The value an applet has stored under a key."""
@@ -72,12 +72,12 @@ class ProjectStoreReader(Protocol):
 
 
 class ReadRefused(Protocol):
-    """How the refused events of the whole node are found."""
+    """Reads the refused events of the whole node."""
 
     def __call__(
         self, limit: int, *, event_id: str | None = None, project: str | None = None
     ) -> tuple[list[Refusal], int]:
-        """The newest first, and how many others there were."""
+        """Refused events, newest first, and how many others there were."""
 
 
 def _none_refused(
@@ -87,39 +87,47 @@ def _none_refused(
 
 
 class ChainCommand(Protocol):
-    """Has a chain's process obey (`chain_questions.CANCEL` and others)."""
+    """Sends a command to a chain's process (`chain_questions.CANCEL` and others)."""
 
     async def __call__(self, chain_id: int, command: str, target: int) -> None:
         """Raises: ChainUnavailableError, TransactionRefusedError."""
 
 
 async def no_chain(chain_id: int, command: str, target: int) -> None:
-    """There is no chain's process."""
+    """Refuse every command, for nodes without chain processes."""
     raise ChainUnavailableError(chain=chain_id, reason=f"nobody is there to {command} {target}")
 
 
 async def _nothing_waits(_project_id: int) -> None:
-    """For who runs no projects."""
+    """Do nothing, for gateways without projects."""
 
 
 @dataclass(frozen=True)
 class ManagementContext:
-    """The node's parts and limits, as the gateway that mounts the routes has them.
+    """The parts and limits of the node, as the gateway that mounts the routes has them.
 
-    `setup_code` reads the one-time code; `condition` says how the node is,
-    `refused` which events it did not take;
-    `store_reader` gives a project's store by project id, None while it has none. `chains`
-    are those monitors may watch, and `chain_reader` gives what is kept of one by its id, None
-    while its process has kept nothing; `contract_wallets` asks one for signatures.
-    `is_own_host` says whether a host can be this node: one of its certificate's names.
-    `command` has a project obey (`frames.REPLAY`,
-    `frames.DISCARD`, `frames.CLEAR_LOG`) and gives its outcome. `clock`
-    gives Unix milliseconds, `vault` seals the keys of operators, `room` counts the bytes of
-    requests that are not whole yet. `chain_command` has a chain's process obey. `broker` is the
-    embedded one, if there is one. `metrics` says who may read them, as the setting does;
-    `measure` gives what no process counts. `quotas` are what accounts may have, `running` gives
-    the ids of the projects that have a process. `part` is the gateway's name. `write_waiting`
-    has a project write the log rows and event records that wait.
+    Attributes:
+        vault: seals the private keys of operators.
+        setup_code: reads the one-time setup code.
+        store_reader: the store of a project by its id; None while the project has none.
+        command: sends a command to a project (`frames.REPLAY`, `frames.DISCARD`,
+            `frames.CLEAR_LOG`) and returns its outcome.
+        condition: the health of the node.
+        refused: reads the events that the node refused.
+        chains: the chains that monitors may watch.
+        chain_command: sends a command to a chain's process.
+        chain_reader: the store of a chain by its id; None while its process has stored nothing.
+        quotas: the quotas of accounts.
+        running: the ids of the projects that have a process.
+        part: the name of the gateway.
+        write_waiting: makes a project write its pending log rows and event records.
+        contract_wallets: asks a chain whether a contract accepts a signature.
+        is_own_host: whether a host name can be this node, by the names in its certificate.
+        clock: the time in Unix milliseconds.
+        broker: the embedded broker, if there is one.
+        metrics: who may read the metrics; the value of the setting `metrics`.
+        measure: values for the metrics page that no process counts.
+        room: the memory budget for partially received requests.
     """
 
     reader: RegistryReader
@@ -160,7 +168,9 @@ class ManagementContext:
     room: Room = field(default_factory=lambda: room_for(0))
 
     async def settled_store(self, project_id: int) -> ProjectStoreReader | None:
-        """A project's store with all that was logged and recorded of events that have been
-        answered; None while it has none."""
+        """A project's store, after the pending rows of all answered events were written to it.
+
+        None while the project has no store.
+        """
         await self.write_waiting(project_id)
         return self.store_reader(project_id)

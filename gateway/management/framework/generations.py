@@ -1,7 +1,7 @@
-"""Which generations of clients a route is for.
+"""The generations of clients that use a route.
 
-Routes are named by method and path, the names of the path's parameters left out: generations
-name them differently.
+The lists name routes by method and path. They leave out the names of path parameters, because
+the generations name these differently.
 
 Source: interface document, sections 2 and 2b.
 """
@@ -61,7 +61,7 @@ SEED = frozenset(
         "PUT /strategy/{}/{}",
     }
 )
-"""The early clients', until April 2023."""
+"""Routes of the early clients, until April 2023."""
 
 LATER = frozenset(
     {
@@ -146,17 +146,17 @@ LATER = frozenset(
         "DELETE /wasmlog/{}",
     }
 )
-"""The later clients', until November 2023."""
+"""Routes of the later clients, until November 2023."""
 
 _PARAMETER = re.compile(r"\{[^{}]*+\}")
 
 
 def shape(route: Route[Any, Any]) -> str:
-    """Method and path of a route as they stand in the lists."""
+    """Method and path of a route in the form of the lists."""
     return f"{route.method} {_PARAMETER.sub('{}', route.pattern)}"
 
 
 def generations(route: Route[Any, Any]) -> tuple[str, ...]:
-    """`S1`, `L` or both; a route of ours has none."""
+    """The generations of a route: `S1`, `L` or both; none for a route that we added."""
     name = shape(route)
     return tuple(word for word, known in (("S1", SEED), ("L", LATER)) if name in known)

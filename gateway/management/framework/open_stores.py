@@ -1,4 +1,4 @@
-"""The stores of projects that a gateway reads in: how many are open, and until when."""
+"""Cache of the project stores that a gateway has open for reading."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _SHARE = 16  # of the process's descriptors: a store takes two
 
 
 def open_limit() -> int:
-    """How many stores a gateway keeps open: fewer where a process may open few files."""
+    """How many stores a gateway keeps open: 64, or fewer if the process may open few files."""
     most = descriptors()
     return OPEN_LIMIT if most is None else max(_LEAST, min(OPEN_LIMIT, most // _SHARE))
 
 
 class OpenStores:
-    """Keeps stores open for the next look at them.
+    """Keeps the most recently used stores open for the next request.
 
-    A search reads in a thread and may outlive the store's place here, so a store is let go of
-    and not closed: LMDB closes it with the last reference. Nor may a store be opened twice in a
-    process, so one that is still read in is taken back.
+    A search reads in a thread and may still use a store that was dropped from the cache. The
+    cache therefore only drops its reference, and LMDB closes the store with the last one. A
+    process must not open a store twice, so a dropped store that is still in use is taken back.
     """
 
     def __init__(self, projects: Path, limit: int = OPEN_LIMIT) -> None:
@@ -34,10 +34,10 @@ class OpenStores:
         self._open: WeakValueDictionary[int, ProjectStoreReader] = WeakValueDictionary()
 
     def get(self, project_id: int) -> ProjectStoreReader | None:
-        """The store of a project; None when it has never run.
+        """The store of a project; None if the project has never run.
 
         Raises:
-            StoreError: it cannot be read.
+            StoreError: the store cannot be read.
         """
         store = self._kept.pop(project_id, None) or self._open.get(project_id)
         if store is None:
@@ -46,10 +46,10 @@ class OpenStores:
                 return None
             self._open[project_id] = store
         while len(self._kept) >= self._limit:
-            del self._kept[next(iter(self._kept))]  # for the longest not asked for
+            del self._kept[next(iter(self._kept))]  # the least recently used one
         self._kept[project_id] = store
         return store
 
     def let_go(self, project_id: int) -> None:
-        """The project was removed: an open file would keep its room on the disk."""
+        """Drop the store of a removed project: an open file would still take disk space."""
         self._kept.pop(project_id, None)

@@ -1,6 +1,7 @@
-"""What the caller may see and change: its own things, and everything for administrators.
+"""Ownership checks: callers reach their own objects, administrators reach all of them.
 
-Somebody else's object answers as one that does not exist, so names and ids tell nothing.
+Another account's object gets the same answer as one that does not exist, so a caller cannot
+find out which names and ids are in use.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fieldbrook.gateway.management.framework.route import Call
 
 
 def own_project(call: Call[Any, Any]) -> Project:
-    """The project the path names, with its owner's prefix or without.
+    """The project that the path names, with or without the prefix of its owner.
 
     Raises:
         ProjectNotFoundError: there is none, or it is somebody else's.
@@ -34,7 +35,7 @@ def own_project(call: Call[Any, Any]) -> Project:
 
 
 def own_project_with_id(call: Call[Any, Any]) -> Project:
-    """The project whose id the path has.
+    """The project whose id is in the path.
 
     Raises:
         ProjectNotFoundError: there is none, or it is somebody else's.
@@ -47,7 +48,7 @@ def own_project_with_id(call: Call[Any, Any]) -> Project:
 
 
 def may_project(call: Call[Any, Any], project_id: int) -> bool:
-    """Whether a project is the caller's, or the caller an administrator."""
+    """Whether the caller owns a project or is an administrator."""
     return _may_project(call, project_id)
 
 
@@ -67,7 +68,7 @@ def own_applet_in(call: Call[Any, Any], project: Project, applet_id: int) -> App
     """The applet with this id in a project.
 
     Raises:
-        AppletNotFoundError: the project has none.
+        AppletNotFoundError: the project has no such applet.
     """
     applet = call.context.reader.applet(applet_id)
     if applet is None or applet.project_id != project.project_id:
@@ -103,7 +104,7 @@ def own_resource(call: Call[Any, Any]) -> Resource:
 
 
 def own_strategy_with_id(call: Call[Any, Any]) -> Strategy:
-    """The strategy the path names, in whatever project of the caller.
+    """The strategy whose id is in the path, in any project of the caller.
 
     Raises:
         StrategyNotFoundError: there is none, or it is somebody else's.
@@ -116,7 +117,7 @@ def own_strategy_with_id(call: Call[Any, Any]) -> Strategy:
 
 
 def own_strategy(call: Call[Any, Any]) -> Strategy:
-    """The strategy the path names, in the project the path names.
+    """The strategy whose id is in the path, in the project that the path names.
 
     Raises:
         ProjectNotFoundError, StrategyNotFoundError: there is none, or it is somebody else's.
@@ -130,7 +131,7 @@ def own_strategy(call: Call[Any, Any]) -> Strategy:
 
 
 def own_publisher(call: Call[Any, Any]) -> Publisher:
-    """The publisher whose id the path has, in the project the path names.
+    """The publisher whose id is in the path, in the project that the path names.
 
     Raises:
         ProjectNotFoundError, PublisherNotFoundError: there is none, or it is somebody else's.

@@ -1,7 +1,7 @@
 """Temporary files and folders of requests, in `data/uploads`.
 
-Their names begin with that of their gateway: when a gateway starts, it removes what it left when it
-was killed, and nothing of another gateway that is at work.
+The name of each file begins with the name of its gateway. A gateway that starts removes the files
+that it left behind when it was killed, but no files of another gateway that is running.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIRST_PART = "http:0"
 
 
 def new_path(folder: Path, part: str, suffix: str) -> Path:
-    """A path in the folder of uploads that nobody else uses.
+    """A new, unique path in the folder of uploads; the folder is made if it is absent.
 
     Raises:
         OSError: the folder cannot be made.
@@ -29,10 +29,10 @@ def new_path(folder: Path, part: str, suffix: str) -> Path:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a new file that its owner alone can read.
+    """Write a new file that only its owner can read (mode 0600).
 
     Raises:
-        OSError: it is there, or cannot be written.
+        OSError: the file exists already, or cannot be written.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -40,11 +40,12 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def remove_left(folder: Path, part: str, parts: Collection[str]) -> int:
-    """Remove what a gateway left when it was killed; to be called before it takes requests.
+    """Remove the files a gateway left when it was killed. Call it before it accepts requests.
 
     Args:
         part: the gateway that starts.
-        parts: all gateways of the node. The first one removes what is of none of them, too.
+        parts: all gateways of the node. The gateway `FIRST_PART` also removes files that belong
+            to none of them.
 
     Returns:
         How many files and folders were removed.
@@ -60,7 +61,7 @@ def remove_left(folder: Path, part: str, parts: Collection[str]) -> int:
                 shutil.rmtree(path)
             else:
                 path.unlink()
-        except (OSError, RecursionError) as error:  # rmtree recurses: a deep tree is too much
+        except (OSError, RecursionError) as error:  # rmtree is recursive: the tree may be too deep
             log.warning("%s, which a killed request left, cannot be removed: %s", path, error)
         else:
             removed += 1

@@ -1,6 +1,6 @@
-"""A route as a declaration: what it is called, who may call it, what it takes.
+"""Declarations of routes: the operation's name, who may call it, and its parameters.
 
-The dispatcher and the description of the interface read the same declarations.
+The dispatcher and the OpenAPI document read the same declarations.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Download:
-    """An answer that is a file; `passing` ones are removed once they are read."""
+    """An answer that is a file; a `passing` file is removed as soon as it has been opened."""
 
     path: Path
     filename: str
@@ -55,10 +55,10 @@ class Download:
 
 @dataclass(frozen=True)
 class Stream:
-    """An answer of server-sent events that goes on until either side ends it.
+    """An answer of server-sent events that continues until either side ends it.
 
-    `chunks` gives an empty one now and then: a moment to notice that the client has gone.
-    Of all that go on, each account may have a share.
+    `chunks` yields an empty chunk now and then, so that the handler notices when the client has
+    disconnected. Each account may have a bounded number of open streams.
     """
 
     chunks: AsyncGenerator[bytes, None]
@@ -81,11 +81,11 @@ class Done:
 
 @dataclass(frozen=True)
 class Call(Generic[B, Q]):
-    """One request, authenticated and bound; what a handler gets.
+    """One authenticated request with its bound values: the argument of a route's function.
 
-    `account` is the caller; routes open to anybody have none. `key` is the access key it
-    came with, if it came with one; `peer` the address it came from, `host` its header `Host`;
-    `trail` is what the audit log will say. `form` is there on upload routes, `body` and
+    `account` is the caller; routes that are open to anybody have none. `key` is the access key
+    of the request, if it has one; `peer` is the client's address and `host` the header `Host`.
+    `trail` holds the data for the audit log. `form` is filled on upload routes, `body` and
     `query` where the route declares them.
     """
 
@@ -113,12 +113,12 @@ class Call(Generic[B, Q]):
         """The id in the path.
 
         Raises:
-            BadRequestError: not an id.
+            BadRequestError: the segment is not an id.
         """
         return path_id(name, self.path[name])
 
 
-# Which group of operations a route belongs to, by the first segment of its path.
+# The group of operations that a route belongs to, by the first segment of its path.
 GROUPS: dict[str, Group] = {
     "account": Group.ACCOUNT,
     "account_access_key": Group.ACCOUNT_ACCESS_KEY,
@@ -163,15 +163,15 @@ class Route(Generic[B, Q]):
     """One method on one path.
 
     Args:
-            operation: its name in the interface, as `X-Meta` says it.
-            handler: returns None or a `Done` for 204, a `Download`, a `Stream`, a `PlainText`,
-                or what to send as JSON: with 201 for a POST, else 200.
-            body: the struct its JSON body (for uploads: its `info`) is bound to.
-            query: the struct its query is bound to.
-            upload: the body is a multipart form with `file` and `info`.
-            group: what an access key must be granted; by default the one `GROUPS` has for the
-                path. Access keys cannot call a route without a group.
-            response: the type of its JSON, for the description of the interface alone.
+        operation: the name of the operation in the interface, sent in `X-Meta`.
+        handler: a function that returns None or a `Done` for 204, a `Download`, a `Stream`, a
+            `PlainText`, or a value to send as JSON (201 for a POST, else 200).
+        body: the struct that the JSON body (for uploads: the part `info`) is bound to.
+        query: the struct that the query string is bound to.
+        upload: the body is a multipart form with `file` and `info`.
+        group: the group that an access key needs; by default the entry of `GROUPS` for the
+            path. Access keys cannot call a route without a group.
+        response: the type of the JSON answer; only the OpenAPI document uses it.
     """
 
     method: str
@@ -193,11 +193,11 @@ class Route(Generic[B, Q]):
 
     @property
     def permission(self) -> Permission:
-        """What an access key needs on the group."""
+        """The permission that an access key needs on the group."""
         return Permission.READONLY if self.method == "GET" else Permission.READ_WRITE
 
     def match(self, segments: Sequence[str]) -> dict[str, str] | None:
-        """The path's parameters, if this is a path of this route."""
+        """The parameters of a path; None if the path is not one of this route."""
         if len(segments) != len(self.segments):
             return None
         parameters = {}
@@ -213,14 +213,14 @@ class Route(Generic[B, Q]):
 
 @dataclass(frozen=True)
 class Match:
-    """A route and the parameters its path had."""
+    """A route and the parameters of the requested path."""
 
     route: Route[Any, Any]
     parameters: dict[str, str]
 
 
 class WrongMethod(Exception):  # noqa: N818 - a result of routing, not a failure of ours
-    """The path exists, with other methods."""
+    """The path exists, but not with the requested method."""
 
     def __init__(self, allowed: list[str]) -> None:
         super().__init__(", ".join(allowed))
@@ -228,11 +228,16 @@ class WrongMethod(Exception):  # noqa: N818 - a result of routing, not a failure
 
 
 def find_route(routes: Sequence[Route[Any, Any]], method: str, path: str) -> Match:
-    """The route of a request; `path` is what follows the prefix, still percent-encoded.
+    """Find the route of a request.
+
+    If several routes match, the one with the fewest path parameters wins.
+
+    Args:
+        path: the path behind the prefix, still percent-encoded.
 
     Raises:
         NotFoundError: no route has this path.
-        WrongMethod: some do, with other methods.
+        WrongMethod: routes have this path, but with other methods.
     """
     segments = [urllib.parse.unquote(part, errors="replace") for part in path.split("/")[1:]]
     found = [(route, route.match(segments)) for route in routes]
@@ -246,12 +251,14 @@ def find_route(routes: Sequence[Route[Any, Any]], method: str, path: str) -> Mat
 
 
 def fixed_path(patterns: Sequence[Sequence[str]], path: str) -> str | None:
-    """The path that a client means who adds slashes, or writes words in another case; None
-    when it means none. `path` and what is given back follow the prefix, percent-encoded.
+    """Correct a path that has superfluous slashes or words in another case.
 
     Args:
         patterns: the segments of the routes that have the request's method.
-        path: of no route.
+        path: a path that no route has, behind the prefix and percent-encoded.
+
+    Returns:
+        The path of a route in the same form; None if the corrected path is unknown too.
 
     Source: interface document, 1.1 (httprouter's redirects).
     """

@@ -1,8 +1,7 @@
-"""Warnings: what an answer says about a request that was carried out and may not do what its
-sender expects.
+"""Warnings of answers: the request succeeded but may not do what the client expects.
 
-They stand under `warnings` in a JSON answer and in header fields `Warning` of an answer that
-has no body. The interface has neither; its clients skip both.
+A JSON answer carries them under `warnings`, an answer without a body in header fields
+`Warning`. The original interface has neither; its clients ignore both.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fieldbrook.core.model import DEFAULT_HANDLER, Resource, Strategy
 
-_SHOWN = 20  # warnings of one answer; the rest is a number
+_SHOWN = 20  # warnings of one answer; the others are only counted
 # Proxies have as little as 4 KiB for the head of an answer.
 _HEADERS_SHOWN, _HEADER_CHARACTERS = 3, 200
 _HANDLERS_SHOWN, _NAMES_CHARACTERS = 20, 400
-_AGENT = "299 fieldbrook"  # RFC 7234, 5.5: a lasting warning of any kind
+_AGENT = "299 fieldbrook"  # RFC 7234, 5.5: "Miscellaneous Persistent Warning"
 
 
 def of_strategy(strategy: Strategy, resource: Resource | None) -> list[str]:
-    """Why a strategy is dead; nothing for one that works.
+    """The warning that a strategy is dead; empty for one that works.
 
     Args:
-        resource: the module of its applet; None when it was removed meanwhile.
+        resource: the module of the strategy's applet; None if it was removed meanwhile.
     """
     if resource is None or resource.exports(strategy.handler):
         return []
@@ -37,20 +36,20 @@ def of_strategy(strategy: Strategy, resource: Resource | None) -> list[str]:
 def of_strategies(
     strategies: Iterable[Strategy], resources: Mapping[int, Resource]
 ) -> Iterator[str]:
-    """Why some of the strategies are dead; `resources` are the modules by applet id."""
+    """The warnings of all dead strategies; `resources` are the modules by applet id."""
     for strategy in strategies:
         yield from of_strategy(strategy, resources.get(strategy.applet_id))
 
 
 def of_name(wanted: str, given: str) -> list[str]:
-    """That an applet is not called what its uploader wanted."""
+    """The warning that an applet did not get the name that its uploader wanted."""
     if wanted == given:
         return []
     return [f"the project has an applet named {wanted}; this one is named {given}"]
 
 
 def of_no_strategy(resource: Resource) -> list[str]:
-    """That a new applet has no strategy, because its module lacks the default handler."""
+    """The warning that an applet has no strategy, as its module lacks the default handler."""
     text = (
         "the applet has no strategy and handles no event: the module exports no handler "
         f"{DEFAULT_HANDLER}; {_exported(resource)}"
@@ -59,14 +58,16 @@ def of_no_strategy(resource: Resource) -> list[str]:
 
 
 def shown(warnings: Iterable[str]) -> dict[str, list[str]]:
-    """What to add to a JSON answer: `{"warnings": [...]}`, or nothing without any."""
+    """The part of a JSON answer: `{"warnings": [...]}`, or `{}` without warnings."""
     listed = _bounded(list(warnings))
     return {"warnings": listed} if listed else {}
 
 
 def header_values(warnings: Sequence[str]) -> list[str]:
-    """The values of `Warning` header fields: quoted ASCII, without control characters. Only the
-    first few are given, and long ones are cut."""
+    """The values of `Warning` header fields: quoted ASCII without control characters.
+
+    Only the first 3 warnings are given, and each is cut to 200 characters.
+    """
     short = [_cut(text, _HEADER_CHARACTERS) for text in _bounded(list(warnings), _HEADERS_SHOWN)]
     return [f"{_AGENT} {_quoted(text)}" for text in short]
 

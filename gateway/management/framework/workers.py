@@ -1,6 +1,7 @@
-"""Threads for what would hold up the event loop: password hashes, and uploads.
+"""Thread pools for work that would block the event loop: password hashes, uploads, searches.
 
-argon2 takes about 90 ms and 64 MiB a hash, so at most two run at once, and few may wait.
+argon2 takes about 90 ms and 64 MiB per hash, so at most two hashes run at once, and the number
+of waiting ones is bounded.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _hasher = argon2.PasswordHasher()
 
 
 class BoundedPool:
-    """A small thread pool with a bound on what waits for it."""
+    """A small thread pool with a bound on the work that waits for it."""
 
     def __init__(self, name: str, waiting_limit: int) -> None:
         self._name = name
@@ -39,10 +40,10 @@ class BoundedPool:
         self._taken = 0
 
     async def run(self, work: Callable[[], _T]) -> _T:
-        """The result of `work`, done in a thread.
+        """Run `work` in a thread and return its result.
 
         Raises:
-            TooManyRequestsError: as many as may wait do so already.
+            TooManyRequestsError: the bound on waiting work is reached.
         """
         if self._taken >= self._limit:
             raise TooManyRequestsError(what=f"{self._taken} requests wait for {self._name}")
@@ -54,8 +55,11 @@ class BoundedPool:
 
 
 class SharedPool:
-    """A small thread pool for work that may take minutes. One owner has all threads but one at
-    most, and a share of the places, so that others' work goes on meanwhile."""
+    """A small thread pool for work that may take minutes.
+
+    One owner may use all threads but one, and a share of the places in the queue, so that the
+    work of others continues.
+    """
 
     def __init__(self, name: str, limit: int, limit_of_one: int) -> None:
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix=name)
@@ -63,10 +67,10 @@ class SharedPool:
         self._turns: dict[int, asyncio.Semaphore] = {}
 
     async def run(self, owner: int, work: Callable[[], _T]) -> _T:
-        """The result of `work`, done in a thread.
+        """Run `work` in a thread and return its result.
 
         Raises:
-            TooManyRequestsError: as many as may wait do so already, of all or of the owner.
+            TooManyRequestsError: the bound of all owners or of this one is reached.
         """
         with self._places.taken(owner):
             turn = self._turns.setdefault(owner, asyncio.Semaphore(_THREADS - 1))
@@ -80,8 +84,7 @@ class SharedPool:
 
 
 class Seats:
-    """A bound on what goes on at the same time without a thread of its own, of all owners and
-    of each."""
+    """A bound on concurrent activities that need no thread, in total and per owner."""
 
     def __init__(self, name: str, limit: int, limit_of_one: int) -> None:
         self._name = name
@@ -90,15 +93,15 @@ class Seats:
         self._taken: Counter[int] = Counter()
 
     def held(self, owner: int) -> int:
-        """How many an owner has."""
+        """How many seats an owner holds."""
         return self._taken[owner]
 
     @contextmanager
     def taken(self, owner: int) -> Iterator[None]:
-        """Hold one for the length of the block.
+        """Hold one seat for the duration of the `with` block.
 
         Raises:
-            TooManyRequestsError: none is free, or the owner has all that one may have.
+            TooManyRequestsError: no seat is free, or the owner holds its share already.
         """
         taken = self._taken.total()
         if taken >= self._limit:
@@ -125,15 +128,15 @@ class Workers:
         self.uploads = SharedPool("uploads", _UPLOADS_LIMIT, _UPLOADS_OF_ONE)
 
     async def run(self, work: Callable[[], _T]) -> _T:
-        """The result of `work`, some computing that is about as long as a password's."""
+        """Run `work`, which takes about as long as a password hash, in the pool of passwords."""
         return await self._passwords.run(work)
 
     async def hash_password(self, password: str) -> str:
-        """argon2id's encoded form of a password."""
+        """Hash a password; the result is argon2id's encoded form."""
         return await self._passwords.run(lambda: _hasher.hash(password))
 
     async def is_password(self, encoded: str, password: str) -> bool:
-        """Whether `password` is the one `encoded` was made from."""
+        """Whether `encoded` is a hash of `password`."""
         return await self._passwords.run(lambda: _matches(encoded, password))
 
 

@@ -1,4 +1,4 @@
-"""Records as the JSON objects clients know.
+"""Views: the JSON objects that clients get for records of the registry.
 
 Source: interface document, sections 2 and 5.
 """
@@ -53,9 +53,12 @@ Json = dict[str, Any]
 
 
 def page(rows: Iterable[R], paging: Paging, *, by_creation: bool = False) -> list[R]:
-    """The asked-for part of a list: latest change first, or as the seed-era lists have it,
-    latest created first."""
-    # Rows come in the order of their creation: those of one millisecond turn round too.
+    """The requested page of a list, latest change first.
+
+    With `by_creation` the latest created row comes first, as in the lists of the seed era.
+    """
+    # Rows come in the order of their creation. Reversing them before the stable sort puts the
+    # newer one of two rows with the same millisecond first.
     latest = list(rows)[::-1]
     ordered = sorted(latest, key=_by_creation if by_creation else _by_change, reverse=True)
     if paging.size < 0:
@@ -64,7 +67,7 @@ def page(rows: Iterable[R], paging: Paging, *, by_creation: bool = False) -> lis
 
 
 def account_json(account: Account) -> Json:
-    """An account, without what its password was hashed to."""
+    """An account, without the hash of its password."""
     return {
         "accountID": str(account.account_id),
         "username": account.username,
@@ -78,7 +81,11 @@ def account_json(account: Account) -> Json:
 def project_json(
     project: Project, configs: Iterable[Config] = (), *, channel_state: bool = True
 ) -> Json:
-    """A project with its configurations. `channel_state`: its topic is listened to."""
+    """A project with its configurations.
+
+    Args:
+        channel_state: whether the node listens to the topic of the project.
+    """
     optional = {
         "version": project.version,
         "protocol": project.protocol,
@@ -120,8 +127,11 @@ def project_row_json(project: Project, applets: Iterable[tuple[Applet, Resource 
 
 
 def _applet_row_json(applet: Applet, resource: Resource | None) -> Json:
-    """An applet in the row of its project, under the names of both generations: the early
-    `appletName` and `instanceState`, the later `name`, `state`, `path` and `md5`."""
+    """An applet in the row of its project, with the keys of both generations of clients.
+
+    The early keys are `appletName` and `instanceState`; the later ones are `name`, `state`,
+    `path` and `md5`.
+    """
     instance = {
         "instanceID": str(applet.instance_id),
         "instanceState": applet.state,
@@ -137,7 +147,7 @@ def _applet_row_json(applet: Applet, resource: Resource | None) -> Json:
 
 
 def instance_json(applet: Applet) -> Json:
-    """The instance of an applet; generations name its state differently."""
+    """The instance of an applet. The state has two keys, one per generation of clients."""
     return {
         "instanceID": str(applet.instance_id),
         "appletID": str(applet.applet_id),
@@ -169,13 +179,13 @@ def applet_json(applet: Applet) -> Json:
 
 
 def cache_json(applet: Applet) -> Json:
-    """Where an applet keeps its pairs."""
+    """The settings of an applet's key-value store: its mode and its prefix."""
     prefix = {"prefix": applet.cache_prefix} if applet.cache_prefix else {}
     return {"mode": applet.cache_mode, **prefix}
 
 
 def version_json(version: AppletVersion, resource: Resource, applet: Applet) -> Json:
-    """A kept version of an applet, and whether it is the one that runs."""
+    """A stored version of an applet, and whether it is the one that runs."""
     return {
         "version": version.number,
         "appletID": str(version.applet_id),
@@ -195,8 +205,10 @@ def deployed_json(
     strategies: Sequence[Strategy],
     other_warnings: Iterable[str] = (),
 ) -> Json:
-    """An applet with its instance, resource and strategies; those that are dead come first
-    among the warnings."""
+    """An applet with its instance, resource and strategies.
+
+    The warnings about dead strategies come before `other_warnings`.
+    """
     dead = warnings.of_strategies(strategies, {applet.applet_id: resource})
     return {
         **applet_json(applet),
@@ -208,7 +220,7 @@ def deployed_json(
 
 
 def resource_json(resource: Resource) -> Json:
-    """A resource; `path` is its name in the node's store of modules. None ever expires."""
+    """A resource; `path` is its name in the node's store of modules. Resources never expire."""
     return {
         "resourceID": str(resource.resource_id),
         "path": resource.sha256,
@@ -223,8 +235,11 @@ def resource_json(resource: Resource) -> Json:
 
 
 def strategy_json(strategy: Strategy, resource: Resource | None) -> Json:
-    """A strategy alone. `resource` is the module of its applet: it decides whether the
-    strategy is dead."""
+    """A strategy.
+
+    Args:
+        resource: the module of the strategy's applet; it decides whether the strategy is dead.
+    """
     return {
         "strategyID": str(strategy.strategy_id),
         "projectID": str(strategy.project_id),
@@ -257,8 +272,10 @@ def publisher_json(publisher: Publisher) -> Json:
 
 
 def publisher_token_json(publisher: Publisher) -> Json:
-    """What is known of a publisher's token, in the terms of access keys (interface
-    document, 4.4)."""
+    """The metadata of a publisher's token, in the form of an access key.
+
+    Source: interface document, 4.4.
+    """
     issued_at = publisher.token_issued_at or publisher.created_at
     return {
         "name": publisher_key_name(publisher.publisher_id),
@@ -273,7 +290,7 @@ def publisher_token_json(publisher: Publisher) -> Json:
 
 
 def privileges_json(granted: Mapping[str, str]) -> list[Json]:
-    """The permission on every group of operations, by name; NO_ACCESS where none is granted."""
+    """The permission on every group of operations; NO_ACCESS where none is granted."""
     return [
         {
             "name": str(group),
@@ -324,10 +341,10 @@ def monitor_json(
     """A monitor; each kind has its own fields. Source: interface document, 5.8.
 
     Args:
-        cursor: how far it has come, when it has begun.
-        newest: the newest block that may be told of.
-        known: whether the settings still name its chain.
-        reachable: whether the last look at its chain brought an answer.
+        cursor: the progress of the monitor; None before it has begun.
+        newest: the newest block from which events may be sent.
+        known: whether the settings still name the monitor's chain.
+        reachable: whether the last request to the chain was answered.
     """
     shared: Json = {
         "projectID": str(monitor.project_id),
@@ -375,7 +392,14 @@ def contract_abi_json(kept: ContractAbi, project: Project, events: Sequence[str]
 
 
 def monitor_lag(monitor: Monitor, cursor: Cursor, newest: int) -> int:
-    """How many blocks could be told of and are not yet; `newest` is the last one that could."""
+    """The number of blocks that a monitor has yet to process.
+
+    Args:
+        newest: the newest block from which events may be sent.
+
+    Returns:
+        The number of blocks; 0 for monitors of transactions and heights.
+    """
     if monitor.kind != CONTRACT_LOG:
         return 0
     last = min(newest, monitor.block_end) if monitor.block_end else newest
@@ -383,7 +407,7 @@ def monitor_lag(monitor: Monitor, cursor: Cursor, newest: int) -> int:
 
 
 def _has_told_all(monitor: Monitor, cursor: Cursor) -> bool:
-    """Whether a monitor only waits until what it told of can vanish no more."""
+    """Whether a monitor has sent all its events and only waits until they are final."""
     if monitor.kind == CHAIN_TX:
         return cursor.stands
     return 0 < monitor.block_end <= cursor.block
@@ -423,7 +447,7 @@ def _progress_json(
 
 
 def traffic_limit_json(limit: TrafficLimit) -> Json:
-    """A traffic limit; its duration as Go prints it."""
+    """A traffic limit; its duration is text in Go's format."""
     return {
         "trafficLimitID": str(limit.traffic_limit_id),
         "projectID": str(limit.project_id),
@@ -437,7 +461,7 @@ def traffic_limit_json(limit: TrafficLimit) -> Json:
 
 
 def times_json(rows: Sequence[Record]) -> Json:
-    """`createdAt` and `updatedAt` of several rows taken as one."""
+    """The earliest `createdAt` and the latest `updatedAt` of several rows."""
     return {
         "createdAt": rfc3339(min(row.created_at for row in rows)),
         "updatedAt": rfc3339(max(row.updated_at for row in rows)),

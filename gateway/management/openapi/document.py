@@ -1,7 +1,7 @@
-"""The interface as an OpenAPI 3.1 document, made from the declarations that requests meet.
+"""Generate the OpenAPI 3.1 document from the declarations that also serve the requests.
 
-Methods, paths, authority, bodies and queries come from the routes, success from what their
-handlers say they return, failures from the catalogue of errors.
+Methods, paths, authority, bodies and queries come from the routes. Successful answers come from
+the return types of the handlers, and failures from the error classes.
 
 Source: the OpenAPI Specification 3.1.1; interface document, 1.1 to 1.5.
 """
@@ -40,7 +40,7 @@ _SFID: Json = {
     "pattern": "^[0-9]{1,19}$",
     "description": "an id: decimal digits, as a string",
 }
-_NUMBERS = frozenset({"version"})  # in paths: as an id is, and not named like one
+_NUMBERS = frozenset({"version"})  # path parameters that are numbers, without the ending "ID"
 
 _SECURITY: dict[Auth, list[Json]] = {
     Auth.ANYBODY: [],
@@ -70,13 +70,13 @@ _SCHEMES: Json = {
 
 
 def describe(routes: Sequence[Route[Any, Any]], prefixes: Sequence[str], version: str) -> Json:
-    """The document.
+    """Generate the document.
 
     Args:
         routes: the declarations; of two with the same method and path shape the first counts,
             as it does for requests.
-        prefixes: what paths are below.
-        version: the node's.
+        prefixes: the prefixes of all paths.
+        version: the version of the node.
     """
     names = _path_names(routes)
     identifiers = _operation_ids(routes)
@@ -163,8 +163,11 @@ def _shape(route: Route[Any, Any]) -> str:
 
 
 def _path_names(routes: Iterable[Route[Any, Any]]) -> dict[str, str]:
-    """A path for each shape. The document may have a shape once only, while methods of one
-    path may name its parameters differently: those names are joined."""
+    """The path of each shape of a route.
+
+    The document may contain a shape only once, but the methods of one path may name its
+    parameters differently. Such names are joined by `_or_`.
+    """
     names: dict[str, list[list[str]]] = {}
     for route in routes:
         given = _PARAMETER.findall(route.pattern)
@@ -182,7 +185,7 @@ def _path_names(routes: Iterable[Route[Any, Any]]) -> dict[str, str]:
 
 
 def _operation_ids(routes: Sequence[Route[Any, Any]]) -> dict[tuple[str, str], str]:
-    """Generations share the names of operations; the document needs one for each."""
+    """A unique operation id per route: the generations of routes share operation names."""
     often = Counter(route.operation for route in routes)
     return {
         (route.method, route.pattern): route.operation
@@ -289,7 +292,7 @@ def _request_body(route: Route[Any, Any]) -> Json | None:
 
 
 def _success(route: Route[Any, Any]) -> Json:
-    """What the handler says it returns, as `ManagementHandler` sends it."""
+    """The successful answers, from the handler's return type, as `ManagementHandler` sends them."""
     created = "201" if route.method == "POST" else "200"
     answers: Json = {}
     for kind in _members(get_type_hints(route.handler).get("return", object)):
@@ -386,7 +389,7 @@ def _code(error: type[NodeError]) -> int:
 
 
 def _components(routes: Iterable[Route[Any, Any]]) -> Json:
-    """The schemas of all bodies and replies by name; what a body requires must not be empty."""
+    """The schemas of all bodies and replies by name; required body fields must not be empty."""
     replies = _schemas({route.response for route in routes} - {None})
     bodies = _schemas({route.body for route in routes} - {None})
     for schema in bodies.values():
@@ -418,11 +421,11 @@ def _reference(kind: Any) -> Json:
 def _schema_of(kind: type) -> Json:
     if kind is Sfid:
         return dict(_SFID)
-    raise NotImplementedError  # how a hook of msgspec says that it does not know a type
+    raise NotImplementedError  # tells msgspec that the hook does not know the type
 
 
 def _without_titles(schema: Any) -> Any:
-    """Titles repeat the names that schemas go by already."""
+    """Remove the titles of schemas: they repeat the schemas' names."""
     if isinstance(schema, dict):
         return {
             key: _without_titles(value)
@@ -435,7 +438,7 @@ def _without_titles(schema: Any) -> Any:
 
 
 def _demand_content(schema: Json) -> None:
-    """What is required must not be empty: see `binding`."""
+    """Add to a schema that required fields must not be zero or empty; see `binding`."""
     for name in schema.get("required", ()):
         field = schema["properties"][name]
         if field.get("type") == "string" and "enum" not in field:

@@ -1,4 +1,4 @@
-"""The event endpoint for the OpenAPI document: it is no management route, and takes three forms.
+"""The event endpoint in the OpenAPI document. It is no management route and takes three forms.
 
 Source: interface document, section 3; docs/clients.md.
 """
@@ -177,7 +177,7 @@ def _either(*names: str) -> Json:
 
 
 def paths() -> Json:
-    """The endpoint's path with its one operation."""
+    """The path of the endpoint with its only operation."""
     failures = (400, 401, 403, 404, 413, 422, 429, 500, 503)
     operation = {
         "operationId": "HandleEvent",

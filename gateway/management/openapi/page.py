@@ -1,4 +1,4 @@
-"""The OpenAPI document as one page of HTML: no script, nothing fetched."""
+"""Render the OpenAPI document as one HTML page without scripts or external resources."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ nav a { margin-right: .8rem; }
 
 
 def render(document: Json) -> str:
-    """The page; `document` is what `openapi.describe` made."""
+    """Render the page; `document` is the result of `document.describe`."""
     groups: dict[str, list[str]] = defaultdict(list)
     for path, item in document["paths"].items():
         for method, operation in item.items():

@@ -1,6 +1,6 @@
-"""What answers look like, for the description of the interface.
+"""Types of the JSON answers, for the OpenAPI document.
 
-The views make the answers; tests compare a node's own answers with these.
+The views make the answers; tests compare the answers of a node with these types.
 
 Source: interface document, section 5.
 """
@@ -13,14 +13,14 @@ from fieldbrook.gateway.management.framework.binding import Sfid
 
 
 class Times(TypedDict):
-    """When something was made and last changed, RFC 3339."""
+    """The times of creation and of the last change, RFC 3339."""
 
     createdAt: str
     updatedAt: str
 
 
 class AccountReply(Times):
-    """An account; `password` when one was generated, once."""
+    """An account. `password` is present once, when the node has generated it."""
 
     accountID: Sfid
     username: str
@@ -31,7 +31,7 @@ class AccountReply(Times):
 
 
 class LoginReply(TypedDict):
-    """A token for an account, good until `expireAt`."""
+    """A token for an account, valid until `expireAt`."""
 
     accountID: Sfid
     accountRole: str
@@ -74,7 +74,7 @@ class ProjectReply(PlainProject):
 
 
 class CreatedProjectReply(ProjectReply):
-    """A new project, and it once more as early clients read it."""
+    """A new project. `project` repeats it for early clients."""
 
     project: PlainProject
 
@@ -96,7 +96,7 @@ class InstanceReply(Times):
 
 
 class ResourceReply(Times):
-    """A module that was uploaded."""
+    """An uploaded module."""
 
     resourceID: Sfid
     path: str
@@ -180,7 +180,7 @@ class PublisherPage(TypedDict):
 
 
 class CronJobReply(Times):
-    """A cron job; `nextAt` is when it is due."""
+    """A cron job; `nextAt` is the time of its next event."""
 
     cronJobID: Sfid
     projectID: Sfid
@@ -197,7 +197,7 @@ class CronJobPage(TypedDict):
 
 
 class ContractAbiReply(Times):
-    """An ABI that a project keeps, and the signatures of its events."""
+    """A contract ABI of a project, and the signatures of its events."""
 
     abiID: Sfid
     projectID: Sfid

@@ -1,4 +1,4 @@
-"""The management routes, grouped by what they are about.
+"""The management routes, grouped by subject.
 
 In: typed values from `framework`.
 Out: records and commands of the registry.

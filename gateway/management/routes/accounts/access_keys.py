@@ -1,6 +1,7 @@
 """Access keys of the caller's account.
 
-Who calls with an access key can hand on no more than that key holds: neither rights nor time.
+A caller that authenticates with an access key cannot create or change keys beyond that key's own
+privileges and expiry.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class Privilege(msgspec.Struct, frozen=True, kw_only=True):
-    """What is granted on a group of operations; an unknown group grants nothing."""
+    """The permission on a group of operations; an unknown group grants nothing."""
 
     name: Text
     perm: Literal["NO_ACCESS", "READONLY", "READ_WRITE"]
 
 
 class CreateKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A new key; without `expirationDays`, or with 0, it never expires."""
+    """A new access key; without `expirationDays`, or with 0, it never expires."""
 
     name: Text
     expiration_days: Days = msgspec.field(name="expirationDays", default=0)
@@ -48,7 +49,7 @@ class CreateKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UpdateKey(msgspec.Struct, frozen=True, kw_only=True):
-    """What to change of a key; `expirationDays` counts from now, 0 is never."""
+    """Changes of an access key; `expirationDays` counts from now, 0 means that it never expires."""
 
     expiration_days: Days | None = msgspec.field(name="expirationDays", default=None)
     desc: Description | None = None
@@ -56,7 +57,7 @@ class UpdateKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListKeys(Paging, frozen=True, kw_only=True):
-    """Filters: a part of the name, when the key expires, and whom it stands for."""
+    """Filters: a part of the name, the time of expiry, and the account or publisher of the key."""
 
     name: str = ""
     expired_at_begin: Moment | None = msgspec.field(name="expiredAtBegin", default=None)
@@ -106,7 +107,7 @@ async def update_key(call: Call[UpdateKey, None]) -> Json:
 
 
 async def remove_key(call: Call[None, None]) -> None:
-    """Remove an access key; it stops working at once. An unknown name is passed over."""
+    """Remove an access key; it stops working at once. An unknown name is ignored."""
     await call.context.registry.call(
         "remove_access_key", account_id=call.account.account_id, name=call.path["name"]
     )
@@ -133,7 +134,7 @@ async def list_groups(_call: Call[None, None]) -> list[Json]:
 
 
 def key_json(key: AccessKey) -> Json:
-    """An access key, as far as the node knows it: its text is not kept."""
+    """An access key without its text, which the node does not store."""
     return {
         "name": key.name,
         "identityType": key.identity_type,

@@ -38,7 +38,7 @@ Password = Annotated[str, msgspec.Meta(max_length=1024)]
 
 
 class Register(msgspec.Struct, frozen=True, kw_only=True):
-    """A new account; without a password one is generated and returned, once."""
+    """A new account; without a password, the node generates one and returns it once."""
 
     username: Text
     password: Password | None = None
@@ -85,7 +85,7 @@ async def register(call: Call[Register, None]) -> Json:
 
 
 async def login(call: Call[Login, None]) -> Json:
-    """A token for the account whose password this is."""
+    """Log in with username and password; the answer holds a token for the account."""
     username = call.body.username
     call.throttle.attempt(username, call.peer)
     account = call.context.reader.account_named(username)
@@ -99,7 +99,7 @@ async def login(call: Call[Login, None]) -> Json:
 
 
 def login_json(call: Call[Any, Any], account: Account) -> Json:
-    """What a login is answered with: a token for the account.
+    """The answer to a login: a token for the account.
 
     Raises:
         DisabledAccountError: the account is disabled.
@@ -119,12 +119,12 @@ def login_json(call: Call[Any, Any], account: Account) -> Json:
 
 
 async def end_logins(call: Call[None, None]) -> None:
-    """End all logins of the caller, this one too; access keys stay."""
+    """End all logins of the caller, including this one; access keys stay valid."""
     await call.context.registry.call("end_logins", account_id=call.account.account_id)
 
 
 async def change_password(call: Call[ChangePassword, None]) -> Json:
-    """Replace the caller's password and end all their logins; the answer is a new one."""
+    """Replace the caller's password and end all their logins; the answer is a new login."""
     old, new = call.body.old_password, call.body.password
     username = call.account.username
     call.throttle.attempt(username, call.peer)
@@ -144,7 +144,7 @@ async def change_password(call: Call[ChangePassword, None]) -> Json:
 
 
 async def change_password_by_id(call: Call[ChangePassword, None]) -> Json:
-    """As `PUT /account`; the id must be the caller's own."""
+    """Same as `PUT /account`; the id must be the caller's own."""
     account_id = call.id("accountID")
     if account_id != call.account.account_id:
         raise AccountNotFoundError(account=account_id)
@@ -152,7 +152,7 @@ async def change_password_by_id(call: Call[ChangePassword, None]) -> Json:
 
 
 def generated_password() -> str:
-    """A password nobody can guess."""
+    """A random password."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(_GENERATED_LENGTH))
 
 
@@ -160,7 +160,7 @@ def require_length(password: str) -> None:
     """Refuse a new password that is too short.
 
     Raises:
-        BadRequestError: it is.
+        BadRequestError: the password is too short.
     """
     if len(password) < _PASSWORD_MIN:
         reason = f"needs at least {_PASSWORD_MIN} characters"

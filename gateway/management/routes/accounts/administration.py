@@ -1,7 +1,8 @@
-"""What administrators do with accounts: see, enable, disable and delete them, reset passwords.
+"""Administration of accounts: list, enable, disable and delete them, reset passwords.
 
-A disabled account's logins are ended, and its access keys and the events of its projects are
-refused, with the answer to the call. There is always an enabled administrator left.
+Once the call that disables an account is answered, the account's logins have ended, and its
+access keys and the events of its projects are refused. The last enabled administrator can be
+neither disabled nor deleted.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ class ListAccounts(Paging, frozen=True, kw_only=True):
 
 
 class RemoveAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """With `force` the account's projects go too."""
+    """With `force`, the account's projects are deleted too."""
 
     force: bool = False
 
 
 class ResetPassword(msgspec.Struct, frozen=True, kw_only=True):
-    """The new password; without one it is generated and returned, once."""
+    """The new password; without one, the node generates a password and returns it once."""
 
     password: Password | None = None
 
@@ -61,7 +62,7 @@ async def list_accounts(call: Call[None, ListAccounts]) -> Json:
 
 
 async def get_account(call: Call[None, None]) -> Json:
-    """One account: the caller's own, or any for administrators."""
+    """One account: the caller's own, or any account for administrators."""
     account_id = call.id("accountID")
     if account_id != call.account.account_id and call.account.role != ADMIN:
         raise AccountNotFoundError(account=account_id)
@@ -69,17 +70,17 @@ async def get_account(call: Call[None, None]) -> Json:
 
 
 async def enable_account(call: Call[None, None]) -> Json:
-    """Let an account in again, with its access keys; its owner logs in anew."""
+    """Enable an account and its access keys again; its owner has to log in anew."""
     return await _set_state(call, ENABLED)
 
 
 async def disable_account(call: Call[None, None]) -> Json:
-    """Shut an account out, its access keys and the events of its projects too; logins end."""
+    """Disable an account: end its logins, refuse its access keys and its projects' events."""
     return await _set_state(call, DISABLED)
 
 
 async def reset_password(call: Call[ResetPassword, None]) -> Json:
-    """Give another account a new password and end its logins; one's own needs the old one."""
+    """Give another account a new password and end its logins. Your own account is refused."""
     account = _account(call)
     if account.account_id == call.account.account_id:
         reason = "is your own: change your password with PUT /account"
@@ -99,7 +100,7 @@ async def reset_password(call: Call[ResetPassword, None]) -> Json:
 async def remove_account(call: Call[None, RemoveAccount]) -> None:
     """Delete an account with its access keys, operators and unused resources.
 
-    One that has projects is deleted with `force` only, and its projects with it.
+    An account that has projects is deleted only with `force`, and its projects with it.
     """
     account_id = _account(call).account_id
     projects = call.context.reader.projects(account_id)
@@ -107,7 +108,7 @@ async def remove_account(call: Call[None, RemoveAccount]) -> None:
         raise AccountInUseError(account=account_id, projects=len(projects))
     registry = call.context.registry
     if projects:
-        # Disabled first, so that its owner makes no new projects while the old ones go.
+        # Disable the account first, so that its owner cannot create projects meanwhile.
         await registry.call("set_account_state", account_id=account_id, state=DISABLED)
         for project in call.context.reader.projects(account_id):
             await registry.call("remove_project", project_id=project.project_id)

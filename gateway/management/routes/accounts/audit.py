@@ -19,7 +19,7 @@ Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class ReadAudit(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest rows below the number `before`, and filters; `path` is a part of it."""
+    """The newest rows with numbers below `before`, and filters; `path` is a part of the path."""
 
     before: Annotated[int, msgspec.Meta(ge=0, le=_NUMBER_LIMIT)] = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
@@ -33,9 +33,10 @@ class ReadAudit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_audit(call: Call[None, ReadAudit]) -> Json:
-    """Who changed what, newest first; `next` is the `before` of the following request.
+    """The audit log, newest rows first; `next` is the `before` of the following request.
 
-    A page may have fewer rows than asked for, even none, while there is a `next`.
+    A page may have fewer rows than requested, even none. Only an answer without `next` is the
+    last page.
     """
     query = call.query
     found = call.context.reader.audit(query.before, query.limit, lambda row: _fits(row, query))

@@ -1,6 +1,6 @@
-"""Operators: keys of an account that sign what its projects send to chains.
+"""Operators: keys of an account that sign the transactions of its projects.
 
-Private keys come in and go out only to administrators who give their password again.
+A private key can be exported only by an administrator who repeats their password.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def create_operator(call: Call[CreateOperator, None]) -> Json:
 
 
 async def generate_operator(call: Call[GenerateOperator, None]) -> Json:
-    """Create an operator with a key that nobody has seen."""
+    """Create an operator with a random key that the node generates."""
     vault, name = call.context.vault, call.body.name
     draft = await call.workers.run(lambda: draft_operator(vault, name, ECDSA, new_secret()))
     made = await call.context.registry.call(
@@ -81,8 +81,8 @@ async def generate_operator(call: Call[GenerateOperator, None]) -> Json:
 
 
 async def export_operator(call: Call[ExportOperator, None]) -> Json:
-    """An operator's private key, for an administrator who gives their password again. That it
-    left the node is in the audit log before it does."""
+    """Export an operator's private key, for an administrator who repeats their password. The
+    audit log records the export before the key leaves the node."""
     account = call.account
     call.throttle.attempt(account.username, call.peer)
     if not await call.workers.is_password(account.password_hash, call.body.password):
@@ -98,14 +98,14 @@ async def export_operator(call: Call[ExportOperator, None]) -> Json:
 
 
 async def list_operators(call: Call[None, Paging]) -> Json:
-    """The caller's operators; the one named `default` is always there."""
+    """The caller's operators; the one named `default` is created if it does not exist."""
     await default_operator(call, call.account.account_id)
     found = call.context.reader.operators(call.account.account_id)
     return {"data": [operator_json(row) for row in page(found, call.query)], "total": len(found)}
 
 
 async def remove_operator(call: Call[None, None]) -> None:
-    """Remove an operator and its key, which nobody can bring back."""
+    """Remove an operator and its key, which cannot be recovered."""
     operator = _own_operator(call)
     await call.context.registry.call("remove_operator", operator_id=operator.operator_id)
 
@@ -122,7 +122,7 @@ async def operator_address(call: Call[None, WhichOperator]) -> PlainText:
 
 
 async def bind_operator(call: Call[None, None]) -> Json:
-    """Have a project use an operator of its account."""
+    """Bind a project to an operator of the caller."""
     project, operator = own_project_with_id(call), _own_operator(call)
     bound = await call.context.registry.call(
         "bind_operator", project_id=project.project_id, operator_id=operator.operator_id
@@ -131,20 +131,20 @@ async def bind_operator(call: Call[None, None]) -> Json:
 
 
 async def get_project_operator(call: Call[None, None]) -> Json:
-    """The operator a project uses: the one it is bound to, else its account's default."""
+    """The operator that a project uses: the bound one, or else the default of its account."""
     project = own_project_with_id(call)
     operator = call.context.reader.operator_of_project(project)
     return operator_json(operator or await default_operator(call, project.account_id))
 
 
 async def unbind_operator(call: Call[None, None]) -> None:
-    """Have a project use its account's default operator again, if it does not already."""
+    """Make a project use the default operator of its account again."""
     project = own_project_with_id(call)
     await call.context.registry.call("unbind_operator", project_id=project.project_id)
 
 
 async def default_operator(call: Call[Any, Any], account_id: int) -> Operator:
-    """The operator `default` of an account; it is made when there is none."""
+    """The operator `default` of an account; it is created if there is none."""
     found = call.context.reader.operator_named(account_id, DEFAULT_OPERATOR)
     if found is not None:
         return found
@@ -168,7 +168,10 @@ async def default_draft(call: Call[Any, Any]) -> OperatorDraft:
 def draft_operator(
     vault: Vault, name: str, kind: int, secret: bytes, paymaster_key: str = ""
 ) -> OperatorDraft:
-    """An operator for the registry, its keys sealed. The first call imports much."""
+    """Prepare an operator for the registry, with sealed keys.
+
+    The first call is slow, because it imports large libraries: run it in a thread.
+    """
     address = address_of(secret, kind)
     return OperatorDraft(
         name=name,

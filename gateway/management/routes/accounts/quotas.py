@@ -1,6 +1,6 @@
-"""Quotas: what an account may have and has, and limits that administrators give to one.
+"""Quotas: limits and usage of an account; administrators may set limits for one account.
 
-Source: ours; the interface has no such routes. docs/decisions/0036-quotas.md
+Source: ours; the original interface has no such routes. docs/decisions/0036-quotas.md
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Limit = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
 
 
 class ChangedQuota(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit of an account's own, or none at all; with neither, that of the settings again."""
+    """A `limit` for one account, or `unlimited`; with neither, that of the settings applies."""
 
     name: Name
     limit: Limit | None = None
@@ -49,18 +49,18 @@ class ChangeQuotas(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def show_own(call: Call[None, None]) -> Json:
-    """What the caller's account may have, and has."""
+    """Limits and usage of the caller's account."""
     return _shown(call, call.account)
 
 
 async def show_quotas(call: Call[None, None]) -> Json:
-    """What an account may have, and has: the caller's own, or any for administrators."""
+    """Limits and usage of an account: the caller's own, or any account for administrators."""
     return _shown(call, _account(call))
 
 
 async def change_quotas(call: Call[ChangeQuotas, None]) -> Json:
-    """Give an account limits in place of those of the settings. Who has more already keeps it,
-    and gets no more."""
+    """Give an account limits that replace those of the settings. An account above a new limit
+    keeps what it has but can add nothing."""
     account = _account(call)
     limits: dict[str, int | None] = {}
     default: list[str] = []

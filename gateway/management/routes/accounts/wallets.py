@@ -16,18 +16,19 @@ from fieldbrook.gateway.management.routes.accounts.operators import default_draf
 from fieldbrook.gateway.management.sign_in import wallet
 
 Message = Annotated[str, msgspec.Meta(max_length=8_192)]
-Signature = Annotated[str, msgspec.Meta(max_length=16_384)]  # a contract's may be of many
+# A contract wallet may need the signatures of many owners, in one text.
+Signature = Annotated[str, msgspec.Meta(max_length=16_384)]
 
 
 class WalletLogin(msgspec.Struct, frozen=True, kw_only=True):
-    """An EIP-4361 message and the wallet's signature of it."""
+    """An EIP-4361 message and the wallet's signature over it."""
 
     message: Message
     signature: Signature
 
 
 async def give_nonce(call: Call[None, None]) -> Json:
-    """A nonce to put into the message that a wallet signs; good for one login in 5 minutes."""
+    """A nonce for the message that a wallet signs; valid for one login within 5 minutes."""
     now_ms = call.context.clock()
     return {
         "nonce": wallet.issue_nonce(call.context.token_key, now_ms),
@@ -36,7 +37,7 @@ async def give_nonce(call: Call[None, None]) -> Json:
 
 
 async def login_by_wallet(call: Call[WalletLogin, None]) -> Json:
-    """A token for the account of a wallet; the account is made where the settings allow it."""
+    """Log in with a wallet's signature. The account is created if the settings allow it."""
     context, policy = call.context, call.context.wallets
     message = wallet.parse_message(call.body.message)
     stated = message.address.lower()
@@ -68,12 +69,15 @@ async def login_by_wallet(call: Call[WalletLogin, None]) -> Json:
 
 
 async def _require_signature(call: Call[WalletLogin, None], message: wallet.SignInMessage) -> str:
-    """The address that signed, in lower case: its key, or the contract that it is.
+    """Verify the signature of a message by the key of its address, or by a contract wallet.
+
+    Returns:
+        The address.
 
     Raises:
-        InvalidEthLoginMessageError: the stated address has not the capitals of EIP-55.
-        InvalidEthLoginSignatureError: not a signature, or not the stated address's.
-        UnavailableError: it may be a contract's, and the chain cannot be asked.
+        InvalidEthLoginMessageError: the stated address lacks the capitals of EIP-55.
+        InvalidEthLoginSignatureError: the text is no signature, or not one by the address.
+        UnavailableError: the address may be a contract, and the chain cannot be asked.
     """
     signature = wallet.signature_bytes(call.body.signature)
 

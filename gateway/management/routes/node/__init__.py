@@ -1,6 +1,6 @@
 """Routes about the node itself: health, chains, configuration.
 
 In: typed values from `framework`.
-Out: what the node knows of itself.
+Out: the state of the node as JSON.
 Open first: `health.py`.
 """

@@ -1,4 +1,4 @@
-"""What the embedded broker keeps for devices: how much, and the command that removes it.
+"""State of the embedded MQTT broker: retained messages, QoS 2 messages and sessions.
 
 Source: ours; the interface has no such routes.
 """
@@ -14,8 +14,8 @@ from fieldbrook.gateway.mqtt.broker_bounds import KINDS, BrokerState
 
 
 async def get_mqtt(call: Call[None, None]) -> Json:
-    """How many retained messages, unreleased QoS 2 messages and sessions there are, and how
-    many there may be."""
+    """The numbers of retained messages, unreleased QoS 2 messages and sessions, with their
+    limits."""
     found = await _broker(call).kept()
     rows = [
         {
@@ -32,8 +32,8 @@ async def get_mqtt(call: Call[None, None]) -> Json:
 
 
 async def clear_mqtt(call: Call[None, None]) -> Json:
-    """Remove all retained messages, all unreleased QoS 2 messages, or all sessions. Where
-    sessions are removed, the broker starts again and all devices connect anew."""
+    """Remove all retained messages, all unreleased QoS 2 messages, or all sessions. To remove
+    sessions, the broker restarts and all devices reconnect."""
     kind = call.path["kind"]
     if kind not in KINDS:
         raise BadRequestError(FieldError("kind", f"must be one of {', '.join(KINDS)}", "path"))

@@ -1,6 +1,7 @@
-"""The chains of the node: how far they are known, and what goes wrong with them.
+"""The state of the node's chains: newest block, monitors, transactions and errors.
 
-Of endpoints an administrator sees the scheme and the host, nobody more.
+Only administrators see the endpoints, and of these only the scheme and the host: the rest of a
+URL may hold a key.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from fieldbrook.storage.chain.store import ChainState
 
 
 async def list_chains(call: Call[None, None]) -> Json:
-    """The chains of the settings, how far each is known and how its monitors fare."""
+    """The chains of the settings, each with its newest known block and its monitors' states."""
     rows = [_chain_json(call, chain) for chain in call.context.chains]
     return {"data": rows, "total": len(rows)}
 
@@ -67,7 +68,7 @@ def _chain_json(call: Call[Any, Any], chain: Chain) -> Json:
 
 
 def _monitors_json(call: Call[Any, Any], chain: Chain, newest: int) -> Json:
-    """How many monitors of a chain there are in each state, and the greatest lag in blocks."""
+    """The number of a chain's monitors in each state, and their greatest lag in blocks."""
     store = call.context.chain_reader(chain.id)
     cursors = {} if store is None else store.cursors()
     counts = {"active": 0, "paused": 0, "failing": 0, "finished": 0}

@@ -1,4 +1,4 @@
-"""The chains that the settings name, as tools of the later generation ask for them."""
+"""The chains of the settings, in the form that tools of the later generation read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 from fieldbrook.gateway.management.framework.views import Json
 from fieldbrook.gateway.management.openapi import shapes
 
-_NOT_SHOWN = ""  # an endpoint may hold a key, and anybody may ask
+_NOT_SHOWN = ""  # an endpoint may hold a key, and any caller of these routes would see it
 
 
 async def show_clients(call: Call[None, None]) -> Json:

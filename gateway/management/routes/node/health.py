@@ -1,6 +1,6 @@
-"""How the node is, with the details that are not for everybody.
+"""The health of the node, with details that only administrators may see.
 
-Source: ours; the interface has `/liveness` alone.
+Source: ours; the original interface has only `/liveness`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fieldbrook.observability.health import MEANINGS, Trouble
 
 
 async def get_health(call: Call[None, None]) -> Json:
-    """What is wrong now, what was of late (the newest first), and what the processes do."""
+    """Current health conditions, recent ones (newest first), and the states of the processes."""
     condition = call.context.condition()
     now_ms = call.context.clock()
     return {

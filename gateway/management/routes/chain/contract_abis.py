@@ -1,8 +1,8 @@
-"""JSON ABIs of contracts: uploaded once for a project, named by its monitors.
+"""JSON ABIs of contracts: uploaded once per project and referenced by name in its monitors.
 
-An ABI is looked over when it comes, so that a monitor is not the first to stumble over it. A
-monitor keeps the declaration it was made with: removing an ABI changes no monitor, and an event
-that is told again says the same.
+An ABI is checked when it is uploaded, so that errors show before a monitor uses it. A monitor
+stores the declaration it was created with: removing an ABI changes no monitor, and an event that
+is sent again has the same content.
 
 Source: the Contract ABI Specification of Solidity, "JSON".
 """
@@ -33,14 +33,14 @@ _TYPES = frozenset({"function", "event", "error", "constructor", "receive", "fal
 
 
 class CreateContractAbi(msgspec.Struct, frozen=True, kw_only=True):
-    """An ABI and what the project calls it: letters, digits, `_`, `.` and `-`."""
+    """An ABI and its name in the project: letters, digits, `_`, `.` and `-`."""
 
     name: str
     abi: list[dict[str, Any]]
 
 
 async def create_abi(call: Call[CreateContractAbi, None]) -> Json:
-    """Keep an ABI for the monitors of a project. One that is there is not replaced."""
+    """Store an ABI for the monitors of a project. An existing ABI is not replaced."""
     project = own_project(call)
     content = msgspec.json.encode(call.body.abi)
     errors = []
@@ -62,7 +62,7 @@ async def create_abi(call: Call[CreateContractAbi, None]) -> Json:
 
 
 async def list_abis(call: Call[None, Paging]) -> Json:
-    """The ABIs of a project with the events that each has."""
+    """The ABIs of a project with the events of each."""
     project = own_project(call)
     found = call.context.reader.contract_abis(project.project_id)
     rows = [
@@ -81,16 +81,17 @@ async def get_abi(call: Call[None, None]) -> Json:
 
 
 async def remove_abi(call: Call[None, None]) -> None:
-    """Remove an ABI; monitors that were made with it go on as they are."""
+    """Remove an ABI; monitors that were created with it continue unchanged."""
     kept = abi_named(call, call.path["abiName"])
     await call.context.registry.call("remove_contract_abi", abi_id=kept.abi_id)
 
 
 def abi_named(call: Call[Any, Any], name: str) -> ContractAbi:
-    """The ABI of that name in the project the path names.
+    """The ABI with this name in the project that the path names.
 
     Raises:
-        ProjectNotFoundError, ContractAbiNotFoundError: there is none.
+        ProjectNotFoundError: there is no such project.
+        ContractAbiNotFoundError: the project has no such ABI.
     """
     project = own_project(call)
     kept = call.context.reader.contract_abi(project.project_id, name)
@@ -100,12 +101,12 @@ def abi_named(call: Call[Any, Any], name: str) -> ContractAbi:
 
 
 def entries(kept: ContractAbi) -> list[dict[str, Any]]:
-    """What an ABI declares."""
+    """The entries of a stored ABI."""
     return msgspec.json.decode(kept.content, type=list[dict[str, Any]])
 
 
 def problem_of(kept: Sequence[ContractAbi]) -> str:
-    """Why ABIs of another node cannot be kept; empty when they can."""
+    """The reason why ABIs from another node cannot be stored; empty if they can."""
     if len(kept) > ABIS_LIMIT or len({abi.name for abi in kept}) < len(kept):
         return f"more than {ABIS_LIMIT} ABIs, or two of a name"
     for abi in kept:
@@ -119,7 +120,7 @@ def problem_of(kept: Sequence[ContractAbi]) -> str:
 
 
 def _problem(abi: list[dict[str, Any]], content: bytes) -> str:
-    """Why an ABI cannot be kept; empty when it can."""
+    """The reason why an ABI cannot be stored; empty if it can."""
     if not abi:
         return MISSING
     if len(abi) > ENTRIES_LIMIT or len(content) > LIMIT_BYTES:

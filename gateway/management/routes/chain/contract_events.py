@@ -1,8 +1,8 @@
-"""Events of contracts as their owners name them: by an ABI, or by a signature.
+"""Selection of contract events by an ABI or by a signature.
 
-A signature is the Solidity of the declaration without `event`: `Transfer(address,address,
-uint256)`, or `Transfer(address indexed from, address indexed to, uint256 value)`. The second
-says which arguments are indexed, and so how a log is read; the first only chooses the logs.
+A signature is the Solidity declaration without `event`: `Transfer(address,address,uint256)`, or
+`Transfer(address indexed from, address indexed to, uint256 value)`. The second form says which
+arguments are indexed, so logs can be decoded with it; the first form only selects logs.
 
 Source: the Contract ABI Specification of Solidity, "Events" and "JSON".
 """
@@ -30,7 +30,7 @@ _TOKEN = re.compile(r"\s*([A-Za-z0-9_$]+|\[[0-9]*\]|[(),])", re.ASCII)
 
 
 class EventError(ValueError):
-    """A declaration that cannot be used; the text says why."""
+    """A declaration cannot be used; the message gives the reason."""
 
 
 class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -43,7 +43,7 @@ class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def canonical(self) -> str:
-        """The type as signatures have it: tuples spelled out."""
+        """The canonical type for signatures, with tuples written out."""
         if not self.type.startswith("tuple"):
             return self.type
         inner = ",".join(part.canonical for part in self.components)
@@ -58,31 +58,31 @@ class EventAbi(msgspec.Struct, frozen=True):
 
     @property
     def signature(self) -> str:
-        """E.g. `Transfer(address,address,uint256)`."""
+        """The signature, such as `Transfer(address,address,uint256)`."""
         return f"{self.name}({','.join(part.canonical for part in self.inputs)})"
 
     @property
     def topic(self) -> str:
-        """The first topic of its logs."""
+        """The first topic of the event's logs."""
         return "0x" + keccak256(self.signature.encode()).hex()
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """An event that was chosen; `readable` says that its logs can be decoded."""
+    """A selected event; `readable` says whether its logs can be decoded."""
 
     event: EventAbi
     readable: bool
 
 
 def choose(wanted: str, abi: Sequence[Mapping[str, Any]]) -> Chosen:
-    """The event that is meant.
+    """Select an event by its name or its signature.
 
     Args:
-        wanted: a name or a signature; with an ABI of a single event it may be empty.
+        wanted: a name or a signature; it may be empty if the ABI has a single event.
         abi: the JSON ABI of a contract; empty for none.
 
     Raises:
-        EventError: no event is meant, or more than one, or it is not of the form.
+        EventError: no event or several events match, or the text or the ABI is malformed.
     """
     if not abi:
         if "(" not in wanted:
@@ -107,20 +107,20 @@ def choose(wanted: str, abi: Sequence[Mapping[str, Any]]) -> Chosen:
 
 
 def signatures(abi: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The events that can be chosen from an ABI, in its order.
+    """The signatures of the events in an ABI, in its order.
 
     Raises:
-        EventError: one of them is not of the form.
+        EventError: the declaration of an event is malformed.
     """
     events = [_read(entry) for entry in abi if entry.get("type") == "event"]
     return list(dict.fromkeys(e.signature for e in events if _NAME.match(e.name)))
 
 
 def parse(text: str) -> tuple[EventAbi, bool]:
-    """The event a signature declares, and whether it says what is indexed.
+    """Parse a signature; returns the event, and whether the indexed arguments are known.
 
     Raises:
-        EventError: it is not of the form.
+        EventError: the signature is malformed.
     """
     if len(text) > FRAGMENT_LIMIT_BYTES:
         raise EventError(f"a signature has at most {FRAGMENT_LIMIT_BYTES} characters")
@@ -137,7 +137,7 @@ def parse(text: str) -> tuple[EventAbi, bool]:
 
 
 def encode(event: EventAbi) -> str:
-    """A declaration as a monitor keeps it."""
+    """Encode a declaration in the form that a monitor stores."""
     text = msgspec.json.encode(event).decode()
     if len(text) > FRAGMENT_LIMIT_BYTES:
         raise EventError(f"its declaration has more than {FRAGMENT_LIMIT_BYTES} bytes")
@@ -150,7 +150,8 @@ def _read(entry: Mapping[str, Any]) -> EventAbi:
     except (msgspec.ValidationError, RecursionError) as error:
         raise EventError(f"an event of the ABI is not of the form: {error}") from None
     if entry.get("anonymous"):
-        # It has no topic to be found by; nor is it one that somebody means here.
+        # An anonymous event has no topic that selects its logs. The changed name makes sure that
+        # no wanted name or signature matches it.
         return EventAbi(f"{event.name} (anonymous)", event.inputs)
     _check(event)
     return event
@@ -181,7 +182,7 @@ def _check_parameter(part: Parameter, depth: int) -> None:
 
 
 class _Words:
-    """The words of a signature, taken one after the other: what is taken is not copied again."""
+    """The tokens of a signature, read one after the other without copying the rest."""
 
     def __init__(self, text: str) -> None:
         self._words: list[str] = []
@@ -196,17 +197,17 @@ class _Words:
 
     @property
     def next(self) -> str:
-        """The next word, which stays the next one; "" at the end."""
+        """The next word, without consuming it; "" at the end."""
         return self._words[self._at] if self._at < len(self._words) else ""
 
     def take(self) -> str:
-        """The next word, which is none of the rest any more; "" at the end."""
+        """Consume and return the next word; "" at the end."""
         word = self.next
         self._at += 1
         return word
 
     def took(self, word: str) -> bool:
-        """Take the next word if it is this one."""
+        """Consume the next word if it is `word`; returns whether it was."""
         if self.next != word:
             return False
         self._at += 1
@@ -214,7 +215,7 @@ class _Words:
 
 
 def _parameters(words: _Words, depth: int) -> tuple[Parameter, ...]:
-    """Parameters up to the closing parenthesis."""
+    """Parse parameters up to the closing parenthesis."""
     parts: list[Parameter] = []
     if words.took(")"):
         return ()

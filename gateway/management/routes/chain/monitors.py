@@ -1,8 +1,8 @@
 """Monitors of chains: contract logs, transactions and heights that become events.
 
-The seed-era routes name the project after the kind, the later ones before it. Creating is
-the same for both but for the event type of a monitor that names none. Lists and single
-monitors can be read: without that nobody sees how far one has come.
+The seed-era routes name the project after the kind, the later ones before it. The two routes that
+create a monitor differ only in the default event type. Lists and single monitors can be read, so
+that owners see the progress of their monitors.
 
 Source: interface document, 5.8.
 """
@@ -44,18 +44,18 @@ Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class CreateMonitor(msgspec.Struct, frozen=True, kw_only=True):
-    """What every monitor has."""
+    """The fields that all kinds of monitors share."""
 
     event_type: Text = msgspec.field(default="", name="eventType")
     paused: bool = False
 
 
 class CreateContractLog(CreateMonitor, frozen=True, kw_only=True):
-    """The logs of a contract from a block on, to `blockEnd` if it is not 0.
+    """The logs of a contract from `blockStart` on, up to `blockEnd` if it is not 0.
 
-    `event` chooses them by a name or a signature and stands for `topic0`; `abi` is the
-    contract's JSON ABI, which the event is found in and its arguments are read by, and
-    `abiName` stands for one that the project keeps.
+    `event` selects logs by the name or the signature of an event and replaces `topic0`. `abi` is
+    the contract's JSON ABI: it declares the event and serves to decode its arguments. `abiName`
+    refers to a stored ABI of the project instead.
     """
 
     chain_id: Whole = msgspec.field(name="chainID")
@@ -71,10 +71,13 @@ class CreateContractLog(CreateMonitor, frozen=True, kw_only=True):
     abi_name: Text = msgspec.field(default="", name="abiName")
 
     def command(self, kept: ContractAbi | None = None) -> Json:
-        """Arguments for the registry, after a look at what the types do not say.
+        """Check the values beyond their types, and return the arguments for the registry.
 
         Args:
-            kept: the ABI that is named.
+            kept: the stored ABI that `abiName` refers to.
+
+        Raises:
+            BadRequestError: a value is wrong.
         """
         errors = [] if _ADDRESS.match(self.address) else [_wrong("contractAddress", 20)]
         topics = [self.topic0, self.topic1, self.topic2, self.topic3]
@@ -105,7 +108,7 @@ class CreateContractLog(CreateMonitor, frozen=True, kw_only=True):
         }
 
     def _event(self, abi: list[dict[str, Any]]) -> dict[str, str]:
-        """What the registry keeps of the event that was chosen, and its topic."""
+        """The registry's fields of the selected event, and its topic."""
         if not self.event and not abi:
             return {}
         chosen = contract_events.choose(self.event.strip(), abi)
@@ -126,14 +129,14 @@ class CreateChainTx(CreateMonitor, frozen=True, kw_only=True):
     tx_hash: str = msgspec.field(name="txAddress")
 
     def command(self) -> Json:
-        """Arguments for the registry, after a look at what the types do not say."""
+        """Check the hash, and return the arguments for the registry."""
         if not _is_hash(self.tx_hash):
             raise BadRequestError(_wrong("txAddress", 32))
         return {"tx_hash": self.tx_hash}
 
 
 class CreateChainHeight(CreateMonitor, frozen=True, kw_only=True):
-    """A height of a chain, which is named by its id or by its name."""
+    """A height of a chain; the chain is given by its id or its name."""
 
     height: Whole
     chain_id: Whole = msgspec.field(default=0, name="chainID")
@@ -145,7 +148,7 @@ class CreateChainHeight(CreateMonitor, frozen=True, kw_only=True):
 
 
 class ControlMonitors(msgspec.Struct, frozen=True, kw_only=True):
-    """Which monitors to pause or to start, 1 to 100 of them."""
+    """The monitors to pause or to start, 1 to 100."""
 
     ids: list[Sfid]
 
@@ -160,14 +163,14 @@ class ListMonitors(Paging, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class _Kind:
-    """One kind of monitor: its word in paths, its name in operations, its body."""
+    """One kind of monitor: its segment in paths, its name in operations, its request body."""
 
     kind: str
     name: str
     body: type[Any]
 
     def creates(self, event_type: str) -> Callable[[Call[Any, None]], Any]:
-        """A handler for POST; `event_type` is that of a monitor that names none."""
+        """Make a function for POST; `event_type` is the default for monitors without one."""
 
         async def create(call: Call[Any, None]) -> Json:
             """Create a monitor; an unknown chain is refused."""
@@ -203,7 +206,7 @@ class _Kind:
         )
 
     async def list(self, call: Call[None, ListMonitors]) -> Json:
-        """The monitors of this kind in a project, and how far they have come."""
+        """The monitors of this kind in a project, with their progress."""
         project, query = own_project(call), call.query
         found = [
             monitor
@@ -257,7 +260,7 @@ class _Kind:
 
 
 def _json(call: Call[Any, Any], monitor: Monitor, project: Project) -> Json:
-    """A monitor with what its chain's process keeps of it, once there is something."""
+    """A monitor with its progress, if its chain's process has stored any."""
     store = call.context.chain_reader(monitor.chain_id)
     chain = next((c for c in call.context.chains if c.id == monitor.chain_id), None)
     if store is None or chain is None:
@@ -269,10 +272,10 @@ def _json(call: Call[Any, Any], monitor: Monitor, project: Project) -> Json:
 
 
 def _chain_id(call: Call[Any, None]) -> int:
-    """The chain the body means.
+    """The id of the chain that the body names.
 
     Raises:
-        BlockchainNotFoundError: the settings know none of that id, or of that name.
+        BlockchainNotFoundError: the settings have no chain with this id or name.
     """
     given: int = call.body.chain_id
     name: str = getattr(call.body, "chain_name", "")

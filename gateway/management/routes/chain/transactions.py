@@ -1,6 +1,6 @@
-"""Transactions that projects have sent: lists, one, and what an administrator may do about one.
+"""Transactions of projects: reading them, and commands of administrators on stuck ones.
 
-Transactions are named `<chain id>-<number>`; numbers grow with time on all chains.
+Transactions are named `<chain id>-<number>`; numbers increase with time over all chains.
 
 Source: ours; states as in the interface document, 5.7.
 """
@@ -39,15 +39,19 @@ from fieldbrook.storage.chain.transactions import (
 )
 
 DAY_MS = 86_400_000
-ANY_PROJECT = "x"  # no project may be called so; transactions outlive theirs
+# In a path, for administrators: any project. No project can have this name. Transactions stay when
+# their project is removed.
+ANY_PROJECT = "x"
 
 State = Literal["INIT", "PENDING", "IN_BLOCK", "CONFIRMED", "FAILED"]
 
 
 class ListTransactions(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest transactions with numbers below `before`, and filters; `hash` is one of any
-    signature, `from` the address that signed, with or without `0x`; `stuck` those that are
-    refused and hold up their account."""
+    """The newest transactions with numbers below `before`, and filters.
+
+    `hash` is the hash of any attempt of a transaction, `from` the address that signs it; both may
+    lack `0x`. `stuck` selects transactions that were refused and block their account.
+    """
 
     before: Sfid | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
@@ -64,7 +68,7 @@ class ListTransactions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def list_transactions(call: Call[None, ListTransactions]) -> Json:
-    """Transactions of a project, newest first; `next` is the `before` of the next request."""
+    """Transactions of a project, newest first; `next` is the `before` of the following request."""
     return _list(call, own_project(call))
 
 
@@ -74,14 +78,14 @@ async def list_all_transactions(call: Call[None, ListTransactions]) -> Json:
 
 
 async def get_transaction(call: Call[None, None]) -> Json:
-    """One transaction with its signatures. For administrators the project `x` is any, also one
-    that is no longer there."""
+    """One transaction with all its attempts. For administrators, the project `x` stands for any
+    project, also a removed one."""
     row = _own_transaction(call)
     return _full_json(row, _holders(call, [row]))
 
 
 async def transaction_state(call: Call[None, None]) -> Json:
-    """What a project has sent and spent, by chain."""
+    """A project's transactions by state and its spending, per chain."""
     project = own_project(call)
     limit = call.context.reader.spending_limit(project.project_id)
     return {
@@ -94,8 +98,8 @@ async def transaction_state(call: Call[None, None]) -> Json:
 
 
 async def cancel_transaction(call: Call[None, None]) -> Json:
-    """Have a transaction's nonce taken by one that does nothing. Too late when a block has
-    the transaction already; then it stays what it is."""
+    """Cancel a transaction: use its nonce for one that does nothing. A transaction that is in a
+    block already stays as it is."""
     return await _obeyed(call, CANCEL)
 
 
@@ -105,26 +109,27 @@ async def retry_transaction(call: Call[None, None]) -> Json:
 
 
 async def park_chain(call: Call[None, None]) -> Json:
-    """Send nothing more to a chain; what is committed waits, what was sent is watched."""
+    """Pause sending to a chain: committed transactions wait, sent ones are still watched."""
     return await _parked(call, PARK)
 
 
 async def resume_chain(call: Call[None, None]) -> Json:
-    """Send what waits for a chain that was parked."""
+    """Resume sending to a parked chain, beginning with the transactions that wait."""
     return await _parked(call, RESUME)
 
 
 async def release_leases(call: Call[None, None]) -> Json:
-    """Give up the nonces that a project has been given for events of which it cannot say any
-    more whether they were committed, because its store is lost: others wait for them. Refused
-    while the project is there. Should its store come back, what it had committed is still sent."""
+    """Release the nonces that are reserved for a project whose store is lost, so that later
+    transactions of the same account can be sent. The store said whether the events of these
+    nonces were committed. Refused while the project is there. If the store comes back, the
+    transactions that it had committed are still sent."""
     project, chain = own_project(call), _named_chain(call)
     await _ask(call, chain.id, RELEASE, project.project_id)
     return {"chainID": chain.id, "projectID": str(project.project_id)}
 
 
 def transactions_json(rows: TransactionReads) -> Json:
-    """How a chain's transactions fare, for those who watch over it."""
+    """Totals of a chain's transactions: counts by state, gas and fees."""
     counts = dict.fromkeys(STATES[:3], 0)
     stuck = 0
     for row in rows.unfinished_rows():
@@ -144,7 +149,7 @@ def transactions_json(rows: TransactionReads) -> Json:
 
 
 def _chains(call: Call[Any, Any]) -> dict[int, TransactionReads]:
-    """The transactions of each chain of the settings that has been open once."""
+    """The transactions by chain id, for the chains of the settings that have a store."""
     found = {}
     for chain in call.context.chains:
         store = call.context.chain_reader(chain.id)
@@ -183,7 +188,11 @@ def _list(call: Call[None, ListTransactions], project: Project | None) -> Json:
 
 
 def _holders(call: Call[Any, Any], rows: Sequence[Transaction]) -> Mapping[tuple[int, str], str]:
-    """Which transaction holds up an account of a chain, where one of these waits."""
+    """The refused transactions that block the accounts of waiting rows.
+
+    Returns:
+        The name of the blocking transaction by chain id and sender.
+    """
     chains = {row.chain_id for row in rows if row.state == INIT and not row.reason}
     found = _chains(call) if chains else {}
     return {

@@ -1,4 +1,4 @@
-"""Cron jobs of a project: events that the clock sends."""
+"""Cron jobs of a project: events that are sent at scheduled times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fieldbrook.gateway.schedule.cron import parse_schedule
 
 
 class CreateCronJob(msgspec.Struct, frozen=True, kw_only=True):
-    """When it runs (five fields, or a descriptor as `@every 10m`), and as which event."""
+    """A cron expression (five fields, or a descriptor such as `@every 10m`) and an event type."""
 
     expression: Text = msgspec.field(name="cronExpressions")
     event_type: Text = msgspec.field(default=DEFAULT_EVENT_TYPE, name="eventType")
@@ -47,7 +47,7 @@ async def create_cron_job(call: Call[CreateCronJob, None]) -> Json:
 
 
 async def list_cron_jobs(call: Call[None, ListCronJobs]) -> Json:
-    """The cron jobs of a project; `nextAt` is when each is due."""
+    """The cron jobs of a project; `nextAt` is the time of the next event of each."""
     query = call.query
     found = [
         job

@@ -1,6 +1,6 @@
-"""What happened to events: their history, and those whose handler failed.
+"""The event history, refused events, and dead letters: reading, replaying and discarding them.
 
-Source: ours; the interface has no such routes.
+Source: ours; the original interface has no such routes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fieldbrook.storage.project.refused import Refusal
 
 _AT_ONCE = 100
 _LOG_ROWS = 200
-_REPLAYED_TOGETHER = 10  # events of one command, which has 15 s for all their handlers
+_REPLAYED_TOGETHER = 10  # events per command; a command has 15 s for all their handlers
 _EVERYTHING = 1 << 30
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -40,7 +40,7 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
 
 
 class ReadEvents(msgspec.Struct, frozen=True, kw_only=True):
-    """The last events, or all that is known of one."""
+    """The last events of the history, or one event with all its details."""
 
     event_id: Annotated[str, msgspec.Meta(max_length=256)] = msgspec.field(
         name="eventID", default=""
@@ -49,30 +49,30 @@ class ReadEvents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadLetters(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead letters, the newest first, that are older than `before`."""
+    """A page of dead letters, newest first, with numbers below `before`."""
 
     before: Sfid | None = None
     limit: Limit = 100
 
 
 class ReplayLetters(msgspec.Struct, frozen=True, kw_only=True):
-    """Which dead letters to run again, 1 to 100."""
+    """The dead letters to replay, 1 to 100."""
 
     letter_ids: list[Sfid] = msgspec.field(name="letterIDs")
 
 
 class DiscardLetters(msgspec.Struct, frozen=True, kw_only=True):
-    """Which dead letters to throw away, 1 to 100."""
+    """The dead letters to discard, 1 to 100."""
 
     letter_ids: list[Sfid] = msgspec.field(name="letterID")
 
 
 class ReplayEvents(msgspec.Struct, frozen=True, kw_only=True):
-    """Which events of the history to run again: received from `from` on and before `to`
-    (RFC 3339), of a type and a publisher (key or id), if they are named.
+    """The events of the history to replay: received from `from` on and before `to` (RFC 3339).
 
-    At most `limit` events in one call, the oldest first; what the answer calls `next` goes
-    into `after` for those that follow. With `dryRun` they are counted and nothing runs.
+    `eventType` and `publisher` (key or id) are optional filters. One call replays at most `limit`
+    events, oldest first. To continue, send the `next` of the answer as `after`. With `dryRun` the
+    events are counted and no handler runs.
     """
 
     begin: Moment = msgspec.field(name="from")
@@ -87,7 +87,7 @@ class ReplayEvents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadRefused(msgspec.Struct, frozen=True, kw_only=True):
-    """Refused events, the newest first: of one id, or for one project name, or all."""
+    """Refused events, newest first; `eventID` and `project` are optional filters."""
 
     event_id: Annotated[str, msgspec.Meta(max_length=256)] = msgspec.field(
         name="eventID", default=""
@@ -97,8 +97,8 @@ class ReadRefused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_events(call: Call[None, ReadEvents]) -> Json:
-    """What became of events, the newest first. Of one event all that is known: its log lines,
-    what it has sent, and why it was refused, if it was."""
+    """The event history, newest first. For a single event the answer adds its log lines, the
+    messages and calls it has sent, and the reasons if it was refused."""
     project = own_project(call)
     store = await call.context.settled_store(project.project_id)
     wanted, limit = call.query.event_id, call.query.limit
@@ -119,7 +119,8 @@ async def read_events(call: Call[None, ReadEvents]) -> Json:
 
 
 async def read_refused(call: Call[None, ReadRefused]) -> Json:
-    """Events that no project had, with the reason; `more` were only counted."""
+    """Refused events, which reached no project, with the reasons. `more` is the number of
+    further ones that were only counted."""
     query = call.query
     refused, more = await call.workers.searches.run(
         lambda: call.context.refused(
@@ -130,11 +131,11 @@ async def read_refused(call: Call[None, ReadRefused]) -> Json:
 
 
 async def replay_events(call: Call[ReplayEvents, None]) -> Json:
-    """Run all handlers again over events of the history, each under `<event id>#r<n>`.
+    """Replay events of the history through all handlers, each under the id `<event id>#r<n>`.
 
-    Only the newest payloads are kept (`replayable_bytes`): `notReplayable` counts events whose
-    payload is not, or whose type no strategy matches any more. A handler that fails
-    leaves a dead letter.
+    Only the newest payloads are kept (`replayable_bytes`). `notReplayable` counts the events
+    whose payload is gone or whose type no longer matches a strategy. A handler that fails leaves
+    a dead letter.
     """
     project, body = own_project(call), call.body
     store = await call.context.settled_store(project.project_id)
@@ -208,9 +209,9 @@ async def read_letter(call: Call[None, None]) -> Json:
 
 
 async def replay_letters(call: Call[ReplayLetters, None]) -> Json:
-    """Run handlers again over their dead letters, in the given order.
+    """Replay dead letters through their handlers, in the given order.
 
-    A letter that fails again makes a new one; the old one goes either way.
+    Each replayed letter is removed. If its handler fails again, it leaves a new dead letter.
     """
     numbers = _checked(call.body.letter_ids, "letterIDs")
     outcome = await call.context.command(own_project(call).project_id, REPLAY, numbers)
@@ -225,7 +226,7 @@ async def replay_letters(call: Call[ReplayLetters, None]) -> Json:
 
 
 async def discard_letters(call: Call[None, DiscardLetters]) -> None:
-    """Throw dead letters away; ids the project does not have are passed over."""
+    """Discard dead letters; ids that the project does not have are ignored."""
     numbers = _checked(call.query.letter_ids, "letterID")
     outcome = await call.context.command(own_project(call).project_id, DISCARD, numbers)
     if isinstance(outcome, NodeError):
@@ -258,14 +259,14 @@ def _letter_json(numbered: NumberedLetter) -> Json:
 
 
 class _Names:
-    """What applets and handlers are called now; those that are gone have numbers only."""
+    """The current names of applets and handlers; removed ones have no names, only ids."""
 
     def __init__(self, call: Call[Any, Any]) -> None:
         self._reader = call.context.reader
         self._known: dict[int, Json] = {}
 
     def of(self, way: Way) -> Json:
-        """Names for one way of an event."""
+        """The names for one route of an event to a handler."""
         known = self._known.get(way.strategy_id)
         if known is None:
             strategy = self._reader.strategy(way.strategy_id)

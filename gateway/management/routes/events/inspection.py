@@ -1,4 +1,4 @@
-"""Looking into a project: its applet log and its handlers' key-value pairs."""
+"""Read the applet log, the applet metrics and the key-value pairs of a project."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.store import MetricRow, NumberedRow
 
 _POLL_S = 0.25
-_SILENCE_S = 15.0  # a follower hears something at least so often
+_SILENCE_S = 15.0  # after so long without rows, a comment keeps the connection alive
 _SEQUENCE_LIMIT = (1 << 63) - 1
 
 Encoding = Literal["text", "base64"]
@@ -43,15 +43,15 @@ class ReadLog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FollowLog(ReadLog, frozen=True, kw_only=True):
-    """`follow` asks for rows as they are written, as server-sent events."""
+    """With `follow`, new rows are sent as they are written, as server-sent events."""
 
     follow: bool = False
 
 
 class ReadPairs(msgspec.Struct, frozen=True, kw_only=True):
-    """A key of an applet, which may be empty, or without one its keys that start with `prefix`.
+    """A key of an applet (the empty key is allowed), or the keys that start with `prefix`.
 
-    `encoding` is that of keys and values, in the request and in the answer.
+    `encoding` applies to keys and values, in the request and in the answer.
     """
 
     applet_id: Sfid = msgspec.field(name="appletID")
@@ -63,7 +63,7 @@ class ReadPairs(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_log(call: Call[None, FollowLog]) -> Json | Stream:
     """A part of the applet log; `next` is the `after` of the following request. With `follow`
-    each row is a server-sent event, its id the sequence; `Last-Event-ID` goes on behind one."""
+    each row is a server-sent event whose id is the sequence; `Last-Event-ID` resumes after it."""
     project = own_project(call)
     if call.query.follow:
         chunks = _follow(call, project.project_id, _first(call))
@@ -75,7 +75,7 @@ async def read_log(call: Call[None, FollowLog]) -> Json | Stream:
 
 
 async def read_metrics(call: Call[None, ReadLog]) -> Json:
-    """A part of what applets submitted as metrics; paged as the applet log is."""
+    """A part of the metrics that applets submitted, with the paging of the applet log."""
     store = call.context.store_reader(own_project(call).project_id)
     rows = store.metrics(call.query.after, call.query.limit) if store else ()
     following = rows[-1].sequence if rows else max(call.query.after, 0)
@@ -83,7 +83,7 @@ async def read_metrics(call: Call[None, ReadLog]) -> Json:
 
 
 async def read_pairs(call: Call[None, ReadPairs]) -> Json:
-    """The value of a key, or the keys an applet has."""
+    """The value of a key, or the list of an applet's keys."""
     query = call.query
     project = own_project(call)
     applet = own_applet_in(call, project, query.applet_id)
@@ -101,7 +101,7 @@ async def read_pairs(call: Call[None, ReadPairs]) -> Json:
 
 
 def _first(call: Call[None, FollowLog]) -> int:
-    """After which row to begin: the last one a client that comes again has seen."""
+    """The sequence to start after: the `Last-Event-ID` of a client that reconnects, or `after`."""
     seen = call.last_event_id
     if seen.isascii() and seen.isdecimal() and int(seen) <= _SEQUENCE_LIMIT:
         return int(seen)
@@ -111,8 +111,10 @@ def _first(call: Call[None, FollowLog]) -> int:
 async def _follow(
     call: Call[None, FollowLog], project_id: int, after: int
 ) -> AsyncGenerator[bytes, None]:
-    """Rows as they come, until the caller may no longer see them. A client that goes on after
-    the time a login lasts must come again, and show that it still may."""
+    """Yield new rows until the caller loses access, or the lifetime of a login has passed.
+
+    The time limit makes a long-running client reconnect and authenticate again.
+    """
     reader = call.context.reader
     version = reader.version()
     started = heard = time.monotonic()
@@ -130,7 +132,7 @@ async def _follow(
             yield b"".join(_server_sent(row) for row in rows)
             if len(rows) == call.query.limit:
                 continue
-        after = max(after, 0)  # an empty log has no end to count from
+        after = max(after, 0)  # -n counts from the end, which an empty log does not have
         if time.monotonic() >= heard + _SILENCE_S:
             heard = time.monotonic()
             yield b": nothing new\n\n"
@@ -142,7 +144,7 @@ def _still_may(call: Call[Any, Any], project_id: int) -> bool:
     account = call.context.reader.account(call.account.account_id)
     key = call.key
     if key is None:
-        # A login, which may have been ended; an access key outlives a password.
+        # A login may have been ended; access keys are not affected by that.
         if account is not None and account.token_generation != call.account.token_generation:
             return False
     else:

@@ -23,7 +23,7 @@ ApiType = Literal["EVENT", "BLOCKCHAIN"]
 
 
 class UpdateTrafficLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """How many in how long; `publisherThreshold`: how many of these from one publisher."""
+    """`threshold` calls per `duration`, of which one publisher may make `publisherThreshold`."""
 
     threshold: Threshold
     duration: str
@@ -33,20 +33,20 @@ class UpdateTrafficLimit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreateTrafficLimit(UpdateTrafficLimit, frozen=True, kw_only=True):
-    """A limit for one kind of call."""
+    """A new limit for one kind of call."""
 
     api_type: ApiType = msgspec.field(name="apiType")
 
 
 class FilterTrafficLimits(Paging, frozen=True, kw_only=True):
-    """Which limits are meant; all of the project's without a filter. Removing passes over
-    `size` and `offset`."""
+    """Filters of limits; without a filter, all of the project. Removing ignores `size` and
+    `offset`."""
 
     api_types: list[ApiType] = msgspec.field(default_factory=list, name="apiType")
 
 
 async def create_traffic_limit(call: Call[CreateTrafficLimit, None]) -> Json:
-    """Limit a kind of call: EVENT is events of publishers, BLOCKCHAIN calls to a chain."""
+    """Limit a kind of call: EVENT limits events of publishers, BLOCKCHAIN calls to a chain."""
     require_admin(call.account)
     project = own_project(call)
     limit = await call.context.registry.call(
@@ -62,7 +62,7 @@ async def create_traffic_limit(call: Call[CreateTrafficLimit, None]) -> Json:
 
 
 async def update_traffic_limit(call: Call[UpdateTrafficLimit, None]) -> Json:
-    """Change a limit; what was counted stays counted while the windows stay."""
+    """Change a limit; the counters are kept unless the length of the windows changes."""
     require_admin(call.account)
     limit = _limit_in(call, own_project(call))
     changed = await call.context.registry.call(
@@ -99,14 +99,14 @@ async def remove_traffic_limit(call: Call[None, None]) -> None:
 
 
 async def remove_fitting_traffic_limits(call: Call[None, FilterTrafficLimits]) -> None:
-    """Remove the limits that pass the filter: without any, all of the project."""
+    """Remove the limits that match the filters; without a filter, all of the project."""
     require_admin(call.account)
     project = own_project(call)
     await _remove(call, project, _found(call, project, call.query))
 
 
 def is_duration(duration_ms: int) -> bool:
-    """Whether a window may be so long."""
+    """Whether the length of a window is within the allowed range."""
     return _SHORTEST_MS <= duration_ms <= _LONGEST_MS
 
 

@@ -119,10 +119,10 @@ async def resume_chain(call: Call[None, None]) -> Json:
 
 
 async def release_leases(call: Call[None, None]) -> Json:
-    """Release the nonces that are reserved for a project whose store is lost, so that later
-    transactions of the same account can be sent. The store said whether the events of these
-    nonces were committed. Refused while the project is there. If the store comes back, the
-    transactions that it had committed are still sent."""
+    """Release the nonces that are leased to a project whose store is lost. Without the store it
+    is unknown whether the events of these nonces were committed, and other transactions wait for
+    them. Refused while the project is connected to the chain's process. If the store comes back,
+    the transactions that it had committed are still sent."""
     project, chain = own_project(call), _named_chain(call)
     await _ask(call, chain.id, RELEASE, project.project_id)
     return {"chainID": chain.id, "projectID": str(project.project_id)}

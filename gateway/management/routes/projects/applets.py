@@ -1,4 +1,4 @@
-"""Applets: uploaded modules, their strategies, and the versions one can go back to."""
+"""Applets: uploaded modules, their strategies, and their stored versions for a rollback."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ ReuseEvents = Annotated[int, msgspec.Meta(ge=1, le=REUSE_EVENTS_LIMIT)]
 
 
 class RuleDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """A strategy of the applet that is being uploaded."""
+    """A strategy in the upload of an applet."""
 
     event_type: Text = msgspec.field(name="eventType")
     handler: Text
 
 
 class Cache(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an applet keeps its pairs. Applets of a project with the same prefix share
-    them; they are on disk whatever the mode."""
+    """The key-value store of an applet. Applets of a project with the same prefix share their
+    pairs. The pairs are on disk in every mode."""
 
     mode: Literal["MEMORY", "REDIS"] = "MEMORY"
     prefix: Text = ""
 
     def wire(self) -> tuple[str, str]:
-        """As the registry takes it."""
+        """Mode and prefix, as the registry's commands expect them."""
         return self.mode, self.prefix
 
 
 class AppletInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """`info` of a new applet. Without strategies it gets `DEFAULT` -> `start`, or none if its
-    module has no such handler."""
+    """`info` of a new applet. Without strategies the applet gets `DEFAULT` -> `start`, or none if
+    its module does not export that handler."""
 
     applet_name: Text = msgspec.field(name="appletName")
     wasm_name: Text = msgspec.field(name="wasmName", default="")
@@ -70,7 +70,7 @@ class AppletInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AppletChange(msgspec.Struct, frozen=True, kw_only=True):
-    """`info` of a changed applet; strategies replace those it has."""
+    """`info` of a changed applet; `strategies` replace the existing ones."""
 
     applet_name: Text = msgspec.field(name="appletName", default="")
     wasm_name: Text = msgspec.field(name="wasmName", default="")
@@ -82,8 +82,8 @@ class AppletChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListApplets(Paging, frozen=True, kw_only=True):
-    """Which applets are meant: by id, by name, by a part of it, or by its end (`lName`); all
-    of the project's without a filter. Removing passes over `size` and `offset`."""
+    """Filters of applets: ids, names, a part of the name, or its end (`lName`). Without a filter,
+    all applets of the project. Removing ignores `size` and `offset`."""
 
     ids: list[Sfid] = msgspec.field(default_factory=list, name="id")
     applet_ids: list[Sfid] = msgspec.field(default_factory=list, name="appletID")
@@ -103,8 +103,8 @@ class ListApplets(Paging, frozen=True, kw_only=True):
 
 
 async def create_applet(call: Call[AppletInfo, None]) -> Json:
-    """Upload a module as a new applet of a project and start it. A name that another applet of
-    the project has gets a suffix."""
+    """Upload a module as a new applet of a project and start it. If the project has an applet
+    with this name, the new name gets a suffix."""
     project, info = own_project(call), call.body
     if call.form.file is None:
         raise BadRequestError(FieldError("file", MISSING, "body"))
@@ -130,14 +130,15 @@ async def create_applet(call: Call[AppletInfo, None]) -> Json:
 
 
 async def update_applet(call: Call[AppletChange, None]) -> Json:
-    """Give an applet another module, name or strategies; a module takes over between two
-    batches of events, none is lost and none fails."""
+    """Give an applet another module, name or strategies. A new module takes over between two
+    batches of events; no event is lost or fails."""
     applet = own_applet(call, call.id("appletID"))
     return _json(await _update(call, applet, call.body.wasm_cache))
 
 
 async def update_and_deploy(call: Call[AppletChange, None]) -> Done:
-    """As `UpdateApplet`, and start the instance; the seed era's answer."""
+    """Update an applet as `UpdateApplet` does and start its instance; answered as in the seed
+    era, without a body."""
     applet = own_applet(call, call.id("appletID"))
     if call.id("instanceID") != applet.instance_id or applet.state == REMOVED:
         raise InstanceNotFoundError(instance=call.id("instanceID"))
@@ -150,7 +151,7 @@ async def update_and_deploy(call: Call[AppletChange, None]) -> Done:
 
 
 async def list_applets(call: Call[None, ListApplets]) -> Json:
-    """The applets of a project; `hints` is what the seed era called `total`."""
+    """The applets of a project; `hints` is the seed era's name of `total`."""
     found = _found(call)
     data = [
         {**applet_json(applet), "instances": instances_json(applet)}
@@ -178,7 +179,7 @@ async def get_applet(call: Call[None, None]) -> Json:
 
 
 async def get_applet_with_id(call: Call[None, None]) -> Json:
-    """One applet, by its id alone."""
+    """One applet by its id, without the project's name."""
     return _one(call, own_applet(call, call.id("appletID")))
 
 
@@ -189,7 +190,7 @@ async def remove_applet(call: Call[None, None]) -> None:
 
 
 async def remove_applets(call: Call[None, ListApplets]) -> None:
-    """Remove the applets that pass the filters: without any, all of the project."""
+    """Remove the applets that match the filters; without a filter, all of the project."""
     await call.context.registry.call(
         "remove_applets",
         project_id=own_project(call).project_id,
@@ -198,7 +199,7 @@ async def remove_applets(call: Call[None, ListApplets]) -> None:
 
 
 async def list_versions(call: Call[None, None]) -> Json:
-    """The modules an applet ran and can go back to, the latest first."""
+    """The stored versions of an applet, latest first; each can be run again."""
     applet = own_applet(call, call.id("appletID"))
     with call.context.reader.snapshot() as registry:
         kept = registry.applet_versions(applet.applet_id)[::-1]
@@ -208,7 +209,7 @@ async def list_versions(call: Call[None, None]) -> Json:
 
 
 async def roll_back(call: Call[None, None]) -> Json:
-    """Run a kept version of an applet again; its strategies and pairs stay."""
+    """Roll an applet back to a stored version; its strategies and key-value pairs stay."""
     applet = own_applet(call, call.id("appletID"))
     deployed = await call.context.registry.call(
         "roll_back_applet", applet_id=applet.applet_id, number=call.id("version")

@@ -1,10 +1,11 @@
 """Configurations of a project: its variables, its tables, its flow.
 
-Each is stored as JSON in the interface's own form, checked here, and read by whatever it
-is for: a running project takes new variables with the next batch of events.
+Each configuration is checked here and stored as JSON in the interface's own form. A running
+project reads new variables with the next batch of events.
 
 Source: interface document, 5.6. The seed era's PROJECT_SCHEMA is the schema `public` of
-PROJECT_DATABASE; its tables have the times of a row, the others what they are given.
+PROJECT_DATABASE. Its tables always have the columns for the times of a row; other tables have
+them with `withTimes`.
 """
 
 from __future__ import annotations
@@ -71,13 +72,13 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """Variables of the project's applets, as pairs of key and value; they replace all."""
+    """Variables of the project's applets, as pairs of key and value; they replace all old ones."""
 
     env: Pairs
 
 
 def check_environment(pairs: Sequence[tuple[str, str]], at: str) -> list[FieldError]:
-    """What is wrong with variables, if anything; `at` says where they stood."""
+    """Check variables and return the errors; `at` is their place in the request."""
     if len(pairs) > ENV_LIMIT:
         return [FieldError(at, f"more than {ENV_LIMIT} variables", "body")]
     errors = []
@@ -99,7 +100,7 @@ def check_environment(pairs: Sequence[tuple[str, str]], at: str) -> list[FieldEr
 
 
 class Constrains(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a column takes. `default` is the value itself, without quotes."""
+    """Type and constraints of a column. `default` is the plain value, without SQL quotes."""
 
     datatype: Datatype
     length: Count = 0
@@ -118,7 +119,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An index; unique and named `primary` or `...pkey` it is the primary key."""
+    """An index; it is the primary key if it is unique and named `primary` or `...pkey`."""
 
     columns: list[str] = msgspec.field(name="columnNames")
     name: str = ""
@@ -140,15 +141,15 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
-    """Tables under a name of their own."""
+    """A named group of tables."""
 
     schema: str = _PUBLIC
     tables: list[Table] = msgspec.field(default_factory=list)
 
 
 class Database(msgspec.Struct, frozen=True, kw_only=True):
-    """A project's tables. `tables` alone are those of the schema `public` in the early form:
-    each of them has the times of a row."""
+    """A project's tables. `tables` is the early form: tables of the schema `public`, each with
+    the columns for the times of a row."""
 
     dialect: Literal["POSTGRES"] = "POSTGRES"
     schemas: list[Schema] = msgspec.field(default_factory=list)
@@ -165,7 +166,7 @@ def database_value(database: Database) -> bytes:
 
 
 def check_database(database: Database, at: str = "") -> list[FieldError]:
-    """What is wrong with tables, if anything; `at` says where they stood."""
+    """Check tables and return the errors; `at` is their place in the request."""
     prefix = f"{at}." if at else ""
     errors: list[FieldError] = []
     seen: set[str] = set()
@@ -180,7 +181,7 @@ def check_database(database: Database, at: str = "") -> list[FieldError]:
 
 
 def _check_as_sql(database: Database, at: str) -> list[FieldError]:
-    """What the interface allows and the project's database cannot have."""
+    """The errors of tables that the interface allows but the project's database does not."""
     try:
         parse_schema(msgspec.json.decode(database_value(database)))
     except DatabaseConfigError as error:
@@ -249,7 +250,7 @@ def _twice(names: Iterable[str], at: str, what: str) -> Iterator[FieldError]:
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a flow begins: events of these types."""
+    """The source of a flow: events of these types."""
 
     strategies: list[Text]
 
@@ -280,21 +281,21 @@ class ChainSink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SinkInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which table or chain."""
+    """The table or the chain of a sink."""
 
     table: TableSink = msgspec.field(default_factory=TableSink, name="DBInfo")
     chain: ChainSink = msgspec.field(default_factory=ChainSink, name="chainBlock")
 
 
 class Sink(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a flow ends."""
+    """The sink of a flow."""
 
     kind: Literal["RMDB", "BLOCKCHAIN"] = msgspec.field(name="sinkType")
     info: SinkInfo = msgspec.field(default_factory=SinkInfo, name="sinkInfo")
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):
-    """Events that pass through operators into a sink. Kept, and run by nothing."""
+    """Events that pass through operators into a sink. The node stores flows but runs none."""
 
     source: Source
     operators: list[Operator] = msgspec.field(default_factory=list)
@@ -308,42 +309,42 @@ _EMPTY_FLOW = msgspec.json.encode(
         "sink": {"sinkType": "", "sinkInfo": {"DBInfo": {}, "chainBlock": {}}},
     }
 )
-"""What a project has that never got another one (interface document, 13)."""
+"""The defaults of projects without a configuration of that kind (interface document, 13)."""
 
 
 # ---------------------------------------------------------------- routes
 
 
 async def set_environment(call: Call[Environment, None]) -> Json:
-    """Give a project other variables; running applets see them from the next event on."""
+    """Replace a project's variables; running applets see them from the next batch of events on."""
     _refuse(check_environment(call.body.env, "env"))
     return await _put(call, PROJECT_ENV, msgspec.json.encode(call.body))
 
 
 async def set_environment_silently(call: Call[Environment, None]) -> None:
-    """Give a project other variables; the seed era's answer."""
+    """Replace a project's variables; answered as in the seed era, without a body."""
     await set_environment(call)
 
 
 async def set_database(call: Call[Database, None]) -> Json:
-    """Say which tables a project has; those it has and are not named stay."""
+    """Define the tables of a project; existing tables that are not named stay."""
     _refuse(check_database(call.body))
     return await _put(call, PROJECT_DATABASE, database_value(call.body))
 
 
 async def set_schema(call: Call[Database, None]) -> None:
-    """Say which tables a project has; the seed era's answer."""
+    """Define the tables of a project; answered as in the seed era, without a body."""
     await set_database(call)
 
 
 async def set_flow(call: Call[Flow, None]) -> Json:
-    """Keep a flow."""
+    """Store a flow."""
     return await _put(call, PROJECT_FLOW, msgspec.json.encode(call.body))
 
 
 class SpendingLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """What the project's transactions may take from its operator's account on one day (UTC),
-    fees included, in wei as decimal text."""
+    """The limit of what a project's transactions may cost per day (UTC), fees included, in wei
+    as decimal text."""
 
     wei_per_day: Annotated[str, msgspec.Meta(pattern="^[0-9]{1,78}$")] = msgspec.field(
         name="weiPerDay"
@@ -351,12 +352,12 @@ class SpendingLimit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def set_spending(call: Call[SpendingLimit, None]) -> Json:
-    """Limit what a project's transactions may cost a day."""
+    """Set the daily spending limit of a project's transactions."""
     return await _put(call, PROJECT_SPENDING, msgspec.json.encode(call.body))
 
 
 async def get_spending(call: Call[None, None]) -> msgspec.Raw:
-    """What a project's transactions may cost a day."""
+    """The daily spending limit of a project's transactions."""
     return _value(call, PROJECT_SPENDING)
 
 
@@ -379,7 +380,7 @@ async def get_schema(call: Call[None, None]) -> Json:
 
 
 async def get_flow(call: Call[None, None]) -> msgspec.Raw:
-    """The flow of a project; an empty one when none was kept."""
+    """The flow of a project; an empty one if none was stored."""
     return _value(call, PROJECT_FLOW, _EMPTY_FLOW)
 
 
@@ -391,8 +392,12 @@ async def _put(call: Call[Any, None], kind: str, value: bytes) -> Json:
 
 
 def _value(call: Call[None, None], kind: str, default: bytes | None = None) -> msgspec.Raw:
-    """A stored configuration, else the default of its kind. A project that is gone has none,
-    which is what its former owner asks about (interface document, 12.2, scenario 6)."""
+    """A stored configuration, or else the default of its kind.
+
+    Raises:
+        ConfigNotFoundError: there is neither, or the project does not exist. Clients expect this
+            error for a removed project (interface document, 12.2, scenario 6).
+    """
     name = call.path["projectName"]
     try:
         project = own_project(call)

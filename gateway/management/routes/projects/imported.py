@@ -1,7 +1,7 @@
-"""Why the records of an imported project cannot be taken, by the rules of the routes.
+"""Validation of the records in an imported project, by the rules of the routes.
 
-A file is made by whoever imports it. Its records reach processes that serve other projects, too,
-the scheduler and those of chains, so nothing may be in it that no route would have taken.
+The file of a project is untrusted. Its records reach processes that also serve other projects
+(the scheduler and the processes of chains), so every record must be one that a route would accept.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from fieldbrook.storage.backup.transfer import Exported, ExportedToken
 _TEXT_LIMIT = 64 << 10
 _TOPICS = 4
 _DIGEST_BYTES = 32
-# Times in records are shown as dates, which end with the year 9999.
+# Times are shown as RFC 3339 dates, which end with the year 9999.
 Moment = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
 _SHOWN = 64
 _CONFIGS: dict[str, type[msgspec.Struct]] = {
@@ -68,11 +68,11 @@ _CONFIGS: dict[str, type[msgspec.Struct]] = {
 
 
 class _WrongError(Exception):
-    """A record is none that a route would have made; the text says why."""
+    """A record is not one that a route would create; the message gives the reason."""
 
 
 def problem_of(exported: Exported) -> str:
-    """What is wrong with the records of a file, naming the first that is; empty when nothing."""
+    """The reason why the first wrong record of a file is refused; empty if all are valid."""
     for what, records, check in (
         ("configuration", exported.configs, _check_config),
         ("applet", exported.applets, _check_applet),

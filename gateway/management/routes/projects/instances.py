@@ -1,6 +1,7 @@
-"""Instances: whether an applet runs. Each has one, from the upload on, until it is removed.
+"""Instances: the running state of applets. An applet has one instance until that is removed.
 
-Source: interface document, 5.3. The later generation's answers win where both have a route.
+Source: interface document, 5.3. Where both generations have a route, it answers as in the later
+one.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from fieldbrook.gateway.management.routes.projects.applets import Cache
 
 
 class Deploy(msgspec.Struct, frozen=True, kw_only=True):
-    """How an applet is to run."""
+    """The settings of an instance."""
 
     cache: Cache | None = None
 
 
 class FilterInstances(Paging, frozen=True, kw_only=True):
-    """Which instances are meant; all of the project's without a filter."""
+    """Filters of instances; without a filter, all of the project."""
 
     instance_ids: list[Sfid] = msgspec.field(default_factory=list, name="instanceID")
     applet_ids: list[Sfid] = msgspec.field(default_factory=list, name="appletID")
@@ -46,7 +47,7 @@ class FilterInstances(Paging, frozen=True, kw_only=True):
 
 
 async def create_instance(call: Call[Deploy, None]) -> Json:
-    """The instance of an applet, started; a new one if it was removed."""
+    """Start the instance of an applet; a new one is created if it was removed."""
     applet = own_applet(call, call.id("appletID"))
     started: Applet = await call.context.registry.call(
         "create_instance", applet_id=applet.applet_id, cache=_cache(call)
@@ -55,7 +56,7 @@ async def create_instance(call: Call[Deploy, None]) -> Json:
 
 
 async def redeploy_instance(call: Call[Deploy, None]) -> Json:
-    """Start an instance anew."""
+    """Restart an instance."""
     applet = own_instance(call)
     if applet.applet_id != call.id("appletID"):
         raise InstanceNotFoundError(instance=call.id("instanceID"))
@@ -92,26 +93,26 @@ async def control_instance(call: Call[None, None]) -> None:
             await registry.call("restart_instance", instance_id=instance_id)
         case "REMOVE":
             await _remove(call, applet.project_id, [applet])
-        case _:  # CREATE too: a word of the early interface that no generation carries out
+        case _:  # also CREATE, a command of the early interface that was never implemented
             reason = "expected one of START, STOP, HUNGUP, RESTART, REMOVE"
             raise BadRequestError(FieldError("cmd", reason, "path"))
 
 
 async def remove_instance(call: Call[None, None]) -> None:
-    """Remove an instance; its applet stays and runs nothing."""
+    """Remove an instance; its applet stays but handles no events."""
     applet = own_instance(call)
     await _remove(call, applet.project_id, [applet])
 
 
 async def remove_instances(call: Call[None, FilterInstances]) -> None:
-    """Remove the instances that pass the filters: without any, all of the project."""
+    """Remove the instances that match the filters; without a filter, all of the project."""
     project = own_project(call)
     applets = call.context.reader.applets(project.project_id)
     await _remove(call, project.project_id, [a for a in applets if call.query.fits(a)])
 
 
 async def remove_log(call: Call[None, None]) -> None:
-    """Delete what an instance has logged so far."""
+    """Delete the log rows of an instance."""
     applet = own_instance(call)
     if call.context.store_reader(applet.project_id) is None:
         return  # the project has never run

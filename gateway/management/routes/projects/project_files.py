@@ -1,12 +1,13 @@
-"""Reading an imported project in a process that may die of it.
+"""Read an imported project in a child process with resource limits.
 
-Any account may import a file. So the gateway looks into none: a child with limits unpacks it,
-looks over the records and makes the store, and tells the gateway what the registry has to know.
+Any account may import a file, so the file is untrusted and the gateway does not parse it. The
+child unpacks it, validates the records and builds the store. It reports to the gateway the data
+that the registry needs.
 
-`main(["read", ARCHIVE, FOLDER, UNPACKED_BYTES, MODULE_BYTES, RESERVE_BYTES])` and
-`main(["build", FOLDER, TARGET, MAP_BYTES])`, which reads the new ids of the applets from its
-standard input, print one line of JSON: the result, `{"refused": reason}` for what is wrong
-with the file, or `{"failed": [name, details]}` for what is wrong with the node.
+The child runs `main(["read", ARCHIVE, FOLDER, UNPACKED_BYTES, MODULE_BYTES, RESERVE_BYTES])` or
+`main(["build", FOLDER, TARGET, MAP_BYTES])`; "build" reads the new ids of the applets from its
+standard input. Both print one line of JSON: the result, `{"refused": reason}` if the file is
+wrong, or `{"failed": [name, details]}` if the node has a problem.
 """
 
 from __future__ import annotations
@@ -45,15 +46,18 @@ from fieldbrook.system.confined import Bounds, ConfinedError, run_confined
 _MODULE = "fieldbrook.gateway.management.routes.projects.project_files"
 _CPU_S, _TIMEOUT_S = 60, 120.0
 _MEMORY_BYTES = 512 << 20
-_NAME_LIMIT = 255  # of a module's file, as file systems have it
+_NAME_LIMIT = 255  # of a module's file name, as in most file systems
 _OF_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES})
 _T = TypeVar("_T")
 _REFUSED, _FAILED = "refused", "failed"
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """What the gateway has to know of a project's file: the project's name, the ids that its
-    applets had, how many cron jobs it has, and the names of its modules' files by SHA-256."""
+    """The summary of a project's file for the gateway.
+
+    It has the name of the project, the old ids of its applets, the number of its cron jobs, and
+    the file names of its modules by SHA-256.
+    """
 
     name: str
     applets: list[int]
@@ -67,29 +71,29 @@ class _Built(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ProjectFile:
-    """A project's file on its way into the node; `folder` is its own, and goes with it."""
+    """The file of a project during its import. `folder` is used by this import alone."""
 
     folder: Path
 
     @property
     def archive(self) -> Path:
-        """The file as it was sent."""
+        """The path of the uploaded file."""
         return self.folder / "archive"
 
     @property
     def unpacked(self) -> Path:
-        """The folder of what was in it."""
+        """The folder of the unpacked contents."""
         return self.folder / "unpacked"
 
     def module(self, sha256: str) -> Path:
-        """One of the modules in it."""
+        """The path of one of the unpacked modules."""
         return self.unpacked / MODULES / f"{sha256}.wasm"
 
     def records(self) -> bytes:
-        """The records in it, encoded, at most `RECORDS_LIMIT_BYTES`.
+        """The encoded records of the project, at most `RECORDS_LIMIT_BYTES`.
 
         Raises:
-            UploadFileFailedError: they cannot be read.
+            UploadFileFailedError: the records cannot be read.
         """
         try:
             return (self.unpacked / RECORDS).read_bytes()
@@ -97,11 +101,11 @@ class ProjectFile:
             raise UploadFileFailedError(reason=str(error.strerror)) from error
 
     def read(self, limits: ReadLimits, memory_bytes: int = _MEMORY_BYTES) -> Contents:
-        """Unpack the file and look it over in a child. Blocks.
+        """Unpack and validate the file in a child process. Blocks.
 
         Raises:
-            BadRequestError: it cannot be imported; `fields` says why.
-            UploadFileDiskLimitError: the disk has no room for it.
+            BadRequestError: the file cannot be imported; `fields` has the reason.
+            UploadFileDiskLimitError: the disk has too little space.
             UploadFileFailedError: no process could be started.
         """
         bounds = Bounds(_CPU_S, _TIMEOUT_S, memory_bytes, limits.unpacked_bytes)
@@ -109,16 +113,19 @@ class ProjectFile:
         return self._asked(arguments, b"", bounds, Contents)
 
     def build(self, target: Path, applet_ids: Mapping[int, int], map_bytes: int) -> bool:
-        """Make the project's store in a child; False when the file has no data. Blocks.
+        """Build the project's store in a child process. Blocks.
 
         Args:
-            target: the folder to make; a failure leaves none.
-            applet_ids: the new id of each applet.
-            map_bytes: what the store may grow to.
+            target: the folder to create; it is removed after a failure.
+            applet_ids: the new id of each applet, by its old id.
+            map_bytes: the size that the store may grow to.
+
+        Returns:
+            Whether a store was built; False if the file has no data.
 
         Raises:
-            BadRequestError, UploadFileFailedError: as `read`.
-            StoreError: the disk did not take it.
+            BadRequestError, UploadFileFailedError: as in `read`.
+            StoreError: the store could not be written.
         """
         bounds = Bounds(_CPU_S, _TIMEOUT_S, _MEMORY_BYTES + map_bytes, 2 * map_bytes)
         arguments = ["build", str(self.unpacked), str(target), str(map_bytes)]
@@ -126,7 +133,7 @@ class ProjectFile:
         try:
             return self._asked(arguments, data, bounds, _Built).built
         except BaseException:
-            shutil.rmtree(target, ignore_errors=True)  # a child that was killed left it
+            shutil.rmtree(target, ignore_errors=True)  # a killed child cannot remove it
             raise
 
     def _asked(self, arguments: list[str], data: bytes, bounds: Bounds, kind: type[_T]) -> _T:
@@ -149,7 +156,7 @@ def _refused(reason: str) -> BadRequestError:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The child's side."""
+    """Run one command in the child process; see the module's docstring."""
     command, *rest = arguments
     paths, numbers = [Path(text) for text in rest[:2]], [int(text) for text in rest[2:]]
     work = _read if command == "read" else _build

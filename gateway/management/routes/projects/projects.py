@@ -1,6 +1,7 @@
 """Projects.
 
-The seed-era routes name a project in `/project/{projectName}`, the later ones behind `x`.
+The seed-era routes have the path `/project/{projectName}`, the later ones
+`/project/x/{projectName}`.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ from fieldbrook.observability.health import NO_BROKER
 
 _NAME = re.compile(r"[A-Za-z0-9_]{1,32}\Z")
 _RESERVED = frozenset({"x", "data", "datalist", "detail_list"})  # words in later routes' paths
-_RESERVED_PREFIXES = ("aid_", "eth_")  # say whose project a channel means
+_RESERVED_PREFIXES = ("aid_", "eth_")  # in channel names, they begin the prefix of an owner
 
 Protocol = Literal["", "TCP", "UDP", "WEBSOCET", "HTTP", "HTTPS", "MQTT"]  # as clients spell it
 
 
 class Variables(msgspec.Struct, frozen=True, kw_only=True):
-    """Variables as later clients send them."""
+    """Variables in the form of later clients."""
 
     env: Pairs | None = None
 
 
 class CreateProject(msgspec.Struct, frozen=True, kw_only=True):
-    """A new project; `envs` is a list of pairs, or `{"env": [...]}` as later clients send.
+    """A new project. `envs` is a list of pairs, or `{"env": [...]}` from later clients.
     `schema` is the seed era's name of `database`."""
 
     name: str
@@ -78,7 +79,7 @@ class ListProjects(Paging, frozen=True, kw_only=True):
 
 
 class FilterProjects(Paging, frozen=True, kw_only=True):
-    """Filters: ids, exact names with the owner's prefix or without, and versions."""
+    """Filters: ids, exact names with or without the owner's prefix, and versions."""
 
     project_ids: list[Sfid] = msgspec.field(default_factory=list, name="projectID")
     names: list[str] = msgspec.field(default_factory=list, name="name")
@@ -97,7 +98,7 @@ _CONFIGURED = ("envs", "database", "flow")
 
 
 async def create_project(call: Call[CreateProject, None]) -> Json:
-    """Create a project of the caller. `project` has it once more, where early clients look."""
+    """Create a project of the caller. `project` repeats it in the answer for early clients."""
     body = call.body
     configs = _configs(body, name_errors(body.name))
     project = await call.context.registry.call(
@@ -121,7 +122,7 @@ async def list_projects(call: Call[None, ListProjects]) -> Json:
 
 
 async def page_projects(call: Call[None, FilterProjects]) -> Json:
-    """The caller's projects; an administrator's list has everybody's."""
+    """The caller's projects; for administrators, the projects of all accounts."""
     query = call.query
     everybody = call.account.role == ADMIN
     projects = call.context.reader.projects() if everybody else _own(call)
@@ -130,7 +131,7 @@ async def page_projects(call: Call[None, FilterProjects]) -> Json:
 
 
 async def page_project_details(call: Call[None, FilterProjects]) -> Json:
-    """The caller's projects with their applets, by the later filters."""
+    """The caller's projects with their applets, with the filters of later clients."""
     query = call.query
     return _rows(call, [p for p in _own(call) if query.fits(p)], query)
 
@@ -141,15 +142,15 @@ async def get_project(call: Call[None, None]) -> Json:
 
 
 async def remove_project(call: Call[None, None]) -> None:
-    """Remove a project and what is in it."""
+    """Remove a project and everything that belongs to it."""
     await call.context.registry.call("remove_project", project_id=own_project(call).project_id)
 
 
 def _configs(body: CreateProject, errors: list[FieldError]) -> dict[str, bytes]:
-    """The configurations a project is created with, besides the defaults.
+    """The configurations in the body of a new project; absent ones keep their defaults.
 
     Raises:
-        BadRequestError: `errors`, or something in them that cannot be.
+        BadRequestError: `errors` is not empty, or a configuration is wrong.
     """
     later = isinstance(body.envs, Variables)
     pairs = body.envs.env or [] if isinstance(body.envs, Variables) else body.envs
@@ -168,7 +169,7 @@ def _configs(body: CreateProject, errors: list[FieldError]) -> dict[str, bytes]:
 
 
 def name_errors(name: str, at: str = "name") -> list[FieldError]:
-    """Why a project cannot be called so, if it cannot; `at` says where the name stood."""
+    """Check the name of a project and return the errors; `at` is its place in the request."""
     if not _NAME.match(name):
         reason = "must be 1 to 32 letters, digits or underscores"
     elif name in _RESERVED or name.startswith(_RESERVED_PREFIXES):
@@ -201,7 +202,7 @@ def _rows(call: Call[Any, Any], found: list[Project], paging: Paging) -> Json:
 
 
 def shown(call: Call[Any, Any], project: Project) -> Json:
-    """A project with its configurations, as the routes give it."""
+    """A project with its configurations, in the form of the answers."""
     configs = call.context.reader.configs(project.project_id)
     listening = all(t.state != NO_BROKER for t in call.context.condition().troubles)
     return project_json(project, configs, channel_state=listening)

@@ -1,7 +1,7 @@
 """Publishers of a project and their tokens.
 
-Seed-era routes issue a JSON Web Token, the later ones an access key (`w3b_...`); either is
-replaced, and may expire, the same way.
+Seed-era routes issue a JSON Web Token, later ones an access key (`w3b_...`). Both kinds are
+replaced and expire in the same way.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DAY_MS = 86_400_000
 
 
 class Expiry(msgspec.Struct, frozen=True, kw_only=True):
-    """When a token ends: in days, or at a time; never without either."""
+    """The expiry of a token, in days or as a time; without either, it never expires."""
 
     expiration_days: Annotated[int, msgspec.Meta(ge=0, le=36_500)] = msgspec.field(
         default=0, name="expirationDays"
@@ -44,10 +44,10 @@ class Expiry(msgspec.Struct, frozen=True, kw_only=True):
     )
 
     def milliseconds(self) -> int:
-        """Unix milliseconds; 0 for never.
+        """The time of expiry in Unix milliseconds; 0 means never.
 
         Raises:
-            BadRequestError: in the past, or said in both ways.
+            BadRequestError: the time is in the past, or both fields are given.
         """
         if self.expires_at is None:
             return now_ms() + self.expiration_days * _DAY_MS if self.expiration_days else 0
@@ -62,8 +62,8 @@ class Expiry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NamePublisher(msgspec.Struct, frozen=True, kw_only=True):
-    """A publisher's name, the key its messages carry as `pub_id`, and the event types it may
-    send: all of them when the list is empty."""
+    """A publisher's name, its key (`pub_id` in its messages), and the event types it may send.
+    An empty list allows all event types."""
 
     name: Text
     key: Text
@@ -79,15 +79,15 @@ class CreatePublisher(Expiry, frozen=True, kw_only=True):
 
 
 class RemovePublishers(msgspec.Struct, frozen=True, kw_only=True):
-    """Which publishers to remove."""
+    """The publishers to remove."""
 
     publisher_ids: list[Sfid] = msgspec.field(name="publisherID")
 
 
 class FilterPublishers(Paging, frozen=True, kw_only=True):
-    """Which publishers are meant: by id, by key, by a part of the name, by its end (`lname`)
-    or its beginning (`rname`); all of the project's without a filter. Removing passes over
-    `size` and `offset`."""
+    """Filters of publishers: ids, keys, a part of the name, its end (`lname`) or its beginning
+    (`rname`). Without a filter, all publishers of the project. Removing ignores `size` and
+    `offset`."""
 
     publisher_ids: list[Sfid] = msgspec.field(default_factory=list, name="publisherIDs")
     keys: list[str] = msgspec.field(default_factory=list, name="key")
@@ -115,7 +115,7 @@ async def create_publisher(call: Call[CreatePublisher, None]) -> Json:
 
 
 async def list_publishers(call: Call[None, FilterPublishers]) -> Json:
-    """The publishers of a project. The key `ProjectName` is spelled so by the interface."""
+    """The publishers of a project. The interface spells the key `ProjectName` this way."""
     project = own_project(call)
     found = _found(call, project, call.query)
     return {
@@ -141,7 +141,7 @@ async def update_publisher(call: Call[NamePublisher, None]) -> None:
 
 
 async def remove_publishers(call: Call[None, RemovePublishers]) -> None:
-    """Remove publishers; ids the project does not have are passed over."""
+    """Remove publishers; ids that the project does not have are ignored."""
     await _remove(call, own_project(call), call.query.publisher_ids)
 
 
@@ -154,12 +154,12 @@ async def create_publisher_with_key(call: Call[CreatePublisher, None]) -> Json:
 
 
 async def upsert_publisher(call: Call[CreatePublisher, None]) -> Json:
-    """The publisher of that key as it is; created when there is none."""
+    """The existing publisher with this key, unchanged; it is created if there is none."""
     return await _create(call, "upsert_publisher", access_key=True)
 
 
 async def create_anonymous_publisher(call: Call[None, None]) -> Json:
-    """Make the project public: events without a token are this publisher's."""
+    """Make the project public: events without a token are attributed to this publisher."""
     publisher = await call.context.registry.call(
         "create_anonymous_publisher", project_id=own_project(call).project_id
     )
@@ -178,7 +178,7 @@ async def get_publisher(call: Call[None, None]) -> Json:
 
 
 async def remove_publisher(call: Call[None, None]) -> None:
-    """Remove a publisher: its token stops working."""
+    """Remove a publisher; its token stops working."""
     publisher = _own_publisher_with_id(call)
     await call.context.registry.call(
         "remove_publishers",
@@ -188,14 +188,14 @@ async def remove_publisher(call: Call[None, None]) -> None:
 
 
 async def remove_fitting_publishers(call: Call[None, FilterPublishers]) -> None:
-    """Remove the publishers that pass the filters: without any, all of the project."""
+    """Remove the publishers that match the filters; without a filter, all of the project."""
     project = own_project(call)
     found = _found(call, project, call.query)
     await _remove(call, project, [publisher.publisher_id for publisher in found])
 
 
 async def rotate_token(call: Call[Expiry, None]) -> Json:
-    """Give a publisher a new token, an access key; the one before stops working at once."""
+    """Give a publisher a new token, an access key; the old token stops working at once."""
     publisher = await call.context.registry.call(
         "rotate_publisher_token",
         publisher_id=_own_publisher_with_id(call).publisher_id,
@@ -205,7 +205,7 @@ async def rotate_token(call: Call[Expiry, None]) -> Json:
 
 
 async def get_token(call: Call[None, None]) -> Json:
-    """What is known of a publisher's token; not the token itself."""
+    """The metadata of a publisher's token, without the token itself."""
     return publisher_token_json(_own_publisher_with_id(call))
 
 
@@ -226,10 +226,10 @@ async def _create(call: Call[CreatePublisher, None], op: str, *, access_key: boo
 
 
 def _event_types(types: list[str]) -> list[str]:
-    """The event types a publisher may send.
+    """Check the event types that a publisher may send.
 
     Raises:
-        BadRequestError: an empty one, or too many.
+        BadRequestError: an event type is empty, or there are more than 100.
     """
     if len(types) > EVENT_TYPES_LIMIT:
         raise BadRequestError(FieldError("eventTypes", f"more than {EVENT_TYPES_LIMIT}", "body"))

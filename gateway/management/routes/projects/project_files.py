@@ -71,7 +71,10 @@ class _Built(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ProjectFile:
-    """The file of a project during its import. `folder` is used by this import alone."""
+    """The file of a project during its import.
+
+    `folder` belongs to this import alone; the caller removes it afterwards.
+    """
 
     folder: Path
 

@@ -1,10 +1,10 @@
 """Resources: the uploaded modules of an account.
 
-Each account has its own row for a content; the file is there once, for as long as anybody
-has a row. The row of a deleted resource stays, in no list, while an applet needs it.
+Each account has its own row for a content. The file exists once, as long as any account has a row
+for it. The row of a deleted resource stays while an applet needs it, but no list shows it.
 
-Source: interface document, 2b; where both generations have a route, the later one's answers
-win.
+Source: interface document, 2b. Where both generations have a route, it answers as in the later
+one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class ListResources(Paging, frozen=True, kw_only=True):
-    """Filters: ids, times, names, a part of the name, and MD5 sums. All that pass when no
-    `size` is given. Nothing expires, so nothing does so before any time."""
+    """Filters: ids, times, names, a part of the name, and MD5 sums. Without `size`, all matching
+    resources are listed. Resources never expire, so `expireBefore` matches none."""
 
     size: Annotated[int, msgspec.Meta(ge=-1)] = -1
     resource_ids: list[Sfid] = msgspec.field(default_factory=list, name="resourceID")
@@ -62,14 +62,14 @@ async def list_resources(call: Call[None, ListResources]) -> Json:
 
 
 async def remove_resource(call: Call[None, None]) -> None:
-    """Delete a resource. Applets that run it, or keep a version of it, are not touched: the
-    file goes with the last of them and its last owner."""
+    """Delete a resource. Applets that run it, or have a stored version of it, are not affected.
+    The file is removed when no applet and no account has it any more."""
     resource = own_resource(call)
     await call.context.registry.call("remove_resource", resource_id=resource.resource_id)
 
 
 async def download_resource(call: Call[None, None]) -> Download:
-    """The module's bytes."""
+    """Download the module."""
     resource = own_resource(call)
     path = call.context.modules_dir / f"{resource.sha256}.wasm"
     if not path.exists():
@@ -78,7 +78,7 @@ async def download_resource(call: Call[None, None]) -> Download:
 
 
 async def get_resource_url(call: Call[None, None]) -> None:
-    """Refused: there is no store elsewhere whose address could be given."""
+    """Always refused: modules are stored on the node, so there is no external URL."""
     resource = own_resource(call)
     raise UnsupportedFSOperatorError(path=f"/resource/data/{resource.resource_id}")
 

@@ -1,8 +1,8 @@
-"""Strategies of a project: which event type runs which handler.
+"""Strategies of a project: each maps an event type to a handler.
 
-The seed-era routes take and give several strategies at once, the later ones one at a time.
-A handler that the module does not export makes a dead strategy: it is accepted, as by the
-original, marked in every answer, and its events become dead letters.
+The seed-era routes handle several strategies per request, the later ones a single one. A strategy
+is dead if the module does not export its handler. It is accepted nevertheless, as by the
+original, and marked in every answer. Its events become dead letters.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fieldbrook.storage.registry.reader import RegistrySnapshot
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """One strategy as a client states it."""
+    """The fields of a strategy in a request."""
 
     applet_id: Sfid = msgspec.field(name="appletID")
     event_type: Text = msgspec.field(name="eventType")
@@ -41,19 +41,19 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateStrategy(Rule, frozen=True, kw_only=True):
-    """One strategy, with the later generation's mark for collecting metrics."""
+    """The fields of a strategy, with the later generation's flag for collecting metrics."""
 
     auto_collect_metric: bool | None = msgspec.field(default=None, name="autoCollectMetric")
 
 
 class CreateStrategies(msgspec.Struct, frozen=True, kw_only=True):
-    """New strategies, all of them or none."""
+    """New strategies; either all of them are created or none."""
 
     strategies: list[Rule]
 
 
 class ListStrategies(Paging, frozen=True, kw_only=True):
-    """Filters: strategies' ids, applets and event types."""
+    """Filters: ids of strategies, ids of applets, and event types."""
 
     ids: list[Sfid] = msgspec.field(default_factory=list, name="id")
     strategy_ids: list[Sfid] = msgspec.field(default_factory=list, name="strategyID")
@@ -62,14 +62,14 @@ class ListStrategies(Paging, frozen=True, kw_only=True):
 
 
 class RemoveStrategies(msgspec.Struct, frozen=True, kw_only=True):
-    """Which strategies to remove."""
+    """The strategies to remove."""
 
     strategy_ids: list[Sfid] = msgspec.field(name="strategyID")
 
 
 class FilterStrategies(Paging, frozen=True, kw_only=True):
-    """Which strategies are meant; all of the project's without a filter. Removing passes
-    over `size` and `offset`."""
+    """Filters of strategies; without a filter, all of the project. Removing ignores `size` and
+    `offset`."""
 
     strategy_ids: list[Sfid] = msgspec.field(default_factory=list, name="strategyID")
     applet_ids: list[Sfid] = msgspec.field(default_factory=list, name="appletID")
@@ -138,12 +138,12 @@ async def get_strategy(call: Call[None, None]) -> Json:
 
 
 async def update_strategy(call: Call[StateStrategy, None]) -> Done:
-    """Change a strategy, also to another applet of its project."""
+    """Change a strategy; it may also move to another applet of its project."""
     return await _update(call, own_strategy(call))
 
 
 async def remove_strategies(call: Call[None, RemoveStrategies]) -> None:
-    """Remove strategies; ids the project does not have are passed over."""
+    """Remove strategies; ids that the project does not have are ignored."""
     await _remove(call, own_project(call), call.query.strategy_ids)
 
 
@@ -175,12 +175,12 @@ async def page_strategies(call: Call[None, FilterStrategies]) -> Json:
 
 
 async def get_strategy_with_id(call: Call[None, None]) -> Json:
-    """One strategy, by its id alone."""
+    """One strategy by its id, without the project's name."""
     return _one(call, own_strategy_with_id(call))
 
 
 async def update_strategy_with_id(call: Call[StateStrategy, None]) -> Done:
-    """Change a strategy, by its id alone."""
+    """Change a strategy by its id, without the project's name."""
     return await _update(call, own_strategy_with_id(call))
 
 
@@ -195,7 +195,7 @@ async def remove_strategy_with_id(call: Call[None, None]) -> None:
 
 
 async def remove_fitting_strategies(call: Call[None, FilterStrategies]) -> None:
-    """Remove the strategies that pass the filters: without any, all of the project."""
+    """Remove the strategies that match the filters; without a filter, all of the project."""
     project = own_project(call)
     found = _found(call, project, call.query)
     await _remove(call, project, [strategy.strategy_id for strategy in found])
@@ -230,7 +230,7 @@ def _one(call: Call[Any, Any], strategy: Strategy) -> Json:
 
 
 def modules_of(registry: RegistrySnapshot, strategies: Iterable[Strategy]) -> dict[int, Resource]:
-    """The modules that the strategies' applets run, by applet id."""
+    """The modules of the strategies' applets, by applet id."""
     found = {}
     for applet_id in {strategy.applet_id for strategy in strategies}:
         applet = registry.applet(applet_id)

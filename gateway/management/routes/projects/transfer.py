@@ -1,6 +1,6 @@
-"""Projects that go from node to node as a file.
+"""Export and import of projects as files.
 
-Source: ours; the interface has no such routes.
+Source: ours; the original interface has no such routes.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ from fieldbrook.storage.project.store import store_path
 from fieldbrook.storage.registry.service import Module
 from fieldbrook.storage.registry.usage import stored_bytes_in
 
-_UNPACKED_SHARE = 20  # an archive may unpack to so many times what an upload may have
+_UNPACKED_SHARE = 20  # limit of an unpacked archive, as a multiple of the upload limit
 
-_EXPORT_SHARE = 3  # a copy of the store, what is taken from it, and the file
+_EXPORT_SHARE = 3  # disk space, in sizes of the project: the store's copy, its extract, the file
 
 
 class ExportProject(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file holds besides the definitions: what handlers stored, and the publishers'
-    tokens, which make the file a secret."""
+    """The contents of the file besides the definitions: `data` adds the data that handlers
+    stored, `tokens` the tokens of publishers. A file with tokens is a secret."""
 
     data: bool = True
     tokens: bool = False
 
 
 class ImportProject(msgspec.Struct, frozen=True, kw_only=True):
-    """`name` is what the project is called here, by default as it was; `newTokens` gives its
-    publishers other tokens than those in the file."""
+    """`name` is the name of the new project, by default the one in the file. With `newTokens`,
+    publishers get new tokens instead of those in the file."""
 
     name: str = ""
     new_tokens: bool = msgspec.field(default=False, name="newTokens")
 
 
 async def export_project(call: Call[ExportProject, None]) -> Download:
-    """A project as a file that `ImportProject` takes, in this node or in another."""
+    """Export a project as a file for `ImportProject`, on this node or on another."""
     project, context = own_project(call), call.context
     with context.reader.snapshot() as registry:
         exported = collect(registry, project, with_tokens=call.body.tokens)
@@ -85,8 +85,8 @@ async def export_project(call: Call[ExportProject, None]) -> Download:
 
 
 async def import_project(call: Call[ImportProject, None]) -> Json:
-    """Make a project from a file of `ExportProject`: all of it, under ids of this node, or
-    nothing."""
+    """Create a project from a file of `ExportProject`, with new ids of this node. Either all of
+    it is created or nothing."""
     context, run = call.context, partial(call.workers.uploads.run, call.account.account_id)
     file = ProjectFile(new_path(context.uploads_dir, context.part, ".parts"))
     try:
@@ -139,7 +139,7 @@ async def _import(
         shutil.rmtree(store, ignore_errors=True)
         raise
     if built and not (store / "data.mdb").exists():
-        # The registry died meanwhile and swept what it did not know of.
+        # The registry restarted meanwhile and removed the store, because it did not know it yet.
         await context.registry.call("remove_project", project_id=project_id)
         raise OutcomeUnknownError(what="the registry was started again meanwhile")
     return project
@@ -159,7 +159,12 @@ def _read(file: ProjectFile, form: Form, context: ManagementContext) -> Contents
 
 
 def _name(call: Call[ImportProject, None], contents: Contents) -> str:
-    """What the project is to be called; said before anything is compiled."""
+    """The name of the new project, checked before any module is compiled.
+
+    Raises:
+        BadRequestError: the name is not allowed.
+        ProjectNameConflictError: the name is taken.
+    """
     name = call.body.name or contents.name
     errors = name_errors(name, "info.name")
     if errors:
@@ -170,7 +175,7 @@ def _name(call: Call[ImportProject, None], contents: Contents) -> str:
 
 
 def _require_quota(call: Call[ImportProject, None], file: ProjectFile, contents: Contents) -> None:
-    """Refuse what the registry would refuse before anything of it is compiled."""
+    """Check the quotas before any module is compiled; the registry checks them again."""
     sizes = [
         (bytes.fromhex(sha256), file.module(sha256).stat().st_size) for sha256 in contents.modules
     ]
@@ -178,7 +183,8 @@ def _require_quota(call: Call[ImportProject, None], file: ProjectFile, contents:
 
 
 ROUTES: tuple[Route[Any, Any], ...] = (
-    # Both reach all that belongs to a project, its publishers and data too.
+    # Both routes reach everything that belongs to a project, including publishers and data, so an
+    # access key needs the group of the account.
     Route(
         "POST",
         "/project/x/{projectName}/export",

@@ -1,7 +1,7 @@
-"""Uploaded modules: compiled before the registry hears of them.
+"""Uploaded modules are compiled before the registry stores them.
 
-So a module that cannot run is refused with the compiler's or the linker's reason and
-leaves nothing behind, and one that takes over from another is ready when it does.
+A module that cannot run is therefore refused with the reason of the compiler or the linker and
+leaves nothing behind. A module that replaces another one is ready to run at that moment.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ _COMPILE_LIMIT_S = 60.0
 
 
 async def compiled(call: Call[Any, Any], stated_md5: str, owner_id: int) -> Module:
-    """The uploaded file of a call, compiled for an account; see `compile_upload`.
+    """Compile the uploaded file of a call for an account; see `compile_upload`.
 
     Raises:
-        QuotaExceededError: the account has no room for it. The registry says so when it hears
-            of the module, but then its files lie on the disk, where they stay for a while.
+        QuotaExceededError: the module would exceed a quota of the account. The registry checks
+            this too, but only when the module's files are on the disk, where they stay for a
+            while.
     """
     form, context = call.form, call.context
     content = form.file or b""
@@ -50,11 +51,11 @@ def compile_upload(form: Form, stated_md5: str, context: ManagementContext) -> M
     """Check and compile an uploaded file; runs in a thread.
 
     Raises:
-        UploadFileSizeLimitError: it is larger than a module may be.
-        UploadFileMd5UnmatchedError: it is not the file the client says it sent.
-        UploadFileDiskLimitError: the disk has no room to spare.
-        ModuleRefusedError: it is no module, or one that cannot run here.
-        UploadFileFailedError: the disk did not take it.
+        UploadFileSizeLimitError: the file is larger than a module may be.
+        UploadFileMd5UnmatchedError: the MD5 sum of the file is not the stated one.
+        UploadFileDiskLimitError: the disk has too little free space.
+        ModuleRefusedError: the file is no module, or the module cannot run here.
+        UploadFileFailedError: the file could not be written.
     """
     content = form.file or b""
     if len(content) > context.upload_limit_bytes:
@@ -77,10 +78,13 @@ def compile_upload(form: Form, stated_md5: str, context: ManagementContext) -> M
 def require_quota(
     context: ManagementContext, owner_id: int, contents: Sequence[tuple[bytes, int]]
 ) -> None:
-    """See that an account has room for modules: the SHA-256 and the size of each.
+    """Check that an account may store more modules.
+
+    Args:
+        contents: the SHA-256 and the size in bytes of each module.
 
     Raises:
-        QuotaExceededError: it has not.
+        QuotaExceededError: the modules would exceed a quota of the account.
     """
     reader, account = context.reader, context.reader.account(owner_id)
     if account is None:
@@ -96,11 +100,11 @@ def require_quota(
 
 
 def compile_file(source: Path, filename: str, context: ManagementContext) -> Module:
-    """Check and compile a file, which is not read into this process; runs in a thread.
+    """Check and compile a file in a child process; call it in a thread.
 
     Raises:
-        ModuleRefusedError: it is no module, or one that cannot run here.
-        UploadFileFailedError: the disk did not take what is compiled.
+        ModuleRefusedError: the file is no module, or the module cannot run here.
+        UploadFileFailedError: the compiled module could not be written.
     """
     try:
         context.modules_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -111,11 +115,11 @@ def compile_file(source: Path, filename: str, context: ManagementContext) -> Mod
 
 
 def require_room(size: int, context: ManagementContext) -> None:
-    """Refuse what the disk has no room to spare for.
+    """Check that the disk has space for `size` bytes beside the reserve of the settings.
 
     Raises:
-        UploadFileDiskLimitError: fewer bytes would stay free than the settings want.
-        OSError: the disk cannot be asked.
+        UploadFileDiskLimitError: fewer bytes than the reserve would stay free.
+        OSError: the free space cannot be determined.
     """
     context.modules_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     free, reserve = shutil.disk_usage(context.modules_dir).free, context.disk_reserve_bytes

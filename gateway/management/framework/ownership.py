@@ -25,7 +25,7 @@ def own_project(call: Call[Any, Any]) -> Project:
     """The project that the path names, with or without the prefix of its owner.
 
     Raises:
-        ProjectNotFoundError: there is none, or it is somebody else's.
+        ProjectNotFoundError: there is none, or another account owns it.
     """
     name = call.path["projectName"]
     project = call.context.reader.project_named(project_name(name))
@@ -38,7 +38,7 @@ def own_project_with_id(call: Call[Any, Any]) -> Project:
     """The project whose id is in the path.
 
     Raises:
-        ProjectNotFoundError: there is none, or it is somebody else's.
+        ProjectNotFoundError: there is none, or another account owns it.
     """
     project_id = call.id("projectID")
     project = call.context.reader.project(project_id)
@@ -56,7 +56,7 @@ def own_applet(call: Call[Any, Any], applet_id: int) -> Applet:
     """The applet with this id.
 
     Raises:
-        AppletNotFoundError: there is none, or it is somebody else's.
+        AppletNotFoundError: there is none, or another account owns it.
     """
     applet = call.context.reader.applet(applet_id)
     if applet is None or not _may_project(call, applet.project_id):
@@ -80,7 +80,7 @@ def own_instance(call: Call[Any, Any]) -> Applet:
     """The applet whose instance the path names.
 
     Raises:
-        InstanceNotFoundError: there is none, or it is somebody else's.
+        InstanceNotFoundError: there is none, or another account owns it.
     """
     instance_id = call.id("instanceID")
     applet = call.context.reader.applet_of_instance(instance_id)
@@ -93,8 +93,8 @@ def own_resource(call: Call[Any, Any]) -> Resource:
     """The resource the path names.
 
     Raises:
-        ResourcePermNotFoundError: there is none, its owner has deleted it, or it is somebody
-            else's.
+        ResourcePermNotFoundError: there is none, its owner has deleted it, or another account
+            owns it.
     """
     resource_id = call.id("resourceID")
     resource = call.context.reader.resource(resource_id)
@@ -107,7 +107,7 @@ def own_strategy_with_id(call: Call[Any, Any]) -> Strategy:
     """The strategy whose id is in the path, in any project of the caller.
 
     Raises:
-        StrategyNotFoundError: there is none, or it is somebody else's.
+        StrategyNotFoundError: there is none, or another account owns it.
     """
     strategy_id = call.id("strategyID")
     strategy = call.context.reader.strategy(strategy_id)
@@ -120,7 +120,7 @@ def own_strategy(call: Call[Any, Any]) -> Strategy:
     """The strategy whose id is in the path, in the project that the path names.
 
     Raises:
-        ProjectNotFoundError, StrategyNotFoundError: there is none, or it is somebody else's.
+        ProjectNotFoundError, StrategyNotFoundError: there is none, or another account owns it.
     """
     project = own_project(call)
     strategy_id = call.id("strategyID")
@@ -134,7 +134,7 @@ def own_publisher(call: Call[Any, Any]) -> Publisher:
     """The publisher whose id is in the path, in the project that the path names.
 
     Raises:
-        ProjectNotFoundError, PublisherNotFoundError: there is none, or it is somebody else's.
+        ProjectNotFoundError, PublisherNotFoundError: there is none, or another account owns it.
     """
     project = own_project(call)
     publisher_id = call.id("publisherID")

@@ -48,7 +48,7 @@ def remove_left(folder: Path, part: str, parts: Collection[str]) -> int:
             to none of them.
 
     Returns:
-        How many files and folders were removed.
+        The number of files and folders that were removed.
     """
     others = tuple(_prefix(other) for other in parts if other != part)
     removed = 0

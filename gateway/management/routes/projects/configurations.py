@@ -316,7 +316,7 @@ _EMPTY_FLOW = msgspec.json.encode(
 
 
 async def set_environment(call: Call[Environment, None]) -> Json:
-    """Replace a project's variables; running applets see them from the next batch of events on."""
+    """Replace a project's variables; events that arrive after the answer see the new ones."""
     _refuse(check_environment(call.body.env, "env"))
     return await _put(call, PROJECT_ENV, msgspec.json.encode(call.body))
 

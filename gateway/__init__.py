@@ -2,5 +2,5 @@
 
 In: HTTP, MQTT, the clock.
 Out: frames to projects and commands to the registry; answers to clients.
-Open first: `base.py` (what every gateway actor is), then the folder of the protocol.
+Open first: `base.py` (the base class of all gateway actors), then the folder of the protocol.
 """

@@ -1,4 +1,4 @@
-"""Who manages: from the token of a request to an account.
+"""Authentication of management requests: from a request's token to an account.
 
 Source: interface document, 4.1, 4.2 and 4.4.
 """
@@ -25,20 +25,22 @@ _SCHEME = "Bearer"
 
 
 class Caller(NamedTuple):
-    """Who calls, and the access key they came with, if it was one."""
+    """The calling account, and the access key of the request if it carried one."""
 
     account: Account
     key: AccessKey | None
 
 
 def bare_token(text: str) -> str:
-    """A token without the scheme that clients put before it, wherever it stands: in a message's
-    header and in a topic as well (interface document, 4.1)."""
+    """Return a token without the scheme `Bearer`.
+
+    Clients send the scheme in HTTP headers, message headers and topics (interface document, 4.1).
+    """
     return text.replace(_SCHEME, " ", 1).strip()
 
 
 def token_of(query_value: str | None, header: str | None) -> str:
-    """The token a request carries: in the query `authorization`, else in the header.
+    """Return a request's token: from the query parameter `authorization`, else from the header.
 
     The first `Bearer` counts as a space, so `Bearer X`, `BearerX` and `X` are the same.
     """
@@ -46,13 +48,14 @@ def token_of(query_value: str | None, header: str | None) -> str:
 
 
 def account_of(reader: RegistryReader, token_key: bytes, token: str) -> Account:
-    """The account a token was issued for.
+    """Return the account that a token was issued for.
 
     Raises:
-        InvalidTokenError: absent, malformed, expired, not an account's token of this node,
-            or ended: by a new password, by disabling the account, or by its owner.
-        AccountNotFoundError: the account is gone.
-        DisabledAccountError: it is disabled.
+        InvalidTokenError: the token is absent, malformed, expired, or not an account's token of
+            this node; or the login was ended by a new password, by disabling the account, or
+            by its owner.
+        AccountNotFoundError: the account does not exist any more.
+        DisabledAccountError: the account is disabled.
     """
     read = read_account_token(token_key, token)
     account = _enabled(reader, read.account_id)
@@ -62,12 +65,12 @@ def account_of(reader: RegistryReader, token_key: bytes, token: str) -> Account:
 
 
 def key_of(reader: RegistryReader, text: str, now_ms: int) -> AccessKey:
-    """The record of an access key that is genuine and has not expired.
+    """Return the record of an access key that is genuine and has not expired.
 
     Raises:
-        InvalidAccessKeyError: malformed, or forged.
-        AccessKeyNotFoundError: removed, or of another node.
-        AccessKeyExpiredError: its time is over.
+        InvalidAccessKeyError: the key is malformed or forged.
+        AccessKeyNotFoundError: the key was removed, or belongs to another node.
+        AccessKeyExpiredError: the key has expired.
     """
     parsed = access_keys.parse(text)
     return access_keys.require_valid(reader.access_key_with_digest(parsed.digest), parsed, now_ms)
@@ -76,12 +79,12 @@ def key_of(reader: RegistryReader, text: str, now_ms: int) -> AccessKey:
 def account_of_key(
     reader: RegistryReader, key: AccessKey, group: str, needed: Permission, operation: str
 ) -> Account:
-    """The account that an access key may act for in this operation.
+    """Return the account that an access key may act for in this operation.
 
     Raises:
-        AccessKeyPermissionDeniedError: the key is not granted enough on the group.
-        InvalidAuthValueError: the key is a publisher's.
-        AccountNotFoundError, DisabledAccountError: the account is gone, or is disabled.
+        AccessKeyPermissionDeniedError: the key lacks the needed permission on the group.
+        InvalidAuthValueError: the key belongs to a publisher.
+        AccountNotFoundError, DisabledAccountError: the account does not exist, or is disabled.
     """
     access_keys.require_permission(key, group, needed, operation)
     if key.identity_type != IDENTITY_ACCOUNT:
@@ -99,10 +102,10 @@ def _enabled(reader: RegistryReader, account_id: int) -> Account:
 
 
 def require_setup_code(given: str | None, expected: str) -> None:
-    """Let the first administrator in, by the code the node printed at its first start.
+    """Check the setup code that the node printed at its first start.
 
     Raises:
-        NoAdminPermissionError: another code, or none.
+        NoAdminPermissionError: the code is wrong or absent, or the node expects none.
     """
     same = hmac.compare_digest((given or "").encode(), expected.encode())
     if not expected or not same:
@@ -110,10 +113,10 @@ def require_setup_code(given: str | None, expected: str) -> None:
 
 
 def require_admin(account: Account) -> None:
-    """Let administrators through.
+    """Check that an account is an administrator's.
 
     Raises:
-        NoAdminPermissionError: the account is none.
+        NoAdminPermissionError: the account does not have the role ADMIN.
     """
     if account.role != ADMIN:
         raise NoAdminPermissionError(reason=f"account {account.account_id} has not the role ADMIN")

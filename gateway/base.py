@@ -1,8 +1,9 @@
-"""What every gateway actor is: Thespian in the main thread, an event loop in another.
+"""The base of all gateway actors: Thespian in the main thread, an event loop in another.
 
-The main thread carries control messages and is idle; the loop's thread does the work.
-The loop tells the supervisor through `post`, the supervisor reaches the loop through
-`call_soon_threadsafe`. A dead loop is a dead actor: the supervisor starts another.
+The main thread only handles control messages and is mostly idle; the loop's thread does the
+work. The loop sends messages to the supervisor through `post`. Control messages reach the loop
+through `call_soon_threadsafe`. When the loop ends, the process exits and the supervisor starts
+another one.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ _EXPIRE_S = 1.0
 
 
 def essential(task: asyncio.Task[None]) -> asyncio.Task[None]:
-    """A task without which its process is of no use: when it fails the process ends, and
-    another is started."""
+    """Mark a task as essential: when it fails, the process exits with status 70 and the
+    supervisor starts another one."""
 
     def ended(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -54,7 +55,7 @@ def essential(task: asyncio.Task[None]) -> asyncio.Task[None]:
 
 
 class GatewayActor(NodeActor, abc.ABC):
-    """Base of the HTTP and MQTT gateways: control, links, drain."""
+    """Base class of the gateways: control messages, links to projects, draining."""
 
     settings: Settings
     run_dir: Path
@@ -70,35 +71,35 @@ class GatewayActor(NodeActor, abc.ABC):
         self.pinged = time.monotonic()
         self._drained = threading.Event()
 
-    # For the kinds of gateway.
+    # Methods that each kind of gateway implements or extends.
 
     @abc.abstractmethod
     async def open(self) -> None:
         """Open the store, the ports and connections; runs in the loop.
 
         Raises:
-            NodeError: it cannot serve, e.g. the port is taken.
+            NodeError: the gateway cannot serve, e.g. the port is taken.
         """
 
     @abc.abstractmethod
     async def refuse_more(self) -> None:
-        """Stop taking events; those taken are still answered."""
+        """Stop accepting events; events already accepted are still answered."""
 
     async def close(self) -> None:
-        """Everything taken is answered, or its time is over: let go of the outside."""
+        """Close ports and connections, after the last answer or the drain deadline."""
 
     @abc.abstractmethod
     def registry_reader(self) -> RegistryReader:
-        """The reader of this process; it may be used in the loop alone."""
+        """The registry reader of this process; use it only in the loop's thread."""
 
     def gone(self, project_id: int) -> None:
-        """A project was removed; runs in the loop."""
+        """Refuse the waiting events of a removed project; runs in the loop."""
         self.links[project_id].refuse_all(ProjectNotFoundError(project=project_id))
 
     # Control, in the main thread.
 
     def receive(self, message: object, sender: Address) -> None:
-        """See `actors.messages`."""
+        """Handle a control message of the supervisor; see `actors.messages`."""
         match message:
             case m.Start():
                 self._start(message, sender)
@@ -127,17 +128,17 @@ class GatewayActor(NodeActor, abc.ABC):
                 self.unexpected(message, sender)
 
     def posted(self, message: object) -> None:
-        """From the loop: tell the supervisor."""
+        """Forward a message that the loop posted to the supervisor."""
         self.send(self._supervisor, message)
 
     def stopping(self) -> None:
-        """Answer what was taken before exiting, if nobody asked for that yet."""
+        """Drain before the exit, unless a drain has finished already."""
         if self._started and not self._drained.is_set():
             self._in_loop(lambda: self._begin_drain())
             self._drained.wait(DRAIN_LIMIT_S)
 
     def activate(self, project_id: int) -> None:
-        """A link needs its project; see `link.Switchboard`."""
+        """Ask the supervisor to start a project; see `project_client.Switchboard`."""
         account_id, processes = 0, None
         with contextlib.suppress(StoreError), self.registry_reader().snapshot() as registry:
             project = registry.project(project_id)
@@ -188,7 +189,7 @@ class GatewayActor(NodeActor, abc.ABC):
             self.measure()
 
     def measure(self) -> None:
-        """Say how much waits; called in the loop about once a second."""
+        """Update the queue metrics; called in the loop about once a second."""
         self.links.measure()
 
     def _begin_drain(self) -> None:

@@ -1,4 +1,4 @@
-"""Asking a chain's process from another gateway: frames over its socket."""
+"""Client of a chain's process: sends requests as frames over its Unix socket."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fieldbrook.chain.transaction import TransactionRefusedError
 from fieldbrook.core.errors import ChainUnavailableError, UnavailableError
 
 COMMAND, TARGET = "command", "target"
-"""A frame of management: a command and the transaction it is about, answered as questions are."""
+"""Keys of a management frame: the command, and the transaction that it is about."""
 READ = "read"
-"""A frame that asks for the transaction with a hash; answered in the same way."""
+"""The key of a frame that asks for a transaction and its receipt by hash."""
 CANCEL, RETRY, PARK, RESUME = "cancel", "retry", "park", "resume"
 RELEASE = "release"
-"""Give up the leases of a project, which is the target."""
+"""The command that gives up the nonce leases of a project; the target is the project's id."""
 
 
 _LENGTH = struct.Struct("<I")
@@ -27,12 +27,12 @@ _QUESTION_LIMIT_S = 12.0
 
 
 async def ask_chain(run_dir: Path, chain_id: int, question: dict[str, Any]) -> Any:
-    """Ask a chain's process from another gateway.
+    """Send one request to a chain's process and return its result.
 
     Raises:
-        UnavailableError: its process cannot be reached or does not answer, or none of
-            its endpoints does.
-        TransactionRefusedError: it says no, for the reason given.
+        ChainUnavailableError: the process cannot be reached, or does not answer within 12 s.
+        UnavailableError: the process reports that its RPC endpoints are unavailable.
+        TransactionRefusedError: the process refused the request; the text gives the reason.
     """
     path = chain_socket(run_dir, f"chain:{chain_id}")
     try:
@@ -54,11 +54,11 @@ async def ask_chain(run_dir: Path, chain_id: int, question: dict[str, Any]) -> A
 
 
 async def read_frame(reader: asyncio.StreamReader) -> Any:
-    """The next frame's value.
+    """Read the next frame and return its value.
 
     Raises:
-        EOFError, OSError: the other side is gone.
-        ValueError: what comes is no frame.
+        EOFError, OSError: the peer closed the connection.
+        ValueError: the bytes are not a frame.
     """
     (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
     if length > _FRAME_LIMIT:

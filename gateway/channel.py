@@ -1,4 +1,4 @@
-"""A channel's name: that of its project, or with its owner's prefix as later clients write it.
+"""Channel names: the project's name, which later clients prefix with the owner's id or address.
 
 Source: interface document, 3.3 and 5.1.
 """
@@ -12,11 +12,11 @@ _PREFIXED = re.compile(r"(?:aid_[0-9]{1,19}|eth_0x[0-9A-Fa-f]{40})_(.+)", re.DOT
 
 
 def project_name(channel: str) -> str:
-    """The name of the project that a channel means.
+    """Return the name of the project that a channel belongs to.
 
-    Names are unique in the node, so a prefix says nothing more; it is not compared with the
-    owner's id or address, because devices carry it over from nodes where their project's
-    owner had another. No project can be named like a prefixed channel.
+    Project names are unique in the node, so the prefix is not needed to find the project. It is
+    not compared with the owner's id or address, because devices keep the prefix of a former node
+    where the owner had another id. No project can be named like a prefixed channel.
     """
     if channel.startswith(_PREFIXES):
         match = _PREFIXED.fullmatch(channel)
@@ -26,5 +26,5 @@ def project_name(channel: str) -> str:
 
 
 def aliases(name: str, account_id: int) -> tuple[str, ...]:
-    """The channels of a project, for a broker that must be told them beforehand."""
+    """List the channels of a project, for a broker that must know them in advance."""
     return (name, f"aid_{account_id}_{name}")

@@ -1,7 +1,7 @@
-"""How much of what has not arrived whole one process holds.
+"""Memory budget for partially received requests, per process.
 
-Each request is bounded, and so is each connection; what many of them hold together is
-bounded here, so that clients that begin and never end cannot take the machine's memory.
+Other limits bound each request and each connection. This budget bounds their sum, so that
+clients that start requests and never finish them cannot exhaust the machine's memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _LARGEST_REQUESTS = 4
 
 
 class Room:
-    """Bytes of incomplete requests, counted."""
+    """A memory budget: counts the bytes of incomplete requests against a limit."""
 
     __slots__ = ("held", "limit")
 
@@ -23,16 +23,18 @@ class Room:
         self.held = 0
 
     def take(self, size: int) -> bool:
-        """Count bytes that are kept; False when they are more than there is room for. They
-        are counted all the same, until they are given back."""
+        """Add `size` bytes to the budget; return False when the limit is exceeded.
+
+        The bytes are counted in both cases, until `give_back` releases them.
+        """
         self.held += size
         return self.held <= self.limit
 
     def give_back(self, size: int) -> None:
-        """They are not kept any more."""
+        """Release `size` bytes."""
         self.held -= size
 
 
 def room_for(largest_request: int) -> Room:
-    """Room in a process whose largest request has so many bytes."""
+    """Create the budget of a process: 64 MiB, or four of its largest requests if that is more."""
     return Room(max(_LEAST_BYTES, _LARGEST_REQUESTS * largest_request))

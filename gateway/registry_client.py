@@ -1,4 +1,4 @@
-"""A gateway's way to the registry's actor: one command at a time on the wire, in order."""
+"""Client of the registry's actor: sends commands over a socket and matches answers in order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,13 @@ class RegistryConnection(asyncio.Protocol):
         return self._transport is not None
 
     async def call(self, op: str, arguments: dict[str, Any]) -> Any:
-        """Send a command and wait for its answer."""
+        """Send a command and wait for its answer.
+
+        Raises:
+            UnavailableError: 256 commands wait already.
+            OutcomeUnknownError: the registry did not answer within 15 s, or died.
+            NodeError: the error of the command.
+        """
         if len(self._pending) >= _COMMANDS_LIMIT:
             raise UnavailableError(what="too many management commands wait")
         assert self._transport is not None
@@ -48,18 +54,18 @@ class RegistryConnection(asyncio.Protocol):
         raise from_wire(result[1], dict(result[2]))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected."""
+        """Keep the transport of the new connection."""
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Answers, in order."""
+        """Pass each answer to the oldest command without one."""
         for answer in self._reader.feed(data):
             waiting = self._pending.popleft()
             if not waiting.done():
                 waiting.set_result(unpack(answer))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The registry is gone: what was asked of it has an unknown outcome."""
+        """Answer all pending commands with "outcome unknown"."""
         self._transport = None
         lost = (False, OutcomeUnknownError.__name__, {"what": "the registry died"})
         while self._pending:
@@ -69,7 +75,7 @@ class RegistryConnection(asyncio.Protocol):
 
 
 class SocketRegistryClient:
-    """Reaches the registry at its socket; connects when needed, and again after it died."""
+    """Client of the registry's socket; connects when needed and reconnects after a failure."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -80,8 +86,8 @@ class SocketRegistryClient:
         """Run one command of `storage.registry.service.COMMANDS`.
 
         Raises:
-            NodeError: as the command raises it; UnavailableError when the registry cannot
-                be reached, OutcomeUnknownError when it died or hung on the command.
+            NodeError: the error of the command; UnavailableError when the registry cannot
+                be reached, OutcomeUnknownError when it died or hung during the command.
         """
         connection = await self._connected()
         return await connection.call(op, arguments)

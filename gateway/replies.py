@@ -1,4 +1,4 @@
-"""What answers look like on the wire: JSON as clients know it, errors, CORS.
+"""The wire format of answers: JSON bodies, errors, security and CORS headers.
 
 Source: interface document, 1.2, 1.3 and 1.5.
 """
@@ -16,7 +16,7 @@ from fieldbrook.core.errors import SOURCE, NodeError
 JSON_TYPE = "application/json; charset=utf-8"
 TEXT_TYPE = "text/plain; charset=utf-8"
 EVENT_META = f"{SOURCE}@{__version__}/HandleEvent"
-"""What `X-Meta` says of an event's answer."""
+"""The value of the header `X-Meta` in answers to events."""
 
 _CORS_METHODS = "GET, HEAD, POST, CONNECT, PUT, PATCH, DELETE, OPTIONS"
 _CORS_HEADERS = (
@@ -29,15 +29,16 @@ _CORS_EXPOSED = (
     "X-RateLimit-Remaining, X-RateLimit-Reset"
 )
 REPLAYED_HEADER = "Idempotency-Replayed"
-"""`true` on an answer whose results are stored ones."""
+"""The header that is `true` on an answer to a duplicate: all results are stored ones."""
 
 
 class EventReply:
-    """The answer to what a client sent as an event, ready for the wire.
+    """The answer to an event request, ready for the wire.
 
-    `error` is set when no handler was asked. `repeats`: other events get the very same
-    body. `publisher_key` names whose acknowledgement topic is told, if any is. `replayed`: the
-    results are stored ones, all of them; nothing ran.
+    `error` is set when the answer reports an error instead of results. `repeats` says that other
+    events may get the identical body. `publisher_key` names the publisher whose acknowledgement
+    topic receives the answer; "" for none. `replayed` says that all results are stored ones and
+    no handler ran.
     """
 
     __slots__ = ("body", "error", "event_id", "publisher_key", "repeats", "replayed", "status")
@@ -65,8 +66,8 @@ Answer = Callable[[EventReply], None]
 
 _encode = msgspec.json.Encoder().encode
 
-# Go's encoder escapes what could end a script or a line of JavaScript. Outside strings
-# none of these occur in JSON, so replacing them in the encoded bytes is safe.
+# Go's encoder escapes the characters that could end a script or a line of JavaScript. JSON has
+# none of them outside strings, so replacing them in the encoded bytes is safe.
 _ESCAPES = (
     (b"<", rb"\u003c"),
     (b">", rb"\u003e"),
@@ -77,7 +78,7 @@ _ESCAPES = (
 
 
 def to_json(value: Any) -> bytes:
-    """`value` as the body of an answer: JSON with `<`, `>`, `&` escaped, and a newline."""
+    """Encode a body as Go does: JSON with `<`, `>`, `&` and U+2028/2029 escaped, and a newline."""
     body = _encode(value)
     for plain, escaped in _ESCAPES:
         if plain in body:
@@ -86,12 +87,12 @@ def to_json(value: Any) -> bytes:
 
 
 def error_json(error: NodeError, version: str) -> bytes:
-    """The 8-key body of a failure we foresaw."""
+    """Encode the 8-key body of a known error."""
     return to_json(error.body(version))
 
 
 def unknown_error_json(version: str) -> bytes:
-    """The body of a failure nobody foresaw; what it was is in the log, not in the answer."""
+    """Encode the body of an unexpected error; its details go to the log, not into the answer."""
     return to_json(
         {
             "key": "UnknownError",
@@ -112,22 +113,23 @@ _SAFE = {
     "Content-Security-Policy": POLICY,
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
-    # Answers hold tokens and data of those who asked.
+    # Answers contain tokens and private data of the caller.
     "Cache-Control": "no-store",
 }
 _SAFE_OVER_TLS = {**_SAFE, "Strict-Transport-Security": "max-age=31536000"}
 
 
-# Names that mean another machine, or none, elsewhere (RFC 6761, 6762, 8375, 9476 and ICANN's
-# reservation of `internal`).
+# Top-level names outside the public DNS: in another network they mean another machine, or none
+# (RFC 6761, 6762, 8375, 9476 and ICANN's reservation of `internal`).
 _LOCAL_NAMES = frozenset(
     {"alt", "arpa", "example", "internal", "invalid", "local", "localhost", "onion", "test"}
 )
 
 
 def safe_headers(*, tls: bool, host: str) -> dict[str, str]:
-    """What browsers are told with every answer but an event's: run, embed, guess and keep
-    nothing.
+    """Return the security headers of all answers except those to events.
+
+    They forbid browsers to run scripts, to embed the page, to guess types and to cache.
 
     Args:
         tls: whether the request came over TLS.
@@ -139,8 +141,11 @@ def safe_headers(*, tls: bool, host: str) -> dict[str, str]:
 
 
 def is_real_name(host: str) -> bool:
-    """Whether a host is a name of the public DNS. A browser keeps HSTS for every port of a host:
-    for an address, `localhost` or a name of one network that would be many a stranger's."""
+    """Whether a host is a name of the public DNS; only these get HSTS.
+
+    A browser applies HSTS to every port of a host. For an IP address, `localhost` or a local
+    name, that would affect unrelated services.
+    """
     labels = host.lower().removesuffix(".").split(".")
     return (
         len(labels) > 1
@@ -151,9 +156,9 @@ def is_real_name(host: str) -> bool:
 
 
 def cors_headers(*, preflight: bool) -> dict[str, str]:
-    """Headers for a request that carries `Origin`.
+    """Return the CORS headers for a request that carries `Origin`.
 
-    Any origin may ask: a caller shows who it is by a token it must hold, never by a cookie.
+    Any origin is allowed, because callers authenticate with a token, never with a cookie.
     """
     headers = {
         "Access-Control-Allow-Origin": "*",

@@ -1,4 +1,4 @@
-"""What a request line asks for: the four forms of a request target, and clean paths.
+"""Request targets: the four forms of a request line's target, and normalised paths.
 
 Source: RFC 9112, 3.2.
 """
@@ -10,14 +10,17 @@ from collections.abc import Awaitable
 
 from tornado import httputil, web
 
-# A name or an address, with or without a port. User names (`a@b`) are not for requests.
+# A name or an address, with or without a port. User names (`a@b`) are not allowed in requests.
 _AUTHORITY = re.compile(r"[A-Za-z0-9._~!$&'()*+;=%:\[\]\-]++")
 _SLASHES = re.compile(r"//++")
 
 
 def split_absolute(target: str) -> tuple[str, str] | None:
-    """The authority and the path with the query of an absolute-form target, e.g. `x:8888` and
-    `/a?b` of `http://x:8888/a?b`; None when it is of another form or names no host."""
+    """Split an absolute-form target into its authority and its path with the query.
+
+    For example, `http://x:8888/a?b` gives `x:8888` and `/a?b`. None when the target has another
+    form or names no host.
+    """
     scheme, separator, rest = target.partition("://")
     if not separator or scheme.lower() not in ("http", "https"):
         return None
@@ -30,12 +33,12 @@ def split_absolute(target: str) -> tuple[str, str] | None:
 
 
 def clean_path(path: str) -> str:
-    """The path with each run of slashes as one."""
+    """Replace each run of slashes in a path with one slash."""
     return _SLASHES.sub("/", path)
 
 
 class TargetApplication(web.Application):
-    """An application that takes absolute-form targets, as every origin server must."""
+    """An application that accepts absolute-form targets, as every origin server must."""
 
     def start_request(
         self, server_conn: object, request_conn: httputil.HTTPConnection
@@ -45,7 +48,7 @@ class TargetApplication(web.Application):
 
 
 class _TargetReader(httputil.HTTPMessageDelegate):
-    """Brings a request's target to origin form before its route is looked for."""
+    """Rewrites a request's target to origin form before the route is chosen."""
 
     def __init__(self, inner: httputil.HTTPMessageDelegate) -> None:
         self._inner = inner
@@ -55,24 +58,25 @@ class _TargetReader(httputil.HTTPMessageDelegate):
         start_line: httputil.RequestStartLine | httputil.ResponseStartLine,
         headers: httputil.HTTPHeaders,
     ) -> Awaitable[None] | None:
-        """A request's head, read.
+        """Rewrite the target of a request whose head has been read.
 
         Raises:
-            HTTPInputError: the target has none of the four forms; answered 400.
+            HTTPInputError: the target has none of the four forms, or the `Host` header is
+                invalid; answered 400.
         """
         assert isinstance(start_line, httputil.RequestStartLine)
         return self._inner.headers_received(_in_origin_form(start_line, headers), headers)
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
-        """Part of a request's body."""
+        """Pass on a part of the request's body."""
         return self._inner.data_received(chunk)
 
     def finish(self) -> None:
-        """The request's end."""
+        """Pass on the end of the request."""
         self._inner.finish()
 
     def on_connection_close(self) -> None:
-        """The client is gone."""
+        """Pass on that the client closed the connection."""
         self._inner.on_connection_close()
 
 
@@ -86,7 +90,7 @@ def _in_origin_form(
     if found is None:
         raise httputil.HTTPInputError(f"Invalid request target: {target[:100]!r}")
     authority, path = found
-    # The target's authority counts, whatever `Host` says, but `Host` must be there, once.
+    # The target's authority overrides `Host`. `Host` must occur once; HTTP/1.0 may omit it.
     hosts = headers.get_list("Host")
     if len(hosts) > 1 or (hosts and not _AUTHORITY.fullmatch(hosts[0])):
         raise httputil.HTTPInputError("Invalid Host header")

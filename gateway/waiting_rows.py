@@ -1,8 +1,8 @@
-"""Having a project write what waits for its log and its history.
+"""Flush a project's pending log rows and event records before they are read.
 
-Log rows and the records of events wait up to 0.2 s for a commit that takes them along, because
-syncing the disk for each would cost every event. So whoever reads them asks for them first: the
-cost is the reader's, and a row is there as soon as its event was answered.
+Log rows and event records wait up to 0.2 s for the next commit, because an fsync for each of
+them would slow down every event. A reader therefore requests a flush first: the reader pays the
+cost, and a row is visible as soon as its event was answered.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from fieldbrook.gateway.chain_client import read_frame
 
 log = logging.getLogger(__name__)
 
-_LIMIT_S = 2.0  # a handler may be running: then what is there has to do
+_LIMIT_S = 2.0  # when a handler runs longer, the reader gets the rows that are written already
 
 
 async def have_written(run_dir: Path, project_id: int) -> None:
-    """Ask a project's process, if there is one, to write what waits. Ends when it has, or could
-    not in time."""
+    """Ask the processes of a project to write their pending rows.
+
+    Returns when they have done so, or after 2 s for each process that does not answer.
+    """
     for path in project_sockets(run_dir, project_id):
         try:
             async with asyncio.timeout(_LIMIT_S):
@@ -32,5 +34,5 @@ async def have_written(run_dir: Path, project_id: int) -> None:
                 finally:
                     writer.close()
         except (OSError, EOFError, ValueError) as error:
-            # It has ended, and wrote what waited; or it is busy (TimeoutError).
+            # The process has ended and wrote its rows before, or it is busy (TimeoutError).
             log.debug("project %d did not write its log: %s", project_id, error)

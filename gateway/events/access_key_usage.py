@@ -1,7 +1,7 @@
-"""When access keys were last used, told to the registry now and then.
+"""Last-used times of access keys, reported to the registry in batches.
 
-A request must not cost a synced write, so a use is noted once a minute for each key, many
-at a time, and nobody waits for it.
+A request must not cost an fsync. Each key is therefore reported at most once a minute, together
+with other keys, and no request waits for the report.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _REMEMBERED = 10_000
 
 
 class KeyUse:
-    """The uses one gateway has seen. Call it from the loop's thread."""
+    """Collects the access keys used at one gateway; call it from the loop's thread."""
 
     def __init__(self, registry: RegistryClient) -> None:
         self._registry = registry
@@ -29,7 +29,7 @@ class KeyUse:
         self._telling: asyncio.Task[None] | None = None
 
     def note(self, key: AccessKey, now_ms: int) -> None:
-        """A key was used at `now_ms` (Unix milliseconds)."""
+        """Record that a key was used at `now_ms` (Unix milliseconds)."""
         last = max(key.last_used, self._noted.get(key.access_key_id, 0))
         if now_ms - last < INTERVAL_MS:
             return

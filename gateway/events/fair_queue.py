@@ -1,10 +1,9 @@
-"""Events that wait for one project: in order for each publisher, in turn among them.
+"""Fair queue of one project: first in, first out per publisher, round robin among publishers.
 
-How much may wait follows from how much room is free ("dynamic thresholds", Choudhury and
-Hahne, 1998): nobody may hold more than is left for the others. One alone gets half of the
-room, each of n that want more gets 1/(n+1) of it, and whoever has nothing waiting always
-finds some. That holds twice: for the publishers of a project, and for the projects of a
-gateway.
+The limits are dynamic thresholds (Choudhury and Hahne, 1998): a publisher may queue at most as
+much as is still free. A single publisher gets half of the capacity, each of n busy publishers
+gets 1/(n+1), and a publisher with an empty queue always finds space. The same rule shares the
+gateway's capacity among its projects.
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ from typing import Generic, Protocol, TypeVar
 
 from fieldbrook.actors.wire import WireEvent
 
-ALONE_EVENTS = 8_192  # what one publisher may have waiting when nobody else has
+ALONE_EVENTS = 8_192  # the limit of one publisher when no other has events waiting
 ALONE_BYTES = 64 << 20
 EVENTS_LIMIT = 2 * ALONE_EVENTS
 BYTES_LIMIT = 2 * ALONE_BYTES
-GATEWAY_BYTES = 288 << 20  # one project alone is bound by its own limits
+GATEWAY_BYTES = 288 << 20  # large enough that a single project reaches its own limits first
 _PLENTY_EVENTS = EVENTS_LIMIT // 16
 _PLENTY_BYTES = BYTES_LIMIT // 16
-OVERHEAD_BYTES = 512  # of an event in memory, besides its payload
+OVERHEAD_BYTES = 512  # memory of one event without its payload
 
 
 class Queued(Protocol):
-    """What waits. `line` is that of its publisher, by the publisher's id, or another one."""
+    """A queued item; `line` is the id of its queue, usually the publisher's id."""
 
     event: WireEvent
     line: int
@@ -35,7 +34,7 @@ Item = TypeVar("Item", bound=Queued)
 
 
 class Room:
-    """What all projects of a gateway may have waiting, in bytes."""
+    """The queue memory that all projects of a gateway share, in bytes."""
 
     __slots__ = ("limit", "used")
 
@@ -45,7 +44,7 @@ class Room:
 
 
 class _Line(Generic[Item]):
-    """What one publisher has waiting."""
+    """The queue of one publisher."""
 
     __slots__ = ("bytes", "items")
 
@@ -70,33 +69,36 @@ class FairQueue(Generic[Item]):
         return self._events
 
     def has_room(self, line_id: int, size: int) -> bool:
-        """Whether an event with a payload of so many bytes may be added to a line."""
+        """Whether a line has space for one event with a payload of `size` bytes."""
         if (
             self._events < _PLENTY_EVENTS
             and self._bytes + size < _PLENTY_BYTES
             and self._room.used < self._room.limit >> 2
         ):
-            return True  # as what follows would find, at a third of the time
+            return True  # the code below gives the same result, but takes three times as long
         line = self._lines.get(line_id)
         events, held = (len(line.items), line.bytes) if line is not None else (0, 0)
         return events < EVENTS_LIMIT - self._events and held + size <= self._free()
 
     def has_room_for(self, line_id: int, events: int, size: int) -> bool:
-        """Whether so many events with so many bytes together may be added to a line."""
+        """Whether a line has space for `events` events with `size` payload bytes in total."""
         line = self._lines.get(line_id)
         waiting, held = (len(line.items), line.bytes) if line is not None else (0, 0)
         more, free = waiting + 2 * events, self._free()
         return more <= EVENTS_LIMIT - self._events and held + 2 * size <= free
 
     def _free(self) -> int:
-        """How many bytes of payload the project may still add: what is its own, or half of what
-        the gateway's other projects leave, has a part that is not used."""
+        """Return how many bytes of payload the project may still add.
+
+        The project's total is limited by `BYTES_LIMIT`, and by half of the memory that the
+        gateway's other projects leave free.
+        """
         own, room = self._bytes + self._events * OVERHEAD_BYTES, self._room
         share = (room.limit - room.used + own) // 2 - self._events * OVERHEAD_BYTES
         return min(BYTES_LIMIT, share) - self._bytes
 
     def append(self, item: Item) -> None:
-        """Add an event behind the others of its line."""
+        """Add an event at the end of its line."""
         event = item.event
         line = self._lines.get(item.line)
         if line is None:
@@ -110,11 +112,11 @@ class FairQueue(Generic[Item]):
         self._room.used += size + OVERHEAD_BYTES
 
     def next_size(self) -> int:
-        """The payload's size of the event that `pop` gives; there must be one."""
+        """Return the payload size of the next event of `pop`; the queue must not be empty."""
         return len(self._turns[0].items[0].event[3])
 
     def pop(self) -> Item:
-        """The oldest event of the line whose turn it is; there must be one."""
+        """Remove and return the oldest event of the next line; the queue must not be empty."""
         turns = self._turns
         line = turns[0]
         items = line.items
@@ -133,16 +135,16 @@ class FairQueue(Generic[Item]):
         return item
 
     def heads(self) -> list[Item]:
-        """The oldest event of each line."""
+        """Return the oldest event of each line."""
         return [line.items[0] for line in self._turns]
 
     def head_of(self, line_id: int) -> Item | None:
-        """The oldest event of one line."""
+        """Return the oldest event of one line; None when the line is empty."""
         line = self._lines.get(line_id)
         return None if line is None else line.items[0]
 
     def pop_of(self, line_id: int) -> Item:
-        """The oldest event of one line; there must be one."""
+        """Remove and return the oldest event of one line; the line must not be empty."""
         line = self._lines[line_id]
         self._turns.remove(line)
         self._turns.appendleft(line)

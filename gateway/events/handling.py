@@ -1,4 +1,4 @@
-"""An event's way through a gateway: decode, admit, hand over, and the answer back."""
+"""The path of an event through a gateway: decode, admit, submit to the project, answer."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ from fieldbrook.storage.registry.service import RegistryClient, RegistryReader
 _REMEMBERED_REPLIES = 4_096
 _REFUSED = 429
 TEMPORARY = (TooManyRequestsError, UnavailableError, StoreError)
-"""What the broker keeps an event for, to be tried again."""
+"""Temporary errors: after one of these the broker keeps the event and sends it again."""
 
 
 class EventIds:
-    """Ids for events that come without one: unique in the node, ordered within a gateway."""
+    """Generates ids for events without one: unique in the node, ordered within a gateway."""
 
     def __init__(self) -> None:
         self._prefix = f"{time.time_ns() // 1000:x}-{os.getpid():x}-"
@@ -68,9 +68,9 @@ class EventIds:
 
 
 class EventService:
-    """Takes events in every form and answers each exactly once.
+    """Accepts events in every form and answers each exactly once.
 
-    `raw` takes those whose form the transport has told already.
+    Transports that already know that an event has the raw form pass it to `raw`.
     """
 
     def __init__(
@@ -84,8 +84,11 @@ class EventService:
         refusals: Refusals | None = None,
         source: int = 0,
     ) -> None:
-        """`registry` is asked to create the publishers of devices seen for the first time;
-        `source` is how events reach this gateway (`frames.BY_MQTT`, or 0 for HTTP)."""
+        """Create the service.
+
+        `registry` creates publishers for devices that send for the first time. `source` says how
+        events reach this gateway (`wire.BY_MQTT`, or 0 for HTTP).
+        """
         self._refusals = refusals
         self._source = source
         self._admission = Admission(reader, token_key)
@@ -106,7 +109,7 @@ class EventService:
         )
 
     def take(self, project_name: str, body: bytes, answer: Answer, meta: Meta = NOTHING) -> None:
-        """Take what an HTTP client sent: a message, a batch of them, or raw bytes.
+        """Accept the body of an HTTP request: a message, a batch of messages, or raw bytes.
 
         `answer` is called once. Never raises, like `submit`.
         """
@@ -137,8 +140,12 @@ class EventService:
         self.submit(project_name, body, answer, key=key)
 
     def _is_raw(self, body: bytes, meta: Meta) -> bool:
-        """Source: interface document, 3.6. Early clients send a message and a token both; what
-        has its token beside it alone is raw, whatever it looks like."""
+        """Whether a body has the raw form.
+
+        Early clients send a data message with its own token and also a token in the request. A
+        body without a token of its own is raw when the request has one, whatever the body looks
+        like. Source: interface document, 3.6.
+        """
         if meta.event_type is not None:
             return True
         if not meta.token:
@@ -157,16 +164,17 @@ class EventService:
         delivery: Name = UNNAMED,
         key: str = "",
     ) -> None:
-        """Take one event; `answer` is called once, now or after its effects are on disk.
+        """Accept one event; `answer` is called once, now or after its effects are on disk.
 
-        `delivery` is the broker's name for it, which stands in for an id of its own; `key` its
-        `Idempotency-Key`.
+        `delivery` is the broker's name for the message and replaces a missing event id. `key` is
+        the `Idempotency-Key`. `resend` says that the broker sends the event again after a
+        temporary error.
 
-        Never raises: what is wrong with the event is in its answer (interface document, 3.1).
+        Never raises: errors of the event are in its answer (interface document, 3.1).
         """
         event_id = ""
         message: DataMessage | None = None
-        if not resend:  # what comes over MQTT is counted where it arrives
+        if not resend:  # MQTT messages are counted on arrival
             metrics.here.row[metrics.EVENTS_RECEIVED] += 1
         try:
             if len(body) > self._limit:
@@ -178,7 +186,7 @@ class EventService:
             header = message.header
             if header.event_id or key:
                 who = identify(header.event_id, header.pub_time, delivery, key, self._new_id)
-            else:  # as `identify` has it, without the call
+            else:  # the result of `identify`, without the cost of the call
                 who = delivery[0] or self._new_id(), "", delivery[1]
             event_id = who[0]
             taken = message
@@ -212,7 +220,7 @@ class EventService:
     def _decode_again(
         self, project_name: str, body: bytes | msgspec.Raw, error: MalformedMessageError
     ) -> DataMessage:
-        """A public project's message may lack what others must have."""
+        """Decode again for public projects, whose messages may lack `pub_id` and `token`."""
         if self._admission.is_public(project_name):
             return decode_message(body, anonymous=True)
         raise error
@@ -318,8 +326,10 @@ class EventService:
         body: bytes = b"",
         resend: bool = False,
     ) -> EventReply:
-        """As `refusal`, and keep the reason for whoever asks what became of the event. One
-        that is to be sent again (`resend`) is not refused by what passes."""
+        """Return the answer of `refusal`, and store the reason for later queries.
+
+        A temporary error of an event that will be sent again (`resend`) is not stored.
+        """
         event_id = event_id or self._new_id()
         if not (resend and isinstance(error, TEMPORARY)):
             self._note(
@@ -333,12 +343,12 @@ class EventService:
             self._refusals.note(error, event_id, channel, **about)
 
     def refuse_unread(self, error: NodeError, channel: str) -> EventReply:
-        """As `refuse`, for a body that was not read to its end."""
+        """Refuse an event whose body was not read completely; see `refuse`."""
         metrics.add(metrics.EVENTS_RECEIVED)
         return self.refuse(error, "", channel)
 
     def refusal(self, error: NodeError, event_id: str) -> EventReply:
-        """The 8-key error as the answer to an event."""
+        """Return the answer to an event with the 8-key error as its body."""
         body = error_json(error, self._version)
         return EventReply(error.status, body, event_id or self._new_id(), error)
 
@@ -358,11 +368,11 @@ class EventService:
 
 
 class _Batch:
-    """The answers of a batch, one per message in its order, sent when the last is there.
+    """Collects the answers of a batch, one per message in order, and sends them together.
 
-    Source: interface document, 3.1: what is wrong with a message is in its own answer. One
-    of which nothing was taken because of a limit is refused as a whole (429), so that its
-    sender waits: `done` gets that error, or None, and whether all results are stored ones.
+    An error of a message is in the answer of that message. A batch is refused as a whole (429)
+    when a limit refused every message, so that its sender waits. `done` receives the body, the
+    429 error or None, and whether all results are stored ones. Source: interface document, 3.1.
     """
 
     def __init__(
@@ -380,17 +390,17 @@ class _Batch:
             done(to_json([]), None, False)
 
     def name(self, index: int, event_id: str) -> None:
-        """Say which event an answer is for."""
+        """Set the event id of an answer."""
         self._answers[index]["eventID"] = event_id
 
     def name_publisher(self, index: int, publisher_id: int, name: str) -> None:
-        """Say whose an admitted message is: the publisher's id, and its name if it has one."""
+        """Set the publisher of an admitted message: its id, and its name if it has one."""
         self._answers[index]["pubID"] = str(publisher_id)
         if name:
             self._answers[index]["pubName"] = name
 
     def settle(self, index: int, outcome: Outcome) -> None:
-        """One message is done."""
+        """Record the outcome of one message; the last one calls `done`."""
         answer = self._answers[index]
         if type(outcome) is Repeated:
             answer["replayed"] = True

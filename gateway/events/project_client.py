@@ -1,10 +1,10 @@
-"""A gateway's side of the data plane: one link per project, in the gateway's event loop.
+"""Client of the projects' processes: one link per project, in the gateway's event loop.
 
-Events wait in `_waiting`, travel in frames and are settled once, in order. Those of one
-publisher leave in the order in which they came, publishers take turns; what an owner pushes
-for its devices counts as one publisher's. No timer forms batches: the first event of a loop
-turn schedules the flush, so frames grow exactly when there is load. At most `CREDIT` frames
-are unanswered.
+Events wait in the queue `_waiting`, are sent in frames, and are settled once, in order. Events
+of one publisher keep their order, and publishers take turns. All events that an owner pushes for
+its devices share one queue, like those of one publisher. No timer forms batches: the first event
+of a loop turn schedules the flush, so frames grow only under load. At most `CREDIT` frames are
+unanswered at a time.
 """
 
 from __future__ import annotations
@@ -44,25 +44,26 @@ from fieldbrook.observability import metrics
 log = logging.getLogger(__name__)
 
 ANSWER_LIMIT_S = 15.0
-# What is in a frame has left the queue in which publishers take turns: a slow project gets
-# as many events at once as it is through with in this time.
+# Events in a frame have left the fair queue. Frames to a slow project are therefore limited to
+# the number of events that it handles in this time.
 FRAME_S = 0.25
 _FIRST_PACE_S = FRAME_S / 16
 PARKED_AFTER_DEATHS = 2
-_SUSPECTS = 16  # events in a frame after a death, when more than that were under way
+_SUSPECTS = 16  # events per frame after a process death, when more than that were in flight
 _CONNECT_TRIES = 20
-_ASK_AGAIN_S = 5.0  # a question that got lost must not keep a project's events for ever
+_ASK_AGAIN_S = 5.0  # a lost route request must not block a project's events for ever
 _BEHIND = "an earlier event of its publisher in the request has an unknown outcome"
-_NOT_STORED = (StoreError, UnavailableError)  # the project tries them again
-_PUSHED_LINE = -1  # of what a project's owner sends for devices; no publisher has this id
+_NOT_STORED = (StoreError, UnavailableError)  # errors after which the sender retries the event
+_PUSHED_LINE = -1  # the queue of events that an owner pushes for devices; never a publisher's id
 
 Outcome = tuple[tuple[int, int, str], ...] | NodeError
 Settle = Callable[[Outcome], None]
 
 
 Request = set[int]
-"""What the events of one request share: the publishers of which an event has an unknown outcome.
-Their later events are not sent: the unknown one is sent again, and would run after them."""
+"""State shared by the events of one request: the publishers with an event of unknown outcome.
+Later events of these publishers are not sent, because the client sends the unknown one again and
+it would then run after them."""
 
 
 class Repeated(tuple[tuple[int, int, str], ...]):
@@ -72,13 +73,13 @@ class Repeated(tuple[tuple[int, int, str], ...]):
 
 
 class Waiting:
-    """One event on its way: settled exactly once.
+    """A pending event; it is settled exactly once.
 
-    `resend` events (MQTT) survive the project's death: they are sent to its next
-    incarnation, few at a time and then alone. An event that was under way alone at
-    `PARKED_AFTER_DEATHS` deaths is to be buried instead of run; a process that somebody kills
-    now and then takes no event with it. Others are answered "outcome unknown". Events of one
-    `line` keep their order.
+    Events with `resend` (MQTT messages, cron ticks) survive the death of the project's process:
+    they are sent to the next process, in small groups and then alone. Only an event that was
+    alone in flight at `PARKED_AFTER_DEATHS` deaths becomes a dead letter instead of running, so
+    occasional process deaths never move an event to the dead letters. Events without `resend`
+    are answered "outcome unknown". Events of one `line` keep their order.
     """
 
     __slots__ = ("deadline", "deaths", "event", "line", "request", "resend", "settle")
@@ -98,24 +99,24 @@ class Waiting:
         self.settle: Settle | None = settle
         self.deadline = deadline
         self.resend = resend
-        self.deaths = 0  # with this event alone on its way
+        self.deaths = 0  # process deaths while only this event was in flight
 
     def finish(self, outcome: Outcome) -> None:
-        """Settle, unless time has already settled it."""
+        """Settle the event, unless its deadline has settled it already."""
         settle, self.settle = self.settle, None
         if settle is not None:
             try:
                 settle(outcome)
             except Exception:
-                # One answer that cannot be given must not keep the others from theirs.
+                # A failing callback must not prevent the answers to other events.
                 log.exception("event %s: its outcome could not be told", self.event[2])
 
 
 class Switchboard(Protocol):
-    """What a link needs of its gateway."""
+    """The interface of the gateway that a link uses."""
 
     def activate(self, project_id: int) -> None:
-        """Ask the supervisor to start the project and tell its route."""
+        """Ask the supervisor to start the project and to report its route."""
 
 
 class Link(asyncio.Protocol):
@@ -128,14 +129,14 @@ class Link(asyncio.Protocol):
         loop: asyncio.AbstractEventLoop,
         room: Room | None = None,
     ) -> None:
-        """`room` is what all links of the gateway share."""
+        """Create a link without a route; `room` is the queue memory shared by all links."""
         self._project_id = project_id
         self._switchboard = switchboard
         self._loop = loop
         self._waiting: FairQueue[Waiting] = FairQueue(room or Room())
         self._suspects: collections.deque[list[Waiting]] = collections.deque()
         self._sent: collections.deque[collections.deque[Waiting]] = collections.deque()
-        self._pace_s = _FIRST_PACE_S  # how long the project takes for one event, of late
+        self._pace_s = _FIRST_PACE_S  # moving average of the project's time per event
         self._paced = 0.0
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader()
@@ -145,33 +146,33 @@ class Link(asyncio.Protocol):
         self._asked = False
         self._asked_at = 0.0
         self._connecting: asyncio.Task[None] | None = None
-        self._paused = False  # the project holds back what was sent behind a failure
+        self._paused = False  # the project refuses events until it receives RESUME
 
     # ---------------------------------------------------------------- events
 
     @property
     def idle(self) -> bool:
-        """Nothing waits and nothing is unanswered."""
+        """Whether no event waits and no frame is unanswered."""
         return not (self._waiting or self._suspects or self._sent)
 
     @property
     def waiting(self) -> int:
-        """How many events have not been sent."""
+        """The number of queued events; a group of suspects counts as one."""
         return len(self._waiting) + len(self._suspects)
 
     @property
     def unanswered(self) -> int:
-        """How many events were sent and have no answer."""
+        """The number of events that were sent and have no answer."""
         return sum(map(len, self._sent))
 
     @property
     def disconnected(self) -> bool:
-        """There is no route, and none is being sought."""
+        """Whether there is neither a route nor a pending request for one."""
         return self._transport is None and self._path is None and not self._asked
 
     @property
     def routed(self) -> bool:
-        """It is known where the project is."""
+        """Whether the path of the project's socket is known."""
         return self._path is not None
 
     def submit(
@@ -183,12 +184,14 @@ class Link(asyncio.Protocol):
         pushed: bool = False,
         request: Request | None = None,
     ) -> None:
-        """Send an event; `settle` is called once with its outcome. Those that are `pushed` keep
-        their order whosever they are. `request` is what it shares with others of its request.
+        """Queue an event for sending; `settle` is called once with its outcome.
+
+        Events with `pushed` keep their order across publishers. `request` is the state shared
+        with the other events of the same request.
 
         Raises:
             TooManyRequestsError: too many events or bytes of this publisher, this project or
-                this gateway wait already; nothing was taken.
+                this gateway wait already; the event was not queued.
         """
         line = _PUSHED_LINE if pushed else event[1]
         if not self._waiting.has_room(line, len(event[3])):
@@ -202,10 +205,10 @@ class Link(asyncio.Protocol):
             self._loop.call_soon(self._flush)
 
     def require_room_to_push(self, events: int, size: int) -> None:
-        """See that so many events with so many bytes together could be pushed now.
+        """Check that `events` events with `size` payload bytes in total could be pushed now.
 
         Raises:
-            TooManyRequestsError: they would not.
+            TooManyRequestsError: the queue does not have enough space.
         """
         if not self._waiting.has_room_for(_PUSHED_LINE, events, size):
             raise TooManyRequestsError(what=f"{len(self._waiting)} events of this project wait")
@@ -226,7 +229,7 @@ class Link(asyncio.Protocol):
 
     def _next_batch(self) -> collections.deque[Waiting]:
         if self._suspects:
-            # One of them may have killed the project: nothing is beside them.
+            # One of them may have killed the process, so no other events are in flight with them.
             return collections.deque(() if self._sent else self._suspects.popleft())
         batch: collections.deque[Waiting] = collections.deque()
         size, limit = 0, self._frame_limit()
@@ -242,20 +245,22 @@ class Link(asyncio.Protocol):
         return batch
 
     def _frame_limit(self) -> int:
-        """How many events the next frame may have."""
+        """Return the maximum number of events in the next frame."""
         if self._pace_s * FRAME_EVENTS <= FRAME_S:
             return FRAME_EVENTS
         return max(1, int(FRAME_S / self._pace_s))
 
     def _keep_pace(self, answered: int) -> None:
-        """Learn from an answer how fast the project is."""
+        """Update the moving average of the project's time per event."""
         now = self._loop.time()
         self._pace_s = (self._pace_s + (now - self._paced) / answered) / 2
         self._paced = now
 
     def expire(self) -> None:
-        """Settle what has waited too long, and ask again for a route that does not come; the
-        gateway calls it about once a second."""
+        """Settle events past their deadline, and repeat a route request without an answer.
+
+        The gateway calls this about once a second.
+        """
         now = self._loop.time()
         for batch in self._sent:
             for waiting in batch:
@@ -268,7 +273,7 @@ class Link(asyncio.Protocol):
             self._seek_route()
 
     def _expire_line(self, first: Waiting | None, now: float) -> None:
-        """Settle a line's oldest event and those behind it that have waited too long."""
+        """Settle the events at the head of a line that are past their deadline."""
         error = UnavailableError(what="the project does not come up")
         while first is not None and not first.resend and first.deadline < now:
             line = first.line
@@ -276,7 +281,7 @@ class Link(asyncio.Protocol):
             first = self._waiting.head_of(line)
 
     def refuse_waiting(self, error: NodeError) -> None:
-        """Settle everything that was not sent and need not be kept."""
+        """Settle all queued events except those with `resend`, which stay queued."""
         self._asked = False
         waited = [self._waiting.pop() for _ in range(len(self._waiting))]
         for waiting in waited:
@@ -289,7 +294,7 @@ class Link(asyncio.Protocol):
             self._loop.call_later(1.0, self._seek_route)
 
     def refuse_all(self, error: NodeError) -> None:
-        """Settle everything that was not sent: no project will ever take it."""
+        """Settle all events that were not sent, because the project does not exist any more."""
         self._asked = False
         while self._suspects:
             for waiting in self._suspects.popleft():
@@ -300,7 +305,7 @@ class Link(asyncio.Protocol):
     # ---------------------------------------------------------------- the connection
 
     def route(self, path: str | None) -> None:
-        """The supervisor's word on where the project is; None: it is going away."""
+        """Set the path of the project's socket; None when its process is retiring."""
         self._path = path
         self._asked = False
         if path is not None:
@@ -335,23 +340,23 @@ class Link(asyncio.Protocol):
                 await asyncio.sleep(0.005 * (attempt + 1))
             else:
                 return
-        # The socket that was promised is not there: ask again for another.
+        # The announced socket does not exist: request a new route.
         self._path = None
         self._connecting = None
         self._seek_route()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected: send what waits."""
+        """Send the queued events over the new connection."""
         self._transport = cast(asyncio.Transport, transport)
         self._reader = FrameReader()
         self._flush()
         if self._path is None:
-            # It retires already, and waits until nobody is connected: what waits here is
-            # for the next one, and was nowhere when this one ended.
+            # The process is already retiring and waits until all clients have disconnected. The
+            # events queued here were not sent to it; they go to the next process.
             transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Answers: settle events in the order they were sent."""
+        """Settle events with the received answers, in the order in which they were sent."""
         for answer in self._reader.feed(data):
             self._settle(unpack(answer))
 
@@ -369,7 +374,7 @@ class Link(asyncio.Protocol):
                 refused = True
         behind = self._take_back(settled) if refused else []
         if self._path is None and not self._sent and self._transport is not None:
-            self._transport.close()  # the project retires: what still waits goes to the next
+            self._transport.close()  # the process retires: queued events go to the next one
         else:
             self._flush()  # the next frame leaves before this one's answers are written
         self._count(settled)
@@ -380,8 +385,11 @@ class Link(asyncio.Protocol):
             waiting.finish(error)
 
     def _take_back(self, settled: list[tuple[Waiting, EventResult]]) -> list[Waiting]:
-        """Take back what waits behind events that the project could not store: their senders
-        send those again first. Nothing more is sent until all that is under way is answered."""
+        """Take back the events queued behind events that the project could not store.
+
+        Their senders retry the failed events first, so the order is kept. Nothing more is sent
+        until all events in flight are answered.
+        """
         lines = {
             waiting.line
             for waiting, result in settled
@@ -401,8 +409,10 @@ class Link(asyncio.Protocol):
         return behind
 
     def _count(self, settled: list[tuple[Waiting, EventResult]]) -> None:
-        """Note what was acknowledged. What time has settled already, commands and what the
-        project refused are no part of it."""
+        """Count acknowledged events in the metrics.
+
+        Commands, refused events and events settled by their deadline are not counted.
+        """
         admitted = self._paced + ANSWER_LIMIT_S
         seconds = []
         unmatched = 0
@@ -420,7 +430,7 @@ class Link(asyncio.Protocol):
             metrics.add(metrics.EVENTS_UNMATCHED, unmatched)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The project is gone: what was unanswered has an unknown outcome."""
+        """Settle unanswered events with "outcome unknown"; queue `resend` events again."""
         self._transport = None
         self._paused = False
         lost = [waiting for batch in self._sent for waiting in batch]
@@ -434,13 +444,13 @@ class Link(asyncio.Protocol):
             self._blame(lost[0])
         self._suspect([waiting for waiting in lost if waiting.resend])
         if self._path == self._dialed:
-            # Its socket may outlive the process by a moment; the supervisor knows better.
-            # Another path is that of the next incarnation already.
+            # The socket may outlive the process for a moment, so ask the supervisor for a route.
+            # A different path already belongs to the next process.
             self._path = None
         self._loop.call_soon(self._seek_route)
 
     def _blame(self, waiting: Waiting) -> None:
-        """The project died with this event alone on its way."""
+        """Count a process death against the only event in flight; mark it as poison at two."""
         waiting.deaths += 1
         if waiting.deaths == PARKED_AFTER_DEATHS and waiting.resend:
             log.error("event %s parked: the project died on it twice", waiting.event[2])
@@ -448,15 +458,17 @@ class Link(asyncio.Protocol):
             waiting.event = (*event[:5], event[5] | POISON, event[6])
 
     def _suspect(self, lost: list[Waiting]) -> None:
-        """Send these again, before all others: each frame costs a commit, so hundreds do
-        not go one by one at once."""
+        """Queue lost events for sending again, before all others.
+
+        More than `_SUSPECTS` events are sent in groups first, because each frame costs a commit.
+        """
         size = _SUSPECTS if len(lost) > _SUSPECTS else 1
         groups = [lost[start : start + size] for start in range(0, len(lost), size)]
         self._suspects.extendleft(reversed(groups))
 
 
 def _resume() -> Waiting:
-    """The command with which a project takes events again."""
+    """Create the command after which a project accepts events again."""
     event = (RESUME, NODE_COMMAND, "", pack([]), 0, 0, "")
     return Waiting(event, lambda outcome: None, 0.0, resend=False, line=NODE_COMMAND)
 
@@ -486,23 +498,23 @@ class LinkTable:
 
     @property
     def idle(self) -> bool:
-        """No link has anything unsettled."""
+        """Whether all links are idle."""
         return all(link.idle for link in self._links.values())
 
     @property
     def routed(self) -> frozenset[int]:
-        """The projects that have a process, as far as the supervisor has said so."""
+        """The ids of the projects whose route is known from the supervisor."""
         return frozenset(n for n, link in self._links.items() if link.routed)
 
     def expire(self) -> None:
-        """See `Link.expire`; forgets links that nothing uses."""
+        """Expire the events of all links (see `Link.expire`) and remove unused links."""
         for project_id, link in list(self._links.items()):
             link.expire()
             if link.idle and link.disconnected:
                 del self._links[project_id]
 
     def measure(self) -> None:
-        """Say in the metrics how much waits."""
+        """Update the queue metrics."""
         links = self._links.values()
         metrics.put(metrics.QUEUE_EVENTS, sum(link.waiting for link in links))
         metrics.put(metrics.QUEUE_BYTES, self._room.used)

@@ -1,4 +1,4 @@
-"""What handlers send, delivered after their commit.
+"""Delivery of what handlers send, after their commit.
 
 In: entries of the projects' outboxes.
 Out: MQTT messages and API calls; the removal of delivered entries.

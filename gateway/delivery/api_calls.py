@@ -1,6 +1,6 @@
-"""API calls of applets, carried out; the response comes back as an event.
+"""Carries out API calls of applets; the response returns to the project as an event.
 
-Source: ABI document, 3.1 (`ws_api_call`): its payload is the response as JSON.
+The event's payload is the response as JSON. Source: ABI document, 3.1 (`ws_api_call`).
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ Submit = Callable[[int, WireEvent, Settle], None]
 
 
 class ApiCaller:
-    """Makes the calls, a few at once.
+    """Makes the calls, at most 16 HTTP requests at a time.
 
     Args:
-        submit: gives an event to a project; raises a `NodeError` when it cannot be taken.
-        hosts: as the setting `api_hosts`.
-        run_dir: where the chains' processes listen.
-        chains: those of the settings.
-        prover: as the setting.
+        submit: sends an event to a project; raises a `NodeError` when it is not accepted.
+        hosts: the setting `api_hosts`.
+        run_dir: the folder with the sockets of the chains' processes.
+        chains: the chains of the settings.
+        prover: the URL of the prover in the settings, if there is one.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ApiCaller:
         self._run_dir = run_dir
         self._chains = chains
         self._prover = prover
-        # The operator named the prover: it may be anywhere.
+        # The operator configured the prover, so private addresses are allowed for it.
         self._prover_client = SimpleAsyncHTTPClient(
             force_instance=True, max_clients=_AT_ONCE, max_body_size=_BODY_LIMIT_BYTES
         )
@@ -82,7 +82,7 @@ class ApiCaller:
         )
 
     async def __call__(self, project_id: int, entry: WireEntry) -> None:
-        """Call, and hand the response to the project as an event."""
+        """Make the call and send the response to the project as an event."""
         sequence, _, event_type, request, event_id = entry
         body = await self._respond(request)
         result_id = f"{event_id}#api{sequence}"
@@ -105,7 +105,7 @@ class ApiCaller:
 
     async def _respond(self, raw: bytes) -> bytes:
         request = decode(raw)
-        assert request is not None  # it was decoded before it was taken
+        assert request is not None  # the host function decoded it before it accepted the call
         header: dict[str, list[str]] = request["Header"]
         try:
             if is_system(request["Url"]):
@@ -119,7 +119,7 @@ class ApiCaller:
             return _failure(HTTPStatus.BAD_GATEWAY, header, str(error) or type(error).__name__)
 
     async def _serve(self, request: dict[str, Any]) -> bytes:
-        """What the node itself is asked for."""
+        """Answer a call to the node's own routes."""
         header: dict[str, list[str]] = request["Header"]
         parts = urlsplit(request["Url"])
         if parts.path == READ_ROUTE[1]:
@@ -145,7 +145,7 @@ class ApiCaller:
         return result
 
     async def _prove(self, request: dict[str, Any]) -> bytes:
-        """Have the prover that the settings name make a proof."""
+        """Request a proof from the prover of the settings."""
         assert self._prover is not None  # the call was refused otherwise
         answer = await self._prover_client.fetch(
             HTTPRequest(
@@ -180,7 +180,7 @@ class ApiCaller:
                 headers=sent,
                 body=request["Body"] or None,
                 allow_nonstandard_methods=True,
-                follow_redirects=False,  # it would lead to hosts nobody allowed
+                follow_redirects=False,  # a redirect can lead to a host that is not allowed
                 connect_timeout=_TIMEOUT_S,
                 request_timeout=_TIMEOUT_S,
             ),
@@ -205,9 +205,10 @@ def _failure(status: HTTPStatus, header: dict[str, list[str]], reason: str) -> b
 
 
 class _GuardedResolver(Resolver):
-    """Refuses hosts that are not allowed, and private addresses of hosts not named.
+    """Refuses hosts that are not allowed, and private addresses of hosts not listed by name.
 
-    It resolves for the connection itself, so a name cannot change its address in between.
+    The connection uses the addresses that were checked, so DNS rebinding between the check and
+    the connection is not possible.
     """
 
     def initialize(self, hosts: Sequence[str]) -> None:

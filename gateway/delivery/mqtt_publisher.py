@@ -1,7 +1,7 @@
-"""Publishing MQTT messages of handlers: a client of the broker beside the one that receives.
+"""Publishes handlers' MQTT messages, over a connection separate from the receiving one.
 
-Paho's own thread keeps the connection; what the broker has not acknowledged is sent again
-after every reconnection, in order.
+Paho's own thread maintains the connection. Messages without an acknowledgement of the broker are
+sent again, in order, after every reconnection.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ log = logging.getLogger(__name__)
 _QOS = 1
 _IN_FLIGHT = 200
 _LONGEST_DELAY_S = 2
-_FRUITLESS = 3  # connections that ended without an acknowledgement
+_FRUITLESS = 3  # connections in a row that ended without an acknowledgement
 
 
 class Publisher:
-    """One connection, opened at once and again whenever it is lost.
+    """One connection to the broker, opened at once and reopened whenever it is lost.
 
-    A broker with a limit of its own ends the connection at a message that is too large for
-    it, says nothing, and would do so for ever: paho sends it again. So when sessions keep
-    ending without an acknowledgement, one message is sent at a time. One that was alone at
-    `_FRUITLESS` ends goes behind the others, and is given up when that happens again after
-    another message was acknowledged: a broker that takes none is out of order, and
-    nothing is given up for that.
+    A broker with its own size limit closes the connection at a message that is too large, without
+    a reason. Paho would send that message again for ever. When `_FRUITLESS` connections end
+    without an acknowledgement, messages are therefore sent one at a time. A message that was
+    alone at `_FRUITLESS` such ends moves behind the others. It is given up when this happens
+    again after another message was acknowledged. A broker that acknowledges nothing is treated
+    as out of order, and no message is given up because of it.
     """
 
     def __init__(
@@ -51,15 +51,18 @@ class Publisher:
         renewed: Path | None = None,
         shown: Path | None = None,
     ) -> None:
-        """`context`: for TLS; the certificate in `renewed` is trusted as well, and that in `shown`
-        is the client's own. Both are read again before each connection."""
+        """Start to connect.
+
+        `context` is for TLS. The certificate in `renewed` is trusted in addition, and the one in
+        `shown` is the client's own; both are read again before each connection.
+        """
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._held: list[tuple[str, bytes, asyncio.Future[None]]] = []
         self._session = self._suspicious = False
         self._fruitless = 0
         self._acknowledged = 0
-        self._struck: dict[int, int] = {}  # by number: how many were acknowledged before
+        self._struck: dict[int, int] = {}  # message id: acknowledgements at its first strike
         self._client = client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=client_id)
         if username is not None:
             client.username_pw_set(username, password)
@@ -78,30 +81,30 @@ class Publisher:
         client.loop_start()
 
     def publish(self, topic: str, payload: bytes) -> Awaitable[None]:
-        """Publish with QoS 1; done when the broker has acknowledged it.
+        """Publish with QoS 1; the result is done when the broker has acknowledged the message.
 
         Raises (when awaited):
-            MessageRefusedError: the broker does not take it.
+            MessageRefusedError: the broker does not accept the message.
         """
         done = self._loop.create_future()
         if self._session and not self._held:
             self._send(topic, payload, done)
         else:
-            # The library sends on a connection that the broker has not accepted yet, ahead of
-            # what it kept from before.
+            # Paho would send on a connection that the broker has not accepted yet, and before
+            # the messages that it kept from the previous connection.
             self._held.append((topic, payload, done))
         return done
 
     def _send(self, topic: str, payload: bytes, done: asyncio.Future[None]) -> None:
-        # The answer may come before the number is known here: it is dealt with in the loop,
-        # after this call.
+        # The acknowledgement may arrive before the message id is known here. It is handled in
+        # the loop, after this call.
         info = self._client.publish(topic, payload, _QOS)
         self._waiting[info.mid] = done
 
     def _send_held(self) -> None:
         held, self._held = self._held, []
         for topic, payload, done in held:
-            if done.done():  # nobody waits for it any more
+            if done.done():  # the delivery was cancelled
                 continue
             try:
                 self._send(topic, payload, done)
@@ -109,7 +112,7 @@ class Publisher:
                 done.set_exception(error)
 
     def close(self) -> None:
-        """Disconnect; messages that were not acknowledged stay their outbox's."""
+        """Disconnect; messages without an acknowledgement stay in their project's outbox."""
         self._client.disconnect()
         self._client.loop_stop()
 
@@ -156,7 +159,7 @@ class Publisher:
                     self._context.load_cert_chain(self._shown)
             except (OSError, ssl.SSLError) as error:
                 log.warning("certificate %s or %s: %s", self._renewed, self._shown, error)
-        # Not when a connection ends: paho may be in the middle of its messages then.
+        # Not when a connection ends: paho may be iterating over its messages then.
         if self._suspicious:
             self._suspicious = False
             if client.max_inflight_messages == 1:
@@ -164,7 +167,8 @@ class Publisher:
             self._be_careful(True)
 
     def _be_careful(self, careful: bool) -> None:
-        # The property refuses on an open connection, because of changes from and to 0.
+        # Paho's public setter refuses changes on an open connection, because of changes from and
+        # to 0.
         self._client._max_inflight_messages = 1 if careful else _IN_FLIGHT
 
     def _strike_first(self) -> None:

@@ -1,8 +1,8 @@
-"""Delivering what handlers have sent: taken from the projects, in order, until it is done.
+"""Outbox delivery: fetches entries from the projects in order and delivers each at least once.
 
-A project says once that its outbox has entries; from then on they are asked for until it
-is empty. An entry is reported as done after its delivery and only then removed, so a crash
-in between delivers it again, and nothing is lost.
+A project announces once that its outbox has entries; the gateway then fetches them until the
+outbox is empty. An entry is reported as done after its delivery and only then removed. A crash in
+between delivers the entry again, so no entry is lost.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ log = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct("<I")
 _TAKE_ENTRIES = 256
-_UNDELIVERED_LIMIT = 1_024  # of one project; the rest waits in its outbox
+_UNDELIVERED_LIMIT = 1_024  # entries of one project in flight; the rest waits in its outbox
 _UNDELIVERED_BYTES = 16 << 20
 _POLL_S = 0.02
 _RETRY_S = 1.0
-_IDLE_POLLS = 50  # empty answers after which the connection is given up
+_IDLE_POLLS = 50  # the connection is closed after this many empty answers in a row
 
 
 class MessageRefusedError(Exception):
-    """Whoever is to get an entry does not take it, and never will; the text says why."""
+    """The receiver of an entry refuses it permanently; the text gives the reason."""
 
 
 class Publish(Protocol):
     """Publishes an MQTT message with QoS 1."""
 
     def __call__(self, topic: str, payload: bytes) -> Awaitable[None]:
-        """Ends when the broker has the message, however long that takes.
+        """Publish and wait without a deadline until the broker has the message.
 
         Raises:
-            MessageRefusedError: it does not take it.
+            MessageRefusedError: the broker does not accept the message.
         """
 
 
@@ -47,23 +47,23 @@ class CallApi(Protocol):
     """Carries out an API call of an applet."""
 
     async def __call__(self, project_id: int, entry: WireEntry) -> None:
-        """Ends when the event with the result has been handled."""
+        """Carry out the call and wait until the event with its result has been handled."""
 
 
 Deliver = Callable[[int, WireEntry], Awaitable[None]]
 
 
 def deliveries(publish: Publish, call_api: CallApi) -> dict[str, Deliver]:
-    """What is done with entries of the kinds that are messages and API calls."""
+    """Map the entry kinds of MQTT messages and API calls to their delivery functions."""
     return {MQTT: lambda _project_id, entry: publish(entry[2], entry[3]), API: call_api}
 
 
 class OutboxTaker:
-    """Takes from every project that has something, in the gateway's loop.
+    """Delivers the entries of all projects that announced some, in the gateway's loop.
 
     Args:
-        deliver: what is done with an entry, by its kind.
-        taker: whose entries these are (`storage.project.outbox.taker_of`).
+        deliver: the delivery function of each kind of entry.
+        taker: the name under which entries are fetched (`storage.project.outbox.taker_of`).
     """
 
     def __init__(self, deliver: dict[str, Deliver], taker: str = "") -> None:
@@ -72,21 +72,24 @@ class OutboxTaker:
         self._projects: dict[int, _Taking] = {}
 
     def take(self, project_id: int, path: str) -> None:
-        """The project at this socket has something."""
+        """Start to fetch entries from the project at this socket."""
         taking = self._projects.setdefault(
             project_id, _Taking(project_id, self._deliver, self._taker)
         )
         taking.wake(path, lambda: self._projects.pop(project_id, None))
 
     def stop(self) -> None:
-        """Take no more; what is under way is taken again after a restart."""
+        """Cancel all deliveries; unfinished entries are fetched again after a restart."""
         for taking in self._projects.values():
             taking.stop()
 
 
 class _Taking:
-    """What is under way for one project. It outlives a connection: what was delivered when
-    one broke is reported over the next."""
+    """The deliveries of one project.
+
+    It outlives a connection: deliveries that finish after a connection broke are reported over
+    the next one.
+    """
 
     def __init__(self, project_id: int, deliver: dict[str, Deliver], taker: str) -> None:
         self._project_id = project_id
@@ -95,7 +98,7 @@ class _Taking:
         self._path: str | None = None
         self._task: asyncio.Task[None] | None = None
         self._under_way: dict[int, asyncio.Task[None]] = {}
-        self._bytes = 0  # of what is under way
+        self._bytes = 0  # of the entries in flight
         self._done: list[int] = []
         self._refused: dict[int, str] = {}
 
@@ -114,7 +117,7 @@ class _Taking:
             try:
                 await self._take_all(path)
             except (OSError, EOFError, ValueError) as error:
-                # Its next incarnation says again that it has something.
+                # The project's next process announces its entries again.
                 log.info("outbox of project %d: %s", self._project_id, str(error) or "closed")
         self._task = None
         if not self._under_way:

@@ -1,9 +1,9 @@
-"""When cron jobs are due: pure decisions over expressions and times.
+"""Cron schedules: parses expressions and computes due times, without I/O.
 
 An expression has five fields (minute, hour, day of month, month, day of week) as Debian's
 cron reads them, or is a descriptor: `@hourly`, `@daily`, `@midnight`, `@weekly`,
-`@monthly`, `@yearly`, `@annually`, or `@every` and a duration of at least a second. Either may
-follow `CRON_TZ=ZONE` or `TZ=ZONE` and a blank: its hours and days are those of that time zone.
+`@monthly`, `@yearly`, `@annually`, or `@every` and a duration of at least a second. A prefix
+`CRON_TZ=ZONE` or `TZ=ZONE`, followed by a space, sets the time zone of the hours and days.
 Times are Unix milliseconds.
 
 Source: interface document, 5.7. Why cronsim: docs/decisions.
@@ -22,8 +22,8 @@ from fieldbrook.core.clock import zone_of
 from fieldbrook.core.durations import parse_duration
 from fieldbrook.core.errors import InvalidCronExpressionsError
 
-LATE_MS = 60_000  # a tick this late was missed
-JUMP_BACK_MS = 300_000  # a clock put back by no more than this repeats nothing
+LATE_MS = 60_000  # a tick that is later than this is skipped
+JUMP_BACK_MS = 300_000  # a clock set back by at most this much repeats no tick
 _EVERY = "@every "
 _ZONE_PREFIXES = ("CRON_TZ=", "TZ=")
 _EVERY_MIN_MS, _EVERY_MAX_MS = 1_000, 366 * 86_400_000
@@ -39,10 +39,10 @@ _DESCRIPTORS = {
 
 
 class Schedule(Protocol):
-    """When one job is due."""
+    """The due times of one job."""
 
     def after(self, time_ms: int) -> int | None:
-        """The first time strictly after `time_ms`; None when it never comes."""
+        """Return the first due time strictly after `time_ms`; None when there is none."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Fields:
 
     def after(self, time_ms: int) -> int | None:
         """See `Schedule`."""
-        # cronsim goes on from the second it is given; what lies within it is not after it.
+        # cronsim continues from the given second, so the fraction of a second is cut off.
         moment = datetime.fromtimestamp(time_ms // 1_000, self.zone)
         try:
             return round(next(CronSim(self.expression, moment)).timestamp() * 1_000)
@@ -64,7 +64,7 @@ class Fields:
 
 @dataclass(frozen=True)
 class Every:
-    """A fixed interval, counted from when the job was made."""
+    """A fixed interval, counted from the creation of the job."""
 
     interval_ms: int
     origin_ms: int
@@ -76,15 +76,15 @@ class Every:
 
 
 def parse_schedule(expression: str, zone: tzinfo = UTC, origin_ms: int = 0) -> Schedule:
-    """The schedule an expression stands for.
+    """Parse a cron expression.
 
     Args:
-        expression: see this module.
-        zone: where the fields' hours and days are meant, unless the expression names another.
-        origin_ms: where `@every` begins to count; its part of a second is cut off.
+        expression: see the module's docstring.
+        zone: the time zone of the hours and days, unless the expression names another.
+        origin_ms: the time from which `@every` counts; its fraction of a second is cut off.
 
     Raises:
-        InvalidCronExpressionsError: not of the form, or a time that never comes.
+        InvalidCronExpressionsError: the expression is malformed, or is never due.
     """
     text, zone = _without_zone(expression.strip(), zone)
     if text.startswith(_EVERY):
@@ -111,13 +111,13 @@ def parse_schedule(expression: str, zone: tzinfo = UTC, origin_ms: int = 0) -> S
 
 
 def _without_zone(text: str, zone: tzinfo) -> tuple[str, tzinfo]:
-    """The expression behind `CRON_TZ=ZONE` or `TZ=ZONE`, and that zone."""
+    """Split off a prefix `CRON_TZ=ZONE` or `TZ=ZONE`; return the expression and its zone."""
     head, _, rest = text.partition(" ")
     prefix = next((prefix for prefix in _ZONE_PREFIXES if head.startswith(prefix)), None)
     if prefix is None:
         return text, zone
     name = head.removeprefix(prefix)
-    if name == "Local":  # as the original calls the zone of the node
+    if name == "Local":  # the original's name for the time zone of the node
         return rest.strip(), zone
     try:
         return rest.strip(), zone_of(name or "UTC")
@@ -139,7 +139,7 @@ def _every(text: str, origin_ms: int) -> Every:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A job is due, and when it was to be."""
+    """One due time of a job."""
 
     job_id: int
     due_ms: int
@@ -153,11 +153,11 @@ class _Entry:
 
 
 class Plan:
-    """The next time of each job, and what a look at the clock makes due.
+    """The next due time of each job.
 
-    A tick that is more than a minute late was missed and is skipped: after a pause each
-    job goes on with its next time. A clock put back by up to five minutes repeats no tick;
-    one put back further is believed.
+    A tick that is more than a minute late is skipped, and the job continues with its next due
+    time. When the clock is set back by up to five minutes, no tick repeats. When it is set back
+    further, the new time is used and ticks can repeat.
     """
 
     def __init__(self, now_ms: int) -> None:
@@ -165,7 +165,7 @@ class Plan:
         self._seen_ms = now_ms
 
     def replace(self, schedules: Iterable[tuple[int, Schedule]], now_ms: int) -> None:
-        """Have these jobs, by id; those that were there already keep their next time."""
+        """Replace the jobs; a job whose schedule is unchanged keeps its next due time."""
         old = self._entries
         self._entries = {}
         for job_id, schedule in schedules:
@@ -175,7 +175,7 @@ class Plan:
             self._entries[job_id] = entry
 
     def take(self, now_ms: int) -> list[Tick]:
-        """What is due now, each job at most once; the next times lie after `now_ms`."""
+        """Return the ticks that are due, at most one per job, and advance the due times."""
         if now_ms < self._seen_ms:
             self._put_back(now_ms)
         self._seen_ms = now_ms
@@ -191,7 +191,7 @@ class Plan:
         return ticks
 
     def next_ms(self) -> int | None:
-        """When the next job is due; None when none ever is."""
+        """Return the earliest due time of all jobs; None when there is none."""
         return min((e.due_ms for e in self._entries.values() if e.due_ms is not None), default=None)
 
     def _put_back(self, now_ms: int) -> None:

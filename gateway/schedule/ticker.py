@@ -1,7 +1,7 @@
-"""The scheduler: the gateway whose source is the clock. Ticks of cron jobs become events.
+"""The scheduler: a gateway that turns the due times (ticks) of cron jobs into events.
 
-A tick is handed to its project as events of devices are; its event id is made of the job
-and the time it was due, so that a tick sent again can be told from the next one.
+A tick is sent to its project like an event of a device. Its event id consists of the job and the
+due time, so deduplication recognises a tick that is sent again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fieldbrook.storage.registry.service import RegistryReader
 
 log = logging.getLogger(__name__)
 
-_LOOK_S = 1.0  # how soon a change of the jobs, or of the clock, is noticed
+_LOOK_S = 1.0  # a change of the jobs or of the clock is noticed within this time
 _SHORTEST_S = 0.01
 _RETRY_S = 1.0
 _TEMPORARY = (TooManyRequestsError, UnavailableError, StoreError)
@@ -43,7 +43,7 @@ Later = Callable[[float, Callable[[], None]], object]
 
 
 def event_of(job: CronJob, due_ms: int, now_ms: int) -> WireEvent:
-    """The event of a tick. Payload: interface document, 5.7, with the time that was due."""
+    """Create the event of a tick; its payload has the due time (interface document, 5.7)."""
     due = datetime.fromtimestamp(due_ms / 1_000, UTC)
     payload = {"ID": str(job.cron_job_id), "Timestamp": f"{due:%Y-%m-%dT%H:%M:%S}Z"}
     return (
@@ -58,11 +58,11 @@ def event_of(job: CronJob, due_ms: int, now_ms: int) -> WireEvent:
 
 
 class Ticker:
-    """Turns what the registry says of cron jobs into events, at the times it is called.
+    """Sends the due ticks of the registry's cron jobs as events, each time `turn` is called.
 
     Args:
-        submit: hands an event to a project; as `link.Link.submit`.
-        later: calls something after some seconds; as `loop.call_later`.
+        submit: sends an event to a project; like `project_client.Link.submit`.
+        later: calls a function after some seconds; like `loop.call_later`.
         now_ms: the wall clock.
     """
 
@@ -82,10 +82,10 @@ class Ticker:
         self._plan = Plan(now_ms())
         self._version = -1
         self._jobs: dict[int, CronJob] = {}
-        self._running: dict[int, bool] = {}  # and whether it has been said that one waits
+        self._running: dict[int, bool] = {}  # by job id: whether a skipped tick was logged
 
     def turn(self) -> float:
-        """Send what is due; how many seconds to wait before the next turn.
+        """Send the due ticks; return the seconds to wait before the next turn.
 
         Raises:
             StoreError: the registry cannot be read; nothing was sent.
@@ -106,7 +106,7 @@ class Ticker:
         self._jobs = {job.cron_job_id: job for job in self._reader.cron_jobs()}
         schedules: list[tuple[int, Schedule]] = []
         for job in self._jobs.values():
-            # Checked when it was made; the library may have changed its mind since.
+            # Checked at its creation, but a newer cronsim may refuse what an older one accepted.
             try:
                 schedule = parse_schedule(job.expression, self._zone, job.created_at)
             except InvalidCronExpressionsError as error:
@@ -150,10 +150,10 @@ class Ticker:
 
 
 class Scheduler(GatewayActor):
-    """Owns the clock's side of the data plane."""
+    """The gateway actor of cron jobs."""
 
     async def open(self) -> None:
-        """Open the registry and begin to look at the clock."""
+        """Open the registry and start the ticker."""
         self._reader = RegistryReader(self.settings.data / "registry")
         ticker = Ticker(
             self._reader, clock.zone_of(self.settings.cron_timezone), self._hand_over, self._later
@@ -171,8 +171,8 @@ class Scheduler(GatewayActor):
             await self._turns
 
     def _hand_over(self, project_id: int, event: WireEvent, settle: Settle) -> None:
-        # A tick survives the project's death like a message of the broker does: alone in a
-        # frame, and no more than twice.
+        # Like an MQTT message, a tick survives the death of the project's process. It becomes a
+        # dead letter after two deaths with only this tick in flight.
         self.links[project_id].submit(event, settle, resend=True)
 
     def _later(self, delay_s: float, call: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Who may send an event, and to which project: decided per event, from the registry."""
+"""Admission: checks per event, against the registry, who may send it to which project."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OPERATION = "HandleEvent"
 
 
 class Admitted(NamedTuple):
-    """Who sends an event by its token alone, and to which project."""
+    """The publisher that a token identifies, and its project."""
 
     project_id: int
     publisher_id: int
@@ -52,8 +52,8 @@ class Admitted(NamedTuple):
 class Admission:
     """Admits publishers of projects.
 
-    What the registry said is remembered until its change counter moves, so a token revoked
-    by a finished management call is refused from the next event on.
+    Answers of the registry are cached until its change counter moves. A token that a completed
+    management call revoked is therefore refused from the next event on.
     """
 
     def __init__(self, reader: RegistryReader, token_key: bytes) -> None:
@@ -68,11 +68,11 @@ class Admission:
         self._names: dict[int, str] = {}
 
     def admit(self, project_name: str, pub_id: str, token: str) -> tuple[int, int]:
-        """The ids of the project and of the publisher.
+        """Return the ids of the project and of the publisher.
 
-        `pub_id` is the publisher's key or its id; token and publisher must belong together
-        and to the project. A public project has an anonymous publisher, for messages with
-        neither.
+        `pub_id` is the publisher's key or its id. The token must be the publisher's, and the
+        publisher must belong to the project. A public project has an anonymous publisher for
+        messages with neither `pub_id` nor token.
 
         Raises:
             ProjectNotFoundError: no project of that name.
@@ -100,7 +100,7 @@ class Admission:
         return ids
 
     def name_of(self, publisher_id: int) -> str:
-        """The name of a publisher that `admit` has let in by its key; "" for the anonymous."""
+        """Return the name of a publisher that `admit` has admitted; "" for the anonymous one."""
         return self._names.get(publisher_id, "")
 
     def _known(self, project: Project, pub_id: str, token: str) -> tuple[int, int]:
@@ -119,11 +119,11 @@ class Admission:
         return project.project_id, publisher.publisher_id
 
     def admit_by_token(self, channel: str, token: str) -> Admitted:
-        """Who holds a publisher's token; without one, the public project's anonymous publisher.
+        """Return the publisher of a token; without a token, a public project's anonymous one.
 
         Raises:
-            InvalidTokenError: no token, and the project is not public; or no token of a
-                publisher of this node.
+            InvalidTokenError: there is no token and the project is not public, or the token is
+                not one of this node.
             PublisherNotFoundError: the token's publisher is gone, or it is an account's login.
             PublisherTokenError: the token was replaced.
             InvalidEventChannelError: the channel is not that of the publisher's project.
@@ -143,7 +143,7 @@ class Admission:
         return admitted
 
     def _by_token(self, channel: str, token: str) -> tuple[Admitted, bool]:
-        """Who a token admits, and whether it will end by itself unseen by `allow`."""
+        """Return the publisher of a token, and whether the token expires unnoticed by `allow`."""
         ends = False
         publisher = self._reader.publisher_with_token(token)
         if publisher is None:
@@ -160,10 +160,10 @@ class Admission:
         return Admitted(project.project_id, publisher.publisher_id, publisher.key), ends
 
     def _by_another_token(self, token: str) -> tuple[Publisher, bool]:
-        """A token that is not kept with its publisher: an access key, or one to be refused."""
+        """Resolve a token that is not stored with a publisher: an access key, or an invalid one."""
         if not access_keys.is_access_key(token):
-            # As in the original an account's login is looked up like a publisher's token, and is
-            # nobody's.
+            # As in the original, an account's login token is looked up like a publisher's token
+            # and is answered "publisher not found".
             owner = tokens.read_any_token(self._token_key, token)
             publisher = None if owner.is_account else self._reader.publisher_anywhere(owner.id)
             if publisher is None:
@@ -180,7 +180,7 @@ class Admission:
         return publisher, bool(key.expires_at)
 
     def _access_key(self, token: str) -> AccessKey:
-        """The record of an access key that is good for sending events."""
+        """Return the record of an access key that has the permission to send events."""
         key = key_of(self._reader, token, clock.now_ms())
         access_keys.require_permission(key, Group.EVENT, Permission.READ_WRITE, OPERATION)
         return key
@@ -200,16 +200,16 @@ class Admission:
             raise StorageQuotaError(account=account.username)
 
     def is_public(self, channel: str) -> bool:
-        """Whether the channel is that of a project that takes events without a token."""
+        """Whether the channel belongs to a public project, which accepts events without a token."""
         try:
             if not self._current:
                 self.refresh()
             return self.project(channel).public
-        except NodeError:  # there is no such project, or whoever asks next is told why
+        except NodeError:  # no such project; any other error is raised again by the next check
             return False
 
     def admit_owner(self, channel: str, token: str) -> tuple[Project, AccessKey]:
-        """The project of a channel, for its owner or an administrator with an access key.
+        """Return the project of a channel, for its owner or an administrator with an access key.
 
         Raises:
             InvalidTokenError: no token, or none of this node.
@@ -241,15 +241,15 @@ class Admission:
         return project, key
 
     def publisher(self, project_id: int, key: str) -> Publisher | None:
-        """The publisher of a project with exactly this key, for the owner of the project."""
+        """Return the publisher of a project with exactly this key; None when there is none."""
         return self._reader.publisher_with_key(project_id, key)
 
     def allow(self, publisher_id: int, event_type: str) -> None:
-        """Let an admitted publisher's event of a type through; few have a limit to it.
+        """Check the token's expiry and the allowed event types of an admitted publisher.
 
         Raises:
-            PublisherTokenError: its token has expired.
-            EventTypeNotAllowedError: it may not send events of that type.
+            PublisherTokenError: the publisher's token has expired.
+            EventTypeNotAllowedError: the publisher may not send events of that type.
         """
         publisher = self._restricted.get(publisher_id)
         if publisher is None:
@@ -259,7 +259,7 @@ class Admission:
         require_type(publisher, event_type)
 
     def refresh(self) -> None:
-        """Forget what the registry has changed since the last look."""
+        """Clear the caches if the registry has changed since the last check."""
         version = self._reader.version()
         if version != self._version:
             self._projects.clear()
@@ -268,8 +268,8 @@ class Admission:
             self._restricted.clear()
             self._names.clear()
             self._version = version
-        # Once per turn of the loop, not per event: the answer to a management call leaves in
-        # a later turn than this one, and so does whatever is sent after it.
+        # Checked once per turn of the loop, not per event: the answer to a management call
+        # leaves in a later turn, and so do the events that are sent after that answer.
         self._current = True
         asyncio.get_running_loop().call_soon(self._turn_ended)
 
@@ -277,10 +277,10 @@ class Admission:
         self._current = False
 
     def project(self, channel: str) -> Project:
-        """The project of a channel.
+        """Return the project of a channel.
 
         Raises:
-            ProjectNotFoundError: there is none.
+            ProjectNotFoundError: no project has that channel.
         """
         name = name_of_channel(channel)
         project = self._projects.get(name)
@@ -292,8 +292,8 @@ class Admission:
         return project
 
     def _check(self, project_name: str, publisher: Publisher, token: str) -> None:
-        # Only this node writes `publisher.token`: one equal to it is genuine and current,
-        # without checking a signature (20 us) again.
+        # Only this node writes `publisher.token`. An equal token is therefore genuine and
+        # current, and its signature need not be checked again (20 us).
         if not hmac.compare_digest(token.encode(), publisher.token.encode()):
             raise PublisherTokenError(
                 pub_id=publisher.key, project=project_name, reason=self._why_not(publisher, token)
@@ -325,10 +325,10 @@ class Admission:
 
 
 def require_type(publisher: Publisher, event_type: str) -> None:
-    """Let events of a type that a publisher may send through.
+    """Check that a publisher may send events of a type.
 
     Raises:
-        EventTypeNotAllowedError: it may not.
+        EventTypeNotAllowedError: the publisher may not send that type.
     """
     if publisher.event_types and event_type not in publisher.event_types:
         raise EventTypeNotAllowedError(pub_id=publisher.key, event_type=event_type)

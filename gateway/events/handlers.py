@@ -1,4 +1,4 @@
-"""Which handler each result of an event is from: the later reply names applet and handler."""
+"""Names of the applet and the handler behind each result, for replies to raw events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fieldbrook.storage.registry.service import RegistryReader
 
 
 class HandlerNames:
-    """Names of applets and handlers, remembered until the registry's change counter moves."""
+    """Names of applets and handlers, cached until the registry's change counter moves."""
 
     def __init__(self, reader: RegistryReader) -> None:
         self._reader = reader
@@ -18,10 +18,10 @@ class HandlerNames:
     def of(
         self, project_id: int, event_type: str, results: tuple[HandlerResult, ...]
     ) -> list[tuple[str, str]]:
-        """The applet's name and the handler's for each result of an event.
+        """Return the names of the applet and of the handler for each result of an event.
 
-        The project runs the matching strategies in their order and answers in it. When a
-        strategy was changed between its run and this look, what is unsure stays empty.
+        The project runs the matching strategies in order, and its results have the same order.
+        When a strategy changed between the run and this call, names that are uncertain are "".
 
         Raises:
             StoreError: the registry cannot be read.

@@ -1,7 +1,6 @@
 """Data messages in protobuf, as ESP32 firmware sends them over MQTT.
 
-The descriptor is built here at import: nothing has to be generated, and the library does
-all that concerns the wire. Source: interface document, 3.5.
+The descriptor is built at import, so no generated code is needed. Source: interface document, 3.5.
 """
 
 from __future__ import annotations
@@ -51,12 +50,12 @@ Event: Any = _describe()
 
 
 def decode_event(body: bytes) -> tuple[Meta, bytes]:
-    """What a message's header says, in the terms of the later form, and its payload.
+    """Decode a message; return its header as the metadata of a raw event, and its payload.
 
-    `pub_id` is not looked at: the token says who sends (interface document, 3.5).
+    `pub_id` is ignored: the token identifies the sender (interface document, 3.5).
 
     Raises:
-        MalformedMessageError: the bytes are no such message.
+        MalformedMessageError: the bytes are not such a message.
     """
     event = Event()
     try:

@@ -1,8 +1,8 @@
-"""Events that a gateway refuses, gathered so that one can ask for the reason later.
+"""Records of refused events, so that the reason can be queried later.
 
-A flood of refused events must not slow good ones: most of it is only counted. Of each
-moment some are kept of every project and reason, so that the device that was refused once
-is found beside the one that is refused a thousand times a second.
+A flood of refused events must not slow down accepted ones, so most of it is only counted. Between
+two flushes a few records are kept for each project and reason. A device that was refused once can
+therefore be found next to one that is refused a thousand times a second.
 """
 
 from __future__ import annotations
@@ -21,18 +21,21 @@ from fieldbrook.storage.project.refused import Refusals as Chunk
 log = logging.getLogger(__name__)
 
 FLUSH_S = 1.0
-KEPT = 400  # between two flushes
-KEPT_OF_A_KIND = 40  # of one project with one reason
-KEPT_OF_A_PUBLISHER = 10  # of those
+KEPT = 400  # records between two flushes
+KEPT_OF_A_KIND = 40  # records of one project with one reason
+KEPT_OF_A_PUBLISHER = 10  # of these, records of one publisher
 _TEXT_LIMIT = 128
 _REASON_LIMIT = 256
 
 
 class Refusals:
-    """What one gateway refused since the last flush, and where it is written to."""
+    """Collects the refused events of one gateway and writes them to its ring at each flush."""
 
     def __init__(self, folder: Path, part: str, source: str) -> None:
-        """`folder` is the node's data folder, `source` how events reach this gateway."""
+        """Create the collection; no file is opened before the first flush.
+
+        `folder` is the node's data folder; `source` says how events reach this gateway.
+        """
         self._folder, self._part, self._source = folder, part, source
         self._ring: RefusedRing | None = None
         self._kept: dict[bool, list[Refusal]] = {True: [], False: []}
@@ -49,10 +52,10 @@ class Refusals:
         event_type: str = "",
         body: bytes = b"",
     ) -> None:
-        """An event was refused. `body` is what was sent, as much of it as there is."""
+        """Record a refused event; `body` is the part of the request that was read."""
         known = not isinstance(error, ProjectNotFoundError)
         kept = self._kept[known]
-        # Names that nobody knows are made up by whoever sends them: all are one.
+        # Clients can invent any number of unknown project names, so all of these count as one.
         kind = (channel if known else "", error.key)
         own = (*kind, publisher[:_TEXT_LIMIT])
         if (
@@ -80,8 +83,10 @@ class Refusals:
         )
 
     def flush(self) -> None:
-        """Write what was gathered. What cannot be written is dropped: a full disk is named
-        elsewhere."""
+        """Write the collected records.
+
+        Records that cannot be written are dropped; a full disk is reported elsewhere.
+        """
         self._kinds.clear()
         for known in (True, False):
             kept, more = self._kept[known], self._more[known]
@@ -96,7 +101,7 @@ class Refusals:
                 log.debug("refused events were not kept: %s", error)
 
     def close(self) -> None:
-        """Write the last and close."""
+        """Write the remaining records and close the ring."""
         self.flush()
         if self._ring is not None:
             self._ring.close()

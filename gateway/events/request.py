@@ -1,4 +1,4 @@
-"""What an event request says beside its body, and which of the three forms it is.
+"""Metadata of event requests (query and headers), event identity, and the form of a body.
 
 Source: interface document, 3.3, 3.6 and 4.1.
 """
@@ -29,22 +29,21 @@ DATA_PUSH = "DA-TA_PU-SH"
 _INT64 = 1 << 63
 
 NAME_LENGTH = 16
-"""The characters that an event id must have to name its event. Firmware sends constants such as
-`ESP32`; a shorter id is a label, by which the event is found in the history."""
+"""The minimum length of an event id that identifies its event for deduplication. A shorter id is
+only a label for the event history, because firmware sends constants such as `ESP32`."""
 KEY_LIMIT = 255
 KEY_HEADER = "Idempotency-Key"
 
 Name = tuple[str, int]
-"""The broker's name of a message, and whether to remember it or look it up (`frames.DELIVERY`,
-`frames.REDELIVERY`)."""
+"""The broker's name of a message, and a flag: store the name (`wire.DELIVERY`) or look it up
+(`wire.REDELIVERY`)."""
 UNNAMED: Name = ("", 0)
 
 
 class Meta(NamedTuple):
-    """What stands in the query and in the headers `Authorization` and `Idempotency-Key`, as it
-    was sent.
+    """The metadata in the query and in the headers `Authorization` and `Idempotency-Key`.
 
-    `event_type` is None when the query has none: then the body may still be a message.
+    `event_type` is None when the query has none; the body may then be a data message.
     """
 
     event_type: str | None = None
@@ -63,10 +62,10 @@ NOTHING = Meta()
 
 
 def read_meta(query: str, authorization: str | None, key: str | None = None) -> Meta:
-    """The meta data of a request; of a repeated parameter the first counts.
+    """Read the metadata of a request; the first value of a repeated parameter counts.
 
     Args:
-        query: what follows the path's `?`, still percent-encoded.
+        query: the query of the URL without `?`, still percent-encoded.
         authorization: the header's value, if there is one.
         key: the value of `Idempotency-Key`, if there is one.
     """
@@ -90,10 +89,10 @@ def read_meta(query: str, authorization: str | None, key: str | None = None) -> 
 
 
 def check_meta(meta: Meta) -> str:
-    """The event's id in lower case, or "" when it was sent without.
+    """Check the metadata; return the event's id in lower case, or "" when there is none.
 
-    The time stamp is any 64-bit integer: clients send seconds, milliseconds and
-    microseconds, and nothing but its form matters.
+    The time stamp may be any 64-bit integer, because clients send seconds, milliseconds and
+    microseconds. Only its form is checked.
 
     Raises:
         BadRequestError: the id or the type is too long, or the time stamp no integer.
@@ -115,15 +114,16 @@ def check_meta(meta: Meta) -> str:
 
 
 def read_key(value: str | None) -> str:
-    """The key in the header `Idempotency-Key`; "" when there is no such header.
+    """Read the key in the header `Idempotency-Key`; "" when there is no such header.
 
-    It may stand in quotation marks, as the IETF's draft has it, or without, as clients send it.
+    The key may be in quotation marks, as in the IETF's draft, or without, as clients send it.
 
     Args:
         value: the header's value; several are joined by line feeds.
 
     Raises:
-        BadRequestError: it is empty, longer than `KEY_LIMIT`, or not of printable ASCII.
+        BadRequestError: the key is empty, longer than `KEY_LIMIT`, sent more than once, or not
+            printable ASCII.
     """
     if value is None:
         return ""
@@ -145,8 +145,8 @@ def read_key(value: str | None) -> str:
 
 
 Identity = tuple[str, str, int]
-"""What an event is known by: its id, its name and its flags (`frames.WireEvent`). No class: one is
-made for each event."""
+"""The identity of an event: its id, its name and its flags (`wire.WireEvent`). A plain tuple,
+because one is made for each event."""
 
 
 def identify(
@@ -156,7 +156,7 @@ def identify(
     key: str,
     new_id: Callable[[], str],
 ) -> Identity:
-    """What an event is known by, so that a repetition of it can be told from another event.
+    """Determine the identity of an event, by which deduplication recognises a repetition.
 
     Args:
         sent_id: the event id as it was sent, "" for none.
@@ -182,8 +182,11 @@ def identify(
 
 
 def stated_length(text: str) -> int:
-    """The bytes that a `Content-Length` states; 0 for what is no number. One of more digits than
-    any body has is the largest there is: Python refuses to read thousands of them."""
+    """Read a `Content-Length` in bytes; 0 when it is not a number.
+
+    A number of 19 digits or more counts as 2^63, because Python refuses to parse thousands of
+    digits.
+    """
     if not (text.isascii() and text.isdecimal()):
         return 0
     return int(text) if len(text) < len(str(_INT64)) else _INT64
@@ -201,10 +204,11 @@ _decode_list = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 
 
 def is_message(body: bytes, *, signed: bool = False) -> bool:
-    """Whether a body is a data message or a batch of them: a JSON object with `header`, or
-    with a list `events` of such. Keys may be in any case, as Go's decoder takes them.
+    """Whether a body is a data message or a batch of data messages.
 
-    `signed`: whether it is one that carries a token, in a batch at least one of its messages.
+    A data message is a JSON object with `header`; a batch has a list `events` of such objects.
+    Keys may be in any case, as in Go's decoder. With `signed`, the message must also carry a
+    token; in a batch that is not empty, at least one message must.
     """
     body = trimmed(body)
     try:

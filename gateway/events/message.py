@@ -15,14 +15,15 @@ from fieldbrook.core.model import DEFAULT_EVENT_TYPE, EVENT_TYPE_LIMIT
 
 MISSING = "missing required field"
 EVENT_ID_LIMIT = 128
-BATCH_LIMIT = 8_192  # messages: as many as can wait for a project
-_SECONDS_LIMIT = 100_000_000_000  # below: a time in seconds (until the year 5138)
+BATCH_LIMIT = 8_192  # messages: as many as one publisher may have waiting
+_SECONDS_LIMIT = 100_000_000_000  # smaller times are in seconds (until the year 5138)
 
 
 class Header(msgspec.Struct, forbid_unknown_fields=True):
-    """`pub_time` is as the device sent it: seconds or milliseconds.
+    """The header of a data message; `pub_time` is in seconds or milliseconds, as it was sent.
 
-    Other keys are read by `_decode_leniently`: one may be one of these in another case.
+    A header with other keys is read by `_decode_leniently`, because a key may differ from these
+    only in case.
     """
 
     pub_id: str
@@ -55,7 +56,7 @@ class _Signature(msgspec.Struct):
 
 
 class _Signed(msgspec.Struct):
-    """A message as far as the token that it came with."""
+    """A message of which only the token is decoded."""
 
     header: _Signature
 
@@ -64,7 +65,7 @@ class _Batch(msgspec.Struct):
     events: list[msgspec.Raw]
 
 
-# The last one is what the decoder raises for brackets within brackets within brackets.
+# The decoder raises `RecursionError` for brackets that are nested too deeply.
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _decode = msgspec.json.Decoder(DataMessage).decode
@@ -75,12 +76,13 @@ _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def split_batch(body: bytes) -> list[msgspec.Raw] | None:
-    """The messages of `{"events": [message, ...]}`, each for `decode_message`; None when the
-    body is not of that form. Source: interface document, 3.1 and 3.6.
+    """Split a batch `{"events": [message, ...]}` into its messages, each for `decode_message`.
+
+    Returns None when the body is not of that form. Source: interface document, 3.1 and 3.6.
 
     Raises:
-        MalformedMessageError: more than `BATCH_LIMIT` messages. They are handled in one turn
-            of the loop, and a megabyte holds half a million that are refused one by one.
+        MalformedMessageError: the batch has more than `BATCH_LIMIT` messages. A batch is handled
+            in one turn of the loop, and one megabyte can hold half a million invalid messages.
     """
     body = trimmed(body)
     try:
@@ -108,18 +110,20 @@ _PADDING = b"\0 \t\r\n\v\f"
 
 
 def trimmed(body: bytes) -> bytes:
-    """A body without the NULs and white space after its JSON: firmware in C sends whole buffers."""
+    """Strip NULs and white space after the JSON, because firmware in C sends whole buffers."""
     return body.rstrip(_PADDING)
 
 
 def is_single(body: bytes) -> bool:
-    """Whether a body is surely not a batch, decided from its first bytes: cheap, because
-    every event asks."""
+    """Whether a body is certainly not a batch.
+
+    Only the first bytes are compared, because this check runs for every event.
+    """
     return body.startswith((b'{"header"', b'{"payload"'))
 
 
 def token_in(body: bytes) -> str:
-    """The token in a message's header; "" when there is none, or the body is no message."""
+    """Return the token in a message's header; "" without a token or when it is no message."""
     body = trimmed(body)
     try:
         token = _decode_signed(body).header.token
@@ -134,7 +138,7 @@ def token_in(body: bytes) -> str:
 
 
 def token_of_header(header: msgspec.Raw | None) -> str:
-    """The token in a header, found as `_decode_leniently` finds it; "" when there is none."""
+    """Return the token in a header, with keys in any case; "" when there is none."""
     try:
         found = lower_keys(_decode_object(header)).get("token") if header else None
         return msgspec.json.decode(found, type=str) if found else ""
@@ -147,17 +151,17 @@ def decode_message(body: bytes | msgspec.Raw, *, anonymous: bool = False) -> Dat
 
     Shape: `{"header": {"pub_id": str, "token": str, "event_type"?: str, "pub_time"?: int,
     "event_id"?: str}, "payload"?: base64 str}`; other keys are ignored. `pub_id` and `token`
-    must not be empty. A payload that is a JSON object itself, as early simulators send it,
-    is taken as its text; without one (a heartbeat) it is empty. NULs and white space may
-    follow the JSON.
+    must not be empty. A payload may also be a JSON object, as early simulators send it; it is
+    then encoded as JSON text. A message without a payload (a heartbeat) has an empty one. NULs
+    and white space may follow the JSON.
 
     Args:
         body: UTF-8 JSON, already within the gateway's size limit.
-        anonymous: the project takes messages that have neither `pub_id` nor `token`.
+        anonymous: the project accepts messages that have neither `pub_id` nor `token`.
 
     Raises:
-        MalformedMessageError: not JSON, a field is absent, of another type, or the payload
-            is not base64; each offending field is named.
+        MalformedMessageError: the body is not JSON, a field is absent, too long or of another
+            type, or the payload is not base64; each offending field is named.
 
     Source: interface document, 1.4, 3.1 and 8.9.
     """
@@ -167,7 +171,7 @@ def decode_message(body: bytes | msgspec.Raw, *, anonymous: bool = False) -> Dat
         message = _decode_leniently(body, anonymous=anonymous)
     header = message.header
     if len(header.event_id) > EVENT_ID_LIMIT or len(header.event_type) > EVENT_TYPE_LIMIT:
-        # Both go with the event wherever it waits; queues count the payload only.
+        # Queues count only the payload's bytes, so the length of these fields must be bounded.
         raise MalformedMessageError(
             *(
                 FieldError(f"header.{name}", f"longer than {limit} characters", "body")
@@ -192,8 +196,11 @@ def decode_message(body: bytes | msgspec.Raw, *, anonymous: bool = False) -> Dat
 
 
 def _decode_leniently(body: bytes | msgspec.Raw, *, anonymous: bool) -> DataMessage:
-    """What the fast decoder refuses: keys in another case and base64 with line breaks are
-    accepted as Go's decoder accepts them; for the rest, say what is wrong."""
+    """Decode a message that the fast decoder refused.
+
+    Keys in another case and base64 with line breaks are accepted, as in Go's decoder. Otherwise
+    the error names each offending field.
+    """
     try:
         value = from_json(trimmed(bytes(body)), msgspec.json.decode)
     except ValueError as error:
@@ -221,7 +228,7 @@ def _decode_leniently(body: bytes | msgspec.Raw, *, anonymous: bool) -> DataMess
 
 
 def lower_keys(value: dict[str, Any]) -> dict[str, Any]:
-    """An object's keys as Go's decoder compares them, and without what is null."""
+    """Lower an object's keys, for comparison as in Go's decoder, and drop null values."""
     return {key.lower(): item for key, item in value.items() if item is not None}
 
 

@@ -1,4 +1,6 @@
-"""The later form of an event: raw bytes, everything else in the query, one bearer token.
+"""Raw events, the later form: the body is the payload, the metadata is in the query.
+
+A bearer token identifies the sender.
 
 Source: interface document, 3.3 and 3.4.
 """
@@ -42,7 +44,7 @@ Json = dict[str, Any]
 
 
 class Refuse(Protocol):
-    """See `events.EventService.refuse`."""
+    """The signature of `handling.EventService.refuse`."""
 
     def __call__(
         self,
@@ -55,12 +57,14 @@ class Refuse(Protocol):
         body: bytes = b"",
         resend: bool = False,
     ) -> EventReply:
-        """The answer."""
+        """Return the answer."""
 
 
 class RawIds:
-    """Ids for raw events that come without one, `<UUID>_w3b`: the UUID's last twelve digits
-    count, the others are this gateway's own."""
+    """Generates ids for raw events without one, in the form `<UUID>_w3b`.
+
+    The UUID's last twelve digits are a counter; the other digits are random per gateway.
+    """
 
     def __init__(self) -> None:
         self._prefix = str(uuid.uuid4())[:24]
@@ -72,7 +76,7 @@ class RawIds:
 
 
 class RawEvents:
-    """Takes events in the later form; like `EventService` it never raises."""
+    """Accepts raw events and data pushes; like `EventService.submit`, it never raises."""
 
     def __init__(
         self,
@@ -85,8 +89,11 @@ class RawEvents:
         body_limit_bytes: int,
         source: int = 0,
     ) -> None:
-        """`refuse(error, event id, channel, ...)` keeps the reason and makes the 8-key answer;
-        `source` is as for `EventService`."""
+        """Create the service.
+
+        `refuse(error, event id, channel, ...)` stores the reason and returns the 8-key answer.
+        `source` has the same meaning as for `EventService`.
+        """
         self._source = source
         self._admission = admission
         self._links = links
@@ -110,10 +117,10 @@ class RawEvents:
         delivery: Name = UNNAMED,
         key: str = "",
     ) -> None:
-        """Take one request; `answer` is called once, after its effects are on disk.
+        """Accept one request; `answer` is called once, now or after its effects are on disk.
 
-        `delivery` is the broker's name for it, which stands in for an id of its own; `key` its
-        `Idempotency-Key`.
+        `delivery` is the broker's name for the message and replaces a missing event id. `key` is
+        the `Idempotency-Key`.
         """
         event_id = ""
         admitted: Admitted | None = None
@@ -129,7 +136,7 @@ class RawEvents:
                 resend=resend,
             )
 
-        if not resend:  # what comes over MQTT is counted where it arrives
+        if not resend:  # MQTT messages are counted on arrival
             metrics.here.row[metrics.EVENTS_RECEIVED] += 1
         try:
             if len(body) > self._limit:
@@ -190,7 +197,7 @@ class RawEvents:
     def _wrong_channel(
         self, channel: str, meta: Meta, error: InvalidEventChannelError, payload: bytes
     ) -> EventReply:
-        """What upstream says in the reply, not by the status: the token itself is good."""
+        """Answer 201 with the error in the body, as upstream does: the token itself is valid."""
         event_id = meta.event_id[:128].lower() or self._new_raw_id()
         publisher = str(error.details["pub_id"])
         event_type = meta.matched_type
@@ -217,7 +224,7 @@ class RawEvents:
             return None
         try:
             names = self._names.of(project_id, event_type, outcome)
-        except StoreError:  # the event is committed: that is what the answer is about
+        except StoreError:  # the event is committed, so it is answered without names
             names = [("", "")] * len(outcome)
         return [_result(name, result) for name, result in zip(names, outcome, strict=True)]
 
@@ -259,12 +266,12 @@ class RawEvents:
         try:
             publishers = await self._publishers(project, items)
             link = self._links[project.project_id]
-            # All or nothing: clients send a refused request again, not what it left undone.
+            # All or nothing: clients send a refused request again as a whole.
             link.require_room_to_push(len(items), size)
         except NodeError as error:
             answer(self._refuse(error, event_id, project.name, event_type=DATA_PUSH, resend=resend))
             return
-        metrics.add(metrics.EVENTS_RECEIVED, max(0, len(items) - 1))  # the request was one
+        metrics.add(metrics.EVENTS_RECEIVED, max(0, len(items) - 1))  # one is counted already
         collected = _Collected(len(items), done)
         request: Request = set()
         for at, item in enumerate(items):
@@ -313,10 +320,10 @@ class RawEvents:
             collected.settle(at, results, replayed=type(outcome) is Repeated)
 
     async def _publishers(self, project: Project, items: list[Item]) -> dict[str, Publisher]:
-        """The publishers of all devices; a device that is new becomes one.
+        """Return the publishers of all devices by key; create those of new devices.
 
         Raises:
-            NodeError: new ones cannot be created now.
+            NodeError: new publishers cannot be created now.
         """
         keys = {item.device_id: None for item in items if isinstance(item, PushItem)}
         found = {key: self._admission.publisher(project.project_id, key) for key in keys}
@@ -331,8 +338,11 @@ class RawEvents:
 
 
 class PushItem(msgspec.Struct, forbid_unknown_fields=True):
-    """One event of a device, as the owner's gateway sends it; `payload` is taken verbatim.
-    Other keys are read by `_read_leniently`: one may be one of these in another case."""
+    """One event of a device in a data push; `payload` is used verbatim.
+
+    An item with other keys is read by `_read_leniently`, because a key may differ from these only
+    in case.
+    """
 
     device_id: str
     event_type: str = DEFAULT_EVENT_TYPE
@@ -346,10 +356,10 @@ _decode_item = msgspec.json.Decoder(PushItem).decode
 
 
 def read_items(body: bytes) -> list[Item]:
-    """The items of a data push; one that is wrong is the error that says how.
+    """Decode the items of a data push; the result has an error in place of each invalid item.
 
     Raises:
-        BadRequestError: the body is no JSON array, or too long a one.
+        BadRequestError: the body is not a JSON array, or has more than `PUSH_ITEMS_LIMIT` items.
     """
     try:
         raw = _decode_items(trimmed(body))
@@ -382,8 +392,11 @@ def _completed(at: int, item: PushItem) -> Item:
 
 
 def _read_leniently(at: int, raw: msgspec.Raw) -> Item:
-    """What the fast decoder refuses: keys in another case and nulls are taken as Go's
-    decoder takes them; for the rest, say what is wrong."""
+    """Decode an item that the fast decoder refused.
+
+    Keys in another case and nulls are accepted, as in Go's decoder. Otherwise the error names
+    each offending field.
+    """
     try:
         value = from_json(raw, msgspec.json.decode)
     except ValueError as error:
@@ -403,8 +416,10 @@ def _read_leniently(at: int, raw: msgspec.Raw) -> Item:
 
 
 class _Collected:
-    """The answers of a push's items; `done` gets all of them once the last is there, and whether
-    all results are stored ones."""
+    """Collects the answers of a data push.
+
+    After the last answer, `done` receives all of them, and whether all results are stored ones.
+    """
 
     def __init__(self, size: int, done: Callable[[list[Json], bool], None]) -> None:
         self._answers: list[Json] = [{"index": at, "results": None} for at in range(size)]
@@ -415,7 +430,7 @@ class _Collected:
             done([], False)
 
     def settle(self, at: int, results: list[Json] | None, *, replayed: bool = False) -> None:
-        """One item is done."""
+        """Record the results of one item; the last one calls `done`."""
         self._answers[at]["results"] = results
         if replayed:
             self._answers[at]["replayed"] = True

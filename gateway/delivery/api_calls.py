@@ -47,7 +47,7 @@ Submit = Callable[[int, WireEvent, Settle], None]
 
 
 class ApiCaller:
-    """Makes the calls, at most 16 HTTP requests at a time.
+    """Makes the calls; at most 16 requests to API hosts and 16 to the prover run at a time.
 
     Args:
         submit: sends an event to a project; raises a `NodeError` when it is not accepted.

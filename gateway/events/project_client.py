@@ -75,7 +75,7 @@ class Repeated(tuple[tuple[int, int, str], ...]):
 class Waiting:
     """A pending event; it is settled exactly once.
 
-    Events with `resend` (MQTT messages, cron ticks) survive the death of the project's process:
+    Events with `resend` (all but those over HTTP) survive the death of the project's process:
     they are sent to the next process, in small groups and then alone. Only an event that was
     alone in flight at `PARKED_AFTER_DEATHS` deaths becomes a dead letter instead of running, so
     occasional process deaths never move an event to the dead letters. Events without `resend`

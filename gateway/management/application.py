@@ -544,10 +544,15 @@ class ManagementHandler(BaseHandler):
         self.set_header("Content-Disposition", f"attachment; filename={filename}")
         self.set_header("Content-Type", "text/plain")
         try:
-            self.set_header("Content-Length", str(os.fstat(file.fileno()).st_size))
-            while piece := await run(file.read, _DOWNLOAD_PIECE):
+            left = os.fstat(file.fileno()).st_size
+            self.set_header("Content-Length", str(left))
+            while left > 0 and (piece := await run(file.read, _DOWNLOAD_PIECE)):
+                left -= len(piece)
                 self.write(piece)
-                await self.flush()
+                if left > 0:
+                    await self.flush()
+            # The last piece leaves with the end of the request. A client that has the whole file
+            # may go away, and the node may stop, while nothing of the request is left to do.
             self.finish()
         except iostream.StreamClosedError:
             return  # the client has gone away

@@ -40,9 +40,10 @@ def listeners(pids: list[int]) -> set[tuple[str, int]]:
     inodes = set()
     for pid in pids:
         for link in Path(f"/proc/{pid}/fd").iterdir():
-            target = str(link.readlink())
-            if target.startswith("socket:["):
-                inodes.add(target[8:-1])
+            with suppress(FileNotFoundError):  # closed since it was listed
+                target = str(link.readlink())
+                if target.startswith("socket:["):
+                    inodes.add(target[8:-1])
     found = set()
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         local, _, state, *rest = line.split()[1:]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fieldbrook.core.settings import Settings
-from fieldbrook.observability.health import Trouble
+from fieldbrook.observability.health import Condition
 from fieldbrook.observability.metrics import NO_ROW
 
 # ---------------------------------------------------------------- node and supervisor
@@ -164,14 +164,14 @@ class Ping:
 class HealthIs:
     """The health of the node, sent to the gateways that serve the health routes.
 
-    `troubles` has at most `health.SHOWN` current troubles, `more` is the number of others, and
-    `recent` are troubles that have ended. `parts` maps processes to their states; `projects`
+    `conditions` has at most `health.SHOWN` current conditions, `more` is the number of others, and
+    `recent` are conditions that have ended. `parts` maps processes to their states; `projects`
     counts projects by state.
     """
 
-    troubles: tuple[Trouble, ...]
+    conditions: tuple[Condition, ...]
     more: int
-    recent: tuple[Trouble, ...]
+    recent: tuple[Condition, ...]
     parts: Mapping[str, str]
     projects: Mapping[str, int]
 
@@ -236,11 +236,11 @@ class ProjectRemoved:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """All troubles that a child reports of itself, by state (`observability.health`)."""
+    """All conditions that a child reports of itself, by state (`observability.health`)."""
 
     part: str
     generation: int
-    troubles: Mapping[str, str]
+    conditions: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

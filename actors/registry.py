@@ -22,7 +22,7 @@ from fieldbrook.core import clock
 from fieldbrook.core.errors import InternalError, NodeError, StoreError, to_wire
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability import metrics
-from fieldbrook.observability.health import Reporter
+from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.security.node_secrets import load_or_create_key
 from fieldbrook.storage.lmdb.condition import as_told
 from fieldbrook.storage.registry.module_files import collect
@@ -78,7 +78,7 @@ class RegistryActor(NodeActor):
         metrics.attach(start.slot)
         self._supervisor = sender
         generation = start.generation
-        self._health = Reporter(lambda now: self.post(m.Reported(PART, generation, now)))
+        self._health = ProcessHealth(lambda now: self.post(m.Reported(PART, generation, now)))
         try:
             self._open(start.settings, start.run_dir)
         except NodeError as error:

@@ -7,8 +7,8 @@ import time
 from typing import Protocol
 
 from fieldbrook.core.errors import StoreError
-from fieldbrook.observability.health import Reporter
-from fieldbrook.storage.lmdb.condition import STATES, trouble_of
+from fieldbrook.observability.health import ProcessHealth
+from fieldbrook.storage.lmdb.condition import STATES, store_condition
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class StoreWatch:
     find out.
     """
 
-    def __init__(self, health: Reporter, store: Probed) -> None:
+    def __init__(self, health: ProcessHealth, store: Probed) -> None:
         self._health = health
         self._store = store
         self._bytes = _LEAST_BYTES
@@ -45,7 +45,7 @@ class StoreWatch:
         """Report that the store refused a read, or a write of about `size` bytes."""
         self._bytes = min(max(self._bytes, size), _MOST_BYTES)
         self._next = time.monotonic() + _LOOK_S
-        self._health.begin(trouble_of(error), str(error))
+        self._health.raise_(store_condition(error), str(error))
         log.debug("store: %s", error)
 
     def look_again(self) -> None:
@@ -62,4 +62,4 @@ class StoreWatch:
             self._bytes = max(self._bytes // 2, _LEAST_BYTES)
             return
         self._bytes = _LEAST_BYTES
-        self._health.end(*STATES)
+        self._health.clear(*STATES)

@@ -31,7 +31,7 @@ from fieldbrook.core.quotas import PROCESSES
 from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.events.project_client import LinkTable
 from fieldbrook.observability import metrics
-from fieldbrook.observability.health import Reporter
+from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.storage.registry.service import RegistryReader
 from fieldbrook.system.process import name_process
 
@@ -62,7 +62,7 @@ class GatewayActor(NodeActor, abc.ABC):
     part: str
     links: LinkTable
     loop: asyncio.AbstractEventLoop
-    health: Reporter
+    health: ProcessHealth
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,7 +155,9 @@ class GatewayActor(NodeActor, abc.ABC):
         self.part, self.settings, self.run_dir = start.part, start.settings, start.run_dir
         self._generation = start.generation
         self._quotas = start.settings.quotas
-        self.health = Reporter(lambda now: self.post(m.Reported(self.part, self._generation, now)))
+        self.health = ProcessHealth(
+            lambda now: self.post(m.Reported(self.part, self._generation, now))
+        )
         self.accept_posts()
         threading.Thread(target=self._run_loop, name="loop", daemon=True).start()
 

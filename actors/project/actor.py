@@ -25,7 +25,7 @@ from fieldbrook.actors.wire import FrameServer, project_socket
 from fieldbrook.core.errors import NodeError
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability import metrics
-from fieldbrook.observability.health import Reporter
+from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.storage.project.store import ProjectDatabase, ProjectStore, store_path
 from fieldbrook.storage.registry.service import RegistryReader
 from fieldbrook.storage.sql import sqlite as sql
@@ -158,7 +158,7 @@ class ProjectActor(NodeActor):
             )
             if chains
             else None,
-            Reporter(lambda now: self.post(m.Reported(self._part, self._generation, now))),
+            ProcessHealth(lambda now: self.post(m.Reported(self._part, self._generation, now))),
             prover=settings.prover is not None,
             shards=self._shards,
         )
@@ -187,7 +187,7 @@ class ProjectActor(NodeActor):
     def _on_quiet(self) -> None:
         assert self._worker is not None
         self._worker.on_quiet()
-        if self._worker.has_outbox or self._worker.health.troubled:
+        if self._worker.has_outbox or self._worker.health.has_conditions:
             return  # the process that raised a health condition has to clear it
         if time.monotonic() - self._worker.last_event >= self._idle_s:
             self._worker.last_event = time.monotonic()

@@ -183,9 +183,9 @@ class ProjectChains:
             "event_type": event_type,
             "api": api,
         }
-        fault_points.passes("project.asks")
+        fault_points.hit("project.asks")
         hash_, name, body = self._ask(chain, question)
-        fault_points.passes("project.has_hash")
+        fault_points.hit("project.has_hash")
         self._open.setdefault(chain.part, {})[key] = run
         return Transaction(chain.part, key, hash_, name, body)
 
@@ -212,7 +212,7 @@ class ProjectChains:
                 link.close()
             else:
                 link.tell({SETTLED: committed.get(part, [])})
-                fault_points.passes("project.settled")
+                fault_points.hit("project.settled")
         self._open = {}
 
     def hello(self, part: str) -> dict[str, Any]:

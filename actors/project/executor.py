@@ -77,7 +77,7 @@ from fieldbrook.core.errors import (
 )
 from fieldbrook.core.model import ENABLED, EVENT, PER_BATCH, PER_EVENT, PROJECT_DATABASE, Applet
 from fieldbrook.observability import fault_points, metrics
-from fieldbrook.observability.health import HUNG_GUEST, MODULE_UNREADABLE, SHARDS_DIE, Reporter
+from fieldbrook.observability.health import HUNG_GUEST, MODULE_UNREADABLE, SHARDS_DIE, ProcessHealth
 from fieldbrook.storage.lmdb.condition import as_told
 from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.dead_letters import DeadLetter
@@ -156,12 +156,12 @@ class ProjectWorker:
         tell: Callable[[str], None] = lambda _taker: None,
         open_database: Callable[[Mapping[str, Any]], ProjectDatabase] | None = None,
         chains: ProjectChains | None = None,
-        health: Reporter | None = None,
+        health: ProcessHealth | None = None,
         *,
         prover: bool = False,
         shards: Shards | None = None,
     ) -> None:
-        self.health = health or Reporter()
+        self.health = health or ProcessHealth()
         self._watch = StoreWatch(self.health, store)
         self._phase: tuple[str, float] = ("", 0.0)
         self._ways: dict[str, tuple[tuple[int, int, int], ...]] = {}
@@ -324,10 +324,10 @@ class ProjectWorker:
             self._write_log(readers)
         self.measure(now)
         if self._overrun:
-            self.health.begin(HUNG_GUEST, self._overrun)
+            self.health.raise_(HUNG_GUEST, self._overrun)
             self._overrun = ""
         else:
-            self.health.end(HUNG_GUEST)
+            self.health.clear(HUNG_GUEST)
         if self._shards is not None:
             self._ahead = None
             self._shards.round_over(computed_s, _count(frames))
@@ -354,8 +354,8 @@ class ProjectWorker:
             self._store.flush_logs()
         except StoreError as error:
             self._watch.failed(error)
-        if self.health.troubled:
-            self.health.end(HUNG_GUEST)
+        if self.health.has_conditions:
+            self.health.clear(HUNG_GUEST)
             self._watch.look_again()
             for applet_id in list(self._unreadable):
                 self._load_again(applet_id)
@@ -386,10 +386,10 @@ class ProjectWorker:
 
     def _look_at_shards(self, shards: Shards) -> None:
         """Raise the health condition `SHARDS_DIE` while shards fail, and clear it afterwards."""
-        if shards.trouble:
-            self.health.begin(SHARDS_DIE, shards.trouble)
-        elif self.health.troubled:
-            self.health.end(SHARDS_DIE)
+        if shards.failure:
+            self.health.raise_(SHARDS_DIE, shards.failure)
+        elif self.health.has_conditions:
+            self.health.clear(SHARDS_DIE)
 
     def _load_again(self, applet_id: int) -> None:
         if applet_id in self._applets:
@@ -401,7 +401,7 @@ class ProjectWorker:
     def _readable(self, applet_id: int) -> None:
         self._unreadable.discard(applet_id)
         if not self._unreadable:
-            self.health.end(MODULE_UNREADABLE)
+            self.health.clear(MODULE_UNREADABLE)
 
     def _handle_together(
         self, events: Sequence[WireEvent], at: int, room: int
@@ -660,7 +660,7 @@ class ProjectWorker:
                 host = self._hosts[applet_id] = self._pool.host(self._applets[applet_id])
             except ModuleRefusedError as error:
                 self._unreadable.add(applet_id)
-                self.health.begin(MODULE_UNREADABLE, str(error))
+                self.health.raise_(MODULE_UNREADABLE, str(error))
                 raise
             finally:
                 self._enter("")
@@ -875,7 +875,7 @@ class ProjectWorker:
         events = self._record(batch)
         leases: dict[str, list[bytes]] | None = _leases(self._store.sent) if self._chains else {}
         if batch:
-            fault_points.passes("project.commits")
+            fault_points.hit("project.commits")
         wrote = events or self._store.failed or self._store.sent
         tally = self._tally(events) if wrote else ()
         began = time.monotonic()
@@ -897,16 +897,16 @@ class ProjectWorker:
             batch = [(peer, [refusal] * len(part), events, at) for peer, part, events, at in batch]
         self._enter("answer")
         if batch:
-            fault_points.passes("project.committed")
+            fault_points.hit("project.committed")
         for peer, part, _, _ in batch:
             if part:
                 peer.answer(part)
         if batch:
-            fault_points.passes("project.answered")
+            fault_points.hit("project.answered")
         if self._chains:
             self._chains.settle(leases)
         self._enter("")
-        if self.health.troubled:
+        if self.health.has_conditions:
             self._watch.look_again()
         self.tell_of_outbox()
 
@@ -967,17 +967,17 @@ class ProjectWorker:
         delivered = request.get(DONE, ())
         try:
             if delivered:
-                fault_points.passes("project.removes")
+                fault_points.hit("project.removes")
             outbox.remove(delivered, request.get(REFUSED, {}))
             if delivered:
-                fault_points.passes("project.removed")
+                fault_points.hit("project.removed")
             entries = outbox.first(min(request[TAKE], TAKE_LIMIT), request[AFTER], taker)
         except StoreError as error:
             self._watch.failed(error)
             entries = []
         self.told &= outbox.takers
         if entries:
-            fault_points.passes("project.gives")
+            fault_points.hit("project.gives")
         peer.answer(
             [(n, entry.kind, entry.target, entry.body, entry.event_id) for n, entry in entries]
         )

@@ -174,7 +174,7 @@ class Shards:
         self._ahead: Ahead | None = None
         self.own: set[int] = set()  # applets that only the project can run
         self._used = time.monotonic()  # of the last round that needed shards
-        self.trouble = ""  # why shards are missing; cleared once all are stable again
+        self.failure = ""  # why shards are missing; cleared once all are stable again
         self.kept = self.dropped = 0  # valid and invalid findings
 
     @property
@@ -231,13 +231,13 @@ class Shards:
         self.rest()
 
     def rest(self) -> None:
-        """End shards that were idle for `IDLE_S`; this also clears `trouble`."""
-        if (self._links or self.trouble) and time.monotonic() - self._used >= IDLE_S:
+        """End shards that were idle for `IDLE_S`; this also clears `failure`."""
+        if (self._links or self.failure) and time.monotonic() - self._used >= IDLE_S:
             self.close()
 
     def close(self) -> None:
         """End all shards."""
-        self.trouble = ""
+        self.failure = ""
         if self._links:
             for link in self._links:
                 link.end()
@@ -267,11 +267,11 @@ class Shards:
                     self._links.append(ShardLink(self._setup))
             except OSError as error:
                 log.warning("no process for a shard: %s", error.strerror)
-                self.trouble = f"no process for a shard: {error.strerror}"
+                self.failure = f"no process for a shard: {error.strerror}"
                 self._restarts = self._restarts.after_exit(0)
                 self._not_before = now + self._restarts.delay_s
-        if self.trouble and self._last(now):
-            self.trouble = ""
+        if self.failure and self._last(now):
+            self.failure = ""
         return any(link.ready for link in self._links)
 
     def _last(self, now: float) -> bool:
@@ -291,7 +291,7 @@ class Shards:
         self._links.remove(link)
         self._restarts = self._restarts.after_exit(now - link.started)
         self._not_before = now + self._restarts.delay_s
-        self.trouble = f"shard {pid} {why}, the {self._restarts.failures}. in a row"
+        self.failure = f"shard {pid} {why}, the {self._restarts.failures}. in a row"
         log.warning("shard %d %s: the project's process runs its events", pid, why)
         self._free_readers()
 

@@ -349,8 +349,8 @@ class Supervisor(NodeActor):
         if child.slot != metrics.NO_ROW:
             self._table.row(child.slot)[metrics.UP] = 1
         child.heard = child.since
-        self._board.end(child.part, health.DOWN, health.CANNOT_START, health.HUNG)
-        self._board.end(child.part, health.STUCK_BATCH, health.HUNG_GUEST)
+        self._board.clear(child.part, health.DOWN, health.CANNOT_START, health.HUNG)
+        self._board.clear(child.part, health.STUCK_BATCH, health.HUNG_GUEST)
         self._board.report(child.part, {})
         self._health_changes()
         if child.part == REGISTRY:
@@ -378,7 +378,7 @@ class Supervisor(NodeActor):
             return
         child = self._children.get(failed.part)
         if child is not None and child.address is not None:
-            self._trouble(child, health.CANNOT_START, failed.reason)
+            self._raise_condition(child, health.CANNOT_START, failed.reason)
             self.stop_child(child.address)
 
     def _exited(self, child: Child) -> None:
@@ -398,7 +398,7 @@ class Supervisor(NodeActor):
         if child.removed:
             self._forget(child)
         elif retired:
-            self._board.forget(child.part)
+            self._board.remove(child.part)
             child.enter(DOWN)
             if child.wanted:
                 self._start(child)
@@ -413,7 +413,7 @@ class Supervisor(NodeActor):
             f"starting again in {delay_s:.1f} s"
         )
         log.info("%s: %s", child.part, died)
-        self._trouble(child, health.DOWN, died)
+        self._raise_condition(child, health.DOWN, died)
         if child.kind == "project" and child.restarts.unreachable:
             self._tell_gateways(m.Unreachable(child.project_id))
         if delay_s == 0:
@@ -434,7 +434,7 @@ class Supervisor(NodeActor):
             case "started?" if child.state == STARTING:
                 limit_s = CHAIN_START_LIMIT_S if child.late else START_LIMIT_S
                 reason = f"it did not start within {limit_s:.0f} s"
-                self._trouble(child, health.CANNOT_START, reason)
+                self._raise_condition(child, health.CANNOT_START, reason)
                 self._end(child)
             case "retired?" if child.state == RETIRING:
                 log.error("%s did not retire within %.0f s", child.part, RETIRE_LIMIT_S)
@@ -538,7 +538,7 @@ class Supervisor(NodeActor):
     def _forget(self, child: Child) -> None:
         del self._children[child.part]
         self._letters.pop(child.project_id, None)
-        self._board.forget(child.part)
+        self._board.remove(child.part)
         self._health_changes()
         store = self._settings.data / "projects" / str(child.project_id)
         shutil.rmtree(store, ignore_errors=True)  # the registry removes the rest at its next start
@@ -575,14 +575,14 @@ class Supervisor(NodeActor):
                 log.info("%s has died, and nobody said so", child.part)
                 self._exited(child)
             elif silent_s > limit_s:
-                self._trouble(child, health.HUNG, f"silent for {silent_s:.0f} s: killed")
+                self._raise_condition(child, health.HUNG, f"silent for {silent_s:.0f} s: killed")
                 self._end(child)
             elif silent_s < 2 * self._ping_s:
                 # Silent children get no more pings: more than 20 queued messages to one target
                 # would stall every send.
                 self._tell(child, m.Ping(self._pings))
             elif silent_s > limit_s / 2:
-                self._trouble(child, health.HUNG, f"silent for {silent_s:.0f} s")
+                self._raise_condition(child, health.HUNG, f"silent for {silent_s:.0f} s")
         self._look_around(now)
         self._count_projects()
         if not self._exiting:
@@ -602,10 +602,10 @@ class Supervisor(NodeActor):
         if child is None:
             return
         child.heard = time.monotonic()
-        self._board.end(pong.part, health.HUNG)
+        self._board.clear(pong.part, health.HUNG)
         if pong.busy_s > self._settings.deadline_ms / 1000 + _OVERTIME_S:
             reason = f"a handler runs for {pong.busy_s:.0f} s, far over its deadline: killed"
-            self._trouble(child, health.HUNG_GUEST, reason)
+            self._raise_condition(child, health.HUNG_GUEST, reason)
             self._end(child)
         self._look_at_batch(child, pong.phase, pong.phase_s)
 
@@ -613,23 +613,23 @@ class Supervisor(NodeActor):
         """Check how long a batch's current step takes: commit, answer, load a module."""
         limit_s = self._settings.watchdog_s
         if for_s > STUCK_FACTOR * limit_s:
-            self._trouble(child, health.STUCK_BATCH, f"{phase} takes {for_s:.0f} s: killed")
+            self._raise_condition(child, health.STUCK_BATCH, f"{phase} takes {for_s:.0f} s: killed")
             self._end(child)
         elif for_s > limit_s / 2:
-            self._trouble(child, health.STUCK_BATCH, f"{phase} takes {for_s:.0f} s")
+            self._raise_condition(child, health.STUCK_BATCH, f"{phase} takes {for_s:.0f} s")
         else:
-            self._board.end(child.part, health.STUCK_BATCH)
+            self._board.clear(child.part, health.STUCK_BATCH)
 
     # ---------------------------------------------------------------- health
 
-    def _trouble(self, child: Child, state: str, detail: str) -> None:
-        self._board.begin(child.part, state, detail)
+    def _raise_condition(self, child: Child, state: str, detail: str) -> None:
+        self._board.raise_(child.part, state, detail)
         self._health_changes()
 
     def _reported(self, report: m.Reported) -> None:
         child = self._children.get(report.part)
         if child is not None and child.generation == report.generation:
-            self._board.report(report.part, report.troubles)
+            self._board.report(report.part, report.conditions)
             self._health_changes()
 
     def _look_around(self, now: float) -> None:
@@ -640,22 +640,22 @@ class Supervisor(NodeActor):
             free = shutil.disk_usage(data).free
             if free < reserve:
                 reason = f"{free >> 20} MiB are free, less than disk_reserve_bytes"
-                board.begin(health.DISK, health.DISK_LOW, reason)
+                board.raise_(health.DISK, health.DISK_LOW, reason)
             elif free >= reserve * _DISK_AGAIN:
-                board.end(health.DISK, health.DISK_LOW)
+                board.clear(health.DISK, health.DISK_LOW)
         self._look_at_parked()
         if self._clock.look(now, clock.now_ms()):
             reason = f"by {self._clock.by_ms / 1000:.0f} s"
-            board.begin(health.CLOCK, health.CLOCK_BACK, reason)
+            board.raise_(health.CLOCK, health.CLOCK_BACK, reason)
         else:
-            board.end(health.CLOCK, health.CLOCK_BACK)
+            board.clear(health.CLOCK, health.CLOCK_BACK)
         if self._pings % _SECRETS_PINGS == 1:
             wrong = node_secrets.unreadable(data / "secrets")
             if wrong:
-                board.begin(health.SECRETS, health.UNREADABLE, "; ".join(wrong))
+                board.raise_(health.SECRETS, health.UNREADABLE, "; ".join(wrong))
             else:
-                board.end(health.SECRETS, health.UNREADABLE)
-        board.settle()
+                board.clear(health.SECRETS, health.UNREADABLE)
+        board.end_cleared()
         if board.changed:
             self._health_changes()
 
@@ -666,13 +666,13 @@ class Supervisor(NodeActor):
         """
         if not self._parked:
             metrics.put(metrics.OUTBOX_PARKED, 0)
-            self._board.end(health.OUTBOX, health.PARKED)
+            self._board.clear(health.OUTBOX, health.PARKED)
             return
         waiting = [row.numbers[metrics.OUTBOX_ENTRIES] for row in self._table.read()]
         count = int(sum(waiting))
         metrics.put(metrics.OUTBOX_PARKED, count)
         detail = f"{count} parked, of {sum(map(bool, waiting))} projects; this data was restored"
-        self._board.renew(health.OUTBOX, health.PARKED, detail)
+        self._board.update(health.OUTBOX, health.PARKED, detail)
 
     def _health_changes(self) -> None:
         """Schedule one message to the HTTP gateways for all changes of the next 0.1 s."""

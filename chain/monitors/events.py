@@ -83,7 +83,7 @@ def height_event(monitor: Monitor) -> WireEvent:
 
 
 async def deliver(
-    submit: Submit, project_id: int, events: Sequence[WireEvent], trouble: Callable[[str], None]
+    submit: Submit, project_id: int, events: Sequence[WireEvent], on_refusal: Callable[[str], None]
 ) -> None:
     """Deliver events to a project in order; returns when each was answered.
 
@@ -94,7 +94,7 @@ async def deliver(
         submit: sends one event to a project.
         project_id: the project.
         events: the events.
-        trouble: is called with the reason of each temporary refusal.
+        on_refusal: is called with the reason of each temporary refusal.
     """
     waiting = list(events)
     pause_s = _RETRY_S
@@ -112,7 +112,7 @@ async def deliver(
                 log.error("event %s of a chain was not handled: %s", event[2], outcome)
         waiting[: len(part)] = [event for event, _ in refused]
         if refused:
-            trouble(str(refused[0][1]))
+            on_refusal(str(refused[0][1]))
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _RETRY_MOST_S)
         else:

@@ -41,7 +41,7 @@ from fieldbrook.core.errors import ChainUnavailableError, NodeError, StoreError
 from fieldbrook.core.model import CHAIN_HEIGHT, CHAIN_TX, CONTRACT_LOG, Monitor
 from fieldbrook.core.settings import Chain
 from fieldbrook.gateway.base import essential
-from fieldbrook.observability.health import NO_CHAIN, Reporter
+from fieldbrook.observability.health import NO_CHAIN, ProcessHealth
 from fieldbrook.storage.chain.store import ChainStore, Cursor, EndpointState, Told
 from fieldbrook.storage.registry.service import RegistryClient, RegistryReader
 
@@ -93,7 +93,7 @@ class Host(Protocol):
         ...
 
     @property
-    def health(self) -> Reporter:
+    def health(self) -> ProcessHealth:
         """Receives health conditions."""
         ...
 
@@ -308,13 +308,13 @@ class MonitorService:
                 self._failing_since = self._look.at
             if time.monotonic() - self._failing_since > _NO_CHAIN_S:
                 # The reason names no endpoint: readers of the health status may not see them.
-                self._host.health.begin(NO_CHAIN, f"chain {self._chain.name}")
+                self._host.health.raise_(NO_CHAIN, f"chain {self._chain.name}")
             self._state = msgspec.structs.replace(self._state, failures=self._state.failures + 1)
         else:
             if self._failing_since is not None:
                 self._wake_up()
             self._failing_since, self._odd = None, 0
-            self._host.health.end(NO_CHAIN)
+            self._host.health.clear(NO_CHAIN)
             self._take(step)
         endpoints = [
             EndpointState(e.name, e.head, e.failures, e.reason) for e in self._client.status()
@@ -596,11 +596,11 @@ class MonitorService:
             self._wake.set()
 
     async def _deliver(self, watch: Watch, events: Sequence[WireEvent]) -> None:
-        def trouble(reason: str) -> None:
+        def on_refusal(reason: str) -> None:
             failures = watch.cursor.failures + 1
             self._change(watch, error=reason, failures=failures)
 
-        await deliver(self._submit, watch.monitor.project_id, events, trouble)
+        await deliver(self._submit, watch.monitor.project_id, events, on_refusal)
         self._state = msgspec.structs.replace(self._state, events=self._state.events + len(events))
 
     async def _finish(self, watch: Watch) -> None:

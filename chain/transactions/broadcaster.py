@@ -42,7 +42,7 @@ from fieldbrook.core.clock import Clock, now_ms
 from fieldbrook.core.errors import ChainUnavailableError, NodeError, StoreError
 from fieldbrook.core.settings import Chain
 from fieldbrook.observability import fault_points, metrics
-from fieldbrook.observability.health import STUCK_TRANSACTIONS, Reporter
+from fieldbrook.observability.health import STUCK_TRANSACTIONS, ProcessHealth
 from fieldbrook.storage.chain.transactions import (
     CONFIRMED,
     FAILED,
@@ -102,7 +102,7 @@ class Broadcaster:
         leases: Leases,
         finished: Callable[[Transaction], None],
         restored: Callable[[], bool] = lambda: False,
-        health: Reporter | None = None,
+        health: ProcessHealth | None = None,
         clock: Clock = now_ms,
     ) -> None:
         self._chain = chain
@@ -111,7 +111,7 @@ class Broadcaster:
         self._leases = leases
         self._finished = finished
         self._restored = restored
-        self._health = health or Reporter()
+        self._health = health or ProcessHealth()
         self._clock = clock
         self._refusals: dict[str, _Refusals] = {}  # by account
         self._wake = asyncio.Event()
@@ -176,11 +176,11 @@ class Broadcaster:
         """Raise the health condition if transactions are stuck, else clear it."""
         stuck = [row for row in self._waiting() if row.refused_at]
         if not stuck:
-            self._health.end(STUCK_TRANSACTIONS)
+            self._health.clear(STUCK_TRANSACTIONS)
             return
         first = min(stuck, key=lambda row: row.refused_at)
         behind = sum(row.sender == first.sender for row in self._waiting()) - 1
-        self._health.begin(
+        self._health.raise_(
             STUCK_TRANSACTIONS,
             f"{first.name}, operator {first.operator_name} ({first.sender}): {first.reason}; "
             f"{behind} wait behind it; all of them: fieldbrook tx list --stuck",
@@ -294,7 +294,7 @@ class Broadcaster:
 
     async def _send(self, row: Transaction) -> bool:
         """Send the newest signature to an endpoint; returns False if it was refused."""
-        fault_points.passes("chain.sends")
+        fault_points.hit("chain.sends")
         try:
             await self._rpc.call("eth_sendRawTransaction", ["0x" + row.last.raw.hex()])
         except RpcError as error:
@@ -311,12 +311,12 @@ class Broadcaster:
                 case _:
                     if not await self._offered_to_all(row):
                         return await self._refused_by_all(row, error.text)
-        fault_points.passes("chain.sent")
+        fault_points.hit("chain.sent")
         self._refusals.pop(row.sender, None)
         if row.refused_at:
             log.warning("transaction %s: an endpoint takes it now", row.name)
         self._change(row, state=PENDING, reason="", refused_at=0, sent_at=self._clock())
-        fault_points.passes("chain.pending")
+        fault_points.hit("chain.pending")
         return True
 
     async def _too_cheap(self, row: Transaction, why: str, text: str) -> bool:
@@ -411,7 +411,7 @@ class Broadcaster:
         self, row: Transaction, tried: Attempt, receipt: dict[str, Any], head: int
     ) -> Transaction:
         block = number(receipt["blockNumber"])
-        fault_points.passes("chain.receipt")
+        fault_points.hit("chain.receipt")
         self._refusals.pop(row.sender, None)
         row = self._change(
             row,
@@ -424,7 +424,7 @@ class Broadcaster:
             gas_used=number(receipt["gasUsed"]),
             gas_price=number(receipt.get("effectiveGasPrice") or "0x0"),
         )
-        fault_points.passes("chain.in_block")
+        fault_points.hit("chain.in_block")
         if head - block < self._chain.confirmations:
             return row
         good = number(receipt.get("status") or "0x1") == 1
@@ -468,9 +468,9 @@ class Broadcaster:
         done = msgspec.structs.replace(
             row, state=state, reason=reason, refused_at=0, updated_at=self._clock()
         )
-        fault_points.passes("chain.finishes")
+        fault_points.hit("chain.finishes")
         self._rows.finish(done, total)
-        fault_points.passes("chain.finished")
+        fault_points.hit("chain.finished")
         self._asked.pop(row.transaction_id, None)
         log.log(
             logging.INFO,
@@ -533,9 +533,9 @@ class Broadcaster:
             call, gas = ContractCall(row.sender, 0, b""), TRANSFER_GAS
         signed = sign(secret, self._chain.id, nonce, call, gas, fees)
         tried = attempt(signed.hash, signed.raw, nonce, fees, self._clock(), why, cancels)
-        fault_points.passes("chain.signs_again")
+        fault_points.hit("chain.signs_again")
         self._change(row, attempts=[*row.attempts, tried], state=INIT, reason=why)
-        fault_points.passes("chain.signed_again")
+        fault_points.hit("chain.signed_again")
 
     def _change(self, row: Transaction, **fields: Any) -> Transaction:
         """Store a transaction with changed fields, unless nothing differs."""

@@ -309,13 +309,13 @@ class Leases:
         ]
         lost = list(dropped)
         if done:
-            fault_points.passes("chain.commits")
+            fault_points.hit("chain.commits")
             self._rows.commit(done, self._spent(done, now))
-            fault_points.passes("chain.committed")
+            fault_points.hit("chain.committed")
         if lost:
-            fault_points.passes("chain.drops")
+            fault_points.hit("chain.drops")
             self._rows.drop(lost)
-            fault_points.passes("chain.dropped")
+            fault_points.hit("chain.dropped")
         touched = set()
         for row in [*done, *lost]:
             account = self._account(row.sender)
@@ -376,7 +376,7 @@ class Leases:
         self._check_spending(project_id, cost, now)
         secret = self._vault.open(operator.sealed_key, operator.address)
         signed = sign(secret, self._chain.id, nonce, call, gas, fees)
-        fault_points.passes("chain.signed")
+        fault_points.hit("chain.signed")
         return Transaction(
             transaction_id=self._rows.new_id(),
             chain_id=self._chain.id,
@@ -399,7 +399,7 @@ class Leases:
 
     def _lease(self, account: _Account, row: Transaction) -> Transaction:
         self._rows.put(row)
-        fault_points.passes("chain.leased")
+        fault_points.hit("chain.leased")
         account.open[row.call_key] = row
         account.dropped.pop(row.call_key, None)
         return row

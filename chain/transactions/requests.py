@@ -55,7 +55,7 @@ from fieldbrook.gateway.chain_client import (
 from fieldbrook.gateway.delivery.outbox import OutboxTaker
 from fieldbrook.gateway.events.project_client import Outcome, Settle
 from fieldbrook.observability import fault_points, metrics
-from fieldbrook.observability.health import STUCK_LEASES, Reporter
+from fieldbrook.observability.health import STUCK_LEASES, ProcessHealth
 from fieldbrook.security.operator_keys import Vault
 from fieldbrook.storage.chain.transactions import FINISHED, ChainTransactions, Transaction
 from fieldbrook.storage.lmdb.codec import decode_record, encode_record
@@ -101,7 +101,7 @@ class Transactions:
         submit: Submit,
         activate: Callable[[int], None],
         restored: Callable[[], bool] = lambda: False,
-        health: Reporter | None = None,
+        health: ProcessHealth | None = None,
     ) -> None:
         self.part = f"chain:{chain.id}"
         self._chain = chain
@@ -112,7 +112,7 @@ class Transactions:
         self._submit = submit
         self._activate = activate
         self.leases = Leases(chain, rpc, rows, reader, vault)
-        self._health = health or Reporter()
+        self._health = health or ProcessHealth()
         self.broadcaster = Broadcaster(
             chain, rpc, rows, self.leases, self._finished, restored, self._health
         )
@@ -197,7 +197,7 @@ class Transactions:
                     writer.write(frame(pack((said[NUMBER], good, result))))
                     await writer.drain()
                     if PREPARE in said:
-                        fault_points.passes("chain.answered")
+                        fault_points.hit("chain.answered")
         except (EOFError, OSError, asyncio.CancelledError):
             pass
         except StoreError as error:
@@ -220,7 +220,7 @@ class Transactions:
                     said["event_type"],
                     said["api"],
                 )
-                fault_points.passes("chain.asked")
+                fault_points.hit("chain.asked")
                 row = await self.leases.prepare(
                     project_id,
                     wanted,
@@ -306,10 +306,10 @@ class Transactions:
         self._silent = {project: self._silent.get(project, now) for project in projects}
         long = [p for p, since in self._silent.items() if now - since > _SILENT_S]
         if not long:
-            self._health.end(STUCK_LEASES)
+            self._health.clear(STUCK_LEASES)
             return
         names = [self._name_of(project_id) for project_id in long]
-        self._health.begin(
+        self._health.raise_(
             STUCK_LEASES,
             f"project {', '.join(names)}; if its store is lost: "
             f"fieldbrook tx release {self._chain.name} {names[0]}",
@@ -352,9 +352,9 @@ class Transactions:
         row = decode_record(entry[3], Transaction)
         if row.project_id != project_id:
             raise StoreError(reason=f"transaction {row.name} is not of project {project_id}")
-        fault_points.passes("chain.accepts")
+        fault_points.hit("chain.accepts")
         await self.leases.accept(row)
-        fault_points.passes("chain.accepted")
+        fault_points.hit("chain.accepted")
         self.broadcaster.wake()
 
     # ---------------------------------------------------------------- outcomes
@@ -376,15 +376,15 @@ class Transactions:
             except NodeError as error:
                 log.error("outcome %s is lost: %s", event[2], error)
                 break
-            fault_points.passes("chain.tells")
+            fault_points.hit("chain.tells")
             outcome = await done
             if not isinstance(outcome, NodeError):
                 break
             log.warning("outcome %s is sent again: %s", event[2], outcome)
             await asyncio.sleep(_RETRY_S)
-        fault_points.passes("chain.told")
+        fault_points.hit("chain.told")
         self._rows.put(msgspec.structs.replace(row, told=True))
-        fault_points.passes("chain.told_stored")
+        fault_points.hit("chain.told_stored")
 
     def _is_wanted(self, row: Transaction) -> bool:
         """Return whether the project handles the outcome's event type.

@@ -1,13 +1,13 @@
 """Fault injection: named points at which a test can kill a process of the node.
 
 For tests only. Unless the variable `FIELDBROOK_CRASH_AT` names a file when a process starts,
-`passes` does nothing and cannot be enabled later. The file has one line,
+`hit` does nothing and cannot be enabled later. The file has one line,
 
     POINT [N] [hold]
 
-The N-th pass of a process through the point after that (default: the first) kills the process
-with SIGKILL. With `hold` the process is stopped with SIGSTOP instead, until it is killed or
-continued. The file is renamed to the suffix `.reached` before, so that a point fires only once.
+The N-th time (default: the first) that a process then reaches the point, it is killed with
+SIGKILL. With `hold` it is stopped with SIGSTOP instead, until it is killed or continued. The file
+gets the suffix `.reached` before, so that a point fires only once.
 """
 
 from __future__ import annotations
@@ -22,50 +22,50 @@ VARIABLE = "FIELDBROOK_CRASH_AT"
 HOLD = "hold"
 
 POINTS = {
-    # Points of a project's process, in the order in which a transaction passes them.
-    "project.asks": "a handler wants a transaction; the chain's process was not asked",
-    "project.has_hash": "the chain's process has answered; the handler does not know",
-    "project.commits": "a batch of events is not committed yet",
-    "project.committed": "a batch is committed; nobody was told",
-    "project.answered": "its events are answered; the chain's process was not told",
-    "project.settled": "the chain's process was told which leases are committed",
-    "project.gives": "entries of the outbox are to be given to who delivers them",
-    "project.removes": "entries were delivered, and are in the outbox still",
-    "project.removed": "they were removed",
-    # Points of a chain's process.
-    "chain.asked": "a transaction is wanted",
-    "chain.signed": "it is signed; its lease is not stored",
-    "chain.leased": "its lease is stored; the project does not know",
-    "chain.answered": "the project was answered",
-    "chain.drops": "leases that came to nothing are to be given up",
-    "chain.dropped": "they are given up",
-    "chain.commits": "a project has committed leases; that is not stored",
-    "chain.committed": "that is stored: they are transactions",
-    "chain.accepts": "an entry of an outbox has come",
-    "chain.accepted": "it is a transaction; its project does not know",
-    "chain.sends": "nothing of it was given to an endpoint",
-    "chain.sent": "an endpoint has taken it; that is not stored",
-    "chain.pending": "that is stored",
-    "chain.signs_again": "another signature is made and not stored",
-    "chain.signed_again": "it is stored, and was given to no endpoint",
-    "chain.receipt": "its receipt has come; that is not stored",
-    "chain.in_block": "its block is stored",
-    "chain.finishes": "it has come to its end; that is not stored",
-    "chain.finished": "its end is stored; the project does not know",
-    "chain.tells": "the event with its outcome is on its way to the project",
-    "chain.told": "the project has committed that event; that is not stored",
-    "chain.told_stored": "that is stored",
+    # Points in a project's process, in the order in which a transaction reaches them.
+    "project.asks": "a handler sends a transaction; the chain process has no request yet",
+    "project.has_hash": "the chain process has answered; the handler has no answer yet",
+    "project.commits": "a batch of events is about to be committed",
+    "project.committed": "a batch is committed; no event is answered yet",
+    "project.answered": "its events are answered; the chain process does not know of the commit",
+    "project.settled": "the chain process knows which leases are committed",
+    "project.gives": "outbox entries are about to be sent to the gateway that delivers them",
+    "project.removes": "outbox entries are delivered, and about to be removed",
+    "project.removed": "outbox entries are removed",
+    # Points in a chain's process.
+    "chain.asked": "a request for a transaction has arrived",
+    "chain.signed": "the transaction is signed; its lease is not stored",
+    "chain.leased": "the lease is stored; the project has no answer yet",
+    "chain.answered": "the project has its answer",
+    "chain.drops": "unused leases are about to be returned",
+    "chain.dropped": "unused leases are returned",
+    "chain.commits": "a project has committed leases; the store does not show it yet",
+    "chain.committed": "the committed leases are stored as transactions",
+    "chain.accepts": "an outbox entry has arrived",
+    "chain.accepted": "the entry is stored as a transaction; its project does not know",
+    "chain.sends": "a transaction is about to be sent to the first endpoint",
+    "chain.sent": "an endpoint has accepted the transaction; the store does not show it yet",
+    "chain.pending": "the transaction is stored as pending",
+    "chain.signs_again": "a replacement is signed and not stored",
+    "chain.signed_again": "the replacement is stored, and no endpoint has it",
+    "chain.receipt": "the receipt has arrived and is not stored",
+    "chain.in_block": "the block of the transaction is stored",
+    "chain.finishes": "the transaction is final; the store does not show it yet",
+    "chain.finished": "the final state is stored; the project does not know",
+    "chain.tells": "the event with the outcome is about to be sent to the project",
+    "chain.told": "the project has committed that event; the store does not show it yet",
+    "chain.told_stored": "the store shows that the project has the outcome",
 }
 """Every fault point, and the state of the work at that point."""
 
 
-class _Orders:
+class _OrderFile:
     """The instructions in the file, read at every point because a test writes them at any time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def passes(self, point: str) -> None:
+    def hit(self, point: str) -> None:
         """Kill or stop this process if the file names this point and the count is reached."""
         assert point in POINTS, point
         try:
@@ -86,17 +86,17 @@ class _Orders:
         signal.pthread_kill(threading.get_ident(), number)
 
 
-def _nothing(_point: str) -> None:
+def _ignore(_point: str) -> None:
     """Do nothing: fault injection is off."""
 
 
-def passing(environment: dict[str, str] | os._Environ[str]) -> Callable[[str], None]:
+def hit_function(environment: dict[str, str] | os._Environ[str]) -> Callable[[str], None]:
     """The function to call at each point, chosen by the process's environment variables."""
     named = environment.get(VARIABLE)
-    return _Orders(Path(named)).passes if named else _nothing
+    return _OrderFile(Path(named)).hit if named else _ignore
 
 
-passes = passing(os.environ)
+hit = hit_function(os.environ)
 """Call it at a fault point; it returns at once unless a test has armed this point."""
 
-is_armed = passes is not _nothing
+is_armed = hit is not _ignore

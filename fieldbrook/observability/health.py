@@ -1,9 +1,9 @@
-"""Health conditions of a node: named troubles that are raised, shown, and cleared when they end.
+"""Health conditions of a node: raised by name, shown to operators, and cleared with their cause.
 
-A process keeps the troubles that it detects itself in a `Reporter`, which sends the complete
-list to the supervisor at every change. The supervisor keeps the `Board` of the whole node: it
-outlives every other process, and when it dies the whole node is restarted. Gateways get copies
-of the board, from which `Condition` makes the answers of the health routes.
+Each process keeps the conditions that it detects itself in a `ProcessHealth`, which sends the
+complete list to the supervisor at every change. The supervisor keeps the `Board` of the whole
+node: it outlives every other process, and when it dies the whole node is restarted. Gateways
+get copies of the board, from which `NodeHealth` makes the answers of the health routes.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ PARKED = "parked"
 SHARDS_DIE = "shards_die"
 
 MEANINGS: dict[str, str] = {
-    HUNG: "does not answer",
-    DOWN: "has died and is being started again",
-    CANNOT_START: "cannot start",
-    HUNG_GUEST: "a handler does not end in time",
-    STUCK_BATCH: "a batch does not come to its end",
-    NO_BROKER: "no connection to the MQTT broker",
-    BROKER_FULL: "the MQTT broker stores no messages",
-    BROKER_LIMIT: "the MQTT broker refuses devices, because a limit of what it keeps is reached",
-    NO_CHAIN: "no endpoint of the chain answers as it must",
-    STUCK_TRANSACTIONS: "a transaction is refused, and its account's later ones wait for it",
-    STUCK_LEASES: "a project that does not answer has nonces that others wait for",
+    HUNG: "the process does not answer",
+    DOWN: "the process has died and is being restarted",
+    CANNOT_START: "the process cannot start",
+    HUNG_GUEST: "a handler does not end by its deadline",
+    STUCK_BATCH: "a batch of events takes too long",
+    NO_BROKER: "there is no connection to the MQTT broker",
+    BROKER_FULL: "the MQTT broker cannot store messages",
+    BROKER_LIMIT: "the MQTT broker refuses devices, because it has reached a limit on stored data",
+    NO_CHAIN: "no RPC endpoint of the chain is usable",
+    STUCK_TRANSACTIONS: "a transaction is refused, and later ones of its account wait for it",
+    STUCK_LEASES: "a project that does not answer holds nonces that others wait for",
     DISK_LOW: "the disk is nearly full",
     DISK_FULL: "the disk is full",
     STORE_FULL: "the store has reached its size limit",
-    STORE_FAILS: "the store refuses to read or write",
-    UNREADABLE: "what is stored cannot be read",
-    MODULE_UNREADABLE: "a module cannot be read",
-    CLOCK_BACK: "the clock went back",
-    PARKED: "what handlers sent is not delivered until an operator releases it",
-    SHARDS_DIE: "processes that run its handlers ahead die or hang",
+    STORE_FAILS: "the store cannot be read or written",
+    UNREADABLE: "stored data cannot be read",
+    MODULE_UNREADABLE: "the file of a WebAssembly module cannot be read",
+    CLOCK_BACK: "the system clock was set back",
+    PARKED: "messages of handlers are held back until an operator releases them",
+    SHARDS_DIE: "processes that help to run the project's handlers die or hang",
 }
 """Every state with its meaning. docs/operating.md says what an operator does about it."""
 
@@ -66,9 +66,9 @@ _OF_BROKER = (NO_BROKER, BROKER_FULL, BROKER_LIMIT)
 OK = "ok"
 NODE, DISK, CLOCK, SECRETS, OUTBOX = "node", "disk", "clock", "secrets", "outbox"
 
-HOLD_S = 5.0  # a trouble that returns within this time has not ended: flapping logs one line
+HOLD_S = 5.0  # a condition that returns within this time has not ended: flapping logs one line
 RECENT = 100
-SHOWN = 200  # troubles sent to the gateways; the others are only counted
+SHOWN = 200  # conditions sent to the gateways; the others are only counted
 _PROJECTS_SHOWN = 20
 _PROJECT = "project:"
 _PROJECTS = "Project/"
@@ -76,7 +76,7 @@ _DETAIL_LIMIT = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Condition:
     """One health condition of one part. Times are Unix ms; `until_ms` is 0 while it lasts."""
 
     part: str
@@ -86,46 +86,49 @@ class Trouble:
     until_ms: int = 0
 
 
-class Reporter:
-    """The troubles that a process reports itself; `tell` gets all of them at every change."""
+class ProcessHealth:
+    """The conditions that a process detects itself, as details by state.
 
-    def __init__(self, tell: Callable[[Mapping[str, str]], None] = lambda troubles: None) -> None:
-        self._tell = tell
-        self._now: dict[str, str] = {}
+    `report` is called with all of them at every change.
+    """
+
+    def __init__(self, report: Callable[[Mapping[str, str]], None] = lambda _: None) -> None:
+        self._report = report
+        self._details: dict[str, str] = {}
 
     def __contains__(self, state: str) -> bool:
-        return state in self._now
+        return state in self._details
 
     @property
-    def troubled(self) -> bool:
-        """Whether this process has any trouble."""
-        return bool(self._now)
+    def has_conditions(self) -> bool:
+        """Whether any condition is raised."""
+        return bool(self._details)
 
-    def begin(self, state: str, detail: str) -> None:
-        """Raise a trouble; while it is raised, further calls do nothing."""
-        if state not in self._now:
-            self._now[state] = detail[:_DETAIL_LIMIT]
-            self._tell(dict(self._now))
+    def raise_(self, state: str, detail: str) -> None:
+        """Raise a condition; while it is raised, further calls do nothing."""
+        if state not in self._details:
+            self._details[state] = detail[:_DETAIL_LIMIT]
+            self._report(dict(self._details))
 
-    def end(self, *states: str) -> None:
-        """Clear troubles."""
-        over = self._now.keys() & set(states)
-        if over:
-            self._now = {s: detail for s, detail in self._now.items() if s not in over}
-            self._tell(dict(self._now))
+    def clear(self, *states: str) -> None:
+        """Clear conditions; states that are not raised are ignored."""
+        cleared = self._details.keys() & set(states)
+        if cleared:
+            self._details = {s: text for s, text in self._details.items() if s not in cleared}
+            self._report(dict(self._details))
 
 
 @dataclass(slots=True)
 class _Entry:
-    trouble: Trouble
-    over: float | None = None  # monotonic time since which it seems to be over
-    reported: bool = False
+    condition: Condition
+    cleared_at: float | None = None  # monotonic time
+    reported: bool = False  # by the part itself, not found by the supervisor
 
 
 class Board:
-    """All troubles of a node. Each is logged once when it begins and once when it ends.
+    """All conditions of a node. Each is logged once when it is raised and once when it ends.
 
-    A cleared trouble ends, and is hidden, only after `hold_s` seconds without a return.
+    A cleared condition ends, and is hidden, only when it has not returned for `hold_s` seconds.
     """
 
     def __init__(
@@ -135,75 +138,75 @@ class Board:
         self._now_ms = now_ms
         self.hold_s = hold_s
         self._entries: dict[tuple[str, str], _Entry] = {}
-        self._recent: collections.deque[Trouble] = collections.deque(maxlen=RECENT)
+        self._recent: collections.deque[Condition] = collections.deque(maxlen=RECENT)
         self.changed = False
 
-    def begin(self, part: str, state: str, detail: str, *, reported: bool = False) -> None:
-        """Raise a trouble of a part; `reported` is true when the part itself reported it."""
+    def raise_(self, part: str, state: str, detail: str, *, reported: bool = False) -> None:
+        """Raise a condition of a part; `reported` is true when the part itself reported it."""
         entry = self._entries.get((part, state))
         if entry is not None:
-            entry.over, entry.reported = None, reported
+            entry.cleared_at, entry.reported = None, reported
             return
-        trouble = Trouble(part, state, detail[:_DETAIL_LIMIT], self._now_ms())
-        self._entries[part, state] = _Entry(trouble, None, reported)
+        condition = Condition(part, state, detail[:_DETAIL_LIMIT], self._now_ms())
+        self._entries[part, state] = _Entry(condition, reported=reported)
         self.changed = True
-        log.warning("%s: %s: %s (%s)", part, state, MEANINGS[state], trouble.detail)
+        log.warning("%s: %s: %s (%s)", part, state, MEANINGS[state], condition.detail)
 
-    def renew(self, part: str, state: str, detail: str) -> None:
-        """As `begin`, but replaces the detail of a trouble that is already raised."""
-        self.begin(part, state, detail)
+    def update(self, part: str, state: str, detail: str) -> None:
+        """Raise a condition, or replace its detail when it is already raised."""
+        self.raise_(part, state, detail)
         entry = self._entries[part, state]
-        if entry.trouble.detail != detail[:_DETAIL_LIMIT]:
-            entry.trouble = replace(entry.trouble, detail=detail[:_DETAIL_LIMIT])
+        if entry.condition.detail != detail[:_DETAIL_LIMIT]:
+            entry.condition = replace(entry.condition, detail=detail[:_DETAIL_LIMIT])
             self.changed = True
 
-    def end(self, part: str, *states: str) -> None:
-        """Clear troubles of a part; they end after `hold_s`, see `settle`."""
+    def clear(self, part: str, *states: str) -> None:
+        """Clear conditions of a part; they end after `hold_s`, see `end_cleared`."""
         for state in states:
             entry = self._entries.get((part, state))
-            if entry is not None and entry.over is None:
-                entry.over = self._monotonic()
+            if entry is not None and entry.cleared_at is None:
+                entry.cleared_at = self._monotonic()
 
-    def report(self, part: str, troubles: Mapping[str, str]) -> None:
-        """Take over a part's complete list; reported troubles that are not in it are cleared."""
-        for state, detail in troubles.items():
+    def report(self, part: str, conditions: Mapping[str, str]) -> None:
+        """Apply a part's complete report; conditions that it no longer reports are cleared."""
+        for state, detail in conditions.items():
             if state in MEANINGS:
-                self.begin(part, state, detail, reported=True)
+                self.raise_(part, state, detail, reported=True)
         gone = [
             state
             for (name, state), entry in self._entries.items()
-            if name == part and entry.reported and state not in troubles
+            if name == part and entry.reported and state not in conditions
         ]
-        self.end(part, *gone)
+        self.clear(part, *gone)
 
-    def forget(self, part: str) -> None:
-        """End all troubles of a part that no longer exists."""
+    def remove(self, part: str) -> None:
+        """End all conditions of a part that no longer exists."""
         for key in [key for key in self._entries if key[0] == part]:
-            self._finish(key)
+            self._end(key)
 
-    def settle(self) -> None:
-        """End the troubles cleared for at least `hold_s`; call it every second or two."""
+    def end_cleared(self) -> None:
+        """End the conditions cleared at least `hold_s` ago; call it every second or two."""
         limit = self._monotonic() - self.hold_s
-        ended = [key for key, e in self._entries.items() if e.over is not None and e.over <= limit]
-        for key in ended:
-            self._finish(key)
+        for key, entry in list(self._entries.items()):
+            if entry.cleared_at is not None and entry.cleared_at <= limit:
+                self._end(key)
 
-    def _finish(self, key: tuple[str, str]) -> None:
-        trouble = self._entries.pop(key).trouble
+    def _end(self, key: tuple[str, str]) -> None:
+        condition = self._entries.pop(key).condition
         until_ms = self._now_ms()
-        self._recent.append(replace(trouble, until_ms=until_ms))
+        self._recent.append(replace(condition, until_ms=until_ms))
         self.changed = True
-        lasted_s = max(0, until_ms - trouble.since_ms) / 1000
-        log.warning("%s: %s has ended after %.0f s", trouble.part, trouble.state, lasted_s)
+        lasted_s = max(0, until_ms - condition.since_ms) / 1000
+        log.warning("%s: %s has ended after %.0f s", condition.part, condition.state, lasted_s)
 
     @property
-    def active(self) -> tuple[Trouble, ...]:
-        """The current troubles, the oldest first."""
-        return tuple(entry.trouble for entry in self._entries.values())
+    def active(self) -> tuple[Condition, ...]:
+        """The current conditions, the oldest first."""
+        return tuple(entry.condition for entry in self._entries.values())
 
     @property
-    def recent(self) -> tuple[Trouble, ...]:
-        """The last troubles that have ended, the newest first."""
+    def recent(self) -> tuple[Condition, ...]:
+        """The last conditions that have ended, the newest first."""
         return tuple(reversed(self._recent))
 
 
@@ -239,17 +242,17 @@ class ClockWatch:
 
 
 @dataclass(frozen=True)
-class Condition:
+class NodeHealth:
     """The health of the node as one gateway sees it.
 
     `parts` maps all processes except those of projects to their states; `projects` counts
-    projects by state. `more` counts the troubles that are not in `troubles`. `silent_s` is the
+    projects by state. `more` counts the conditions that are not in `conditions`. `silent_s` is the
     time since the supervisor's last message. `registry` is the reason why this gateway cannot
     read the registry; "" when it can.
     """
 
-    troubles: tuple[Trouble, ...] = ()
-    recent: tuple[Trouble, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    recent: tuple[Condition, ...] = ()
     more: int = 0
     parts: Mapping[str, str] = field(default_factory=dict)
     projects: Mapping[str, int] = field(default_factory=dict)
@@ -259,58 +262,58 @@ class Condition:
     draining: bool = False
 
     @property
-    def all_troubles(self) -> tuple[Trouble, ...]:
-        """The troubles of the board, and those that this gateway detects itself."""
+    def all_conditions(self) -> tuple[Condition, ...]:
+        """The conditions of the board, and those that this gateway detects itself."""
         own = []
         if self.registry:
-            own.append(Trouble("registry", UNREADABLE, self.registry, 0))
+            own.append(Condition("registry", UNREADABLE, self.registry, 0))
         if self.silent_s > self.silent_limit_s:
             own.append(
-                Trouble(NODE, HUNG, f"the supervisor is silent for {self.silent_s:.0f} s", 0)
+                Condition(NODE, HUNG, f"the supervisor is silent for {self.silent_s:.0f} s", 0)
             )
-        return (*own, *self.troubles)
+        return (*own, *self.conditions)
 
 
-def liveness(condition: Condition) -> tuple[int, dict[str, str]]:
+def liveness(node: NodeHealth) -> tuple[int, dict[str, str]]:
     """Status and body of `/liveness`: `{"<component>": "ok" | "<error>"}`.
 
     The status is 503 only when this gateway cannot read the registry and therefore cannot admit
-    events; otherwise it is 200. Other troubles can end without a restart, and restarting the
-    node for them would make them worse. Troubles are named without details, because the route
+    events; otherwise it is 200. The other conditions can end without a restart, and restarting the
+    node for them would make them worse. Conditions are named without details, because the route
     needs no authentication.
 
     Source: interface document, 1.2.
     """
     body = dict.fromkeys(("Registry", "Broker", "Disk", "Clock", "Secrets"), OK)
-    body |= {_component(part): OK for part in condition.parts}
+    body |= {_component(part): OK for part in node.parts}
     wrong: dict[str, list[str]] = {}
-    for trouble in condition.all_troubles:
-        name = "Broker" if trouble.state in _OF_BROKER else _component(trouble.part)
-        wrong.setdefault(name, []).append(f"{trouble.state}: {MEANINGS[trouble.state]}")
+    for condition in node.all_conditions:
+        name = "Broker" if condition.state in _OF_BROKER else _component(condition.part)
+        wrong.setdefault(name, []).append(f"{condition.state}: {MEANINGS[condition.state]}")
     projects = [name for name in wrong if name.startswith(_PROJECTS)]
     for name in projects[_PROJECTS_SHOWN:]:
         del wrong[name]
     body |= {name: "; ".join(texts) for name, texts in wrong.items()}
-    unseen = len(projects) - _PROJECTS_SHOWN + condition.more
+    unseen = len(projects) - _PROJECTS_SHOWN + node.more
     if unseen > 0:
-        body["Projects"] = f"{unseen} more have troubles"
-    status = HTTPStatus.SERVICE_UNAVAILABLE if condition.registry else HTTPStatus.OK
+        body["Projects"] = f"{unseen} more conditions are not listed"
+    status = HTTPStatus.SERVICE_UNAVAILABLE if node.registry else HTTPStatus.OK
     return int(status), body
 
 
-def readiness(condition: Condition) -> tuple[int, list[str]]:
+def readiness(node: NodeHealth) -> tuple[int, list[str]]:
     """Status and reasons of `/readiness`: whether clients should send events here now.
 
     The status is 503 while the node stops, while this gateway cannot read the registry, while
     the disk is full, and while the supervisor is silent, because no project can be started then.
     """
-    reasons = ["the node is stopping"] if condition.draining else []
+    reasons = ["the node is stopping"] if node.draining else []
     reasons += [
-        f"{trouble.part}: {MEANINGS[trouble.state]}"
-        for trouble in condition.all_troubles
-        if trouble.state == DISK_FULL
-        or (trouble.part == "registry" and trouble.state == UNREADABLE)
-        or (trouble.part == NODE and trouble.state == HUNG)
+        f"{condition.part}: {MEANINGS[condition.state]}"
+        for condition in node.all_conditions
+        if condition.state == DISK_FULL
+        or (condition.part == "registry" and condition.state == UNREADABLE)
+        or (condition.part == NODE and condition.state == HUNG)
     ]
     status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
     return int(status), list(dict.fromkeys(reasons))
@@ -321,7 +324,7 @@ def _component(part: str) -> str:
     return f"{kind.capitalize()}/{name}" if colon else kind.capitalize()
 
 
-def worst(troubles: Iterable[Trouble]) -> list[Trouble]:
-    """At most `SHOWN` troubles: those of the node's own parts first, then the newest."""
-    ordered = sorted(troubles, key=lambda t: (t.part.startswith(_PROJECT), -t.since_ms))
+def worst(conditions: Iterable[Condition]) -> list[Condition]:
+    """At most `SHOWN` conditions: those of the node's own parts first, then the newest."""
+    ordered = sorted(conditions, key=lambda c: (c.part.startswith(_PROJECT), -c.since_ms))
     return ordered[:SHOWN]

@@ -47,7 +47,7 @@ from fieldbrook.gateway.replies import EventReply
 from fieldbrook.gateway.request_target import TargetApplication
 from fieldbrook.gateway.waiting_rows import have_written
 from fieldbrook.observability import metrics
-from fieldbrook.observability.health import Condition
+from fieldbrook.observability.health import NodeHealth
 from fieldbrook.security import node_secrets as keys
 from fieldbrook.security import tls
 from fieldbrook.security.operator_keys import Vault
@@ -308,7 +308,7 @@ class HttpGateway(GatewayActor):
             write_waiting=partial(have_written, self.run_dir),
             setup_code=lambda: keys.setup_code(settings.data / "secrets"),
             version=__version__,
-            condition=self._condition,
+            health=self._node_health,
             store_reader=self._stores.get,
             limits=Limits(
                 deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes
@@ -358,10 +358,10 @@ class HttpGateway(GatewayActor):
             protocol=None if self._tls is None else "https",
         )
 
-    def _condition(self) -> Condition:
+    def _node_health(self) -> NodeHealth:
         news = self.health_is
-        return Condition(
-            troubles=news.troubles,
+        return NodeHealth(
+            conditions=news.conditions,
             recent=news.recent,
             more=news.more,
             parts=news.parts,

@@ -681,7 +681,7 @@ class LivenessHandler(PageHandler):
 
     def get(self) -> None:
         """Shape: `{"<component>": "ok" | "<error>"}`; see `health.liveness`."""
-        status, body = health.liveness(self.context.condition())
+        status, body = health.liveness(self.context.health())
         self.answer(status, replies.JSON_TYPE, replies.to_json(body))
 
 
@@ -690,7 +690,7 @@ class ReadinessHandler(PageHandler):
 
     def get(self) -> None:
         """Shape: `{"ready": bool, "reasons": ["..."]}`; see `health.readiness`."""
-        status, reasons = health.readiness(self.context.condition())
+        status, reasons = health.readiness(self.context.health())
         body = {"ready": not reasons, "reasons": reasons}
         self.answer(status, replies.JSON_TYPE, replies.to_json(body))
 
@@ -715,7 +715,7 @@ class MetricsHandler(PageHandler):
         node = prometheus.Node(
             context.version,
             table.read() if table is not None else (),
-            context.condition(),
+            context.health(),
             context.measure(),
         )
         accept = self.request.headers.get("Accept", "")

@@ -65,12 +65,12 @@ class Node:
         self,
         version: str,
         rows: Sequence[Row],
-        condition: health.Condition,
+        node_health: health.NodeHealth,
         measured: Iterable[Measured] = (),
     ) -> None:
         self._version = version
         self._rows = rows
-        self._condition = condition
+        self._node_health = node_health
         self._measured = measured
         self._by_project = any(row.part.startswith("project:") for row in rows)
 
@@ -81,7 +81,7 @@ class Node:
         yield core.InfoMetricFamily("fieldbrook", "The node.", {"version": self._version})
         for family in metrics.FAMILIES:
             yield self._histogram(family) if family.bounds else self._counted(family)
-        for one in (*_health(self._condition), *_processes(self._rows), *self._measured):
+        for one in (*_health(self._node_health), *_processes(self._rows), *self._measured):
             kind = core.CounterMetricFamily if one.kind == COUNTER else core.GaugeMetricFamily
             found = kind(one.name, one.text, labels=one.labels)
             for labels, value in one.samples:
@@ -161,10 +161,10 @@ def _group(by: str, part: str) -> tuple[str, ...] | None:
     return ()
 
 
-def _health(condition: health.Condition) -> Iterator[Measured]:
+def _health(node_health: health.NodeHealth) -> Iterator[Measured]:
     parts: dict[str, set[str]] = defaultdict(set)
-    for trouble in condition.all_troubles:
-        parts[trouble.state].add(trouble.part)
+    for condition in node_health.all_conditions:
+        parts[condition.state].add(condition.part)
     states = list(health.MEANINGS)
     yield Measured(
         "fieldbrook_health_state",
@@ -180,7 +180,7 @@ def _health(condition: health.Condition) -> Iterator[Measured]:
         ("state",),
         [((state,), len(parts[state])) for state in states],
     )
-    status, _ = health.readiness(condition)
+    status, _ = health.readiness(node_health)
     ready = float(status == 200)
     yield Measured(
         "fieldbrook_ready", "1 while events should be sent here.", GAUGE, (), [((), ready)]

@@ -35,7 +35,7 @@ from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.mqtt import embedded_broker
 from fieldbrook.gateway.mqtt.nats_wire import NOT_FOUND, NatsConnection, RequestError
 from fieldbrook.observability import metrics
-from fieldbrook.observability.health import BROKER_LIMIT, Reporter
+from fieldbrook.observability.health import BROKER_LIMIT, ProcessHealth
 
 log = logging.getLogger(__name__)
 
@@ -271,7 +271,7 @@ class BoundsWatch:
     """
 
     def __init__(
-        self, look_up: Callable[[], Awaitable[Sequence[Kept] | None]], health: Reporter
+        self, look_up: Callable[[], Awaitable[Sequence[Kept] | None]], health: ProcessHealth
     ) -> None:
         self._look_up = look_up
         self._health = health
@@ -292,14 +292,14 @@ class BoundsWatch:
         # A full stream of retained messages refuses no device: the message itself is handled.
         full = [kept for kept in found if kept.full and kept.kind != RETAINED]
         if not full:
-            self._health.end(BROKER_LIMIT)
+            self._health.clear(BROKER_LIMIT)
             return True
         words = (
             f"{kept.kind}: {kept.number} of {kept.limit}, {kept.size_bytes} of "
             f"{kept.limit_bytes} bytes"
             for kept in full
         )
-        self._health.begin(BROKER_LIMIT, "; ".join(words))
+        self._health.raise_(BROKER_LIMIT, "; ".join(words))
         return True
 
 

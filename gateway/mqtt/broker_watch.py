@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from fieldbrook.gateway.mqtt import embedded_broker
-from fieldbrook.observability.health import BROKER_FULL, Reporter
+from fieldbrook.observability.health import BROKER_FULL, ProcessHealth
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class BrokerWatch:
         self,
         data: Path,
         probe: Probe,
-        health: Reporter,
+        health: ProcessHealth,
         now: Callable[[], float],
         end: Callable[[Path], bool] = embedded_broker.end,
     ) -> None:
@@ -88,11 +88,11 @@ class BrokerWatch:
         if not reason:
             self._failures, self._pause_s = 0, 0.0
             self._short = not room
-            self._health.end(BROKER_FULL)
+            self._health.clear(BROKER_FULL)
             return
         self._failures += 1
         if self._failures >= SURE_AFTER:
-            self._health.begin(BROKER_FULL, reason)
+            self._health.raise_(BROKER_FULL, reason)
         if room and (self._short or self._failures >= END_AFTER):
             self._end_server()
 

@@ -50,7 +50,7 @@ from fieldbrook.gateway.replies import EventReply
 from fieldbrook.observability import metrics
 from fieldbrook.observability.health import NO_BROKER
 from fieldbrook.security import node_secrets
-from fieldbrook.storage.lmdb.condition import STATES, trouble_of
+from fieldbrook.storage.lmdb.condition import STATES, store_condition
 from fieldbrook.storage.registry.service import RegistryReader
 
 if TYPE_CHECKING:
@@ -262,17 +262,17 @@ class MqttGateway(GatewayActor):
             now = self.loop.time()
             if self._source.connected:
                 lost_at = now
-                self.health.end(NO_BROKER)
+                self.health.clear(NO_BROKER)
             elif now - lost_at > _NO_BROKER_S:
-                self.health.begin(NO_BROKER, self._broker_name())
+                self.health.raise_(NO_BROKER, self._broker_name())
             try:
                 version = self._reader.version()
                 if version != known:
                     self._source.set_topics(self._projects())
                     known = version
-                self.health.end(*STATES)
+                self.health.clear(*STATES)
             except StoreError as error:  # keep the topics until the registry is readable
-                self.health.begin(trouble_of(error), f"the registry: {error}")
+                self.health.raise_(store_condition(error), f"the registry: {error}")
                 await asyncio.sleep(_RETRY_S)
             ticks += 1
             if ticks % int(1 / _REGISTRY_POLL_S) == 0:

@@ -28,7 +28,7 @@ from fieldbrook.gateway.base import GatewayActor
 from fieldbrook.gateway.events.project_client import Outcome, Settle
 from fieldbrook.gateway.schedule.cron import LATE_MS, Plan, Schedule, Tick, parse_schedule
 from fieldbrook.observability import metrics
-from fieldbrook.storage.lmdb.condition import STATES, trouble_of
+from fieldbrook.storage.lmdb.condition import STATES, store_condition
 from fieldbrook.storage.registry.service import RegistryReader
 
 log = logging.getLogger(__name__)
@@ -182,8 +182,8 @@ class Scheduler(GatewayActor):
         while True:
             try:
                 wait_s = ticker.turn()
-                self.health.end(*STATES)
+                self.health.clear(*STATES)
             except StoreError as error:
-                self.health.begin(trouble_of(error), f"the registry: {error}")
+                self.health.raise_(store_condition(error), f"the registry: {error}")
                 wait_s = _LOOK_S
             await asyncio.sleep(wait_s)

@@ -31,7 +31,7 @@ _BROKEN = (
 )
 
 STATES = (DISK_FULL, STORE_FULL, UNREADABLE, STORE_FAILS)
-"""Every health condition that `trouble_of` may return."""
+"""Every health condition that `store_condition` may return."""
 
 
 def as_told(error: StoreError) -> StoreError:
@@ -40,12 +40,12 @@ def as_told(error: StoreError) -> StoreError:
     A full disk or store may soon have room again, so `StorageFullError` replaces the error:
     it asks the client to retry.
     """
-    if type(error) is StoreError and trouble_of(error) in (DISK_FULL, STORE_FULL):
+    if type(error) is StoreError and store_condition(error) in (DISK_FULL, STORE_FULL):
         return StorageFullError(**error.details)
     return error
 
 
-def trouble_of(error: StoreError) -> str:
+def store_condition(error: StoreError) -> str:
     """Return the condition of `fieldbrook.observability.health` that a failure indicates."""
     cause = error.__cause__
     if isinstance(cause, lmdb.MapFullError):

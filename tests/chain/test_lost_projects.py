@@ -104,7 +104,7 @@ def test_nonces_of_a_project_whose_store_is_lost_are_released_and_what_it_commit
     sending.settled(before + 3)
 
 
-def test_a_project_with_an_operator_of_its_own_is_no_trouble_for_others(
+def test_a_project_with_an_operator_of_its_own_does_not_disturb_others(
     sending: Sending, crash_at: CrashAt, evm: Evm
 ) -> None:
     made = sending.node.call("POST", "/operator/generate", {"name": "own"}).json

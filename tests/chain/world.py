@@ -17,7 +17,7 @@ from fieldbrook.core.errors import NodeError
 from fieldbrook.core.model import ADMIN, CHAIN_HEIGHT, CHAIN_TX, CONTRACT_LOG
 from fieldbrook.core.settings import Chain
 from fieldbrook.gateway.events.project_client import Settle
-from fieldbrook.observability.health import Reporter
+from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.storage.chain.store import ChainStore, Cursor
 from fieldbrook.storage.registry.service import RegistryWriter, execute
 from tests.chain.evm import CHAIN_ID
@@ -63,7 +63,7 @@ class World:
         self._known: dict[str, bytes] = {}
         self.refuse: Callable[[WireEvent], NodeError | None] = lambda _event: None
         self.silent = False
-        self.health = Reporter()
+        self.health = ProcessHealth()
         self.client_options: dict[str, Any] = {}
 
     @property

@@ -18,7 +18,7 @@ from fieldbrook.gateway.management.routes.projects.configurations import (
     check_environment,
     database_value,
 )
-from fieldbrook.observability.health import NO_BROKER, Condition, Trouble
+from fieldbrook.observability.health import NO_BROKER, Condition, NodeHealth
 from tests.integration.test_management import V0, Node, User
 
 TABLE = {
@@ -86,7 +86,7 @@ def test_the_seed_eras_schema_is_the_database_of_a_new_project(ada: User) -> Non
 
 
 def test_a_topic_nobody_listens_to_shows_in_the_channels_state(ada: User, node: Node) -> None:
-    node.condition = Condition((Trouble("mqtt:0", NO_BROKER, "connection refused", 1),))
+    node.health = NodeHealth((Condition("mqtt:0", NO_BROKER, "connection refused", 1),))
     assert ada("POST", "/project", {"name": "p"}).json["channelState"] is False
 
 

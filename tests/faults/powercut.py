@@ -448,12 +448,12 @@ def run_on(recording: Recording, data: Path, at: int) -> list[str]:
         look.problems.append(f"a node on it: {error!r}"[:2_000])
     finally:
         node.stop()
-    problems = [line for line in node.log.splitlines() if _is_trouble(line)]
+    problems = [line for line in node.log.splitlines() if _is_problem(line)]
     after = look_apart(recording, data, at)
     return [*look.problems, *after.problems, *problems]
 
 
-def _is_trouble(line: str) -> bool:
+def _is_problem(line: str) -> bool:
     """That a stop takes long says nothing of what is on the disk."""
     return (" ERROR " in line or " CRITICAL " in line) and "did not stop within" not in line
 

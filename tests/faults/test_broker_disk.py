@@ -94,7 +94,7 @@ def test_a_broker_whose_disk_was_full_is_named_and_goes_on_within_seconds_of_roo
             body: dict[str, str] = node.call("GET", "/liveness").json
             return body["Broker"]
 
-        until(lambda: broker().startswith("broker_full"), "the trouble", _LIMIT_S)
+        until(lambda: broker().startswith("broker_full"), "the condition", _LIMIT_S)
         assert node.call("GET", "/readiness").status == 200, "HTTP goes on"
         assert "it was ended" not in node.log, "before there is room that would not help"
         ballast.unlink()
@@ -108,7 +108,7 @@ def test_a_broker_whose_disk_was_full_is_named_and_goes_on_within_seconds_of_roo
         before = node.count("p", applet_id)
         until(stored, "the broker takes messages again", _RECOVERY_S)
         until(lambda: node.count("p", applet_id) > before, "and they are handled", _LIMIT_S)
-        until(lambda: broker() == "ok", "the trouble has ended", _LIMIT_S)
+        until(lambda: broker() == "ok", "the condition has ended", _LIMIT_S)
     finally:
         node.stop()
 

@@ -1,4 +1,4 @@
-"""Each trouble a node names, made for real, and its end when the cause goes."""
+"""Each health condition, caused for real; it ends when the cause is gone."""
 
 from __future__ import annotations
 

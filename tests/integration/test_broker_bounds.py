@@ -57,7 +57,7 @@ def kept(node: RunningNode) -> dict[str, Any]:
 
 
 def states(node: RunningNode) -> list[str]:
-    return [trouble["state"] for trouble in node.call("GET", "/health").json["data"]]
+    return [condition["state"] for condition in node.call("GET", "/health").json["data"]]
 
 
 class Events:
@@ -115,14 +115,14 @@ def test_unreleased_qos_2_messages_end_at_the_limit_and_can_be_removed(
             taken += 1
     assert taken == LIMIT == kept(node)["qos2"]["count"]
     events.one_is_handled()
-    until(lambda: "broker_limit" in states(node), "the trouble is named")
+    until(lambda: "broker_limit" in states(node), "the condition is reported")
     gauges = node.call("GET", "/metrics").body.decode()
     assert f'fieldbrook_broker_kept{{kind="qos2"}} {LIMIT}.0' in gauges
     assert "qos2" in shell.text("mqtt", "status")
     assert shell.json("mqtt", "clear", "qos2")["removed"] == LIMIT
     with Device(node.mqtt_port, "again") as device:
         device.begin_qos2("q", b"1", 1)
-    until(lambda: "broker_limit" not in states(node), "the trouble has ended")
+    until(lambda: "broker_limit" not in states(node), "the condition has ended")
 
 
 def test_sessions_end_at_the_limit_and_can_be_removed(node: RunningNode, shell: Shell) -> None:
@@ -134,7 +134,7 @@ def test_sessions_end_at_the_limit_and_can_be_removed(node: RunningNode, shell: 
                 assert device.subscribe("ack/x", 1) != REFUSED
                 made += 1
     assert 0 < made <= LIMIT == kept(node)["sessions"]["count"]
-    until(lambda: "broker_limit" in states(node), "the trouble is named")
+    until(lambda: "broker_limit" in states(node), "the condition is reported")
     assert shell.json("mqtt", "clear", "sessions")["removed"] == LIMIT
 
     def connects() -> bool:
@@ -147,7 +147,7 @@ def test_sessions_end_at_the_limit_and_can_be_removed(node: RunningNode, shell: 
     until(connects, "the broker is there again and takes devices")
     until(lambda: node.log.count("connected to the embedded broker") == 2, "the node, too")
     events.one_is_handled()
-    until(lambda: "broker_limit" not in states(node), "the trouble has ended")
+    until(lambda: "broker_limit" not in states(node), "the condition has ended")
 
 
 def test_a_kind_of_state_that_there_is_not_is_named(node: RunningNode, shell: Shell) -> None:

@@ -411,7 +411,7 @@ def test_an_endpoint_that_becomes_one_of_another_chain_is_no_reorganisation(
     assert SECRET not in caplog.text
 
 
-def test_a_chain_that_does_not_answer_is_a_trouble_of_the_node_until_it_does(
+def test_a_chain_that_does_not_answer_is_a_condition_of_the_node_until_it_does(
     tmp_path: Path,
     evm: Evm,
     proxies: list[Proxy],

@@ -153,7 +153,7 @@ def test_monitors_go_on_at_once_when_their_chain_is_there_again(
     assert "closed the connection" in caplog.text
 
 
-def test_a_chain_that_nobody_watches_is_found_when_it_comes_and_one_failure_is_no_trouble(
+def test_a_chain_that_nobody_watches_is_found_when_it_comes_and_one_failure_is_no_condition(
     tmp_path: Path,
     evm: Evm,
     proxy: Proxy,

@@ -35,7 +35,7 @@ from fieldbrook.gateway.management.application import (
 )
 from fieldbrook.gateway.management.framework.route import Auth
 from fieldbrook.gateway.management.framework.workers import Workers
-from fieldbrook.observability.health import NO_BROKER, STORE_FULL, Condition, Trouble
+from fieldbrook.observability.health import NO_BROKER, STORE_FULL, Condition, NodeHealth
 from fieldbrook.security import tokens
 from fieldbrook.security.operator_keys import Vault
 from fieldbrook.storage.lmdb.rows import Numbered
@@ -194,7 +194,7 @@ class Node:
     writer: RegistryWriter
     port: int = 0
     stores: dict[int, MemoryStore] = field(default_factory=dict)
-    condition: Condition = field(default_factory=Condition)
+    health: NodeHealth = field(default_factory=NodeHealth)
 
     def send(
         self,
@@ -280,7 +280,7 @@ def started(tmp_path: Path, clock: Clock = now_ms) -> tuple[Node, ManagementCont
         uploads_dir=tmp_path / "uploads",
         setup_code=lambda: CODE,
         version="0.0.9",
-        condition=lambda: node.condition,
+        health=lambda: node.health,
         store_reader=lambda project_id: node.stores.get(project_id),
         limits=Limits(),
         command=obeys_nothing,
@@ -367,14 +367,14 @@ def test_the_root_says_that_the_node_lives(node: Node) -> None:
 
 
 def test_liveness_is_a_map_of_components(node: Node) -> None:
-    trouble = Trouble("mqtt:0", NO_BROKER, "at broker.example", 1)
-    node.condition = Condition((trouble,), parts={"registry": "up", "http:0": "up"})
+    condition = Condition("mqtt:0", NO_BROKER, "at broker.example", 1)
+    node.health = NodeHealth((condition,), parts={"registry": "up", "http:0": "up"})
     reply = node.send("GET", "/liveness")
     assert reply.status == 200
     assert reply.headers["Content-Type"] == "application/json; charset=utf-8"
     assert json.loads(reply.body) == {
         "Registry": "ok",
-        "Broker": "no_broker: no connection to the MQTT broker",
+        "Broker": "no_broker: there is no connection to the MQTT broker",
         "Disk": "ok",
         "Clock": "ok",
         "Secrets": "ok",
@@ -383,18 +383,18 @@ def test_liveness_is_a_map_of_components(node: Node) -> None:
 
 
 def test_a_node_that_cannot_read_its_registry_is_neither_alive_nor_ready(node: Node) -> None:
-    node.condition = Condition(registry="its data file is not a store")
+    node.health = NodeHealth(registry="its data file is not a store")
     assert node.send("GET", "/liveness").status == 503
     reply = node.send("GET", "/readiness")
     assert (reply.status, json.loads(reply.body)["ready"]) == (503, False)
-    node.condition = Condition()
+    node.health = NodeHealth()
     assert json.loads(node.send("GET", "/readiness").body) == {"ready": True, "reasons": []}
 
 
 def test_the_details_of_what_is_wrong_are_for_administrators(
     node: Node, root: User, ada: User
 ) -> None:
-    node.condition = Condition((Trouble("project:7", STORE_FULL, "in /srv/data", 1),))
+    node.health = NodeHealth((Condition("project:7", STORE_FULL, "in /srv/data", 1),))
     assert b"/srv/data" not in node.send("GET", "/liveness").body
     assert ada("GET", "/health").status == 401
     answer = root("GET", "/health").json

@@ -333,7 +333,7 @@ def _with_a_dead_shard(project: Project) -> None:
     project.round([event(n, b"c%d" % (n % 6), n % 6) for n in range(60)])
 
 
-def test_shards_that_die_are_a_trouble_of_the_project_until_others_last(
+def test_shards_that_die_are_a_condition_of_the_project_until_others_last(
     make: Make, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = make(2)
@@ -348,7 +348,7 @@ def test_shards_that_die_are_a_trouble_of_the_project_until_others_last(
     assert "died: the project's process runs its events" in caplog.text
 
 
-def test_shards_that_died_are_no_trouble_once_nobody_needs_any(
+def test_shards_that_died_are_no_condition_once_nobody_needs_any(
     make: Make, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = make(2)

@@ -19,7 +19,7 @@ from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
 from fieldbrook.gateway.memory_budget import Room, room_for
 from fieldbrook.gateway.metrics.prometheus import Measured
 from fieldbrook.gateway.mqtt.broker_bounds import BrokerState
-from fieldbrook.observability.health import Condition
+from fieldbrook.observability.health import NodeHealth
 from fieldbrook.security.operator_keys import Vault
 from fieldbrook.storage.chain.store import ChainStoreReader
 from fieldbrook.storage.lmdb.rows import Numbered
@@ -112,7 +112,7 @@ class ManagementContext:
         store_reader: the store of a project by its id; None while the project has none.
         command: sends a command to a project (`frames.REPLAY`, `frames.DISCARD`,
             `frames.CLEAR_LOG`) and returns its outcome.
-        condition: the health of the node.
+        health: the health of the node.
         refused: reads the events that the node refused.
         chains: the chains that monitors may watch.
         chain_command: sends a command to a chain's process.
@@ -143,7 +143,7 @@ class ManagementContext:
     store_reader: Callable[[int], ProjectStoreReader | None]
     limits: Limits
     command: Callable[[int, str, list[int]], Awaitable[Outcome]]
-    condition: Callable[[], Condition] = Condition
+    health: Callable[[], NodeHealth] = NodeHealth
     refused: ReadRefused = _none_refused
     chains: tuple[Chain, ...] = ()
     chain_command: ChainCommand = no_chain

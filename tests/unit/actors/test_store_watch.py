@@ -13,8 +13,8 @@ from fieldbrook.actors import store_watch
 from fieldbrook.actors.store_watch import StoreWatch
 from fieldbrook.core.errors import StoreError
 from fieldbrook.observability import health
-from fieldbrook.observability.health import Reporter
-from fieldbrook.storage.lmdb.condition import trouble_of
+from fieldbrook.observability.health import ProcessHealth
+from fieldbrook.storage.lmdb.condition import store_condition
 from fieldbrook.storage.lmdb.environment import store_error, store_errors
 from fieldbrook.storage.project.store import ProjectStore
 
@@ -50,19 +50,19 @@ def of_sqlite(code: int) -> sqlite3.Error:
     ],
 )
 def test_each_cause_has_its_state(cause: Exception, state: str) -> None:
-    assert trouble_of(raised(cause)) == state
+    assert store_condition(raised(cause)) == state
 
 
 def test_what_has_no_cause_is_a_failure_all_the_same() -> None:
-    assert trouble_of(store_error(None, OSError(errno.EINTR, "x"))) == health.STORE_FAILS
+    assert store_condition(store_error(None, OSError(errno.EINTR, "x"))) == health.STORE_FAILS
 
 
-def test_a_full_store_is_troubled_until_there_is_room(
+def test_a_full_store_is_a_condition_until_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_watch, "_LOOK_S", 0.0)
     store = ProjectStore(tmp_path, 1 << 20)
-    reporter = Reporter()
+    reporter = ProcessHealth()
     watch = StoreWatch(reporter, store)
     watch.look_again()
     keys = 0
@@ -81,11 +81,11 @@ def test_a_full_store_is_troubled_until_there_is_room(
         except StoreError:  # at first there is no page for a copy
             continue
     watch.look_again()
-    assert not reporter.troubled
+    assert not reporter.has_conditions
     store.close()
 
 
 def test_a_registry_is_tried_in_the_same_way(tmp_path: Path) -> None:
     with pytest.raises(StoreError) as caught, store_errors(tmp_path):
         raise lmdb.DiskError("no space")
-    assert trouble_of(caught.value) == health.DISK_FULL
+    assert store_condition(caught.value) == health.DISK_FULL

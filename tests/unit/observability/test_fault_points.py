@@ -1,4 +1,4 @@
-"""Deaths on purpose: off unless a process is started with them, and once each."""
+"""Fault points: inactive unless armed at the start of a process; each fires once."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def died(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_process_that_was_not_asked_to_dies_nowhere(died: list[int]) -> None:
     assert not fault_points.is_armed
     for point in fault_points.POINTS:
-        fault_points.passes(point)
-        fault_points.passing({})(point)
+        fault_points.hit(point)
+        fault_points.hit_function({})(point)
     assert died == []
 
 
@@ -33,16 +33,16 @@ def test_a_process_dies_the_nth_time_it_comes_to_the_point_and_never_again(
     tmp_path: Path, died: list[int]
 ) -> None:
     order = tmp_path / "order"
-    passes = fault_points.passing({fault_points.VARIABLE: str(order)})
-    passes("chain.sent")
+    hit = fault_points.hit_function({fault_points.VARIABLE: str(order)})
+    hit("chain.sent")
     order.write_text("chain.sent 2")
-    passes("chain.sends")
-    passes("chain.sent")
+    hit("chain.sends")
+    hit("chain.sent")
     assert died == []
-    passes("chain.sent")
+    hit("chain.sent")
     assert died == [signal.SIGKILL]
     assert not order.exists()
-    passes("chain.sent")
+    hit("chain.sent")
     assert died == [signal.SIGKILL]
     assert (tmp_path / "order.reached").exists()
 
@@ -50,9 +50,9 @@ def test_a_process_dies_the_nth_time_it_comes_to_the_point_and_never_again(
 def test_a_process_may_stand_still_instead(tmp_path: Path, died: list[int]) -> None:
     order = tmp_path / "order"
     order.write_text("project.commits 2 hold")
-    passes = fault_points.passing({fault_points.VARIABLE: str(order)})
-    passes("project.commits")
-    passes("project.commits")
+    hit = fault_points.hit_function({fault_points.VARIABLE: str(order)})
+    hit("project.commits")
+    hit("project.commits")
     assert died == [signal.SIGSTOP]
 
 
@@ -60,7 +60,7 @@ def test_every_point_is_in_the_code_once_and_in_the_documentation() -> None:
     folders = ("actors", "gateway", "storage", "chain", "fieldbrook")
     sources = {path.resolve() for folder in folders for path in (ROOT / folder).rglob("*.py")}
     text = "\n".join(path.read_text() for path in sorted(sources))
-    passed = re.findall(r'fault_points\.passes\(\s*"([a-z_.]+)"', text)
-    assert sorted(passed) == sorted(fault_points.POINTS)
+    found = re.findall(r'fault_points\.hit\(\s*"([a-z_.]+)"', text)
+    assert sorted(found) == sorted(fault_points.POINTS)
     page = (ROOT / "docs" / "faults.md").read_text()
     assert [point for point in fault_points.POINTS if f"`{point}`" not in page] == []

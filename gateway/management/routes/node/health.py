@@ -10,38 +10,38 @@ from typing import Any
 from fieldbrook.core.clock import rfc3339
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 from fieldbrook.gateway.management.framework.views import Json
-from fieldbrook.observability.health import MEANINGS, Trouble
+from fieldbrook.observability.health import MEANINGS, Condition
 
 
 async def get_health(call: Call[None, None]) -> Json:
     """Current health conditions, recent ones (newest first), and the states of the processes."""
-    condition = call.context.condition()
+    node_health = call.context.health()
     now_ms = call.context.clock()
     return {
-        "healthy": not condition.all_troubles,
-        "data": [_trouble_json(trouble, now_ms) for trouble in condition.all_troubles],
-        "total": len(condition.all_troubles) + condition.more,
-        "recent": [_trouble_json(trouble, now_ms) for trouble in condition.recent],
-        "parts": dict(condition.parts),
-        "projects": dict(condition.projects),
+        "healthy": not node_health.all_conditions,
+        "data": [_condition_json(condition, now_ms) for condition in node_health.all_conditions],
+        "total": len(node_health.all_conditions) + node_health.more,
+        "recent": [_condition_json(condition, now_ms) for condition in node_health.recent],
+        "parts": dict(node_health.parts),
+        "projects": dict(node_health.projects),
     }
 
 
-def _trouble_json(trouble: Trouble, now_ms: int) -> Json:
+def _condition_json(condition: Condition, now_ms: int) -> Json:
     shown: Json = {
-        "part": trouble.part,
-        "state": trouble.state,
-        "meaning": MEANINGS[trouble.state],
-        "detail": trouble.detail,
+        "part": condition.part,
+        "state": condition.state,
+        "meaning": MEANINGS[condition.state],
+        "detail": condition.detail,
     }
-    if trouble.since_ms:
-        end_ms = trouble.until_ms or now_ms
+    if condition.since_ms:
+        end_ms = condition.until_ms or now_ms
         shown |= {
-            "since": rfc3339(trouble.since_ms),
-            "seconds": max(0, end_ms - trouble.since_ms) // 1000,
+            "since": rfc3339(condition.since_ms),
+            "seconds": max(0, end_ms - condition.since_ms) // 1000,
         }
-    if trouble.until_ms:
-        shown["until"] = rfc3339(trouble.until_ms)
+    if condition.until_ms:
+        shown["until"] = rfc3339(condition.until_ms)
     return shown
 
 

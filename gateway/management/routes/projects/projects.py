@@ -204,7 +204,7 @@ def _rows(call: Call[Any, Any], found: list[Project], paging: Paging) -> Json:
 def shown(call: Call[Any, Any], project: Project) -> Json:
     """A project with its configurations, in the form of the answers."""
     configs = call.context.reader.configs(project.project_id)
-    listening = all(t.state != NO_BROKER for t in call.context.condition().troubles)
+    listening = all(t.state != NO_BROKER for t in call.context.health().conditions)
     return project_json(project, configs, channel_state=listening)
 
 

@@ -24,7 +24,7 @@ class Booting:
             "_later": lambda *_: None,
             "_make_spares": lambda: None,
             "_start": lambda child: child.enter(STARTING),
-            "_trouble": lambda *_: None,
+            "_raise_condition": lambda *_: None,
             "_end": lambda child: self.ended.append(child.part),
         }
         for name, function in instead.items():

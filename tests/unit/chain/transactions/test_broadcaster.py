@@ -15,7 +15,7 @@ import pytest
 from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.transactions.broadcaster import Broadcaster
 from fieldbrook.chain.transactions.nonces import Leases
-from fieldbrook.observability.health import STUCK_TRANSACTIONS, Reporter
+from fieldbrook.observability.health import STUCK_TRANSACTIONS, ProcessHealth
 from fieldbrook.storage.chain.transactions import (
     FAILED,
     INIT,
@@ -80,7 +80,7 @@ class Bench:
         self.now = 1_700_000_000_000
         reader = cast(RegistryReader, self.registry)
         self.leases = Leases(CHAIN, self.rpc, self.rows, reader, VAULT, lambda: self.now)
-        self.health = Reporter()
+        self.health = ProcessHealth()
         self.sender = Broadcaster(
             *(CHAIN, self.rpc, self.rows, self.leases, lambda _row: None, lambda: False),
             *(self.health, lambda: self.now),

@@ -46,7 +46,7 @@ def test_processes_of_one_gateway_are_added_up() -> None:
         row("http:1", {metrics.EVENTS_RECEIVED: 4}),
         row("mqtt:0", {metrics.EVENTS_RECEIVED: 5}),
     ]
-    found = shown(Node("1", rows, health.Condition()))
+    found = shown(Node("1", rows, health.NodeHealth()))
     assert of(found, "fieldbrook_events_received_total", gateway="http") == 7
     assert of(found, "fieldbrook_events_received_total", gateway="mqtt") == 5
 
@@ -56,10 +56,10 @@ def test_projects_are_one_unless_some_have_figures_of_their_own() -> None:
         row("projects", {metrics.PROJECT_EVENTS: 3}),
         row("projects", {metrics.PROJECT_EVENTS: 4}),
     ]
-    found = shown(Node("1", rows, health.Condition()))
+    found = shown(Node("1", rows, health.NodeHealth()))
     assert of(found, "fieldbrook_project_events_total") == 7
     rows.append(row("project:12", {metrics.PROJECT_EVENTS: 9}))
-    found = shown(Node("1", rows, health.Condition()))
+    found = shown(Node("1", rows, health.NodeHealth()))
     assert of(found, "fieldbrook_project_events_total", project="") == 7
     assert of(found, "fieldbrook_project_events_total", project="12") == 9
     assert of(found, "fieldbrook_up", part="project") == 0
@@ -69,7 +69,7 @@ def test_a_histogram_is_cumulative_and_has_its_sum_and_count() -> None:
     family = next(f for f in metrics.FAMILIES if f.name == "fieldbrook_commit_seconds")
     last = family.first + family.columns - 1
     counts = {family.first: 2.0, family.first + 1: 1.0, last - 1: 1.0, last: 12.5}
-    found = shown(Node("1", [row("projects", counts)], health.Condition()))
+    found = shown(Node("1", [row("projects", counts)], health.NodeHealth()))
     assert of(found, "fieldbrook_commit_seconds_bucket", le="0.0005") == 2
     assert of(found, "fieldbrook_commit_seconds_bucket", le="0.001") == 3
     assert of(found, "fieldbrook_commit_seconds_bucket", le="5.0") == 3
@@ -80,17 +80,17 @@ def test_a_histogram_is_cumulative_and_has_its_sum_and_count() -> None:
 
 def test_only_reasons_that_occurred_are_shown() -> None:
     counts = {metrics.EVENTS_REFUSED["ProjectNotFound"]: 2.0}
-    found = shown(Node("1", [row("http:0", counts)], health.Condition()))
+    found = shown(Node("1", [row("http:0", counts)], health.NodeHealth()))
     refused = [value for key, value in found.items() if key[0].startswith(metrics.REFUSED_NAME)]
     assert refused == [2.0]
 
 
 def test_every_state_of_health_is_1_or_0() -> None:
-    troubles = (
-        health.Trouble("project:1", health.STORE_FULL, "", 1),
-        health.Trouble("project:2", health.STORE_FULL, "", 1),
+    conditions = (
+        health.Condition("project:1", health.STORE_FULL, "", 1),
+        health.Condition("project:2", health.STORE_FULL, "", 1),
     )
-    found = shown(Node("1", [], health.Condition(troubles=troubles)))
+    found = shown(Node("1", [], health.NodeHealth(conditions=conditions)))
     states = {key: value for key, value in found.items() if key[0] == "fieldbrook_health_state"}
     assert len(states) == len(health.MEANINGS)
     assert sum(states.values()) == 1
@@ -99,12 +99,12 @@ def test_every_state_of_health_is_1_or_0() -> None:
 
 def test_what_is_looked_up_has_its_labels_written_as_they_must_be() -> None:
     odd = Measured("odd", 'a "text"\nof two lines', GAUGE, ("name",), [(('a"b\\c\nd',), 1.5)])
-    found = shown(Node("1", [], health.Condition(), [odd]))
+    found = shown(Node("1", [], health.NodeHealth(), [odd]))
     assert of(found, "odd", name='a"b\\c\nd') == 1.5
 
 
 def test_open_metrics_are_given_to_who_asks_for_them() -> None:
-    kind, body = render(Node("1", [], health.Condition()), "application/openmetrics-text")
+    kind, body = render(Node("1", [], health.NodeHealth()), "application/openmetrics-text")
     assert kind.startswith("application/openmetrics-text")
     assert body.endswith(b"# EOF\n")
 

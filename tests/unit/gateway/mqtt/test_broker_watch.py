@@ -1,4 +1,4 @@
-"""When a broker that stores nothing is called a trouble, and when it is ended."""
+"""When a broker that stores nothing raises a health condition, and when it is restarted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from fieldbrook.gateway.mqtt import broker_watch as module
 from fieldbrook.gateway.mqtt import embedded_broker
 from fieldbrook.gateway.mqtt.broker_watch import BrokerWatch
-from fieldbrook.observability.health import BROKER_FULL, Reporter
+from fieldbrook.observability.health import BROKER_FULL, ProcessHealth
 
 
 class World:
@@ -24,7 +24,7 @@ class World:
         self.answer: str | None = ""
         self.time = 0.0
         self.ended: list[float] = []
-        self.health = Reporter()
+        self.health = ProcessHealth()
         self.limits_s: list[float] = []
         self.watch = BrokerWatch(folder, self._probe, self.health, lambda: self.time, self._end)
 
@@ -47,7 +47,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_one_probe_that_failed_is_no_trouble_yet_and_two_are_until_one_is_stored(
+def test_one_probe_that_failed_raises_no_condition_yet_and_two_do_until_one_is_stored(
     world: World,
 ) -> None:
     world.answer = "not stored"

@@ -250,7 +250,7 @@ def tested_by() -> dict[str, Counter[str]]:
     return found
 
 
-def _routes_at(method: str, target: str) -> list[Route[Any, Any]]:
+def _routes_at(method: str, target: str) -> list[Route]:
     with contextlib.suppress(NotFoundError, WrongMethod):
         return [find_route(ROUTES, method, target).route]
     found = []

@@ -115,7 +115,7 @@ _MULTIPART_SLACK = 64 << 10  # boundaries, part headers and `info` around an upl
 _DOWNLOAD_PIECE = 1 << 20
 _DRAIN_FACTOR = 4  # a refused body up to this many limits is read, so the refusal arrives
 
-ROUTES: tuple[Route[Any, Any], ...] = (
+ROUTES: tuple[Route, ...] = (
     *accounts.ROUTES,
     *administration.ROUTES,
     *quotas.ROUTES,
@@ -452,7 +452,7 @@ class ManagementHandler(BaseHandler):
         target = self.request.path.removesuffix(path) + fixed
         self.redirect_to(target, 301 if method == "GET" and "//" not in path else 307)
 
-    def _authenticate(self, route: Route[Any, Any]) -> Caller | None:
+    def _authenticate(self, route: Route) -> Caller | None:
         if route.auth is Auth.ANYBODY:
             return None
         if route.auth is Auth.SETUP and not self.context.reader.has_administrator():
@@ -467,7 +467,7 @@ class ManagementHandler(BaseHandler):
             require_admin(caller.account)
         return caller
 
-    def _caller_with(self, token: str, route: Route[Any, Any]) -> Caller:
+    def _caller_with(self, token: str, route: Route) -> Caller:
         reader, trail = self.context.reader, self._trail
         assert trail is not None
         if not is_access_key(token):

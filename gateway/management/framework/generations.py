@@ -9,7 +9,6 @@ Source: interface document, sections 2 and 2b.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from fieldbrook.gateway.management.framework.route import Route
 
@@ -151,12 +150,12 @@ LATER = frozenset(
 _PARAMETER = re.compile(r"\{[^{}]*+\}")
 
 
-def shape(route: Route[Any, Any]) -> str:
+def shape(route: Route) -> str:
     """Method and path of a route in the form of the lists."""
     return f"{route.method} {_PARAMETER.sub('{}', route.pattern)}"
 
 
-def generations(route: Route[Any, Any]) -> tuple[str, ...]:
+def generations(route: Route) -> tuple[str, ...]:
     """The generations of a route: `S1`, `L` or both; none for a route that we added."""
     name = shape(route)
     return tuple(word for word, known in (("S1", SEED), ("L", LATER)) if name in known)

@@ -10,7 +10,7 @@ import urllib.parse
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
 from fieldbrook.core.errors import NotFoundError
 from fieldbrook.core.model import AccessKey, Account
@@ -155,41 +155,52 @@ GROUPS: dict[str, Group] = {
     "wasmlog": Group.WASM_LOG,
 }
 
-Handler = Callable[[Call[B, Q]], Awaitable[object]]
+Handler = Callable[[Call[Any, Any]], Awaitable[object]]
 
 
 @dataclass(frozen=True)
-class Route(Generic[B, Q]):
+class Route:
     """One method on one path.
+
+    The annotations of the handler declare the rest: `call: Call[BODY, QUERY]` names the structs
+    that the JSON body (for uploads: the part `info`) and the query string are bound to. The
+    return type names the answer, for the OpenAPI document as `Annotated[Json, REPLY]`.
 
     Args:
         operation: the name of the operation in the interface, sent in `X-Meta`.
         handler: a function that returns None or a `Done` for 204, a `Download`, a `Stream`, a
             `PlainText`, or a value to send as JSON (201 for a POST, else 200).
-        body: the struct that the JSON body (for uploads: the part `info`) is bound to.
-        query: the struct that the query string is bound to.
         upload: the body is a multipart form with `file` and `info`.
         group: the group that an access key needs; by default the entry of `GROUPS` for the
             path. Access keys cannot call a route without a group.
-        response: the type of the JSON answer; only the OpenAPI document uses it.
+        body: the struct of the body, if the handler serves several routes with different ones.
     """
 
     method: str
     pattern: str
     operation: str
-    auth: Auth
-    handler: Handler[B, Q]
-    body: type[B] | None = None
-    query: type[Q] | None = None
+    handler: Handler
+    auth: Auth = Auth.ACCOUNT
     upload: bool = False
     group: Group | None = None
-    response: Any = None
+    body: type[Any] | None = None
+    query: type[Any] | None = field(init=False)
+    answer: Any = field(init=False)
     segments: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "segments", tuple(self.pattern.split("/")[1:]))
-        if self.group is None:
-            object.__setattr__(self, "group", GROUPS.get(self.segments[0]))
+        hints = get_type_hints(self.handler, include_extras=True)
+        answer, (call,) = hints.pop("return"), hints.values()
+        body, query = (None if kind is type(None) else kind for kind in get_args(call))
+        segments = tuple(self.pattern.split("/")[1:])
+        for name, value in (
+            ("body", self.body or body),
+            ("query", query),
+            ("answer", answer),
+            ("segments", segments),
+            ("group", self.group or GROUPS.get(segments[0])),
+        ):
+            object.__setattr__(self, name, value)
 
     @property
     def permission(self) -> Permission:
@@ -215,7 +226,7 @@ class Route(Generic[B, Q]):
 class Match:
     """A route and the parameters of the requested path."""
 
-    route: Route[Any, Any]
+    route: Route
     parameters: dict[str, str]
 
 
@@ -227,7 +238,7 @@ class WrongMethod(Exception):  # noqa: N818 - a result of routing, not a failure
         self.allowed = allowed
 
 
-def find_route(routes: Sequence[Route[Any, Any]], method: str, path: str) -> Match:
+def find_route(routes: Sequence[Route], method: str, path: str) -> Match:
     """Find the route of a request.
 
     If several routes match, the one with the fewest path parameters wins.

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from http import HTTPStatus
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
@@ -69,7 +69,7 @@ _SCHEMES: Json = {
 }
 
 
-def describe(routes: Sequence[Route[Any, Any]], prefixes: Sequence[str], version: str) -> Json:
+def describe(routes: Sequence[Route], prefixes: Sequence[str], version: str) -> Json:
     """Generate the document.
 
     Args:
@@ -158,11 +158,11 @@ _ERROR: Json = {
 # ---------------------------------------------------------------- paths
 
 
-def _shape(route: Route[Any, Any]) -> str:
+def _shape(route: Route) -> str:
     return _PARAMETER.sub("{}", route.pattern)
 
 
-def _path_names(routes: Iterable[Route[Any, Any]]) -> dict[str, str]:
+def _path_names(routes: Iterable[Route]) -> dict[str, str]:
     """The path of each shape of a route.
 
     The document may contain a shape only once, but the methods of one path may name its
@@ -184,7 +184,7 @@ def _path_names(routes: Iterable[Route[Any, Any]]) -> dict[str, str]:
     return paths
 
 
-def _operation_ids(routes: Sequence[Route[Any, Any]]) -> dict[tuple[str, str], str]:
+def _operation_ids(routes: Sequence[Route]) -> dict[tuple[str, str], str]:
     """A unique operation id per route: the generations of routes share operation names."""
     often = Counter(route.operation for route in routes)
     return {
@@ -195,7 +195,7 @@ def _operation_ids(routes: Sequence[Route[Any, Any]]) -> dict[tuple[str, str], s
     }
 
 
-def _tag(route: Route[Any, Any]) -> str:
+def _tag(route: Route) -> str:
     return route.segments[0]
 
 
@@ -203,7 +203,7 @@ def _tag(route: Route[Any, Any]) -> str:
 
 
 def _operation(
-    route: Route[Any, Any],
+    route: Route,
     names: dict[str, str],
     identifiers: dict[tuple[str, str], str],
 ) -> Json:
@@ -230,7 +230,7 @@ def _operation(
     }
 
 
-def _path_parameters(route: Route[Any, Any], path: str) -> Iterator[Json]:
+def _path_parameters(route: Route, path: str) -> Iterator[Json]:
     given = _PARAMETER.findall(route.pattern)
     for joined, name in zip(_PARAMETER.findall(path), given, strict=True):
         number = name.endswith("ID") or name in _NUMBERS
@@ -239,7 +239,7 @@ def _path_parameters(route: Route[Any, Any], path: str) -> Iterator[Json]:
         yield {"name": joined, "in": "path", "required": True, **note, "schema": schema}
 
 
-def _query_parameters(route: Route[Any, Any]) -> Iterator[Json]:
+def _query_parameters(route: Route) -> Iterator[Json]:
     if route.query is None:
         return
     schema = _own_schema(route.query)
@@ -252,7 +252,7 @@ def _query_parameters(route: Route[Any, Any]) -> Iterator[Json]:
         }
 
 
-def _request_body(route: Route[Any, Any]) -> Json | None:
+def _request_body(route: Route) -> Json | None:
     if route.body is None:
         return None
     schema = _reference(route.body)
@@ -291,48 +291,54 @@ def _request_body(route: Route[Any, Any]) -> Json | None:
 # ---------------------------------------------------------------- answers
 
 
-def _success(route: Route[Any, Any]) -> Json:
+def _success(route: Route) -> Json:
     """The successful answers, from the handler's return type, as `ManagementHandler` sends them."""
     created = "201" if route.method == "POST" else "200"
     answers: Json = {}
-    for kind in _members(get_type_hints(route.handler).get("return", object)):
+    for kind in _members(route.answer):
         if kind in (type(None), Done):
             answers["204"] = {"description": HTTPStatus.NO_CONTENT.phrase}
             if kind is Done:
                 answers["204"]["headers"] = {"Warning": {"$ref": "#/components/headers/Warning"}}
             continue
-        status, content = created, _json_content(kind, route)
-        if kind is Download:
-            status, content = "200", {"text/plain": {}}
-        elif kind is Stream:
-            status, content = "200", {"text/event-stream": {"schema": {"type": "string"}}}
-        elif kind is PlainText:
-            status, content = "200", {"text/plain": {"schema": {"type": "string"}}}
+        status = "200" if kind in _CONTENT else created
         answer = answers.setdefault(
             status, {"description": HTTPStatus(int(status)).phrase, "content": {}}
         )
-        answer["content"].update(content)
+        answer["content"].update(
+            _CONTENT.get(kind) or {"application/json": {"schema": _json_schema(kind)}}
+        )
     for answer in answers.values():
         headers = answer.setdefault("headers", {})
         headers["X-Meta"] = {"$ref": "#/components/headers/X-Meta"}
     return answers
 
 
+_CONTENT: dict[Any, Json] = {
+    Download: {"text/plain": {}},
+    Stream: {"text/event-stream": {"schema": {"type": "string"}}},
+    PlainText: {"text/plain": {"schema": {"type": "string"}}},
+}
+
+
 def _members(kind: Any) -> tuple[Any, ...]:
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
-def _json_content(kind: Any, route: Route[Any, Any]) -> Json:
-    if route.response is not None:
-        schema = _reference(route.response)
-    elif get_origin(kind) is list:
-        schema = {"type": "array", "items": {"type": "object"}}
-    else:
-        schema = {"type": "object"}
-    return {"application/json": {"schema": schema}}
+def _json_schema(kind: Any) -> Json:
+    if get_origin(kind) is Annotated:
+        return _reference(_reply(kind))
+    if get_origin(kind) is list:
+        return {"type": "array", "items": {"type": "object"}}
+    return {"type": "object"}
 
 
-def _failures(route: Route[Any, Any]) -> Json:
+def _reply(kind: Any) -> Any:
+    """The reply type in `Annotated[Json, REPLY]`; None for other types."""
+    return kind.__metadata__[0] if get_origin(kind) is Annotated else None
+
+
+def _failures(route: Route) -> Json:
     statuses = {400, 429, 500, 503}
     if route.auth is not Auth.ANYBODY or route.body is not None:
         statuses |= {401, 403}
@@ -388,9 +394,9 @@ def _code(error: type[NodeError]) -> int:
 # ---------------------------------------------------------------- schemas
 
 
-def _components(routes: Iterable[Route[Any, Any]]) -> Json:
+def _components(routes: Iterable[Route]) -> Json:
     """The schemas of all bodies and replies by name; required body fields must not be empty."""
-    replies = _schemas({route.response for route in routes} - {None})
+    replies = _schemas({_reply(route.answer) for route in routes} - {None})
     bodies = _schemas({route.body for route in routes} - {None})
     for schema in bodies.values():
         _demand_content(schema)

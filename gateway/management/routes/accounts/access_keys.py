@@ -15,7 +15,7 @@ from fieldbrook.core.clock import now_ms, rfc3339
 from fieldbrook.core.errors import AccessKeyNotFoundError, AccessKeyPermissionDeniedError
 from fieldbrook.core.model import AccessKey
 from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
-from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.route import Call, Route
 from fieldbrook.gateway.management.framework.views import Json, page, privileges_json, times_json
 from fieldbrook.security.access_keys import (
     DESCRIPTIONS,
@@ -196,50 +196,11 @@ def _ms(moment: datetime) -> int:
     return int(moment.timestamp() * 1000)
 
 
-ROUTES: tuple[Route[Any, Any], ...] = (
-    Route(
-        "POST",
-        "/account_access_key",
-        "CreateAccountAccessKey",
-        Auth.ACCOUNT,
-        create_key,
-        body=CreateKey,
-    ),
-    Route(
-        "PUT",
-        "/account_access_key/{name}",
-        "UpdateAccountAccessKeyByName",
-        Auth.ACCOUNT,
-        update_key,
-        body=UpdateKey,
-    ),
-    Route(
-        "DELETE",
-        "/account_access_key/{name}",
-        "DeleteAccountAccessKeyByName",
-        Auth.ACCOUNT,
-        remove_key,
-    ),
-    Route(
-        "GET",
-        "/account_access_key/data/{name}",
-        "GetAccessKeyByName",
-        Auth.ACCOUNT,
-        get_key,
-    ),
-    Route(
-        "GET",
-        "/account_access_key/datalist",
-        "ListAccountAccessKey",
-        Auth.ACCOUNT,
-        list_keys,
-        query=ListKeys,
-    ),
-    Route(
-        "GET",
-        "/account_access_key/operator_group_metas",
-        "ListAccessGroupMetas",
-        Auth.ACCOUNT,
-        list_groups,
-    ),
+ROUTES: tuple[Route, ...] = (
+    Route("POST", "/account_access_key", "CreateAccountAccessKey", create_key),
+    Route("PUT", "/account_access_key/{name}", "UpdateAccountAccessKeyByName", update_key),
+    Route("DELETE", "/account_access_key/{name}", "DeleteAccountAccessKeyByName", remove_key),
+    Route("GET", "/account_access_key/data/{name}", "GetAccessKeyByName", get_key),
+    Route("GET", "/account_access_key/datalist", "ListAccountAccessKey", list_keys),
+    Route("GET", "/account_access_key/operator_group_metas", "ListAccessGroupMetas", list_groups),
 )

@@ -62,7 +62,7 @@ class ChangePassword(msgspec.Struct, frozen=True, kw_only=True):
     password: Password
 
 
-async def register(call: Call[Register, None]) -> Json:
+async def register(call: Call[Register, None]) -> Annotated[Json, shapes.AccountReply]:
     """Create an account; the first one needs the setup code, later ones an administrator."""
     given = call.body.password
     if given is not None:
@@ -84,7 +84,7 @@ async def register(call: Call[Register, None]) -> Json:
     return {**account_json(account), **({} if given else {"password": password})}
 
 
-async def login(call: Call[Login, None]) -> Json:
+async def login(call: Call[Login, None]) -> Annotated[Json, shapes.LoginReply]:
     """Log in with username and password; the answer holds a token for the account."""
     username = call.body.username
     call.throttle.attempt(username, call.peer)
@@ -123,7 +123,7 @@ async def end_logins(call: Call[None, None]) -> None:
     await call.context.registry.call("end_logins", account_id=call.account.account_id)
 
 
-async def change_password(call: Call[ChangePassword, None]) -> Json:
+async def change_password(call: Call[ChangePassword, None]) -> Annotated[Json, shapes.LoginReply]:
     """Replace the caller's password and end all their logins; the answer is a new login."""
     old, new = call.body.old_password, call.body.password
     username = call.account.username
@@ -143,7 +143,9 @@ async def change_password(call: Call[ChangePassword, None]) -> Json:
     return login_json(call, changed)
 
 
-async def change_password_by_id(call: Call[ChangePassword, None]) -> Json:
+async def change_password_by_id(
+    call: Call[ChangePassword, None],
+) -> Annotated[Json, shapes.LoginReply]:
     """Same as `PUT /account`; the id must be the caller's own."""
     account_id = call.id("accountID")
     if account_id != call.account.account_id:
@@ -187,42 +189,12 @@ def _require_url(url: str) -> None:
         raise BadRequestError(FieldError("avatarURL", "is not an http or https URL", "body"))
 
 
-ROUTES: tuple[Route[Any, Any], ...] = (
+ROUTES: tuple[Route, ...] = (
     Route(
-        "POST",
-        "/register/admin",
-        "CreateAccountByUsernameAndPassword",
-        Auth.SETUP,
-        register,
-        body=Register,
-        response=shapes.AccountReply,
+        "POST", "/register/admin", "CreateAccountByUsernameAndPassword", register, auth=Auth.SETUP
     ),
-    Route(
-        "PUT",
-        "/login",
-        "LoginByUsername",
-        Auth.ANYBODY,
-        login,
-        body=Login,
-        response=shapes.LoginReply,
-    ),
-    Route("POST", "/logout", "EndLogins", Auth.ACCOUNT, end_logins),
-    Route(
-        "PUT",
-        "/account",
-        "UpdatePasswordByAccountID",
-        Auth.ACCOUNT,
-        change_password,
-        body=ChangePassword,
-        response=shapes.LoginReply,
-    ),
-    Route(
-        "PUT",
-        "/account/{accountID}",
-        "UpdatePasswordByAccountID",
-        Auth.ACCOUNT,
-        change_password_by_id,
-        body=ChangePassword,
-        response=shapes.LoginReply,
-    ),
+    Route("PUT", "/login", "LoginByUsername", login, auth=Auth.ANYBODY),
+    Route("POST", "/logout", "EndLogins", end_logins),
+    Route("PUT", "/account", "UpdatePasswordByAccountID", change_password),
+    Route("PUT", "/account/{accountID}", "UpdatePasswordByAccountID", change_password_by_id),
 )

@@ -139,18 +139,11 @@ def _row_json(call: Call[Any, Any], account: Account) -> Json:
 
 _ONE = "/account/{accountID}"
 
-ROUTES: tuple[Route[Any, Any], ...] = (
-    Route("GET", "/account", "ListAccount", Auth.ADMIN, list_accounts, query=ListAccounts),
-    Route("GET", _ONE, "GetAccount", Auth.ACCOUNT, get_account),
-    Route("PUT", _ONE + "/enable", "EnableAccount", Auth.ADMIN, enable_account),
-    Route("PUT", _ONE + "/disable", "DisableAccount", Auth.ADMIN, disable_account),
-    Route(
-        "PUT",
-        _ONE + "/password",
-        "ResetAccountPassword",
-        Auth.ADMIN,
-        reset_password,
-        body=ResetPassword,
-    ),
-    Route("DELETE", _ONE, "RemoveAccount", Auth.ADMIN, remove_account, query=RemoveAccount),
+ROUTES: tuple[Route, ...] = (
+    Route("GET", "/account", "ListAccount", list_accounts, auth=Auth.ADMIN),
+    Route("GET", _ONE, "GetAccount", get_account),
+    Route("PUT", _ONE + "/enable", "EnableAccount", enable_account, auth=Auth.ADMIN),
+    Route("PUT", _ONE + "/disable", "DisableAccount", disable_account, auth=Auth.ADMIN),
+    Route("PUT", _ONE + "/password", "ResetAccountPassword", reset_password, auth=Auth.ADMIN),
+    Route("DELETE", _ONE, "RemoveAccount", remove_account, auth=Auth.ADMIN),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -74,6 +74,4 @@ def _row_json(number: int, row: AuditRow) -> Json:
     }
 
 
-ROUTES: tuple[Route[Any, Any], ...] = (
-    Route("GET", "/audit", "ListAudit", Auth.ADMIN, read_audit, query=ReadAudit),
-)
+ROUTES: tuple[Route, ...] = (Route("GET", "/audit", "ListAudit", read_audit, auth=Auth.ADMIN),)

@@ -212,49 +212,20 @@ def _own_operator(call: Call[Any, Any]) -> Operator:
 
 _BOUND = "/project_operator/{projectID}"
 
-ROUTES: tuple[Route[Any, Any], ...] = (
-    Route(
-        "POST", "/operator", "CreateOperator", Auth.ACCOUNT, create_operator, body=CreateOperator
-    ),
-    Route(
-        "POST",
-        "/operator/generate",
-        "GenerateOperator",
-        Auth.ACCOUNT,
-        generate_operator,
-        body=GenerateOperator,
-    ),
+ROUTES: tuple[Route, ...] = (
+    Route("POST", "/operator", "CreateOperator", create_operator),
+    Route("POST", "/operator/generate", "GenerateOperator", generate_operator),
     Route(
         "POST",
         "/operator/data/{operatorID}/export",
         "ExportOperator",
-        Auth.ADMIN,
         export_operator,
-        body=ExportOperator,
+        auth=Auth.ADMIN,
     ),
-    Route("GET", "/operator/datalist", "ListOperator", Auth.ACCOUNT, list_operators, query=Paging),
-    Route("DELETE", "/operator/data/{operatorID}", "RemoveOperator", Auth.ACCOUNT, remove_operator),
-    Route(
-        "GET",
-        "/account/operatoraddr",
-        "GetOperatorAddr",
-        Auth.ACCOUNT,
-        operator_address,
-        query=WhichOperator,
-    ),
-    Route(
-        "POST",
-        _BOUND + "/{operatorID}",
-        "CreateProjectOperator",
-        Auth.ACCOUNT,
-        bind_operator,
-    ),
-    Route(
-        "GET",
-        "/project_operator/data/{projectID}",
-        "GetProjectOperator",
-        Auth.ACCOUNT,
-        get_project_operator,
-    ),
-    Route("DELETE", _BOUND, "RemoveProjectOperator", Auth.ACCOUNT, unbind_operator),
+    Route("GET", "/operator/datalist", "ListOperator", list_operators),
+    Route("DELETE", "/operator/data/{operatorID}", "RemoveOperator", remove_operator),
+    Route("GET", "/account/operatoraddr", "GetOperatorAddr", operator_address),
+    Route("POST", _BOUND + "/{operatorID}", "CreateProjectOperator", bind_operator),
+    Route("GET", "/project_operator/data/{projectID}", "GetProjectOperator", get_project_operator),
+    Route("DELETE", _BOUND, "RemoveProjectOperator", unbind_operator),
 )

@@ -118,8 +118,8 @@ def _row(call: Call[Any, Any], account: Account, name: str) -> Json:
 
 _ONE = "/account/{accountID}/quota"
 
-ROUTES: tuple[Route[Any, Any], ...] = (
-    Route("GET", "/quota", "GetOwnQuotas", Auth.ACCOUNT, show_own),
-    Route("GET", _ONE, "GetAccountQuotas", Auth.ACCOUNT, show_quotas),
-    Route("PUT", _ONE, "SetAccountQuotas", Auth.ADMIN, change_quotas, body=ChangeQuotas),
+ROUTES: tuple[Route, ...] = (
+    Route("GET", "/quota", "GetOwnQuotas", show_own),
+    Route("GET", _ONE, "GetAccountQuotas", show_quotas),
+    Route("PUT", _ONE, "SetAccountQuotas", change_quotas, auth=Auth.ADMIN),
 )

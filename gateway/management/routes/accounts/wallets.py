@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -36,7 +36,7 @@ async def give_nonce(call: Call[None, None]) -> Json:
     }
 
 
-async def login_by_wallet(call: Call[WalletLogin, None]) -> Json:
+async def login_by_wallet(call: Call[WalletLogin, None]) -> Annotated[Json, shapes.LoginReply]:
     """Log in with a wallet's signature. The account is created if the settings allow it."""
     context, policy = call.context, call.context.wallets
     message = wallet.parse_message(call.body.message)
@@ -93,18 +93,10 @@ async def _require_signature(call: Call[WalletLogin, None], message: wallet.Sign
     return address
 
 
-ROUTES: tuple[Route[Any, Any], ...] = (
-    Route("GET", "/login/wallet/nonce", "GetWalletNonce", Auth.ANYBODY, give_nonce),
+ROUTES: tuple[Route, ...] = (
+    Route("GET", "/login/wallet/nonce", "GetWalletNonce", give_nonce, auth=Auth.ANYBODY),
     *(
-        Route(
-            "PUT",
-            path,
-            "LoginByEthAddress",
-            Auth.ANYBODY,
-            login_by_wallet,
-            body=WalletLogin,
-            response=shapes.LoginReply,
-        )
+        Route("PUT", path, "LoginByEthAddress", login_by_wallet, auth=Auth.ANYBODY)
         for path in ("/login/wallet", "/login/eth")
     ),
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -19,7 +19,7 @@ from fieldbrook.core.errors import BadRequestError, ContractAbiNotFoundError, Fi
 from fieldbrook.core.model import ContractAbi
 from fieldbrook.gateway.management.framework.binding import MISSING, Paging
 from fieldbrook.gateway.management.framework.ownership import own_project
-from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.route import Call, Route
 from fieldbrook.gateway.management.framework.views import Json, contract_abi_json, page
 from fieldbrook.gateway.management.openapi import shapes
 from fieldbrook.gateway.management.routes.chain import contract_events
@@ -39,7 +39,9 @@ class CreateContractAbi(msgspec.Struct, frozen=True, kw_only=True):
     abi: list[dict[str, Any]]
 
 
-async def create_abi(call: Call[CreateContractAbi, None]) -> Json:
+async def create_abi(
+    call: Call[CreateContractAbi, None],
+) -> Annotated[Json, shapes.ContractAbiReply]:
     """Store an ABI for the monitors of a project. An existing ABI is not replaced."""
     project = own_project(call)
     content = msgspec.json.encode(call.body.abi)
@@ -61,7 +63,7 @@ async def create_abi(call: Call[CreateContractAbi, None]) -> Json:
     return contract_abi_json(made, project, contract_events.signatures(call.body.abi))
 
 
-async def list_abis(call: Call[None, Paging]) -> Json:
+async def list_abis(call: Call[None, Paging]) -> Annotated[Json, shapes.ContractAbiPage]:
     """The ABIs of a project with the events of each."""
     project = own_project(call)
     found = call.context.reader.contract_abis(project.project_id)
@@ -72,7 +74,7 @@ async def list_abis(call: Call[None, Paging]) -> Json:
     return {"data": rows, "total": len(found)}
 
 
-async def get_abi(call: Call[None, None]) -> Json:
+async def get_abi(call: Call[None, None]) -> Annotated[Json, shapes.WholeContractAbiReply]:
     """An ABI as it was uploaded."""
     project = own_project(call)
     kept = abi_named(call, call.path["abiName"])
@@ -138,27 +140,9 @@ def _problem(abi: list[dict[str, Any]], content: bytes) -> str:
 
 
 _ALL, _ONE = "/contract_abi/{projectName}", "/contract_abi/{projectName}/{abiName}"
-ROUTES: tuple[Route[Any, Any], ...] = (
-    Route(
-        "POST",
-        _ALL,
-        "CreateContractAbi",
-        Auth.ACCOUNT,
-        create_abi,
-        body=CreateContractAbi,
-        response=shapes.ContractAbiReply,
-    ),
-    Route(
-        "GET",
-        _ALL,
-        "ListContractAbis",
-        Auth.ACCOUNT,
-        list_abis,
-        query=Paging,
-        response=shapes.ContractAbiPage,
-    ),
-    Route(
-        "GET", _ONE, "GetContractAbi", Auth.ACCOUNT, get_abi, response=shapes.WholeContractAbiReply
-    ),
-    Route("DELETE", _ONE, "RemoveContractAbi", Auth.ACCOUNT, remove_abi),
+ROUTES: tuple[Route, ...] = (
+    Route("POST", _ALL, "CreateContractAbi", create_abi),
+    Route("GET", _ALL, "ListContractAbis", list_abis),
+    Route("GET", _ONE, "GetContractAbi", get_abi),
+    Route("DELETE", _ONE, "RemoveContractAbi", remove_abi),
 )

@@ -28,7 +28,7 @@ from fieldbrook.core.model import (
 )
 from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
 from fieldbrook.gateway.management.framework.ownership import own_project
-from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.route import Call, Route
 from fieldbrook.gateway.management.framework.views import Json, monitor_json, page
 from fieldbrook.gateway.management.routes.chain import contract_events
 from fieldbrook.gateway.management.routes.chain.contract_abis import abi_named, entries
@@ -236,26 +236,26 @@ class _Kind:
             raise NOT_FOUND[self.kind](monitor=monitor_id)
         return monitor
 
-    def routes(self) -> tuple[Route[Any, Any], ...]:
+    def routes(self) -> tuple[Route, ...]:
         """The routes of both generations."""
         seed, later = (
             f"/monitor/{self.kind}/{{projectName}}",
             f"/monitor/x/{{projectName}}/{self.kind}",
         )
-        who, one = Auth.ACCOUNT, "{monitorID}"
+        one = "{monitorID}"
         create, listed = f"Create{self.name}", f"List{self.name}"
         control, get, remove = f"Control{self.name}", f"Get{self.name}", f"Remove{self.name}"
         seed_create, later_create = self.creates(SEED_EVENT_TYPE), self.creates(DEFAULT_EVENT_TYPE)
         return (
-            Route("POST", seed, create, who, seed_create, body=self.body),
-            Route("POST", later, create, who, later_create, body=self.body),
-            Route("PUT", f"{later}/{{cmd}}", control, who, self.control, body=ControlMonitors),
-            Route("GET", seed, listed, who, self.list, query=ListMonitors),
-            Route("GET", f"{later}/datalist", listed, who, self.list, query=ListMonitors),
-            Route("GET", f"{seed}/{one}", get, who, self.get),
-            Route("GET", f"{later}/{one}", get, who, self.get),
-            Route("DELETE", f"{seed}/{one}", remove, who, self.remove),
-            Route("DELETE", f"{later}/{one}", remove, who, self.remove),
+            Route("POST", seed, create, seed_create, body=self.body),
+            Route("POST", later, create, later_create, body=self.body),
+            Route("PUT", f"{later}/{{cmd}}", control, self.control),
+            Route("GET", seed, listed, self.list),
+            Route("GET", f"{later}/datalist", listed, self.list),
+            Route("GET", f"{seed}/{one}", get, self.get),
+            Route("GET", f"{later}/{one}", get, self.get),
+            Route("DELETE", f"{seed}/{one}", remove, self.remove),
+            Route("DELETE", f"{later}/{one}", remove, self.remove),
         )
 
 
@@ -293,7 +293,7 @@ def _wrong(field: str, size: int) -> FieldError:
     return FieldError(field, f"not {size} bytes in hexadecimal digits", "body")
 
 
-ROUTES: tuple[Route[Any, Any], ...] = (
+ROUTES: tuple[Route, ...] = (
     *_Kind(CONTRACT_LOG, "ContractLog", CreateContractLog).routes(),
     *_Kind(CHAIN_TX, "ChainTx", CreateChainTx).routes(),
     *_Kind(CHAIN_HEIGHT, "ChainHeight", CreateChainHeight).routes(),

@@ -322,27 +322,20 @@ def _today(spent: Spending) -> str:
 
 _OF, _ONE = "/tx/{projectName}", "/tx/{projectName}/{transaction}"
 
-ROUTES: tuple[Route[Any, Any], ...] = (
-    Route(
-        "GET",
-        "/tx",
-        "ListAllTransactions",
-        Auth.ADMIN,
-        list_all_transactions,
-        query=ListTransactions,
-    ),
-    Route("GET", _OF, "ListTransactions", Auth.ACCOUNT, list_transactions, query=ListTransactions),
-    Route("GET", _OF + "/state", "GetTransactionState", Auth.ACCOUNT, transaction_state),
-    Route("GET", _ONE, "GetTransaction", Auth.ACCOUNT, get_transaction),
-    Route("POST", _ONE + "/cancel", "CancelTransaction", Auth.ADMIN, cancel_transaction),
-    Route("POST", _ONE + "/retry", "RetryTransaction", Auth.ADMIN, retry_transaction),
-    Route("POST", "/chain/{chain}/park", "ParkChain", Auth.ADMIN, park_chain),
-    Route("POST", "/chain/{chain}/resume", "ResumeChain", Auth.ADMIN, resume_chain),
+ROUTES: tuple[Route, ...] = (
+    Route("GET", "/tx", "ListAllTransactions", list_all_transactions, auth=Auth.ADMIN),
+    Route("GET", _OF, "ListTransactions", list_transactions),
+    Route("GET", _OF + "/state", "GetTransactionState", transaction_state),
+    Route("GET", _ONE, "GetTransaction", get_transaction),
+    Route("POST", _ONE + "/cancel", "CancelTransaction", cancel_transaction, auth=Auth.ADMIN),
+    Route("POST", _ONE + "/retry", "RetryTransaction", retry_transaction, auth=Auth.ADMIN),
+    Route("POST", "/chain/{chain}/park", "ParkChain", park_chain, auth=Auth.ADMIN),
+    Route("POST", "/chain/{chain}/resume", "ResumeChain", resume_chain, auth=Auth.ADMIN),
     Route(
         "POST",
         "/chain/{chain}/release/{projectName}",
         "ReleaseLeases",
-        Auth.ADMIN,
         release_leases,
+        auth=Auth.ADMIN,
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -11,7 +11,7 @@ from fieldbrook.core.errors import CronJobNotFoundError
 from fieldbrook.core.model import DEFAULT_EVENT_TYPE, CronJob
 from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
 from fieldbrook.gateway.management.framework.ownership import may_project, own_project_with_id
-from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.route import Call, Route
 from fieldbrook.gateway.management.framework.views import Json, cron_job_json, page
 from fieldbrook.gateway.management.openapi import shapes
 from fieldbrook.gateway.schedule.cron import parse_schedule
@@ -31,7 +31,7 @@ class ListCronJobs(Paging, frozen=True, kw_only=True):
     event_types: list[str] = msgspec.field(default_factory=list, name="eventType")
 
 
-async def create_cron_job(call: Call[CreateCronJob, None]) -> Json:
+async def create_cron_job(call: Call[CreateCronJob, None]) -> Annotated[Json, shapes.CronJobReply]:
     """Create a cron job; an absent or empty event type is `DEFAULT`."""
     project = own_project_with_id(call)
     expression = " ".join(call.body.expression.split())
@@ -46,7 +46,7 @@ async def create_cron_job(call: Call[CreateCronJob, None]) -> Json:
     return _json(call, job)
 
 
-async def list_cron_jobs(call: Call[None, ListCronJobs]) -> Json:
+async def list_cron_jobs(call: Call[None, ListCronJobs]) -> Annotated[Json, shapes.CronJobPage]:
     """The cron jobs of a project; `nextAt` is the time of the next event of each."""
     query = call.query
     found = [
@@ -58,7 +58,7 @@ async def list_cron_jobs(call: Call[None, ListCronJobs]) -> Json:
     return {"data": [_json(call, job) for job in page(found, query)], "total": len(found)}
 
 
-async def get_cron_job(call: Call[None, None]) -> Json:
+async def get_cron_job(call: Call[None, None]) -> Annotated[Json, shapes.CronJobReply]:
     """One cron job."""
     return _json(call, _own_cron_job(call))
 
@@ -93,27 +93,10 @@ def _json(call: Call[Any, Any], job: CronJob) -> Json:
 
 _ALL, _DATA = "/cronjob/{projectID}", "/cronjob/data/{cronJobID}"
 _ONE = "/cronjob/{projectID}/{cronJobID}"
-_WHO = Auth.ACCOUNT
-ROUTES: tuple[Route[Any, Any], ...] = (
-    Route(
-        "POST",
-        _ALL,
-        "CreateCronJob",
-        _WHO,
-        create_cron_job,
-        body=CreateCronJob,
-        response=shapes.CronJobReply,
-    ),
-    Route(
-        "GET",
-        _ALL,
-        "ListCronJob",
-        _WHO,
-        list_cron_jobs,
-        query=ListCronJobs,
-        response=shapes.CronJobPage,
-    ),
-    Route("GET", _DATA, "GetCronJob", _WHO, get_cron_job, response=shapes.CronJobReply),
-    Route("DELETE", _DATA, "RemoveCronJob", _WHO, remove_cron_job),
-    Route("DELETE", _ONE, "RemoveCronJob", _WHO, remove_cron_job_of_project),
+ROUTES: tuple[Route, ...] = (
+    Route("POST", _ALL, "CreateCronJob", create_cron_job),
+    Route("GET", _ALL, "ListCronJob", list_cron_jobs),
+    Route("GET", _DATA, "GetCronJob", get_cron_job),
+    Route("DELETE", _DATA, "RemoveCronJob", remove_cron_job),
+    Route("DELETE", _ONE, "RemoveCronJob", remove_cron_job_of_project),
 )

@@ -339,60 +339,12 @@ def _refusal_json(refusal: Refusal) -> Json:
     }
 
 
-ROUTES: tuple[Route[Any, Any], ...] = (
-    Route(
-        "GET",
-        "/event_log/{projectName}",
-        "ListEvents",
-        Auth.ACCOUNT,
-        read_events,
-        query=ReadEvents,
-    ),
-    Route(
-        "POST",
-        "/event_log/{projectName}/replay",
-        "ReplayEvents",
-        Auth.ACCOUNT,
-        replay_events,
-        body=ReplayEvents,
-    ),
-    Route(
-        "GET",
-        "/refused_event",
-        "ListRefusedEvents",
-        Auth.ADMIN,
-        read_refused,
-        query=ReadRefused,
-    ),
-    Route(
-        "GET",
-        "/dead_letter/{projectName}",
-        "ListDeadLetters",
-        Auth.ACCOUNT,
-        read_letters,
-        query=ReadLetters,
-    ),
-    Route(
-        "GET",
-        "/dead_letter/{projectName}/{letterID}",
-        "GetDeadLetter",
-        Auth.ACCOUNT,
-        read_letter,
-    ),
-    Route(
-        "POST",
-        "/dead_letter/{projectName}/replay",
-        "ReplayDeadLetters",
-        Auth.ACCOUNT,
-        replay_letters,
-        body=ReplayLetters,
-    ),
-    Route(
-        "DELETE",
-        "/dead_letter/{projectName}",
-        "DiscardDeadLetters",
-        Auth.ACCOUNT,
-        discard_letters,
-        query=DiscardLetters,
-    ),
+ROUTES: tuple[Route, ...] = (
+    Route("GET", "/event_log/{projectName}", "ListEvents", read_events),
+    Route("POST", "/event_log/{projectName}/replay", "ReplayEvents", replay_events),
+    Route("GET", "/refused_event", "ListRefusedEvents", read_refused, auth=Auth.ADMIN),
+    Route("GET", "/dead_letter/{projectName}", "ListDeadLetters", read_letters),
+    Route("GET", "/dead_letter/{projectName}/{letterID}", "GetDeadLetter", read_letter),
+    Route("POST", "/dead_letter/{projectName}/replay", "ReplayDeadLetters", replay_letters),
+    Route("DELETE", "/dead_letter/{projectName}", "DiscardDeadLetters", discard_letters),
 )

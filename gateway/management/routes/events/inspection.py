@@ -21,7 +21,7 @@ from fieldbrook.gateway.management.framework.ownership import (
     own_applet_in,
     own_project,
 )
-from fieldbrook.gateway.management.framework.route import Auth, Call, Route, Stream
+from fieldbrook.gateway.management.framework.route import Call, Route, Stream
 from fieldbrook.gateway.management.framework.views import Json, log_row_json
 from fieldbrook.storage.lmdb.rows import Numbered
 from fieldbrook.storage.project import kv
@@ -194,17 +194,8 @@ def _encode(data: bytes, encoding: Encoding) -> str:
         raise BadRequestError(FieldError("encoding", reason, "query")) from None
 
 
-ROUTES: tuple[Route[Any, Any], ...] = (
-    Route(
-        "GET", "/applet_log/{projectName}", "ListAppletLog", Auth.ACCOUNT, read_log, query=FollowLog
-    ),
-    Route(
-        "GET",
-        "/applet_metrics/{projectName}",
-        "ListAppletMetrics",
-        Auth.ACCOUNT,
-        read_metrics,
-        query=ReadLog,
-    ),
-    Route("GET", "/kv/{projectName}", "GetKeyValue", Auth.ACCOUNT, read_pairs, query=ReadPairs),
+ROUTES: tuple[Route, ...] = (
+    Route("GET", "/applet_log/{projectName}", "ListAppletLog", read_log),
+    Route("GET", "/applet_metrics/{projectName}", "ListAppletMetrics", read_metrics),
+    Route("GET", "/kv/{projectName}", "GetKeyValue", read_pairs),
 )

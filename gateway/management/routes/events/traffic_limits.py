@@ -12,7 +12,7 @@ from fieldbrook.core.model import Project, TrafficLimit
 from fieldbrook.gateway.auth import require_admin
 from fieldbrook.gateway.management.framework.binding import MISSING, Paging
 from fieldbrook.gateway.management.framework.ownership import may_project, own_project
-from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.route import Call, Route
 from fieldbrook.gateway.management.framework.views import Json, page, traffic_limit_json
 from fieldbrook.gateway.management.openapi import shapes
 
@@ -45,7 +45,9 @@ class FilterTrafficLimits(Paging, frozen=True, kw_only=True):
     api_types: list[ApiType] = msgspec.field(default_factory=list, name="apiType")
 
 
-async def create_traffic_limit(call: Call[CreateTrafficLimit, None]) -> Json:
+async def create_traffic_limit(
+    call: Call[CreateTrafficLimit, None],
+) -> Annotated[Json, shapes.TrafficLimitReply]:
     """Limit a kind of call: EVENT limits events of publishers, BLOCKCHAIN calls to a chain."""
     require_admin(call.account)
     project = own_project(call)
@@ -61,7 +63,9 @@ async def create_traffic_limit(call: Call[CreateTrafficLimit, None]) -> Json:
     return traffic_limit_json(limit)
 
 
-async def update_traffic_limit(call: Call[UpdateTrafficLimit, None]) -> Json:
+async def update_traffic_limit(
+    call: Call[UpdateTrafficLimit, None],
+) -> Annotated[Json, shapes.TrafficLimitReply]:
     """Change a limit; the counters are kept unless the length of the windows changes."""
     require_admin(call.account)
     limit = _limit_in(call, own_project(call))
@@ -76,7 +80,7 @@ async def update_traffic_limit(call: Call[UpdateTrafficLimit, None]) -> Json:
     return traffic_limit_json(changed)
 
 
-async def get_traffic_limit(call: Call[None, None]) -> Json:
+async def get_traffic_limit(call: Call[None, None]) -> Annotated[Json, shapes.TrafficLimitReply]:
     """One limit."""
     limit_id = call.id("trafficLimitID")
     limit = call.context.reader.traffic_limit(limit_id)
@@ -85,7 +89,9 @@ async def get_traffic_limit(call: Call[None, None]) -> Json:
     return traffic_limit_json(limit)
 
 
-async def list_traffic_limits(call: Call[None, FilterTrafficLimits]) -> Json:
+async def list_traffic_limits(
+    call: Call[None, FilterTrafficLimits],
+) -> Annotated[Json, shapes.TrafficLimitPage]:
     """The limits of a project."""
     found = _found(call, own_project(call), call.query)
     return {"data": [traffic_limit_json(t) for t in page(found, call.query)], "total": len(found)}
@@ -145,56 +151,12 @@ async def _remove(call: Call[Any, Any], project: Project, limits: list[TrafficLi
     )
 
 
-_ALL, _WHO = "/traffic/x/{projectName}", Auth.ACCOUNT
-ROUTES: tuple[Route[Any, Any], ...] = (
-    Route(
-        "POST",
-        _ALL,
-        "CreateTrafficLimit",
-        _WHO,
-        create_traffic_limit,
-        body=CreateTrafficLimit,
-        response=shapes.TrafficLimitReply,
-    ),
-    Route(
-        "PUT",
-        f"{_ALL}/{{trafficLimitID}}",
-        "UpdateTrafficLimit",
-        _WHO,
-        update_traffic_limit,
-        body=UpdateTrafficLimit,
-        response=shapes.TrafficLimitReply,
-    ),
-    Route(
-        "GET",
-        "/traffic/data/{trafficLimitID}",
-        "GetTrafficLimit",
-        _WHO,
-        get_traffic_limit,
-        response=shapes.TrafficLimitReply,
-    ),
-    Route(
-        "GET",
-        f"{_ALL}/datalist",
-        "ListTrafficLimit",
-        _WHO,
-        list_traffic_limits,
-        query=FilterTrafficLimits,
-        response=shapes.TrafficLimitPage,
-    ),
-    Route(
-        "DELETE",
-        f"{_ALL}/data/{{trafficLimitID}}",
-        "RemoveTrafficLimit",
-        _WHO,
-        remove_traffic_limit,
-    ),
-    Route(
-        "DELETE",
-        _ALL,
-        "BatchRemoveTrafficLimit",
-        _WHO,
-        remove_fitting_traffic_limits,
-        query=FilterTrafficLimits,
-    ),
+_ALL = "/traffic/x/{projectName}"
+ROUTES: tuple[Route, ...] = (
+    Route("POST", _ALL, "CreateTrafficLimit", create_traffic_limit),
+    Route("PUT", f"{_ALL}/{{trafficLimitID}}", "UpdateTrafficLimit", update_traffic_limit),
+    Route("GET", "/traffic/data/{trafficLimitID}", "GetTrafficLimit", get_traffic_limit),
+    Route("GET", f"{_ALL}/datalist", "ListTrafficLimit", list_traffic_limits),
+    Route("DELETE", f"{_ALL}/data/{{trafficLimitID}}", "RemoveTrafficLimit", remove_traffic_limit),
+    Route("DELETE", _ALL, "BatchRemoveTrafficLimit", remove_fitting_traffic_limits),
 )

@@ -46,7 +46,7 @@ def _broker(call: Call[Any, Any]) -> BrokerState:
     return call.context.broker
 
 
-ROUTES: tuple[Route[Any, Any], ...] = (
-    Route("GET", "/mqtt", "GetMqtt", Auth.ADMIN, get_mqtt),
-    Route("DELETE", "/mqtt/{kind}", "ClearMqtt", Auth.ADMIN, clear_mqtt),
+ROUTES: tuple[Route, ...] = (
+    Route("GET", "/mqtt", "GetMqtt", get_mqtt, auth=Auth.ADMIN),
+    Route("DELETE", "/mqtt/{kind}", "ClearMqtt", clear_mqtt, auth=Auth.ADMIN),
 )

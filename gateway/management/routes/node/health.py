@@ -5,8 +5,6 @@ Source: ours; the original interface has only `/liveness`.
 
 from __future__ import annotations
 
-from typing import Any
-
 from fieldbrook.core.clock import rfc3339
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 from fieldbrook.gateway.management.framework.views import Json
@@ -45,6 +43,4 @@ def _condition_json(condition: Condition, now_ms: int) -> Json:
     return shown
 
 
-ROUTES: tuple[Route[Any, Any], ...] = (
-    Route("GET", "/health", "GetHealth", Auth.ADMIN, get_health),
-)
+ROUTES: tuple[Route, ...] = (Route("GET", "/health", "GetHealth", get_health, auth=Auth.ADMIN),)

@@ -19,7 +19,7 @@ from fieldbrook.core.model import (
 from fieldbrook.gateway.management.framework import warnings
 from fieldbrook.gateway.management.framework.binding import MISSING, Paging, Sfid, Text, bind_body
 from fieldbrook.gateway.management.framework.ownership import own_applet, own_applet_in, own_project
-from fieldbrook.gateway.management.framework.route import Auth, Call, Done, Route
+from fieldbrook.gateway.management.framework.route import Call, Done, Route
 from fieldbrook.gateway.management.framework.views import (
     Json,
     applet_json,
@@ -102,7 +102,7 @@ class ListApplets(Paging, frozen=True, kw_only=True):
         )
 
 
-async def create_applet(call: Call[AppletInfo, None]) -> Json:
+async def create_applet(call: Call[AppletInfo, None]) -> Annotated[Json, shapes.AppletReply]:
     """Upload a module as a new applet of a project and start it. If the project has an applet
     with this name, the new name gets a suffix."""
     project, info = own_project(call), call.body
@@ -129,7 +129,7 @@ async def create_applet(call: Call[AppletInfo, None]) -> Json:
     return _json(deployed, [*warnings.of_name(info.applet_name, deployed.applet.name), *none])
 
 
-async def update_applet(call: Call[AppletChange, None]) -> Json:
+async def update_applet(call: Call[AppletChange, None]) -> Annotated[Json, shapes.AppletReply]:
     """Give an applet another module, name or strategies. A new module takes over between two
     batches of events; no event is lost or fails."""
     applet = own_applet(call, call.id("appletID"))
@@ -160,7 +160,7 @@ async def list_applets(call: Call[None, ListApplets]) -> Json:
     return {"data": data, "total": len(found), "hints": len(found)}
 
 
-async def page_applets(call: Call[None, ListApplets]) -> Json:
+async def page_applets(call: Call[None, ListApplets]) -> Annotated[Json, shapes.AppletPage]:
     """The applets of a project with their resources and strategies."""
     found = _found(call)
     with call.context.reader.snapshot() as registry:
@@ -208,7 +208,7 @@ async def list_versions(call: Call[None, None]) -> Json:
     return {"data": data, "total": len(data)}
 
 
-async def roll_back(call: Call[None, None]) -> Json:
+async def roll_back(call: Call[None, None]) -> Annotated[Json, shapes.AppletReply]:
     """Roll an applet back to a stored version; its strategies and key-value pairs stay."""
     applet = own_applet(call, call.id("appletID"))
     deployed = await call.context.registry.call(
@@ -269,39 +269,20 @@ def _pairs(drafts: Sequence[RuleDraft]) -> list[tuple[str, str]]:
     return [(draft.event_type, draft.handler) for draft in drafts]
 
 
-def _route(method: str, path: str, operation: str, handler: Any, **takes: Any) -> Route[Any, Any]:
-    return Route(method, path, operation, Auth.ACCOUNT, handler, **takes)
-
-
 _ALL, _X, _DATA = "/applet/{projectName}", "/applet/x/{projectName}", "/applet/data/{appletID}"
 _ONE = "/applet/{appletID}"
-_NEW: dict[str, Any] = {"body": AppletInfo, "upload": True}
-_CHANGED: dict[str, Any] = {"body": AppletChange, "upload": True}
-ROUTES: tuple[Route[Any, Any], ...] = (
-    _route("POST", _ALL, "CreateApplet", create_applet, **_NEW, response=shapes.AppletReply),
-    _route("GET", _ALL, "ListApplet", list_applets, query=ListApplets),
-    _route("GET", f"{_ALL}/{{appletID}}", "GetApplet", get_applet),
-    _route("PUT", _ONE, "UpdateApplet", update_applet, **_CHANGED, response=shapes.AppletReply),
-    _route("PUT", f"{_ONE}/{{instanceID}}", "UpdateAndDeploy", update_and_deploy, **_CHANGED),
-    _route("DELETE", _ONE, "RemoveApplet", remove_applet),
-    _route("POST", _X, "CreateApplet", create_applet, **_NEW, response=shapes.AppletReply),
-    _route(
-        "GET",
-        f"{_X}/datalist",
-        "ListApplet",
-        page_applets,
-        query=ListApplets,
-        response=shapes.AppletPage,
-    ),
-    _route("DELETE", _X, "BatchRemoveApplet", remove_applets, query=ListApplets),
-    _route("GET", _DATA, "GetApplet", get_applet_with_id),
-    _route("DELETE", _DATA, "RemoveApplet", remove_applet),
-    _route("GET", f"{_DATA}/versions", "ListAppletVersions", list_versions),
-    _route(
-        "PUT",
-        f"{_DATA}/versions/{{version}}",
-        "RollBackApplet",
-        roll_back,
-        response=shapes.AppletReply,
-    ),
+ROUTES: tuple[Route, ...] = (
+    Route("POST", _ALL, "CreateApplet", create_applet, upload=True),
+    Route("GET", _ALL, "ListApplet", list_applets),
+    Route("GET", f"{_ALL}/{{appletID}}", "GetApplet", get_applet),
+    Route("PUT", _ONE, "UpdateApplet", update_applet, upload=True),
+    Route("PUT", f"{_ONE}/{{instanceID}}", "UpdateAndDeploy", update_and_deploy, upload=True),
+    Route("DELETE", _ONE, "RemoveApplet", remove_applet),
+    Route("POST", _X, "CreateApplet", create_applet, upload=True),
+    Route("GET", f"{_X}/datalist", "ListApplet", page_applets),
+    Route("DELETE", _X, "BatchRemoveApplet", remove_applets),
+    Route("GET", _DATA, "GetApplet", get_applet_with_id),
+    Route("DELETE", _DATA, "RemoveApplet", remove_applet),
+    Route("GET", f"{_DATA}/versions", "ListAppletVersions", list_versions),
+    Route("PUT", f"{_DATA}/versions/{{version}}", "RollBackApplet", roll_back),
 )

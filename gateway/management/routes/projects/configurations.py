@@ -32,7 +32,7 @@ from fieldbrook.core.model import (
 )
 from fieldbrook.gateway.management.framework.binding import Text
 from fieldbrook.gateway.management.framework.ownership import own_project
-from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.route import Call, Route
 from fieldbrook.gateway.management.framework.views import Json, config_json
 from fieldbrook.storage.sql.schema import TIMES, parse_schema
 
@@ -415,30 +415,20 @@ def _refuse(errors: list[FieldError]) -> None:
         raise BadRequestError(*errors)
 
 
-def _route(method: str, path: str, operation: str, handler: Any, **takes: Any) -> Route[Any, Any]:
-    return Route(method, path, operation, Auth.ACCOUNT, handler, **takes)
-
-
 _SEED, _LATER = "/project_config/{projectName}", "/project_config/x/{projectName}"
 _ENV, _DATABASE, _FLOW, _SCHEMA = PROJECT_ENV, PROJECT_DATABASE, PROJECT_FLOW, "PROJECT_SCHEMA"
 _SET_ENV = "CreateOrUpdateProjectEnv"
-ROUTES: tuple[Route[Any, Any], ...] = (
-    _route("POST", f"{_SEED}/{_SCHEMA}", "CreateProjectSchema", set_schema, body=Database),
-    _route("GET", f"{_SEED}/{_SCHEMA}", "GetProjectSchema", get_schema),
-    _route("POST", f"{_SEED}/{_ENV}", _SET_ENV, set_environment_silently, body=Environment),
-    _route("GET", f"{_SEED}/{_ENV}", "GetProjectEnv", get_environment),
-    _route("POST", f"{_LATER}/{_ENV}", _SET_ENV, set_environment, body=Environment),
-    _route("GET", f"{_LATER}/{_ENV}", "GetProjectEnv", get_environment),
-    _route("POST", f"{_LATER}/{_DATABASE}", "CreateProjectSchema", set_database, body=Database),
-    _route("GET", f"{_LATER}/{_DATABASE}", "GetProjectSchema", get_database),
-    _route("POST", f"{_LATER}/{_FLOW}", "CreateOrUpdateProjectFlow", set_flow, body=Flow),
-    _route("GET", f"{_LATER}/{_FLOW}", "GetProjectFlow", get_flow),
-    _route(
-        "POST",
-        f"{_LATER}/{PROJECT_SPENDING}",
-        "CreateOrUpdateProjectSpending",
-        set_spending,
-        body=SpendingLimit,
-    ),
-    _route("GET", f"{_LATER}/{PROJECT_SPENDING}", "GetProjectSpending", get_spending),
+ROUTES: tuple[Route, ...] = (
+    Route("POST", f"{_SEED}/{_SCHEMA}", "CreateProjectSchema", set_schema),
+    Route("GET", f"{_SEED}/{_SCHEMA}", "GetProjectSchema", get_schema),
+    Route("POST", f"{_SEED}/{_ENV}", _SET_ENV, set_environment_silently),
+    Route("GET", f"{_SEED}/{_ENV}", "GetProjectEnv", get_environment),
+    Route("POST", f"{_LATER}/{_ENV}", _SET_ENV, set_environment),
+    Route("GET", f"{_LATER}/{_ENV}", "GetProjectEnv", get_environment),
+    Route("POST", f"{_LATER}/{_DATABASE}", "CreateProjectSchema", set_database),
+    Route("GET", f"{_LATER}/{_DATABASE}", "GetProjectSchema", get_database),
+    Route("POST", f"{_LATER}/{_FLOW}", "CreateOrUpdateProjectFlow", set_flow),
+    Route("GET", f"{_LATER}/{_FLOW}", "GetProjectFlow", get_flow),
+    Route("POST", f"{_LATER}/{PROJECT_SPENDING}", "CreateOrUpdateProjectSpending", set_spending),
+    Route("GET", f"{_LATER}/{PROJECT_SPENDING}", "GetProjectSpending", get_spending),
 )

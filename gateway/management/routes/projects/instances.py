@@ -6,7 +6,7 @@ one.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -15,7 +15,7 @@ from fieldbrook.core.errors import BadRequestError, FieldError, InstanceNotFound
 from fieldbrook.core.model import REMOVED, STARTED, STOPPED, Applet
 from fieldbrook.gateway.management.framework.binding import Paging, Sfid
 from fieldbrook.gateway.management.framework.ownership import own_applet, own_instance, own_project
-from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.route import Call, Route
 from fieldbrook.gateway.management.framework.views import Json, instance_json
 from fieldbrook.gateway.management.openapi import shapes
 from fieldbrook.gateway.management.routes.projects.applets import Cache
@@ -46,7 +46,7 @@ class FilterInstances(Paging, frozen=True, kw_only=True):
         )
 
 
-async def create_instance(call: Call[Deploy, None]) -> Json:
+async def create_instance(call: Call[Deploy, None]) -> Annotated[Json, shapes.InstanceReply]:
     """Start the instance of an applet; a new one is created if it was removed."""
     applet = own_applet(call, call.id("appletID"))
     started: Applet = await call.context.registry.call(
@@ -55,7 +55,7 @@ async def create_instance(call: Call[Deploy, None]) -> Json:
     return instance_json(started)
 
 
-async def redeploy_instance(call: Call[Deploy, None]) -> Json:
+async def redeploy_instance(call: Call[Deploy, None]) -> Annotated[Json, shapes.InstanceReply]:
     """Restart an instance."""
     applet = own_instance(call)
     if applet.applet_id != call.id("appletID"):
@@ -66,12 +66,12 @@ async def redeploy_instance(call: Call[Deploy, None]) -> Json:
     return instance_json(started)
 
 
-async def get_instance(call: Call[None, None]) -> Json:
+async def get_instance(call: Call[None, None]) -> Annotated[Json, shapes.InstanceReply]:
     """One instance."""
     return instance_json(own_instance(call))
 
 
-async def get_instance_of_applet(call: Call[None, None]) -> Json:
+async def get_instance_of_applet(call: Call[None, None]) -> Annotated[Json, shapes.InstanceReply]:
     """The instance of an applet."""
     applet = own_applet(call, call.id("appletID"))
     if applet.state == REMOVED:
@@ -134,44 +134,14 @@ async def _remove(call: Call[Any, Any], project_id: int, applets: list[Applet]) 
     )
 
 
-def _route(method: str, path: str, operation: str, handler: Any, **takes: Any) -> Route[Any, Any]:
-    return Route(method, path, operation, Auth.ACCOUNT, handler, **takes)
-
-
 _OF_APPLET, _ONE = "/deploy/applet/{appletID}", "/deploy/instance/{instanceID}"
-ROUTES: tuple[Route[Any, Any], ...] = (
-    _route(
-        "POST",
-        _OF_APPLET,
-        "CreateAndStartInstance",
-        create_instance,
-        body=Deploy,
-        response=shapes.InstanceReply,
-    ),
-    _route(
-        "POST",
-        f"{_OF_APPLET}/{{instanceID}}",
-        "ReDeployInstance",
-        redeploy_instance,
-        body=Deploy,
-        response=shapes.InstanceReply,
-    ),
-    _route(
-        "GET",
-        _OF_APPLET,
-        "GetInstanceByAppletID",
-        get_instance_of_applet,
-        response=shapes.InstanceReply,
-    ),
-    _route("GET", _ONE, "GetInstanceByInstanceID", get_instance, response=shapes.InstanceReply),
-    _route("PUT", "/deploy/{instanceID}/{cmd}", "ControlInstance", control_instance),
-    _route("DELETE", "/deploy/data/{instanceID}", "RemoveInstance", remove_instance),
-    _route(
-        "DELETE",
-        "/deploy/x/{projectName}",
-        "BatchRemoveInstance",
-        remove_instances,
-        query=FilterInstances,
-    ),
-    _route("DELETE", "/wasmlog/{instanceID}", "RemoveWasmLogByInstanceID", remove_log),
+ROUTES: tuple[Route, ...] = (
+    Route("POST", _OF_APPLET, "CreateAndStartInstance", create_instance),
+    Route("POST", f"{_OF_APPLET}/{{instanceID}}", "ReDeployInstance", redeploy_instance),
+    Route("GET", _OF_APPLET, "GetInstanceByAppletID", get_instance_of_applet),
+    Route("GET", _ONE, "GetInstanceByInstanceID", get_instance),
+    Route("PUT", "/deploy/{instanceID}/{cmd}", "ControlInstance", control_instance),
+    Route("DELETE", "/deploy/data/{instanceID}", "RemoveInstance", remove_instance),
+    Route("DELETE", "/deploy/x/{projectName}", "BatchRemoveInstance", remove_instances),
+    Route("DELETE", "/wasmlog/{instanceID}", "RemoveWasmLogByInstanceID", remove_log),
 )

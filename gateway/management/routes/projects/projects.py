@@ -16,7 +16,7 @@ from fieldbrook.core.model import ADMIN, PROJECT_DATABASE, PROJECT_ENV, PROJECT_
 from fieldbrook.gateway.channel import project_name
 from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
 from fieldbrook.gateway.management.framework.ownership import own_project
-from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.route import Call, Route
 from fieldbrook.gateway.management.framework.views import Json, page, project_json, project_row_json
 from fieldbrook.gateway.management.openapi import shapes
 from fieldbrook.gateway.management.routes.projects.configurations import (
@@ -97,7 +97,9 @@ class FilterProjects(Paging, frozen=True, kw_only=True):
 _CONFIGURED = ("envs", "database", "flow")
 
 
-async def create_project(call: Call[CreateProject, None]) -> Json:
+async def create_project(
+    call: Call[CreateProject, None],
+) -> Annotated[Json, shapes.CreatedProjectReply]:
     """Create a project of the caller. `project` repeats it in the answer for early clients."""
     body = call.body
     configs = _configs(body, name_errors(body.name))
@@ -121,7 +123,7 @@ async def list_projects(call: Call[None, ListProjects]) -> Json:
     return _rows(call, [p for p in _own(call) if query.fits(p)], query)
 
 
-async def page_projects(call: Call[None, FilterProjects]) -> Json:
+async def page_projects(call: Call[None, FilterProjects]) -> Annotated[Json, shapes.ProjectPage]:
     """The caller's projects; for administrators, the projects of all accounts."""
     query = call.query
     everybody = call.account.role == ADMIN
@@ -136,7 +138,7 @@ async def page_project_details(call: Call[None, FilterProjects]) -> Json:
     return _rows(call, [p for p in _own(call) if query.fits(p)], query)
 
 
-async def get_project(call: Call[None, None]) -> Json:
+async def get_project(call: Call[None, None]) -> Annotated[Json, shapes.ProjectReply]:
     """One project with its configurations."""
     return shown(call, own_project(call))
 
@@ -208,38 +210,14 @@ def shown(call: Call[Any, Any], project: Project) -> Json:
     return project_json(project, configs, channel_state=listening)
 
 
-def _route(method: str, path: str, operation: str, handler: Any, **takes: Any) -> Route[Any, Any]:
-    return Route(method, path, operation, Auth.ACCOUNT, handler, **takes)
-
-
 _ONE, _X = "/project/{projectName}", "/project/x/{projectName}"
-ROUTES: tuple[Route[Any, Any], ...] = (
-    _route(
-        "POST",
-        "/project",
-        "CreateProject",
-        create_project,
-        body=CreateProject,
-        response=shapes.CreatedProjectReply,
-    ),
-    _route("GET", "/project", "ListProject", list_projects, query=ListProjects),
-    _route("GET", _ONE, "GetProject", get_project, response=shapes.ProjectReply),
-    _route("DELETE", _ONE, "RemoveProject", remove_project),
-    _route("GET", f"{_X}/data", "GetProject", get_project, response=shapes.ProjectReply),
-    _route("DELETE", _X, "RemoveProject", remove_project),
-    _route(
-        "GET",
-        "/project/datalist",
-        "ListProject",
-        page_projects,
-        query=FilterProjects,
-        response=shapes.ProjectPage,
-    ),
-    _route(
-        "GET",
-        "/project/detail_list",
-        "ListProjectDetail",
-        page_project_details,
-        query=FilterProjects,
-    ),
+ROUTES: tuple[Route, ...] = (
+    Route("POST", "/project", "CreateProject", create_project),
+    Route("GET", "/project", "ListProject", list_projects),
+    Route("GET", _ONE, "GetProject", get_project),
+    Route("DELETE", _ONE, "RemoveProject", remove_project),
+    Route("GET", f"{_X}/data", "GetProject", get_project),
+    Route("DELETE", _X, "RemoveProject", remove_project),
+    Route("GET", "/project/datalist", "ListProject", page_projects),
+    Route("GET", "/project/detail_list", "ListProjectDetail", page_project_details),
 )

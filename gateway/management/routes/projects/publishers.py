@@ -20,7 +20,7 @@ from fieldbrook.gateway.management.framework.ownership import (
     own_project,
     own_publisher,
 )
-from fieldbrook.gateway.management.framework.route import Auth, Call, Route
+from fieldbrook.gateway.management.framework.route import Call, Route
 from fieldbrook.gateway.management.framework.views import (
     Json,
     page,
@@ -109,7 +109,9 @@ class FilterPublishers(Paging, frozen=True, kw_only=True):
 # ---------------------------------------------------------------- seed-era routes
 
 
-async def create_publisher(call: Call[CreatePublisher, None]) -> Json:
+async def create_publisher(
+    call: Call[CreatePublisher, None],
+) -> Annotated[Json, shapes.PublisherReply]:
     """Create a publisher; the answer carries its token."""
     return await _create(call, "create_publisher", access_key=False)
 
@@ -148,17 +150,23 @@ async def remove_publishers(call: Call[None, RemovePublishers]) -> None:
 # ---------------------------------------------------------------- later routes
 
 
-async def create_publisher_with_key(call: Call[CreatePublisher, None]) -> Json:
+async def create_publisher_with_key(
+    call: Call[CreatePublisher, None],
+) -> Annotated[Json, shapes.PublisherReply]:
     """Create a publisher; its token is an access key."""
     return await _create(call, "create_publisher", access_key=True)
 
 
-async def upsert_publisher(call: Call[CreatePublisher, None]) -> Json:
+async def upsert_publisher(
+    call: Call[CreatePublisher, None],
+) -> Annotated[Json, shapes.PublisherReply]:
     """The existing publisher with this key, unchanged; it is created if there is none."""
     return await _create(call, "upsert_publisher", access_key=True)
 
 
-async def create_anonymous_publisher(call: Call[None, None]) -> Json:
+async def create_anonymous_publisher(
+    call: Call[None, None],
+) -> Annotated[Json, shapes.PublisherReply]:
     """Make the project public: events without a token are attributed to this publisher."""
     publisher = await call.context.registry.call(
         "create_anonymous_publisher", project_id=own_project(call).project_id
@@ -166,13 +174,15 @@ async def create_anonymous_publisher(call: Call[None, None]) -> Json:
     return publisher_json(publisher)
 
 
-async def page_publishers(call: Call[None, FilterPublishers]) -> Json:
+async def page_publishers(
+    call: Call[None, FilterPublishers],
+) -> Annotated[Json, shapes.PublisherPage]:
     """The publishers of a project."""
     found = _found(call, own_project(call), call.query)
     return {"data": [publisher_json(p) for p in page(found, call.query)], "total": len(found)}
 
 
-async def get_publisher(call: Call[None, None]) -> Json:
+async def get_publisher(call: Call[None, None]) -> Annotated[Json, shapes.PublisherReply]:
     """One publisher, with its token."""
     return publisher_json(_own_publisher_with_id(call))
 
@@ -194,7 +204,7 @@ async def remove_fitting_publishers(call: Call[None, FilterPublishers]) -> None:
     await _remove(call, project, [publisher.publisher_id for publisher in found])
 
 
-async def rotate_token(call: Call[Expiry, None]) -> Json:
+async def rotate_token(call: Call[Expiry, None]) -> Annotated[Json, shapes.PublisherReply]:
     """Give a publisher a new token, an access key; the old token stops working at once."""
     publisher = await call.context.registry.call(
         "rotate_publisher_token",
@@ -257,70 +267,25 @@ async def _remove(call: Call[Any, Any], project: Project, publisher_ids: list[An
     )
 
 
-def _route(method: str, path: str, operation: str, handler: Any, **takes: Any) -> Route[Any, Any]:
-    return Route(method, path, operation, Auth.ACCOUNT, handler, **takes)
-
-
 _ALL, _X, _DATA = (
     "/publisher/{projectName}",
     "/publisher/x/{projectName}",
     "/publisher/data/{publisherID}",
 )
 _ONE = "{publisherID}"
-ROUTES: tuple[Route[Any, Any], ...] = (
-    _route(
-        "POST",
-        _ALL,
-        "CreatePublisher",
-        create_publisher,
-        body=CreatePublisher,
-        response=shapes.PublisherReply,
-    ),
-    _route("GET", _ALL, "ListPublisher", list_publishers, query=FilterPublishers),
-    _route("PUT", f"{_ALL}/{_ONE}", "UpdatePublisher", update_publisher, body=NamePublisher),
-    _route("DELETE", _ALL, "RemovePublisher", remove_publishers, query=RemovePublishers),
-    _route(
-        "POST",
-        _X,
-        "CreatePublisher",
-        create_publisher_with_key,
-        body=CreatePublisher,
-        response=shapes.PublisherReply,
-    ),
-    _route(
-        "POST",
-        f"{_X}/upsert",
-        "UpsertPublisher",
-        upsert_publisher,
-        body=CreatePublisher,
-        response=shapes.PublisherReply,
-    ),
-    _route(
-        "POST",
-        f"{_X}/anonymous",
-        "CreateAnonymousPublisher",
-        create_anonymous_publisher,
-        response=shapes.PublisherReply,
-    ),
-    _route("PUT", f"{_X}/{_ONE}", "UpdatePublisher", update_publisher, body=NamePublisher),
-    _route(
-        "GET",
-        _X,
-        "ListPublisher",
-        page_publishers,
-        query=FilterPublishers,
-        response=shapes.PublisherPage,
-    ),
-    _route("DELETE", _X, "BatchRemovePublisher", remove_fitting_publishers, query=FilterPublishers),
-    _route("GET", _DATA, "GetPublisher", get_publisher, response=shapes.PublisherReply),
-    _route("DELETE", _DATA, "RemovePublisher", remove_publisher),
-    _route(
-        "POST",
-        f"{_DATA}/token",
-        "RotatePublisherToken",
-        rotate_token,
-        body=Expiry,
-        response=shapes.PublisherReply,
-    ),
-    _route("GET", f"{_DATA}/token", "GetPublisherToken", get_token),
+ROUTES: tuple[Route, ...] = (
+    Route("POST", _ALL, "CreatePublisher", create_publisher),
+    Route("GET", _ALL, "ListPublisher", list_publishers),
+    Route("PUT", f"{_ALL}/{_ONE}", "UpdatePublisher", update_publisher),
+    Route("DELETE", _ALL, "RemovePublisher", remove_publishers),
+    Route("POST", _X, "CreatePublisher", create_publisher_with_key),
+    Route("POST", f"{_X}/upsert", "UpsertPublisher", upsert_publisher),
+    Route("POST", f"{_X}/anonymous", "CreateAnonymousPublisher", create_anonymous_publisher),
+    Route("PUT", f"{_X}/{_ONE}", "UpdatePublisher", update_publisher),
+    Route("GET", _X, "ListPublisher", page_publishers),
+    Route("DELETE", _X, "BatchRemovePublisher", remove_fitting_publishers),
+    Route("GET", _DATA, "GetPublisher", get_publisher),
+    Route("DELETE", _DATA, "RemovePublisher", remove_publisher),
+    Route("POST", f"{_DATA}/token", "RotatePublisherToken", rotate_token),
+    Route("GET", f"{_DATA}/token", "GetPublisherToken", get_token),
 )

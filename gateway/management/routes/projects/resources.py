@@ -10,7 +10,7 @@ one.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -18,7 +18,7 @@ from fieldbrook.core.errors import ResourceNotFoundError, UnsupportedFSOperatorE
 from fieldbrook.core.model import Resource
 from fieldbrook.gateway.management.framework.binding import Paging, Sfid
 from fieldbrook.gateway.management.framework.ownership import own_resource
-from fieldbrook.gateway.management.framework.route import Auth, Call, Download, Route
+from fieldbrook.gateway.management.framework.route import Call, Download, Route
 from fieldbrook.gateway.management.framework.views import Json, page, resource_json
 from fieldbrook.gateway.management.openapi import shapes
 
@@ -54,7 +54,7 @@ class ListResources(Paging, frozen=True, kw_only=True):
         )
 
 
-async def list_resources(call: Call[None, ListResources]) -> Json:
+async def list_resources(call: Call[None, ListResources]) -> Annotated[Json, shapes.ResourcePage]:
     """The caller's resources."""
     resources = call.context.reader.resources(call.account.account_id)
     found = [resource for resource in resources if call.query.fits(resource)]
@@ -83,21 +83,10 @@ async def get_resource_url(call: Call[None, None]) -> None:
     raise UnsupportedFSOperatorError(path=f"/resource/data/{resource.resource_id}")
 
 
-def _route(method: str, path: str, operation: str, handler: Any, **takes: Any) -> Route[Any, Any]:
-    return Route(method, path, operation, Auth.ACCOUNT, handler, **takes)
-
-
 _ID = "{resourceID}"
-ROUTES: tuple[Route[Any, Any], ...] = (
-    _route(
-        "GET",
-        "/resource",
-        "ListResources",
-        list_resources,
-        query=ListResources,
-        response=shapes.ResourcePage,
-    ),
-    _route("DELETE", f"/resource/{_ID}", "RemoveResource", remove_resource),
-    _route("GET", f"/resource/data/{_ID}", "DownloadResource", download_resource),
-    _route("GET", f"/resource/url/{_ID}", "GetDownloadResourceUrl", get_resource_url),
+ROUTES: tuple[Route, ...] = (
+    Route("GET", "/resource", "ListResources", list_resources),
+    Route("DELETE", f"/resource/{_ID}", "RemoveResource", remove_resource),
+    Route("GET", f"/resource/data/{_ID}", "DownloadResource", download_resource),
+    Route("GET", f"/resource/url/{_ID}", "GetDownloadResourceUrl", get_resource_url),
 )

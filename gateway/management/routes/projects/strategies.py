@@ -8,7 +8,7 @@ original, and marked in every answer. Its events become dead letters.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -20,7 +20,7 @@ from fieldbrook.gateway.management.framework.ownership import (
     own_strategy,
     own_strategy_with_id,
 )
-from fieldbrook.gateway.management.framework.route import Auth, Call, Done, Route
+from fieldbrook.gateway.management.framework.route import Call, Done, Route
 from fieldbrook.gateway.management.framework.views import (
     Json,
     dead_json,
@@ -132,7 +132,7 @@ async def list_strategies(call: Call[None, ListStrategies]) -> Json:
     }
 
 
-async def get_strategy(call: Call[None, None]) -> Json:
+async def get_strategy(call: Call[None, None]) -> Annotated[Json, shapes.StrategyReply]:
     """One strategy."""
     return _one(call, own_strategy(call))
 
@@ -150,7 +150,7 @@ async def remove_strategies(call: Call[None, RemoveStrategies]) -> None:
 # ---------------------------------------------------------------- later routes
 
 
-async def create_strategy(call: Call[StateStrategy, None]) -> Json:
+async def create_strategy(call: Call[StateStrategy, None]) -> Annotated[Json, shapes.StrategyReply]:
     """Create one strategy."""
     rule = call.body
     strategy: Strategy = await call.context.registry.call(
@@ -164,7 +164,9 @@ async def create_strategy(call: Call[StateStrategy, None]) -> Json:
     return _one(call, strategy)
 
 
-async def page_strategies(call: Call[None, FilterStrategies]) -> Json:
+async def page_strategies(
+    call: Call[None, FilterStrategies],
+) -> Annotated[Json, shapes.StrategyPage]:
     """The strategies of a project, one row each."""
     found = _found(call, own_project(call), call.query)
     rows = page(found, call.query)
@@ -174,7 +176,7 @@ async def page_strategies(call: Call[None, FilterStrategies]) -> Json:
     return {"data": data, "total": len(found)}
 
 
-async def get_strategy_with_id(call: Call[None, None]) -> Json:
+async def get_strategy_with_id(call: Call[None, None]) -> Annotated[Json, shapes.StrategyReply]:
     """One strategy by its id, without the project's name."""
     return _one(call, own_strategy_with_id(call))
 
@@ -261,42 +263,18 @@ def _row(strategy: Strategy, applet_name: str, resource: Resource | None) -> Jso
     }
 
 
-def _route(method: str, path: str, operation: str, handler: Any, **takes: Any) -> Route[Any, Any]:
-    return Route(method, path, operation, Auth.ACCOUNT, handler, **takes)
-
-
 _ALL, _ONE = "/strategy/{projectName}", "/strategy/{projectName}/{strategyID}"
 _X, _DATA = "/strategy/x/{projectName}", "/strategy/data/{strategyID}"
-ROUTES: tuple[Route[Any, Any], ...] = (
-    _route("POST", _ALL, "CreateStrategy", create_strategies, body=CreateStrategies),
-    _route("GET", _ALL, "ListStrategy", list_strategies, query=ListStrategies),
-    _route("DELETE", _ALL, "RemoveStrategy", remove_strategies, query=RemoveStrategies),
-    _route("GET", _ONE, "GetStrategy", get_strategy, response=shapes.StrategyReply),
-    _route("PUT", _ONE, "UpdateStrategy", update_strategy, body=StateStrategy),
-    _route(
-        "POST",
-        _X,
-        "CreateStrategy",
-        create_strategy,
-        body=StateStrategy,
-        response=shapes.StrategyReply,
-    ),
-    _route(
-        "GET",
-        f"{_X}/datalist",
-        "ListStrategy",
-        page_strategies,
-        query=FilterStrategies,
-        response=shapes.StrategyPage,
-    ),
-    _route("DELETE", _X, "BatchRemoveStrategy", remove_fitting_strategies, query=FilterStrategies),
-    _route(
-        "PUT",
-        "/strategy/{strategyID}",
-        "UpdateStrategy",
-        update_strategy_with_id,
-        body=StateStrategy,
-    ),
-    _route("GET", _DATA, "GetStrategy", get_strategy_with_id, response=shapes.StrategyReply),
-    _route("DELETE", _DATA, "RemoveStrategy", remove_strategy_with_id),
+ROUTES: tuple[Route, ...] = (
+    Route("POST", _ALL, "CreateStrategy", create_strategies),
+    Route("GET", _ALL, "ListStrategy", list_strategies),
+    Route("DELETE", _ALL, "RemoveStrategy", remove_strategies),
+    Route("GET", _ONE, "GetStrategy", get_strategy),
+    Route("PUT", _ONE, "UpdateStrategy", update_strategy),
+    Route("POST", _X, "CreateStrategy", create_strategy),
+    Route("GET", f"{_X}/datalist", "ListStrategy", page_strategies),
+    Route("DELETE", _X, "BatchRemoveStrategy", remove_fitting_strategies),
+    Route("PUT", "/strategy/{strategyID}", "UpdateStrategy", update_strategy_with_id),
+    Route("GET", _DATA, "GetStrategy", get_strategy_with_id),
+    Route("DELETE", _DATA, "RemoveStrategy", remove_strategy_with_id),
 )

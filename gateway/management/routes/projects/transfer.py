@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -24,7 +23,7 @@ from fieldbrook.gateway.management.framework import warnings
 from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.passing import new_path, write_private
-from fieldbrook.gateway.management.framework.route import Auth, Call, Download, Form, Route
+from fieldbrook.gateway.management.framework.route import Call, Download, Form, Route
 from fieldbrook.gateway.management.framework.views import Json
 from fieldbrook.gateway.management.routes.projects.project_files import Contents, ProjectFile
 from fieldbrook.gateway.management.routes.projects.projects import name_errors, shown
@@ -182,26 +181,17 @@ def _require_quota(call: Call[ImportProject, None], file: ProjectFile, contents:
     require_quota(call.context, call.account.account_id, sizes)
 
 
-ROUTES: tuple[Route[Any, Any], ...] = (
+ROUTES: tuple[Route, ...] = (
     # Both routes reach everything that belongs to a project, including publishers and data, so an
     # access key needs the group of the account.
     Route(
         "POST",
         "/project/x/{projectName}/export",
         "ExportProject",
-        Auth.ACCOUNT,
         export_project,
-        body=ExportProject,
         group=Group.ACCOUNT,
     ),
     Route(
-        "POST",
-        "/project/import",
-        "ImportProject",
-        Auth.ACCOUNT,
-        import_project,
-        body=ImportProject,
-        upload=True,
-        group=Group.ACCOUNT,
+        "POST", "/project/import", "ImportProject", import_project, upload=True, group=Group.ACCOUNT
     ),
 )

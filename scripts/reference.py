@@ -153,7 +153,7 @@ def http_page() -> str:
         "POST, 200 with a body and 204 without; a failure is the 8-key error of "
         "[errors](errors.md). The account's token, or an access key, travels as `Authorization: "
         "Bearer TOKEN`. An access key needs READONLY on the group for GET, READ_WRITE for the rest "
-        "([accounts and keys](../accounts.md)). A `*` marks what is required. Beside these: `GET /` (204), `GET /liveness`, `GET /readiness`, `GET /metrics` ([operating](../operating.md#metrics)), `GET /version`.",
+        "([accounts and keys](../how-to/accounts.md)). A `*` marks what is required. Beside these: `GET /` (204), `GET /liveness`, `GET /readiness`, `GET /metrics` ([operating](../how-to/monitor.md#metrics)), `GET /version`.",
         table(("method", "path", "operation", "authority", "group", "what"), rows),
         "## Events",
         'One message: `{"header": {"pub_id", "token", "event_type"?, "pub_time"?, '
@@ -192,9 +192,9 @@ def http_page() -> str:
         "for any request, with the items of a batch or a push numbered: the same key with another event "
         "type or payload is 422 `IdempotencyKeyReused`. A stored result comes with the header "
         "`Idempotency-Replayed: true`; in a batch or a push that header says it of all items, "
-        '`"replayed": true` of one. More: [clients](../clients.md#sending-an-event-again).',
+        '`"replayed": true` of one. More: [clients](clients.md#sending-an-event-again).',
         "A public project takes messages and raw events without a token, from its publisher "
-        "`anonymous`. Which client sends which form: [clients](../clients.md).",
+        "`anonymous`. Which client sends which form: [clients](clients.md).",
         "A request head of more than 16,384 bytes is answered 431, a head with a line that ends with a "
         "bare line feed 400; both end the connection. A request line may hold a whole address "
         "(`POST http://HOST/...`, RFC 9112, 3.2.2), whose host then counts instead of the header's. A "

@@ -300,7 +300,7 @@ class Settings(BaseSettings):
         (),
         repr=False,
         description="chains that monitors watch and transactions go to, each a table of id, name "
-        "and endpoints, see docs/chain.md; in the variable a JSON list",
+        "and endpoints, see docs/reference/chains.md; in the variable a JSON list",
     )
     default_chain: Annotated[int | None, BeforeValidator(_empty_is_none)] = Field(
         None,

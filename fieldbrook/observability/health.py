@@ -59,7 +59,7 @@ MEANINGS: dict[str, str] = {
     PARKED: "messages of handlers are held back until an operator releases them",
     SHARDS_DIE: "processes that help to run the project's handlers die or hang",
 }
-"""Every state with its meaning. docs/operating.md says what an operator does about it."""
+"""Every state with its meaning. docs/how-to/monitor.md says what an operator does about it."""
 
 _OF_BROKER = (NO_BROKER, BROKER_FULL, BROKER_LIMIT)
 

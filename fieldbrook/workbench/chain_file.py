@@ -9,7 +9,7 @@ optional. In a chain every field except `id` is optional:
      "calls": [{"to": "0x...", "data": "0x...", "result": "0x..."}],
      "transactions": [{"to": "0x...", "value": "0", "data": "0x...", "hash": "0x..."}]}
 
-`docs/applets.md` describes the format for authors of applets; `simulated_chain` uses it.
+`docs/how-to/applets.md` describes the format for authors of applets; `simulated_chain` uses it.
 """
 
 from __future__ import annotations

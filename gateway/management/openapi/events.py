@@ -1,6 +1,6 @@
 """The event endpoint in the OpenAPI document. It is no management route and takes three forms.
 
-Source: interface document, section 3; docs/clients.md.
+Source: interface document, section 3; docs/reference/clients.md.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ from fieldbrook.observability import metrics
 from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.storage.project.store import ProjectDatabase, ProjectStore, store_path
 from fieldbrook.storage.registry.service import RegistryReader
-from fieldbrook.storage.sql import sqlite as sql
 from fieldbrook.storage.sql.batch import SqlLimits
-from fieldbrook.storage.sql.sqlite import SqlDatabase
+from fieldbrook.storage.sql.sqlite import database as sql
+from fieldbrook.storage.sql.sqlite.database import SqlDatabase
 from fieldbrook.system.process import name_process
 from fieldbrook.wasm.limits import Limits
 
@@ -60,7 +60,9 @@ def database_of(settings: Settings, folder: Path, project_id: int) -> OpenDataba
     dsn = settings.postgres_dsn
     if dsn is None:
         return OpenDatabase(lambda config: SqlDatabase(folder / sql.FILE, config, limits), None)
-    from fieldbrook.storage.sql import postgres  # here, so that SQLite nodes do not load libpq
+    from fieldbrook.storage.sql.postgres import (
+        database as postgres,  # here, so that SQLite nodes do not load libpq
+    )
 
     return OpenDatabase(
         lambda config: postgres.PostgresDatabase(dsn, folder, project_id, config, limits),

@@ -91,8 +91,8 @@ from fieldbrook.storage.project.history import AGAIN, remembered, replay_of
 from fieldbrook.storage.project.outbox import API, MQTT, TRANSACTIONS, OutboxEntry
 from fieldbrook.storage.project.store import LogRow, MetricRow, ProjectDatabase, ProjectStore
 from fieldbrook.storage.registry.service import RegistryReader, RegistrySnapshot
-from fieldbrook.storage.sql import sqlite as sql
-from fieldbrook.storage.sql.sqlite import SqlDatabase
+from fieldbrook.storage.sql.sqlite import database as sql
+from fieldbrook.storage.sql.sqlite.database import SqlDatabase
 from fieldbrook.wasm.limits import DEADLINE
 from fieldbrook.wasm.module.abi import LOG_ERROR, NOT_EXPORTED, SOURCE_TASK
 from fieldbrook.wasm.run import ApiCall, Effect, Host, Message, Metric, Run, Transaction

@@ -26,7 +26,7 @@ from fieldbrook.actors.project.capabilities import sends_transaction
 from fieldbrook.core.errors import MalformedMessageError
 from fieldbrook.core.model import DEFAULT_EVENT_TYPE
 from fieldbrook.gateway.events.message import decode_message
-from fieldbrook.storage.sql.sqlite import SqlDatabase
+from fieldbrook.storage.sql.sqlite.database import SqlDatabase
 from fieldbrook.wasm.engine.applet import AppletHost
 from fieldbrook.wasm.engine.engine import Engine, make_engine, raw_available
 from fieldbrook.wasm.engine.reference import ReferenceHost

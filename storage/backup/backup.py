@@ -31,7 +31,7 @@ from fieldbrook.storage.project.outbox import MARKER, park, waiting_entries, wai
 from fieldbrook.storage.project.refused import FOLDER as REFUSED
 from fieldbrook.storage.registry.reader import RegistryReader
 from fieldbrook.storage.registry.tables import RegistryTables
-from fieldbrook.storage.sql import sqlite as sql
+from fieldbrook.storage.sql.sqlite import database as sql
 from fieldbrook.system.fsync import (
     is_of_this_boot,
     make_folder,

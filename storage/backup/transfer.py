@@ -37,7 +37,7 @@ from fieldbrook.storage.lmdb.codec import decode_record, encode_record
 from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.store import ProjectStore
 from fieldbrook.storage.registry.reader import RegistrySnapshot
-from fieldbrook.storage.sql import sqlite as sql
+from fieldbrook.storage.sql.sqlite import database as sql
 
 KIND = "project"
 RECORDS, _PAIRS, _ROWS, MODULES = "project.bin", "pairs.bin", "rows.bin", "modules"

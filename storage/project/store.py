@@ -64,7 +64,7 @@ from fieldbrook.storage.project.history import (
     open_payloads,
 )
 from fieldbrook.storage.project.outbox import Added, EffectOf, Outbox, OutboxEntry, effects_of
-from fieldbrook.storage.sql import sqlite as sql
+from fieldbrook.storage.sql.sqlite import database as sql
 
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
@@ -133,7 +133,7 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SqlPart(Protocol):
-    """The SQL side of a commit, such as `storage.sql.sqlite.SqlDatabase`."""
+    """The SQL side of a commit, such as `storage.sql.sqlite.database.SqlDatabase`."""
 
     @property
     def wrote(self) -> bool:
@@ -154,8 +154,8 @@ class SqlPart(Protocol):
 
 
 class ProjectDatabase(SqlPart, Protocol):
-    """A project's SQL database: `storage.sql.sqlite.SqlDatabase` or
-    `storage.sql.postgres.PostgresDatabase`. The former documents the order of calls.
+    """A project's SQL database: `storage.sql.sqlite.database.SqlDatabase` or
+    `storage.sql.postgres.database.PostgresDatabase`. The former documents the order of calls.
     """
 
     @property

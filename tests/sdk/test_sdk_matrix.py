@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 import wasmtime
 
-from fieldbrook.storage.sql.sqlite import SqlDatabase
+from fieldbrook.storage.sql.sqlite.database import SqlDatabase
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.module.inspection import check, compile_module

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fieldbrook.core.errors import StoreError
-from fieldbrook.storage.sql.sqlite import SqlDatabase
+from fieldbrook.storage.sql.sqlite.database import SqlDatabase
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module.abi import LOG_ERROR, SOURCE_HOST
 from fieldbrook.wasm.run import Run

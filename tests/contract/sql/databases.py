@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from fieldbrook.storage.sql import postgres
-from fieldbrook.storage.sql import sqlite as sql
 from fieldbrook.storage.sql.batch import SqlLimits
-from fieldbrook.storage.sql.postgres import PostgresDatabase
-from fieldbrook.storage.sql.sqlite import SqlDatabase
+from fieldbrook.storage.sql.postgres import database as postgres
+from fieldbrook.storage.sql.postgres.database import PostgresDatabase
+from fieldbrook.storage.sql.sqlite import database as sql
+from fieldbrook.storage.sql.sqlite.database import SqlDatabase
 
 BACKENDS = ("sqlite", "postgres")
 PROJECT = 7

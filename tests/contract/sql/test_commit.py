@@ -20,9 +20,13 @@ from fieldbrook.storage.project.history import find_events, remembered
 from fieldbrook.storage.project.outbox import MQTT, OutboxEntry
 from fieldbrook.storage.project.store import LogRow, MetricRow, ProjectStore
 from fieldbrook.storage.sql.batch import SqlLimits
-from fieldbrook.storage.sql.postgres import PostgresDatabase, committed_number, namespace_of
-from fieldbrook.storage.sql.postgres_link import LinkLostError
-from fieldbrook.storage.sql.sqlite import SqlDatabase
+from fieldbrook.storage.sql.postgres.connection import LinkLostError
+from fieldbrook.storage.sql.postgres.database import (
+    PostgresDatabase,
+    committed_number,
+    namespace_of,
+)
+from fieldbrook.storage.sql.sqlite.database import SqlDatabase
 from tests.contract.sql.databases import Backend, Database
 from tests.integration.nodes import until
 from tests.postgres import PostgresServer

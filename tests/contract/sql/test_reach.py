@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from fieldbrook.core.errors import DatabaseUnreachableError, StatementError, StoreError
 from fieldbrook.storage.sql.batch import SqlLimits
-from fieldbrook.storage.sql.postgres import PostgresDatabase, namespace_of
-from fieldbrook.storage.sql.postgres_text import translate
+from fieldbrook.storage.sql.postgres.database import PostgresDatabase, namespace_of
+from fieldbrook.storage.sql.postgres.statements import translate
 from tests.contract.sql.databases import READINGS, ask, config, devices, insert, request
 from tests.postgres import PostgresServer
 
@@ -255,7 +255,7 @@ def test_two_nodes_of_one_server_have_tables_of_their_own(
 def test_an_endless_answer_costs_the_session_and_not_the_memory(
     postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fieldbrook.storage.sql.postgres._BUFFER_BYTES", 100_000)
+    monkeypatch.setattr("fieldbrook.storage.sql.postgres.database._BUFFER_BYTES", 100_000)
     limits = SqlLimits(result_bytes=1_000, statement_ms=10_000)
     db = PostgresDatabase(postgres.dsn, tmp_path, 5, config(READINGS), limits)
     db.begin_event()

@@ -248,7 +248,7 @@ TABLE: dict[str, Entry] = {
             ("", "?1", ""),
         ),
     ),
-    "fieldbrook.storage.sql.postgres_text:_TOKEN": Entry(
+    "fieldbrook.storage.sql.postgres.statements:_TOKEN": Entry(
         _SQL,
         ("finditer",),
         (
@@ -269,10 +269,10 @@ TABLE: dict[str, Entry] = {
             ("", "?1", ""),
         ),
     ),
-    "fieldbrook.storage.sql.postgres:_NAMESPACE": _full(
+    "fieldbrook.storage.sql.postgres.database:_NAMESPACE": _full(
         "names of schemas in the PostgreSQL server", ("fieldbrook_", "0", "_")
     ),
-    "fieldbrook.storage.sql.sqlite:_STORED_TIME": _full(
+    "fieldbrook.storage.sql.sqlite.database:_STORED_TIME": _full(
         "a value of an applet's table", ("2026-01-01T00:00:00.", "0", "Z")
     ),
     "fieldbrook.storage.sql.schema:_NAME": _full(_JSON, ("a", "a", "-")),

@@ -12,8 +12,8 @@ import pytest
 from fieldbrook.actors.project.actor import database_of
 from fieldbrook.core.errors import StatementError
 from fieldbrook.core.settings import Settings, load
-from fieldbrook.storage.sql.postgres import PostgresDatabase
-from fieldbrook.storage.sql.sqlite import SqlDatabase
+from fieldbrook.storage.sql.postgres.database import PostgresDatabase
+from fieldbrook.storage.sql.sqlite.database import SqlDatabase
 
 CONFIG = {"tables": [{"name": "t", "cols": [{"name": "n", "constrains": {"datatype": "INT64"}}]}]}
 NUMBERS = "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x{}) SELECT n, 0, 0 FROM x"

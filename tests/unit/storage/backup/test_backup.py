@@ -28,8 +28,8 @@ from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.outbox import is_parked, release
 from fieldbrook.storage.project.store import Batch, ProjectStore, ProjectStoreReader
 from fieldbrook.storage.registry.service import Module, RegistryWriter
-from fieldbrook.storage.sql import postgres
-from fieldbrook.storage.sql import sqlite as sql
+from fieldbrook.storage.sql.postgres import database as postgres
+from fieldbrook.storage.sql.sqlite import database as sql
 
 MAP = 1 << 24
 WASM = b"\0asm\1\0\0\0"
@@ -278,7 +278,7 @@ import sys
 from pathlib import Path
 from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.store import ProjectStore
-from fieldbrook.storage.sql.sqlite import SqlDatabase
+from fieldbrook.storage.sql.sqlite.database import SqlDatabase
 
 folder = Path(sys.argv[1])
 column = {"name": "f_n", "constrains": {"datatype": "INT64"}}

@@ -10,7 +10,7 @@ import pytest
 
 from fieldbrook.core.errors import DatabaseConfigError, StoreError
 from fieldbrook.storage.sql.schema import parse_schema
-from fieldbrook.storage.sql.sqlite import SqlDatabase, load
+from fieldbrook.storage.sql.sqlite.database import SqlDatabase, load
 
 INT = {"datatype": "INT"}
 

@@ -35,15 +35,15 @@ from fieldbrook.core.errors import (
     StoreError,
 )
 from fieldbrook.storage.sql.batch import SqlBatch, SqlLimits
-from fieldbrook.storage.sql.postgres_link import (
+from fieldbrook.storage.sql.postgres.connection import (
     AnswerTooLongError,
     Link,
     LinkLostError,
     ServerError,
     row_of,
 )
-from fieldbrook.storage.sql.postgres_schema import STATE, FoundColumn, plan
-from fieldbrook.storage.sql.postgres_text import (
+from fieldbrook.storage.sql.postgres.migration import STATE, FoundColumn, plan
+from fieldbrook.storage.sql.postgres.statements import (
     HARMLESS,
     Translated,
     parameter,

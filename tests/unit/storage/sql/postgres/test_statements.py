@@ -7,7 +7,7 @@ import time
 import pytest
 
 from fieldbrook.core.errors import StatementError
-from fieldbrook.storage.sql.postgres_text import translate
+from fieldbrook.storage.sql.postgres.statements import translate
 
 
 def translated(statement: str) -> str:

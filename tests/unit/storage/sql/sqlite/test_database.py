@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fieldbrook.core.errors import StatementError, StoreError
 from fieldbrook.storage.sql import text as sql_text
 from fieldbrook.storage.sql.batch import SqlLimits
-from fieldbrook.storage.sql.sqlite import SqlDatabase
+from fieldbrook.storage.sql.sqlite.database import SqlDatabase
 from tests.contract.sql.databases import (
     ENDLESS,
     READINGS,
@@ -290,7 +290,7 @@ def test_the_clock_is_that_of_the_batch(db: SqlDatabase) -> None:
 def test_a_database_locked_by_another_program_is_the_nodes_failure(
     db: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fieldbrook.storage.sql.sqlite._BUSY_S", 0.01)
+    monkeypatch.setattr("fieldbrook.storage.sql.sqlite.database._BUSY_S", 0.01)
     db.open()
     other = sqlite3.connect(tmp_path / "sql.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

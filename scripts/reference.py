@@ -22,9 +22,9 @@ from fieldbrook.cli import main as cli
 from fieldbrook.core import errors
 from fieldbrook.core.errors import NotFoundError
 from fieldbrook.core.settings import ENVIRONMENT_PREFIX, Settings, allowed
-from fieldbrook.gateway.management.application import PREFIXES, ROUTES
 from fieldbrook.gateway.management.framework.generations import LATER, SEED, generations, shape
 from fieldbrook.gateway.management.framework.route import Auth, Route, WrongMethod, find_route
+from fieldbrook.gateway.management.route_table import PREFIXES, ROUTES
 from fieldbrook.wasm.module import abi
 
 ROOT = Path(__file__).parent.parent

@@ -30,13 +30,10 @@ from fieldbrook.gateway.http.fast_path import FrontTable, header_value
 from fieldbrook.gateway.http.listener import Listener
 from fieldbrook.gateway.http.request_stream import HEAD_LIMIT, RequestStream
 from fieldbrook.gateway.http.tls_port import BridgedStream, EndingConnections, TlsListener
-from fieldbrook.gateway.management.application import (
-    ManagementContext,
-    log_request,
-    make_application_routes,
-)
+from fieldbrook.gateway.management.application import log_request, make_application_routes
+from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.framework.open_stores import OpenStores, open_limit
-from fieldbrook.gateway.management.framework.passing import remove_left
+from fieldbrook.gateway.management.framework.temporary_files import remove_leftovers
 from fieldbrook.gateway.management.sign_in.contract_wallet import ContractWallets
 from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
 from fieldbrook.gateway.memory_budget import NO_ROOM, Room, room_for
@@ -216,7 +213,7 @@ class HttpGateway(GatewayActor):
             self._refusals,
         )
         every = [f"http:{number}" for number in range(settings.http_processes)]
-        if removed := remove_left(settings.data / "uploads", self.part, every):
+        if removed := remove_leftovers(settings.data / "uploads", self.part, every):
             log.info("%d uploads of requests that a kill ended are removed", removed)
         room = room_for(settings.upload_limit_bytes + _MULTIPART_SLACK)
         context = self._context(registry, token_key, room)

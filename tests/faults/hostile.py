@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import jwt
 
-from fieldbrook.gateway.management.application import PREFIXES, ROUTES
+from fieldbrook.gateway.management.route_table import PREFIXES, ROUTES
 from tests.integration.applets import TALLY
 from tests.integration.brokers import Device
 from tests.integration.nodes import RunningNode, alive, message, part_of, until

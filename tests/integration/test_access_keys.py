@@ -10,8 +10,8 @@ import pytest
 
 from fieldbrook.core.clock import now_ms
 from fieldbrook.core.model import IDENTITY_PUBLISHER
-from fieldbrook.gateway.management.application import ROUTES
 from fieldbrook.gateway.management.framework.route import Auth
+from fieldbrook.gateway.management.route_table import ROUTES
 from fieldbrook.security import access_keys
 from fieldbrook.security.access_keys import Group
 from fieldbrook.storage.registry.commands.accounts.access_keys import add_access_key

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from fieldbrook.gateway.management.application import ROUTES
+from fieldbrook.gateway.management.route_table import ROUTES
 from tests import bombs
 from tests.integration.nodes import PREFIX, RunningNode, message, parts
 from tests.tools import LIMIT_S

@@ -16,7 +16,7 @@ import pytest
 
 from fieldbrook.core.errors import BadRequestError
 from fieldbrook.core.model import Applet, Project, Resource
-from fieldbrook.gateway.management.framework.passing import new_path, remove_left
+from fieldbrook.gateway.management.framework.temporary_files import new_path, remove_leftovers
 from fieldbrook.gateway.management.routes.projects.project_files import ProjectFile
 from fieldbrook.storage.backup.transfer import Exported, ReadLimits
 from fieldbrook.storage.lmdb.codec import encode_record
@@ -161,7 +161,7 @@ def test_a_gateway_starts_although_it_cannot_remove_what_was_left(
     for depth in range(200, 1_700, 100):  # of folders that lie in each other: rmtree gives up
         (path / "/".join(["a"] * depth)).mkdir(parents=True)
     new_path(folder, "http:0", ".wasm").touch()
-    assert remove_left(folder, "http:0", ["http:0"]) == 1
+    assert remove_leftovers(folder, "http:0", ["http:0"]) == 1
     assert "which a killed request left, cannot be removed" in caplog.text
     subprocess.run(["rm", "-rf", str(path)], check=True)
 
@@ -173,8 +173,8 @@ def test_an_upload_of_another_gateway_is_left_alone_at_a_start(tmp_path: Path) -
         new_path(folder, part, ".parts").mkdir()
         new_path(folder, part, ".wasm").touch()
     (folder / ("0" * 32 + ".parts")).mkdir()
-    assert remove_left(folder, "http:1", parts_) == 2
-    assert remove_left(folder, "http:1", parts_) == 0
+    assert remove_leftovers(folder, "http:1", parts_) == 2
+    assert remove_leftovers(folder, "http:1", parts_) == 0
     assert len(list(folder.iterdir())) == 3
-    assert remove_left(folder, "http:0", parts_) == 3
+    assert remove_leftovers(folder, "http:0", parts_) == 3
     assert list(folder.iterdir()) == []

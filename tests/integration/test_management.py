@@ -25,16 +25,12 @@ from fieldbrook.core.errors import NodeError, UnavailableError, from_wire, to_wi
 from fieldbrook.core.model import ADMIN, DEVELOPER, DISABLED, Account
 from fieldbrook.core.settings import Chain
 from fieldbrook.gateway.events.project_client import Outcome
-from fieldbrook.gateway.management.application import (
-    JSON_LIMIT_BYTES,
-    PREFIXES,
-    ROUTES,
-    ManagementContext,
-    log_request,
-    make_application_routes,
-)
+from fieldbrook.gateway.management.application import log_request, make_application_routes
+from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.framework.route import Auth
 from fieldbrook.gateway.management.framework.workers import Workers
+from fieldbrook.gateway.management.management_handler import JSON_LIMIT_BYTES
+from fieldbrook.gateway.management.route_table import PREFIXES, ROUTES
 from fieldbrook.observability.health import NO_BROKER, STORE_FULL, Condition, NodeHealth
 from fieldbrook.security import tokens
 from fieldbrook.security.operator_keys import Vault

@@ -25,11 +25,11 @@ from fieldbrook.storage.registry.service import RegistryClient
 log = logging.getLogger(__name__)
 
 _PATH_LIMIT = 1_024
-_WAITING_LIMIT = 1_000
-_GATHERED_S = 0.2
+_QUEUE_LIMIT = 1_000
+_WRITE_INTERVAL_S = 0.2
 
 
-class Trail:
+class AuditTrail:
     """The audit data of one request: the caller, the operation, and whether it is written.
 
     Args:
@@ -55,15 +55,15 @@ class Trail:
         """Whether the caller is known."""
         return bool(self._account_id or self._account)
 
-    def about(self, account: Account) -> None:
+    def set_account(self, account: Account) -> None:
         """Record the account of the caller."""
         self._account_id, self._account = account.account_id, account.username
 
-    def with_key(self, key: AccessKey) -> None:
+    def set_key(self, key: AccessKey) -> None:
         """Record the access key of the caller."""
         self._account_id, self._key = key.account_id, key.name
 
-    def named(self, username: str) -> None:
+    def set_username(self, username: str) -> None:
         """Record the name of the account that the caller signs in to."""
         self._account = username
 
@@ -86,7 +86,7 @@ class Trail:
 class AuditedRegistry:
     """The registry client of one request: the first command that succeeds carries the row."""
 
-    def __init__(self, registry: RegistryClient, trail: Trail) -> None:
+    def __init__(self, registry: RegistryClient, trail: AuditTrail) -> None:
         self._registry = registry
         self._trail = trail
 
@@ -100,7 +100,7 @@ class AuditedRegistry:
         return result
 
 
-class AuditNotes:
+class AuditQueue:
     """Queue of the audit rows that no registry command carried.
 
     At most 1,000 rows wait; they are written together every 0.2 s. Not thread-safe: call it
@@ -109,10 +109,10 @@ class AuditNotes:
 
     def __init__(self, registry: RegistryClient) -> None:
         self._registry = registry
-        self._waiting: collections.deque[AuditRow] = collections.deque()
-        self._telling: asyncio.Task[None] | None = None
+        self._queue: collections.deque[AuditRow] = collections.deque()
+        self._writing: asyncio.Task[None] | None = None
 
-    def ended(self, trail: Trail, status: int, error: str) -> None:
+    def add(self, trail: AuditTrail, status: int, error: str) -> None:
         """Queue the row of an answered request, unless it is written or need not be.
 
         Reads are not logged, nor are refusals of unknown callers.
@@ -122,24 +122,24 @@ class AuditNotes:
             return
         if refused and not trail.known:
             return
-        if len(self._waiting) >= _WAITING_LIMIT:
-            log.warning("the audit log misses a row: %d wait already", len(self._waiting))
+        if len(self._queue) >= _QUEUE_LIMIT:
+            log.warning("a row of the audit log is lost: the queue holds %d rows", len(self._queue))
             return
-        self._waiting.append(trail.row(status, error))
-        if self._telling is None:
-            self._telling = asyncio.get_running_loop().create_task(self._tell())
+        self._queue.append(trail.row(status, error))
+        if self._writing is None:
+            self._writing = asyncio.get_running_loop().create_task(self._write())
 
-    async def _tell(self) -> None:
+    async def _write(self) -> None:
         try:
-            while self._waiting:
-                await asyncio.sleep(_GATHERED_S)
-                rows = [msgspec.to_builtins(row) for row in self._waiting]
-                self._waiting.clear()
+            while self._queue:
+                await asyncio.sleep(_WRITE_INTERVAL_S)
+                rows = [msgspec.to_builtins(row) for row in self._queue]
+                self._queue.clear()
                 await self._registry.call("note_audit", rows=rows)
         except NodeError as error:
-            log.warning("the audit log misses rows: %s", error)
+            log.warning("rows of the audit log may be lost: %s", error)
         finally:
-            self._telling = None
+            self._writing = None
 
 
 def _with_query(path: str, query: str) -> str:

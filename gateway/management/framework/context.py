@@ -13,7 +13,7 @@ from fieldbrook.core.errors import ChainUnavailableError
 from fieldbrook.core.quotas import Quotas
 from fieldbrook.core.settings import Chain
 from fieldbrook.gateway.events.project_client import Outcome
-from fieldbrook.gateway.management.framework.passing import FIRST_PART
+from fieldbrook.gateway.management.framework.temporary_files import FIRST_PART
 from fieldbrook.gateway.management.sign_in.contract_wallet import IsGood, no_contract
 from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
 from fieldbrook.gateway.memory_budget import Room, room_for

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
 from fieldbrook.core.errors import NotFoundError
 from fieldbrook.core.model import AccessKey, Account
-from fieldbrook.gateway.management.framework.audit_trail import Trail
+from fieldbrook.gateway.management.framework.audit_trail import AuditTrail
 from fieldbrook.gateway.management.framework.binding import path_id
 from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.framework.workers import Workers
@@ -46,11 +46,11 @@ class Form:
 
 @dataclass(frozen=True)
 class Download:
-    """An answer that is a file; a `passing` file is removed as soon as it has been opened."""
+    """An answer that is a file; a `temporary` file is removed as soon as it has been opened."""
 
     path: Path
     filename: str
-    passing: bool = False
+    temporary: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Call(Generic[B, Q]):
     form: Form
     caller: Account | None
     throttle: SignInThrottle
-    trail: Trail
+    trail: AuditTrail
     key: AccessKey | None = None
     peer: str = ""
     host: str = ""
@@ -233,7 +233,7 @@ class Match:
 class WrongMethod(Exception):  # noqa: N818 - a result of routing, not a failure of ours
     """The path exists, but not with the requested method."""
 
-    def __init__(self, allowed: list[str]) -> None:
+    def __init__(self, allowed: Sequence[str]) -> None:
         super().__init__(", ".join(allowed))
         self.allowed = allowed
 
@@ -261,7 +261,7 @@ def find_route(routes: Sequence[Route], method: str, path: str) -> Match:
     return min(fitting, key=lambda match: len(match.parameters))
 
 
-def fixed_path(patterns: Sequence[Sequence[str]], path: str) -> str | None:
+def correct_path(patterns: Sequence[Sequence[str]], path: str) -> str | None:
     """Correct a path that has superfluous slashes or words in another case.
 
     Args:
@@ -274,20 +274,20 @@ def fixed_path(patterns: Sequence[Sequence[str]], path: str) -> str | None:
     Source: interface document, 1.1 (httprouter's redirects).
     """
     segments = [part for part in path.split("/") if part not in ("", ".")]
-    candidates = (_fixed(pattern, segments) for pattern in patterns)
+    candidates = (_corrected(pattern, segments) for pattern in patterns)
     found = [candidate for candidate in candidates if candidate is not None]
     return min(found, default=None)
 
 
-def _fixed(pattern: Sequence[str], segments: Sequence[str]) -> str | None:
+def _corrected(pattern: Sequence[str], segments: Sequence[str]) -> str | None:
     if len(pattern) != len(segments):
         return None
-    fixed = ""
+    corrected = ""
     for wanted, given in zip(pattern, segments, strict=True):
         if wanted.startswith("{"):
-            fixed += f"/{given}"
+            corrected += f"/{given}"
         elif wanted.casefold() == urllib.parse.unquote(given, errors="replace").casefold():
-            fixed += f"/{wanted}"
+            corrected += f"/{wanted}"
         else:
             return None
-    return fixed
+    return corrected

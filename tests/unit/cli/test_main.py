@@ -264,7 +264,7 @@ def test_printable_text_has_no_control_character_and_plain_text_stays_as_it_is(t
 def test_a_file_in_a_multipart_body_stays_whole_whatever_its_name_and_content(
     filename: str, content: bytes
 ) -> None:
-    from fieldbrook.gateway.management.application import parse_form
+    from fieldbrook.gateway.management.multipart import parse_form
 
     info = {"appletName": "a"}
     body, content_type = encode_multipart(info, Upload(filename, content), "m" * 32)

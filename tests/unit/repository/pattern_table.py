@@ -88,7 +88,7 @@ TABLE: dict[str, Entry] = {
     "fieldbrook.gateway.request_target:_SLASHES": Entry(
         "a request's path, 16 KiB", ("sub",), (("", "/", "a"), ("", "//a", ""))
     ),
-    "fieldbrook.gateway.management.application:_UNSAFE_IN_FILENAMES": Entry(
+    "fieldbrook.gateway.management.responses:_UNSAFE_IN_FILENAMES": Entry(
         "the file name of an upload", ("sub",), (("", "/", ""),)
     ),
     # ---- events

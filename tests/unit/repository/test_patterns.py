@@ -13,7 +13,8 @@ from typing import Any, cast
 import pytest
 
 from fieldbrook.gateway.http.server import EVENT_PATH
-from fieldbrook.gateway.management.application import ManagementContext, make_application_routes
+from fieldbrook.gateway.management.application import make_application_routes
+from fieldbrook.gateway.management.framework.context import ManagementContext
 from tests.unit.repository.pattern_table import TABLE
 from tests.unit.repository.patterns import (
     ALL_CPU_LIMIT_S,

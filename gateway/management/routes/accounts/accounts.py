@@ -71,7 +71,7 @@ async def register(call: Call[Register, None]) -> Annotated[Json, shapes.Account
     _require_url(call.body.avatar_url)
     password = given or generated_password()
     if call.caller is None:
-        call.trail.named(call.body.username)
+        call.trail.set_username(call.body.username)
     account = await call.context.registry.call(
         "create_account",
         username=call.body.username,
@@ -91,7 +91,7 @@ async def login(call: Call[Login, None]) -> Annotated[Json, shapes.LoginReply]:
     account = call.context.reader.account_named(username)
     if account is None:
         raise AccountIdentityNotFoundError(username=username)
-    call.trail.about(account)
+    call.trail.set_account(account)
     if not await call.workers.is_password(account.password_hash, call.body.password):
         raise InvalidPasswordError()
     call.throttle.succeeded(username, call.peer)

@@ -44,7 +44,7 @@ async def login_by_wallet(call: Call[WalletLogin, None]) -> Annotated[Json, shap
     call.throttle.attempt(stated, call.peer)
     known = context.reader.account_named(stated)
     if known is not None:
-        call.trail.about(known)
+        call.trail.set_account(known)
     now_ms = context.clock()
     wallet.require_timely(message, now_ms)
     wallet.require_domain(message, policy, call.host, context.is_own_host)
@@ -54,7 +54,7 @@ async def login_by_wallet(call: Call[WalletLogin, None]) -> Annotated[Json, shap
     except UnavailableError:
         call.throttle.undecided(stated, call.peer)
         raise
-    call.trail.named(address)
+    call.trail.set_username(address)
     may_create = policy.may_create(address)
     account = await context.registry.call(
         "sign_in_wallet",

@@ -22,8 +22,8 @@ from fieldbrook.core.model import Project
 from fieldbrook.gateway.management.framework import warnings
 from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.framework.ownership import own_project
-from fieldbrook.gateway.management.framework.passing import new_path, write_private
 from fieldbrook.gateway.management.framework.route import Call, Download, Form, Route
+from fieldbrook.gateway.management.framework.temporary_files import new_path, write_private
 from fieldbrook.gateway.management.framework.views import Json
 from fieldbrook.gateway.management.routes.projects.project_files import Contents, ProjectFile
 from fieldbrook.gateway.management.routes.projects.projects import name_errors, shown
@@ -80,7 +80,7 @@ async def export_project(call: Call[ExportProject, None]) -> Download:
         export(exported, context.modules_dir, copy, target)
 
     await call.workers.uploads.run(call.account.account_id, write)
-    return Download(target, f"{project.name}.fieldbrook", passing=True)
+    return Download(target, f"{project.name}.fieldbrook", temporary=True)
 
 
 async def import_project(call: Call[ImportProject, None]) -> Json:

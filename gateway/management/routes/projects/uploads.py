@@ -22,8 +22,8 @@ from fieldbrook.core.errors import (
 )
 from fieldbrook.core.quotas import BYTES, MODULES, exceeded
 from fieldbrook.gateway.management.framework.context import ManagementContext
-from fieldbrook.gateway.management.framework.passing import new_path, write_private
 from fieldbrook.gateway.management.framework.route import Call, Form
+from fieldbrook.gateway.management.framework.temporary_files import new_path, write_private
 from fieldbrook.storage.registry.service import Module
 from fieldbrook.storage.registry.usage import stored_bytes_in
 from fieldbrook.wasm.engine.compile import compile_in_child

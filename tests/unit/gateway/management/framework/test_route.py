@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldbrook.core.errors import NotFoundError
-from fieldbrook.gateway.management.application import ROUTES
 from fieldbrook.gateway.management.framework.route import WrongMethod, find_route
+from fieldbrook.gateway.management.route_table import ROUTES
 
 
 def test_words_win_over_parameters() -> None:

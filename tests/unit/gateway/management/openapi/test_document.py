@@ -8,10 +8,10 @@ from html.parser import HTMLParser
 from typing import Any
 
 from fieldbrook.core.errors import ProjectNameConflictError
-from fieldbrook.gateway.management.application import PREFIXES, ROUTES
 from fieldbrook.gateway.management.framework.route import Auth
 from fieldbrook.gateway.management.openapi import document as openapi
 from fieldbrook.gateway.management.openapi import page as openapi_page
+from fieldbrook.gateway.management.route_table import PREFIXES, ROUTES
 
 DOCUMENT = openapi.describe(ROUTES, PREFIXES, "1.2.3")
 

@@ -39,7 +39,7 @@ def write_private(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def remove_left(folder: Path, part: str, parts: Collection[str]) -> int:
+def remove_leftovers(folder: Path, part: str, parts: Collection[str]) -> int:
     """Remove the files a gateway left when it was killed. Call it before it accepts requests.
 
     Args:

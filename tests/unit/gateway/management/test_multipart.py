@@ -7,7 +7,7 @@ import time
 import pytest
 
 from fieldbrook.core.errors import BadRequestError
-from fieldbrook.gateway.management.application import parse_form
+from fieldbrook.gateway.management.multipart import parse_form
 from fieldbrook.gateway.replies import error_json
 
 

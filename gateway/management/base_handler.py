@@ -1,0 +1,160 @@
+"""Base classes of the HTTP handlers: headers of all answers, and errors as JSON.
+
+Source: interface document, section 1.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from tornado import web
+
+from fieldbrook.core.clock import now_ms
+from fieldbrook.core.errors import BadRequestError, ModuleRefusedError, NodeError
+from fieldbrook.gateway import replies
+from fieldbrook.gateway.auth import Caller, account_of, account_of_key, key_of
+from fieldbrook.gateway.events.access_key_usage import KeyUse
+from fieldbrook.gateway.management.framework.audit_trail import AuditQueue, AuditTrail
+from fieldbrook.gateway.management.framework.context import ManagementContext
+from fieldbrook.gateway.management.framework.workers import Workers
+from fieldbrook.gateway.management.sign_in.throttle import SignInThrottle
+from fieldbrook.security.access_keys import Permission, is_access_key
+
+log = logging.getLogger(__name__)
+
+
+class Services:
+    """The state that all handlers of one gateway share."""
+
+    def __init__(self, context: ManagementContext) -> None:
+        self.context = context
+        self.workers = Workers()
+        self.throttle = SignInThrottle()
+        self.audit_queue = AuditQueue(context.registry)
+        self._key_use = KeyUse(context.registry)
+
+    def authenticate(
+        self,
+        token: str,
+        group: str,
+        permission: Permission,
+        operation: str,
+        trail: AuditTrail | None = None,
+    ) -> Caller:
+        """Find the account of a token, which may be an access key with rights on `group`.
+
+        Raises:
+            NodeError: the token is not valid, or the access key lacks the permission.
+        """
+        reader = self.context.reader
+        if not is_access_key(token):
+            key, account = None, account_of(reader, self.context.token_key, token)
+        else:
+            key = key_of(reader, token, now_ms())
+            if trail is not None:
+                trail.set_key(key)
+            account = account_of_key(reader, key, group, permission, operation)
+        if trail is not None:
+            trail.set_account(account)
+        if key is not None:
+            self._key_use.note(key, now_ms())
+        return Caller(account, key)
+
+
+class BaseHandler(web.RequestHandler):
+    """Base class of all handlers: security and CORS headers, errors in the interface's form."""
+
+    methods: tuple[str, ...] = ("GET",)
+    """The methods that an answer to a wrong method names."""
+
+    def initialize(self, services: Services) -> None:
+        """Tornado's constructor hook."""
+        self._services = services
+        self.context = services.context
+
+    def set_default_headers(self) -> None:
+        """Called by Tornado for every answer, errors included."""
+        self.clear_header("Server")
+        self.clear_header("Content-Type")
+        tls, host = self.request.protocol == "https", self.request.host_name
+        for name, value in replies.safe_headers(tls=tls, host=host).items():
+            self.set_header(name, value)
+        if "Origin" in self.request.headers:
+            for name, value in replies.cors_headers(preflight=False).items():
+                self.set_header(name, value)
+
+    def options(self, *_: str) -> None:
+        """Answer a CORS preflight; a request without `Origin` gets an empty 200."""
+        if "Origin" not in self.request.headers:
+            self.set_status(200)
+            return
+        for name, value in replies.cors_headers(preflight=True).items():
+            self.set_header(name, value)
+        self.set_status(204)
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Answer with the exception that was raised."""
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        if isinstance(error, NodeError):
+            self.refuse(error)
+        elif status_code == 405:
+            self.refuse_method()
+        elif isinstance(error, web.HTTPError) and status_code < 500:
+            self.refuse(BadRequestError(desc=error.log_message or error.reason or ""))
+        else:
+            self.answer(500, replies.JSON_TYPE, replies.unknown_error_json(self.context.version))
+
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        """Log unexpected exceptions with their traceback; `refuse` logs the expected ones."""
+        if not isinstance(value, NodeError | web.HTTPError):
+            where = f"{self.request.method} {self.request.path}"
+            log.error("%s failed", where, exc_info=(typ, value, tb))
+
+    def refuse(self, error: NodeError) -> None:
+        """Answer with an error's status and 8-key body; log errors that the node caused."""
+        if error.status >= 500 and not isinstance(error, ModuleRefusedError):
+            log.warning("%s %s: %s", self.request.method, self.request.path, error)
+        if error.retry_after_s is not None:
+            self.set_header("Retry-After", str(error.retry_after_s))
+        body = replies.error_json(error, self.context.version)
+        self.answer(error.status, replies.JSON_TYPE, body)
+
+    def refuse_method(self) -> None:
+        """Answer a method that the handler does not have."""
+        self.wrong_method(self.methods)
+
+    def wrong_method(self, allowed: Sequence[str]) -> None:
+        """Answer 405 with the methods that the path has."""
+        self.set_header("Allow", ", ".join(allowed))
+        self.answer(405, replies.TEXT_TYPE, b"Method Not Allowed\n")
+
+    def unknown_path(self) -> None:
+        """Answer 404 with plain text."""
+        self.answer(404, replies.TEXT_TYPE, b"404 page not found\n")
+
+    def redirect_to(self, path: str, status: int) -> None:
+        """Redirect the client to another path of this node, with the same query string."""
+        query = f"?{self.request.query}" if self.request.query else ""
+        self.set_header("Location", path + query)
+        self.set_status(status)
+        self.finish()
+
+    def answer(self, status: int, content_type: str, body: bytes) -> None:
+        """Send a whole answer."""
+        self.set_status(status)
+        self.set_header("Content-Type", content_type)
+        self.finish(body)
+
+    def compute_etag(self) -> str | None:
+        """None: answers are not cached."""
+        return None
+
+
+@web.stream_request_body
+class BodilessHandler(BaseHandler):
+    """Answers without the request body, which is dropped while it arrives."""
+
+    def data_received(self, chunk: bytes) -> None:
+        """Called by Tornado for each part of a body."""

@@ -1,0 +1,101 @@
+"""Send the result of a route's function: JSON, text, a file, or a stream of events."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tornado import iostream
+
+from fieldbrook.core.errors import NodeError, ResourceNotFoundError
+from fieldbrook.gateway import replies
+from fieldbrook.gateway.management.framework import warnings
+from fieldbrook.gateway.management.framework.route import Done, Download, PlainText, Stream
+from fieldbrook.gateway.management.framework.workers import Workers
+
+if TYPE_CHECKING:
+    from fieldbrook.gateway.management.management_handler import ManagementHandler
+
+log = logging.getLogger(__name__)
+
+_DOWNLOAD_PIECE_BYTES = 1 << 20
+_UNSAFE_IN_FILENAMES = re.compile(r"[^A-Za-z0-9._-]")
+
+
+async def respond(handler: ManagementHandler, result: object, workers: Workers) -> None:
+    """Answer a request with the result of its route; see `Route.handler`.
+
+    Raises:
+        ResourceNotFoundError: the file of a download does not exist.
+        TooManyRequestsError: the account follows too many streams.
+    """
+    if result is None or isinstance(result, Done):
+        for value in warnings.header_values(result.warnings) if result else ():
+            handler.add_header("Warning", value)
+        handler.set_status(204)
+        handler.finish()
+    elif isinstance(result, Download):
+        await _send_file(handler, result)
+    elif isinstance(result, Stream):
+        with workers.followers.taken(result.account_id):
+            await _send_events(handler, result)
+    elif isinstance(result, PlainText):
+        handler.answer(200, replies.TEXT_TYPE, result.text.encode())
+    else:
+        status = 201 if handler.request.method == "POST" else 200
+        handler.answer(status, replies.JSON_TYPE, replies.to_json(result))
+
+
+async def _send_file(handler: ManagementHandler, download: Download) -> None:
+    """Send a file in pieces of 1 MiB: an exported project may have gigabytes."""
+    run = partial(asyncio.get_running_loop().run_in_executor, None)
+    try:
+        file = await run(download.path.open, "rb")
+    except FileNotFoundError:
+        raise ResourceNotFoundError(resource=download.path.stem) from None
+    finally:
+        if download.temporary:
+            download.path.unlink(missing_ok=True)
+    filename = _UNSAFE_IN_FILENAMES.sub("_", download.filename) or "module.wasm"
+    handler.set_header("Content-Disposition", f"attachment; filename={filename}")
+    handler.set_header("Content-Type", "text/plain")
+    try:
+        left = os.fstat(file.fileno()).st_size
+        handler.set_header("Content-Length", str(left))
+        while left > 0 and (piece := await run(file.read, _DOWNLOAD_PIECE_BYTES)):
+            left -= len(piece)
+            handler.write(piece)
+            if left > 0:
+                await handler.flush()
+        # The last piece leaves with the end of the request. A client that has the whole file
+        # may go away, and the node may stop, while nothing of the request is left to do.
+        handler.finish()
+    except iostream.StreamClosedError:
+        return  # the client has gone away
+    finally:
+        file.close()
+
+
+async def _send_events(handler: ManagementHandler, stream: Stream) -> None:
+    handler.set_header("Content-Type", "text/event-stream; charset=utf-8")
+    try:
+        await handler.flush()
+        async for chunk in stream.chunks:
+            if handler.client_gone:
+                break
+            if chunk:
+                handler.write(chunk)
+                await handler.flush()
+        handler.finish()
+    except iostream.StreamClosedError:
+        return  # the client closed the stream
+    except NodeError as error:
+        # The status line has been sent already, so the only way to report is to end.
+        log.warning("%s %s: %s", handler.request.method, handler.request.path, error)
+        handler.finish()
+    finally:
+        await stream.chunks.aclose()

@@ -1,0 +1,64 @@
+"""All routes of the management interface and the prefixes of their paths."""
+
+from __future__ import annotations
+
+from fieldbrook.gateway.management.framework.route import Route
+from fieldbrook.gateway.management.routes.accounts import (
+    access_keys,
+    accounts,
+    administration,
+    audit,
+    operators,
+    quotas,
+    wallets,
+)
+from fieldbrook.gateway.management.routes.chain import contract_abis, monitors, transactions
+from fieldbrook.gateway.management.routes.events import (
+    cron_jobs,
+    event_history,
+    inspection,
+    traffic_limits,
+)
+from fieldbrook.gateway.management.routes.node import broker, chains, configuration
+from fieldbrook.gateway.management.routes.node import health as health_routes
+from fieldbrook.gateway.management.routes.projects import (
+    applets,
+    configurations,
+    instances,
+    projects,
+    publishers,
+    resources,
+    strategies,
+    transfer,
+)
+
+PREFIXES = ("/srv-applet-mgr/v0", "/api/w3bapp")
+
+ROUTES: tuple[Route, ...] = (
+    *accounts.ROUTES,
+    *administration.ROUTES,
+    *quotas.ROUTES,
+    *audit.ROUTES,
+    *wallets.ROUTES,
+    *operators.ROUTES,
+    *access_keys.ROUTES,
+    *projects.ROUTES,
+    *transfer.ROUTES,
+    *configurations.ROUTES,
+    *applets.ROUTES,
+    *instances.ROUTES,
+    *publishers.ROUTES,
+    *strategies.ROUTES,
+    *cron_jobs.ROUTES,
+    *monitors.ROUTES,
+    *contract_abis.ROUTES,
+    *chains.ROUTES,
+    *configuration.ROUTES,
+    *transactions.ROUTES,
+    *traffic_limits.ROUTES,
+    *resources.ROUTES,
+    *inspection.ROUTES,
+    *health_routes.ROUTES,
+    *broker.ROUTES,
+    *event_history.ROUTES,
+)

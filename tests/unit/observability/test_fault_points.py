@@ -62,5 +62,5 @@ def test_every_point_is_in_the_code_once_and_in_the_documentation() -> None:
     text = "\n".join(path.read_text() for path in sorted(sources))
     found = re.findall(r'fault_points\.hit\(\s*"([a-z_.]+)"', text)
     assert sorted(found) == sorted(fault_points.POINTS)
-    page = (ROOT / "docs" / "faults.md").read_text()
+    page = (ROOT / "docs" / "explanation" / "faults.md").read_text()
     assert [point for point in fault_points.POINTS if f"`{point}`" not in page] == []

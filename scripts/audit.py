@@ -49,6 +49,8 @@ _NAMES = {
     "The Unlicense (Unlicense)": "Unlicense",
     "Zope Public License": "ZPL-2.1",
 }
+# Packages whose metadata name no licence; read from their licence files.
+_READ = {"quickjs-ng": "MIT"}
 _NOT_LICENCES = ("DFSG approved", "OSI Approved", "Public Domain", "Repoze Public License")
 
 
@@ -153,6 +155,8 @@ def licence(distribution: metadata.Distribution) -> str:
     named = [words for words in classified if words not in _NOT_LICENCES]
     if not named:
         named = fields["License"].splitlines()[:1] if "License" in fields else []
+    if not named:
+        return _READ.get(distribution.name, "")
     # Several classifiers are meant as a choice, or as parts: all of them have to be allowed.
     return " AND ".join(_NAMES.get(words, words) for words in named)
 

@@ -51,13 +51,15 @@ def module_files() -> set[str]:
 
 
 def data_files() -> set[str]:
-    """Every other file that is to lie in a wheel."""
-    templates = {
+    """Every other file that is to lie in a wheel: with the documentation, if it was built."""
+    folders = ROOT / "fieldbrook" / "workbench" / "templates", ROOT / "fieldbrook" / "site"
+    found = {
         path.relative_to(ROOT).as_posix()
-        for path in (ROOT / "fieldbrook" / "workbench" / "templates").rglob("*")
+        for folder in folders
+        for path in folder.rglob("*")
         if path.is_file()
     }
-    return templates | {"fieldbrook/py.typed"}
+    return found | {"fieldbrook/py.typed"}
 
 
 def test_every_package_that_setup_cfg_lists_is_a_folder_with_an_init_file() -> None:

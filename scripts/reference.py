@@ -21,7 +21,15 @@ import msgspec
 from fieldbrook.cli import main as cli
 from fieldbrook.core import errors
 from fieldbrook.core.errors import NotFoundError
-from fieldbrook.core.settings import ENVIRONMENT_PREFIX, Settings, allowed
+from fieldbrook.core.settings import (
+    RENAMED,
+    SECRETS,
+    Settings,
+    allowed,
+    default_text,
+    flag_of,
+    variable_of,
+)
 from fieldbrook.gateway.management.framework.generations import LATER, SEED, generations, shape
 from fieldbrook.gateway.management.framework.route import Auth, Route, WrongMethod, find_route
 from fieldbrook.gateway.management.route_table import PREFIXES, ROUTES
@@ -74,24 +82,39 @@ _HOST_FUNCTIONS = {
 
 
 def settings_page() -> str:
-    """Every setting."""
+    """Every setting, and the old names of renamed ones."""
     rows = [
         (
-            f"`--{name.replace('_', '-')}`" if _has_flag(name) else "",
-            f"`{ENVIRONMENT_PREFIX}{name.upper()}`",
+            "" if name in SECRETS else f"`{flag_of(name)}`",
+            f"`{variable_of(name)}`",
             f"`{name}`",
-            f"`{field.default}`",
+            _default(name),
             f"{field.description}{_range(name)}",
         )
         for name, field in Settings.model_fields.items()
     ]
     text = (
-        "A flag wins over a variable, a variable over the settings file (`--config FILE`, TOML, or "
-        "`FIELDBROOK_CONFIG`), the file over the default. A value that is not allowed, or a key the "
-        "file should not have, is named with where it came from, and nothing starts."
+        "A flag overrides a variable, a variable overrides the settings file (`--config FILE` or "
+        "`FIELDBROOK_CONFIG`, in TOML), and the file overrides the default. When a value is not "
+        "allowed or the file has an unknown key, the node does not start; the error names the "
+        "setting and where the value came from."
+    )
+    renamed = [
+        (f"`{old}`", f"`{variable_of(old)}`", f"`{flag_of(old)}`", f"`{new}`")
+        for old, new in RENAMED.items()
+    ]
+    old_names = (
+        "An old name still works in this version, in the file, as a variable and as a flag, and "
+        "logs a warning with the new name. The next version refuses it. Where one of them has both "
+        "names, the node does not start."
     )
     return page(
-        "Settings", text, table(("flag", "variable", "in the file", "default", "what"), rows)
+        "Settings",
+        text,
+        table(("flag", "variable", "in the file", "default", "meaning"), rows),
+        "## Renamed settings",
+        old_names,
+        table(("old name", "old variable", "old flag", "new name"), renamed),
     )
 
 
@@ -107,8 +130,10 @@ def cli_page() -> str:
     for path, command in commands(cli.cli, "fieldbrook"):
         rows = [
             (f"`{', '.join(option.opts)}`", (option.help or "").replace("\n", " "))
-            for option in command.params
-            if isinstance(option, click.Option) and not option.hidden
+            for option in command.get_params(click.Context(command))
+            if isinstance(option, click.Option)
+            and not option.hidden
+            and "--help" not in option.opts
         ]
         arguments = " ".join(
             str(argument.make_metavar(click.Context(command)))
@@ -467,14 +492,14 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     )
 
 
-def _has_flag(name: str) -> bool:
-    flag = f"--{name.replace('_', '-')}"
-    return any(flag in option.opts for option in cli.cli.commands["up"].params)
+def _default(name: str) -> str:
+    text = default_text(name)
+    return text if text == "none" else f"`{text}`"
 
 
 def _range(name: str) -> str:
     words = allowed(name)
-    return f" ({words.removeprefix('must be ')})" if words else ""
+    return f" Allowed: {words.removeprefix('must be ')}." if words else ""
 
 
 def _first_line(thing: Any) -> str:

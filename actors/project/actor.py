@@ -53,7 +53,7 @@ def database_of(settings: Settings, folder: Path, project_id: int) -> OpenDataba
     """Return the database that the settings give a project: SQLite or PostgreSQL."""
     limits = SqlLimits(
         statement_ms=settings.sql_statement_ms,
-        rows=settings.sql_rows,
+        rows=settings.sql_result_rows,
         result_bytes=settings.sql_result_bytes,
         database_bytes=settings.sql_database_bytes,
     )
@@ -122,7 +122,7 @@ class ProjectActor(NodeActor):
         self._supervisor = sender
         self._project_id = int(start.part.removeprefix("project:"))
         self._generation = start.generation
-        self._idle_s = float(start.settings.idle_s)
+        self._idle_s = float(start.settings.project_idle_s)
         try:
             self._open(start.settings, start.run_dir)
         except NodeError as error:
@@ -161,7 +161,7 @@ class ProjectActor(NodeActor):
             if chains
             else None,
             ProcessHealth(lambda now: self.post(m.Reported(self._part, self._generation, now))),
-            prover=settings.prover is not None,
+            prover=settings.prover_url is not None,
             shards=self._shards,
         )
         self._worker.refresh()

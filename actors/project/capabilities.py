@@ -96,7 +96,7 @@ class ProjectSurroundings(Surroundings):
         if route == PROOF_ROUTE:
             if self._prover:
                 return None
-            return HTTPStatus.NOT_IMPLEMENTED, "no prover is configured (setting prover)"
+            return HTTPStatus.NOT_IMPLEMENTED, "no prover is configured (setting prover_url)"
         return HTTPStatus.NOT_FOUND, f"{method} {parts.path}: there is no such route"
 
     def send_transaction(

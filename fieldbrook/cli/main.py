@@ -41,81 +41,6 @@ PROGRAM = "fieldbrook"
 TRACEBACK_VARIABLE = "FIELDBROOK_TRACEBACK"
 EXIT_INTERRUPTED = 130
 
-# Every setting except secrets, which belong in a file or in the environment, because other
-# users can read the command lines of processes. `settings.load` checks all values.
-NODE_OPTIONS = {
-    "data": "Folder of everything the node keeps [default: ./data].",
-    "bind": "Address for events and MQTT [default: 0.0.0.0].",
-    "http_port": "Port for events and management [default: 8888].",
-    "event_port": "A second port for events alone, e.g. 8889.",
-    "mqtt_port": "Port of the embedded broker [default: 1883].",
-    "dashboard_bind": "Address of the dashboard [default: 127.0.0.1].",
-    "dashboard_port": "Port of the dashboard [default: 3000].",
-    "http_gateways": "Processes that serve the HTTP port; 0 = one per two cores [default: 0].",
-    "shards": "Processes for one project's heavy handlers; 0 = one per core [default: 0].",
-    "api_hosts": "Hosts that applets may call, separated by commas [default: none].",
-    "mqtt_device_topics": "MQTT topic filters that devices may subscribe to [default: none].",
-    "mqtt_broker": "HOST:PORT of an external broker instead of the embedded one.",
-    "mqtt_username": "User at the external broker.",
-    "mqtt_broker_tls": "Speak TLS to the external broker [default: False].",
-    "mqtt_broker_ca": "PEM file of authorities for the external broker; else the system's.",
-    "tls_certificate": "PEM file of the certificate: the ports then speak TLS.",
-    "tls_key": "PEM file of the certificate's key.",
-    "tls_client_ca": "PEM file of authorities that HTTP clients must have a certificate of.",
-    "mqtt_memory_bytes": "Memory of the embedded broker [default: 2147483648].",
-    "mqtt_logins": "The broker lets in devices with any user name and password [default: True].",
-    "mqtt_sync": "When the broker syncs what it stores: 1s or always [default: 1s].",
-    "mqtt_retained_limit": "Retained messages the broker keeps [default: 1000].",
-    "mqtt_qos2_limit": "Unreleased QoS 2 messages the broker keeps [default: 10000].",
-    "mqtt_session_limit": "Sessions of devices at the broker [default: 100000].",
-    "mqtt_client_ca": "PEM file of authorities that MQTT clients must have a certificate of.",
-    "mqtt_tls": "The embedded broker speaks TLS, too, with a certificate [default: True].",
-    "token_lifetime_s": "Seconds a login lasts [default: 3600].",
-    "body_limit_bytes": "Largest event [default: 1048576].",
-    "upload_limit_bytes": "Largest module [default: 10485760].",
-    "disk_reserve_bytes": "Bytes of the disk that uploads leave free [default: 20971520].",
-    "deadline_ms": "Longest run of a handler [default: 5000].",
-    "memory_limit_bytes": "Most memory of a handler [default: 67108864].",
-    "spare_projects": "Processes kept ready for projects that start [default: 1].",
-    "watchdog_s": "Seconds of silence that cost a process its life [default: 10].",
-    "idle_s": "Seconds after which an idle project's process stops [default: 300].",
-    "project_map_bytes": "Largest store of one project [default: 1 GiB].",
-    "replayable_bytes": "Payloads a project keeps to replay events [default: 4194304].",
-    "registry_map_bytes": "Largest registry [default: 4 GiB].",
-    "applet_versions_kept": "Modules of an applet kept to go back to [default: 10].",
-    "cron_jobs_limit": "Most cron jobs of one project [default: 100].",
-    "quota_projects": "Projects of one account [default: 100].",
-    "quota_applets": "Applets of one account [default: 1000].",
-    "quota_modules": "Modules of one account [default: 1000].",
-    "quota_bytes": "Stored bytes of one account [default: 4294967296].",
-    "quota_strategies": "Strategies of one account [default: 10000].",
-    "quota_publishers": "Publishers of one account [default: 10000].",
-    "quota_databases": "Projects with SQL tables of one account [default: 50].",
-    "quota_monitors": "Monitors of one account [default: 1000].",
-    "quota_cron_jobs": "Cron jobs of one account [default: 1000].",
-    "quota_abis": "Contract ABIs of one account [default: 200].",
-    "quota_operators": "Operators of one account [default: 100].",
-    "quota_access_keys": "Access keys of one account [default: 100].",
-    "quota_processes": "Running projects of one account [default: 20].",
-    "prover": "URL that applets' requests for zero-knowledge proofs are posted to.",
-    "cron_timezone": "Time zone of cron expressions [default: UTC].",
-    "wallet_whitelist": "Addresses that may sign in with a wallet, or * [default: none].",
-    "wallet_domains": "Hosts that wallets sign in for, or *; none: the request's [default: none].",
-    "wallet_nonce_required": "Wallets sign a nonce of this node [default: True].",
-    "default_chain": "Chain of calls that name none, when there are several.",
-    "wallet_chain": "Chain whose contracts may sign in; else the only one of the chains.",
-    "sql_statement_ms": "Longest SQL statement [default: 1000].",
-    "sql_rows": "Most rows of a statement's result [default: 10000].",
-    "sql_result_bytes": "Largest result of a statement [default: 4194304].",
-    "sql_database_bytes": "Largest database of a project [default: 268435456].",
-    "audit_rows": "Rows of the audit log that are kept [default: 100000].",
-    "core_dumps": "Leave core files, with secrets in them, for debugging [default: False].",
-    "metrics": "Who may read /metrics: loopback, token or off [default: loopback].",
-    "metrics_projects": "Projects with figures of their own in /metrics [default: 0].",
-    "log_level": "DEBUG, INFO, WARNING, ERROR or CRITICAL [default: INFO].",
-    "log_format": "text or json [default: text].",
-}
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 _COMPLETION_PLACES = {
@@ -169,21 +94,40 @@ def cli(data: Path | None) -> None:
         current().data = data
 
 
-def node_options(command: F) -> F:
-    """Add `--config` and one option per setting to a command."""
-    for name, text in reversed(NODE_OPTIONS.items()):
-        flag = "--" + name.replace("_", "-")
-        command = click.option(flag, name, metavar="VALUE", help=text)(command)
-    config = click.option(
-        "--config",
+class _NodeCommand(click.Command):
+    """A command with one option per setting. They are made when they are first needed, because
+    importing the settings takes long."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """All options of the command."""
+        if not self.params:
+            self.params = _node_options()
+        return super().get_params(ctx)
+
+
+def _node_options() -> list[click.Parameter]:
+    """`--config`, all settings except secrets, and hidden: the old names of renamed settings."""
+    from fieldbrook.core.settings import RENAMED, SECRETS, Settings, default_text, flag_of
+
+    config = click.Option(
+        ["--config"],
         type=click.Path(path_type=Path),
         help="Settings in a TOML file [env: FIELDBROOK_CONFIG].",
     )
-    return config(command)
+    options = [
+        click.Option(
+            [flag_of(name), name],
+            metavar="VALUE",
+            help=f"{field.description} [default: {default_text(name)}]",
+        )
+        for name, field in Settings.model_fields.items()
+        if name not in SECRETS
+    ]
+    old = [click.Option([flag_of(name), name], hidden=True) for name in RENAMED]
+    return [config, *options, *old]
 
 
-@cli.command()
-@node_options
+@cli.command(cls=_NodeCommand)
 @click.pass_context
 def up(context: click.Context, /, config: Path | None, **given: str | None) -> None:
     """Run a whole node in the foreground, its MQTT broker included.
@@ -197,8 +141,7 @@ def up(context: click.Context, /, config: Path | None, **given: str | None) -> N
     context.exit(run(settings))
 
 
-@cli.command()
-@node_options
+@cli.command(cls=_NodeCommand)
 @click.pass_context
 def node(context: click.Context, /, config: Path | None, **given: str | None) -> None:
     """Run a node without a broker, for a process supervisor. The options are those of `up`."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fieldbrook import __version__
 from fieldbrook.core.errors import NodeError, SettingsError
-from fieldbrook.core.settings import Settings, forget_secrets
+from fieldbrook.core.settings import Settings, clean_environment
 from fieldbrook.observability import fault_points, logs
 from fieldbrook.security import node_secrets, tls
 from fieldbrook.storage import data_lock
@@ -44,9 +44,11 @@ def run(settings: Settings) -> int:
     settings = settings.model_copy(update={"data": settings.data.absolute()})
     stop = _StopFlag()
     logs.configure(settings.log_level, settings.log_format)
+    for warning in settings.warnings:
+        log.warning("%s", warning)
     if not settings.core_dumps:
         keep_memory_private()
-    forget_secrets()
+    clean_environment()
     if fault_points.is_armed:
         log.warning("%s is set: processes of this node die on purpose", fault_points.VARIABLE)
     try:

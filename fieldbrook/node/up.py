@@ -20,7 +20,7 @@ from fieldbrook.core.settings import (
     SECRETS_VARIABLE,
     Settings,
     as_environment,
-    forget_secrets,
+    clean_environment,
     secrets_of,
 )
 from fieldbrook.gateway.mqtt import embedded_broker
@@ -163,9 +163,11 @@ def run(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
     logs.configure(settings.log_level, settings.log_format)
+    for warning in settings.warnings:
+        log.warning("%s", warning)
     if not settings.core_dumps:
         keep_memory_private()
-    forget_secrets()
+    clean_environment()
     try:
         tls.check(settings)
         # Before the broker starts: two brokers on one folder would displace each other.

@@ -157,7 +157,7 @@ class MqttGateway(GatewayActor):
             settings.api_host_list,
             self.run_dir,
             settings.chains,
-            settings.prover,
+            settings.prover_url,
         )
         self._outbox = OutboxTaker(deliveries(self._publish, api))
         self._lanes = Lanes(self._take, publisher_of, self.loop.call_later, self.loop.time)

@@ -141,7 +141,7 @@ class Harness:
         self._steady_s = steady_s
         self.report = Report()
         self.ledger = Ledger()
-        self.node = RunningNode(folder / "n", "--idle-s", str(IDLE_S))
+        self.node = RunningNode(folder / "n", "--project-idle-s", str(IDLE_S))
         self._versions = 1
         self._copies = 0
         self._seen: dict[int, Held] = {}
@@ -336,7 +336,7 @@ class Harness:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
-        opened = RunningNode(copy, "--idle-s", str(IDLE_S))
+        opened = RunningNode(copy, "--project-idle-s", str(IDLE_S))
         try:
             missing = self._missing_in(copy, before)
         finally:

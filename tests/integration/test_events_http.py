@@ -508,7 +508,7 @@ def test_the_log_of_a_trap_and_of_a_handler_can_be_read(world: World) -> None:
 
 
 def test_a_project_that_idles_is_stopped_and_started_by_its_next_event(tmp_path: Path) -> None:
-    node = RunningNode(tmp_path / "n", "--idle-s", "1", command="node")
+    node = RunningNode(tmp_path / "n", "--project-idle-s", "1", command="node")
     try:
         node.log_in()
         node.create_project("p")

@@ -40,7 +40,7 @@ STRATEGIES = [
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    made = RunningNode(tmp_path_factory.mktemp("inspection") / "data", "--idle-s", "2")
+    made = RunningNode(tmp_path_factory.mktemp("inspection") / "data", "--project-idle-s", "2")
     made.log_in()
     yield made
     made.stop()

@@ -332,22 +332,17 @@ def test_a_client_refuses_an_address_before_it_connects() -> None:
 
 
 def test_the_commands_that_run_a_node_have_an_option_for_every_setting_but_secrets() -> None:
-    assert set(main.NODE_OPTIONS) == set(settings.Settings.model_fields) - {
-        "mqtt_password",
-        "chains",
-        "postgres_dsn",
-    }
+    secrets = {"mqtt_password", "chains", "postgres_dsn"}
+    for command in (main.cli.commands["up"], main.cli.commands["node"]):
+        command.get_params(click.Context(command))
+        names = {option.name for option in command.params}
+        assert names == {"config", *settings.Settings.model_fields, *settings.RENAMED} - secrets
 
 
-def test_an_options_help_states_the_default_that_holds() -> None:
-    words = {"none": "", "1 GiB": str(1 << 30), "4 GiB": str(4 << 30), "./data": "data"}
-    defaults = settings.load().model_dump()
-    for name, text in main.NODE_OPTIONS.items():
-        if "[default: " in text:
-            stated = text.partition("[default: ")[2].rstrip("].")
-            assert words.get(stated, stated) == str(defaults[name]), name
-        else:
-            assert defaults[name] is None, name
+def test_an_options_help_states_the_default_that_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = " ".join(run(capsys, "node", "--help")[1].split())
+    for text in ("[default: 8888]", "[default: none]", "[default: 1073741824 (1 GiB)]"):
+        assert text in shown
 
 
 def test_chains_come_from_a_file_or_as_json_from_the_environment(
@@ -418,9 +413,9 @@ def test_flags_win_over_the_environment_and_the_environment_over_the_file(
     monkeypatch.setenv("FIELDBROOK_CONFIG", str(file))
     monkeypatch.setenv("FIELDBROOK_HTTP_PORT", "2001")
     monkeypatch.setenv("FIELDBROOK_MQTT_PORT", "2002")
-    loaded = settings.load(http_port="3001", idle_s=None)
+    loaded = settings.load(http_port="3001", project_idle_s=None)
     assert (loaded.http_port, loaded.mqtt_port, loaded.dashboard_port) == (3001, 2002, 1003)
-    assert loaded.idle_s == 300
+    assert loaded.project_idle_s == 300
 
 
 @pytest.mark.parametrize(

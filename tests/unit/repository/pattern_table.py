@@ -301,7 +301,9 @@ TABLE: dict[str, Entry] = {
     "fieldbrook.observability.logs:_CONTROL": Entry(
         "the text of a log line", ("sub",), (("", "\n", ""), ("", "a", "\x7f"))
     ),
-    "fieldbrook.core.settings:_ADDRESS": _full("a setting of the operator", ("0x", "0", "g")),
+    "fieldbrook.core.settings.schema:_ADDRESS": _full(
+        "a setting of the operator", ("0x", "0", "g")
+    ),
     "fieldbrook.workbench.scaffold:_NAME": _full(
         "an argument of the command line", ("a", "a", "!")
     ),

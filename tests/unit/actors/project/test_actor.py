@@ -44,9 +44,9 @@ def test_the_settings_say_which_database_it_is(tmp_path: Path) -> None:
 
 def test_the_limits_of_the_settings_are_those_of_statements(tmp_path: Path) -> None:
     ten = NUMBERS.format(" LIMIT 10")
-    assert query(load(sql_rows=10), tmp_path, ten).count(b'"n":') == 10
+    assert query(load(sql_result_rows=10), tmp_path, ten).count(b'"n":') == 10
     with pytest.raises(StatementError, match="more than 9 rows"):
-        query(load(sql_rows=9), tmp_path, ten)
+        query(load(sql_result_rows=9), tmp_path, ten)
     with pytest.raises(StatementError, match="more than 1024 bytes"):
         query(load(sql_result_bytes=1024), tmp_path, NUMBERS.format(" LIMIT 500"))
     with pytest.raises(StatementError, match="time is over"):

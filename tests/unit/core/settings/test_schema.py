@@ -1,4 +1,4 @@
-"""Settings that follow the machine."""
+"""Values of settings: their defaults, and what is refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ import pytest
 from pydantic import ValidationError
 
 from fieldbrook.core.errors import SettingsError
-from fieldbrook.core.settings import Chain, Settings, as_environment, load, secrets_of
+from fieldbrook.core.settings import (
+    Chain,
+    Settings,
+    as_environment,
+    load,
+    secrets_of,
+)
 
 
 @pytest.mark.parametrize(("cores", "processes"), [(1, 1), (2, 1), (3, 1), (4, 2), (64, 32)])
@@ -118,9 +124,9 @@ def test_topics_that_devices_can_be_let_subscribe_to_are_taken(topics: str) -> N
         ("#", "every project's events and the tokens in them"),
         ("out, +", "'[+]': would show devices every project's events"),
         ("+/#", "every project's events"),
-        ("+/push/#", "below PROJECT/push events enter"),
-        ("room/push/x", "below PROJECT/push events enter"),
-        ("a/#/b", "# can be the last level alone"),
+        ("+/push/#", "events arrive below PROJECT/push"),
+        ("room/push/x", "events arrive below PROJECT/push"),
+        ("a/#/b", "# can only be the last level"),
         ("a#", "stand for whole levels"),
         ("a/b+", "stand for whole levels"),
         ("a//b", "no empty level"),

@@ -1,0 +1,63 @@
+"""The settings of one chain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from fieldbrook.core import networks
+
+HttpOrWebSocket = Annotated[str, Field(pattern=r"^(https?|wss?)://[^\s]+$")]
+
+
+class Chain(BaseModel):
+    """A chain that the node uses. Its endpoint URLs may hold keys and are never shown.
+
+    When the name or the id is one of `networks`, the other one and the defaults of
+    `confirmations` and `poll_ms` come from there. `endpoints` are tried in this order;
+    `endpoint` is another way to write a single one. `websocket` only announces new blocks, so
+    that the node sees them before the next poll. Transactions pay at most `max_fee_per_gas`
+    wei per gas. A transaction that no block has included for `reprice_s` seconds is signed
+    again with higher fees.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: int = Field(ge=1, lt=1 << 63)
+    name: str = Field(min_length=1, max_length=64)
+    endpoints: tuple[HttpOrWebSocket, ...] = Field(min_length=1, max_length=16, repr=False)
+    websocket: str | None = Field(None, pattern=r"^wss?://[^\s]+$", repr=False)
+    confirmations: int = Field(0, ge=0, le=10_000)
+    poll_ms: int = Field(networks.DEFAULT_POLL_MS, ge=50, le=3_600_000)
+    max_fee_per_gas: int = Field(500_000_000_000, ge=1, lt=1 << 63)
+    reprice_s: int = Field(90, ge=1, le=86_400)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        given = dict(value)
+        if "endpoint" in given and "endpoints" not in given:
+            given["endpoints"] = [given.pop("endpoint")]
+        try:
+            if given.get("name") in networks.NOT_EVM:
+                raise ValueError(f"{given['name']} is no EVM chain: the node cannot talk to it")
+            network = networks.BY_NAME.get(given.get("name", "")) or networks.BY_ID.get(
+                given.get("id", 0)
+            )
+        except TypeError:  # an unhashable name or id; the validation of the field reports it
+            return given
+        if network is None:
+            return given
+        if given.get("id", network.chain_id) != network.chain_id:
+            raise ValueError(f"the chain {network.name} has the id {network.chain_id}")
+        return {
+            "id": network.chain_id,
+            "name": network.name,
+            "confirmations": network.confirmations,
+            "poll_ms": network.poll_ms,
+            **given,
+        }

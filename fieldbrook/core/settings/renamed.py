@@ -1,0 +1,57 @@
+"""Settings with a new name: the old name works for one more version and is warned about."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fieldbrook.core.errors import SettingsError
+from fieldbrook.core.settings.schema import ENVIRONMENT_PREFIX
+
+RENAMED: Mapping[str, str] = {
+    "idle_s": "project_idle_s",
+    "prover": "prover_url",
+    "sql_rows": "sql_result_rows",
+}
+"""New names by old names. Remove an entry in the version after the one that renamed it."""
+
+
+def use_new_names(
+    values: Mapping[str, Any], spelled: Callable[[str], str], warnings: list[str]
+) -> dict[str, Any]:
+    """Replace the old names in the values of one source, and append a warning for each.
+
+    Args:
+        values: the settings that this source contains.
+        spelled: how this source writes the name of a setting, e.g. `--http-port`.
+        warnings: receives one sentence for each old name.
+
+    Raises:
+        SettingsError: the source contains both names of a setting.
+    """
+    renamed = dict(values)
+    for old, new in RENAMED.items():
+        if old not in values:
+            continue
+        if new in values:
+            raise SettingsError(
+                reason=f"{spelled(old)} is the old name of {spelled(new)}, and both are given; "
+                f"remove {spelled(old)}"
+            )
+        renamed[new] = renamed.pop(old)
+        warnings.append(
+            f"{spelled(old)} was renamed and will stop working in the next version; "
+            f"use {spelled(new)}"
+        )
+    return renamed
+
+
+def old_variables() -> dict[str, str]:
+    """The values of renamed settings in the environment, by old name; case does not matter."""
+    by_variable = {(ENVIRONMENT_PREFIX + old).lower(): old for old in RENAMED}
+    return {
+        by_variable[name.lower()]: value
+        for name, value in os.environ.items()
+        if name.lower() in by_variable
+    }

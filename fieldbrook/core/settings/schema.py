@@ -1,0 +1,513 @@
+"""The node's settings: their names, types, defaults and limits.
+
+Importing this costs 0.1 s, so the command line does it only in commands that run a node.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from fieldbrook.core import quotas
+from fieldbrook.core.clock import zone_of
+from fieldbrook.core.host_port import read_host_port
+from fieldbrook.core.quotas import Quotas
+from fieldbrook.core.settings.chain import Chain
+from fieldbrook.core.settings.values import listed, split_address, why_no_device_topic
+
+ENVIRONMENT_PREFIX = "FIELDBROOK_"
+SECRETS = frozenset({"mqtt_password", "chains", "postgres_dsn"})
+"""Settings that are never shown, and that have no flag, because all users see command lines."""
+
+_KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
+_MOST = 1 << 50
+_ADDRESS = re.compile("0x[0-9a-f]{40}")
+
+
+def _upper(value: object) -> object:
+    return value.upper() if isinstance(value, str) else value
+
+
+def _empty_is_none(value: object) -> object:
+    return None if value == "" else value
+
+
+Port = Annotated[int, Field(ge=1, le=65_535)]
+Text = Annotated[str | None, BeforeValidator(_empty_is_none)]
+File = Annotated[Path | None, BeforeValidator(_empty_is_none)]
+ChainId = Annotated[
+    Annotated[int, Field(ge=1, le=(1 << 63) - 1)] | None, BeforeValidator(_empty_is_none)
+]
+Quota = Annotated[Annotated[int, Field(ge=0, le=_MOST)] | None, BeforeValidator(_empty_is_none)]
+LogLevel = Annotated[
+    Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(_upper)
+]
+
+
+def _quota(default: int, counted: str) -> int:
+    """A field that limits what one account may have. Typed as its value, as `Field` is."""
+    value: int = Field(
+        default,
+        description=f"Number of {counted} per account. Commands that would exceed it are refused. "
+        "Empty: no limit. Administrators have no limit.",
+    )
+    return value
+
+
+class Settings(BaseSettings):
+    """All settings of a node; units are in the names.
+
+    Create it with `load`, which explains invalid values.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX, extra="forbid", frozen=True, validate_default=True
+    )
+    _warnings: tuple[str, ...] = PrivateAttr(())
+
+    data: Path = Field(Path("data"), description="Folder of all data that the node stores.")
+    bind: str = Field(
+        "0.0.0.0",  # noqa: S104
+        min_length=1,
+        description="Address on which the node accepts events, management requests and MQTT.",
+    )
+    http_port: Port = Field(8888, description="Port of events and management over HTTP.")
+    event_port: Annotated[Port | None, BeforeValidator(_empty_is_none)] = Field(
+        None, description="Additional port for events only, e.g. 8889. Empty: none."
+    )
+    mqtt_port: Port = Field(1883, description="Port of the embedded MQTT broker.")
+    dashboard_bind: str = Field(
+        "127.0.0.1", min_length=1, description="Address on which the node serves the dashboard."
+    )
+    dashboard_port: Port = Field(3000, description="Port of the dashboard.")
+    http_gateways: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="Number of processes that serve `http_port`. 0: one for every 2 cores.",
+    )
+    shards: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="Number of processes that run the handlers of one project when they are slow. "
+        "1: the project's own process only. 0: one per core.",
+    )
+    mqtt_broker: Text = Field(
+        None, description="HOST:PORT of an external MQTT broker. Empty: the embedded broker."
+    )
+    mqtt_username: Text = Field(None, description="User name of the node at the external broker.")
+    mqtt_password: Text = Field(
+        None, repr=False, description="Password of the node at the external broker."
+    )
+    mqtt_broker_tls: bool = Field(False, description="Use TLS to the external broker.")
+    mqtt_broker_ca: File = Field(
+        None,
+        description="PEM file of the authorities that the node trusts for the external broker's "
+        "certificate. Empty: those of the system.",
+    )
+    tls_certificate: File = Field(
+        None,
+        description="PEM file of the certificate and its chain for all HTTP ports and the embedded "
+        "broker, which then use TLS only. Empty: no TLS.",
+    )
+    tls_key: File = Field(
+        None, description="PEM file of the certificate's private key, not encrypted."
+    )
+    tls_client_ca: File = Field(
+        None,
+        description="PEM file of authorities. HTTP clients without a certificate of one of them "
+        "are refused. Empty: clients need no certificate.",
+    )
+    mqtt_tls: bool = Field(
+        True, description="Use TLS at the embedded broker too, if `tls_certificate` is set."
+    )
+    mqtt_memory_bytes: int = Field(
+        2 << 30,
+        ge=256 << 20,
+        le=1 << 40,
+        description="Memory of the embedded broker, in bytes. At the limit it is restarted; "
+        "acknowledged messages stay.",
+    )
+    mqtt_logins: bool = Field(
+        True,
+        description="The embedded broker accepts devices that send any user name and password. "
+        "False: it refuses them and accepts only devices that send none.",
+    )
+    mqtt_sync: Literal["1s", "always"] = Field(
+        "1s",
+        description="When the embedded broker syncs stored messages to the disk: every second, or "
+        "before each acknowledgement.",
+    )
+    mqtt_retained_limit: int = Field(
+        1_000,
+        ge=0,
+        le=1_000_000,
+        description="Number of retained messages at the embedded broker. Further ones are handled "
+        "but not retained.",
+    )
+    mqtt_qos2_limit: int = Field(
+        10_000,
+        ge=0,
+        le=1_000_000,
+        description="Number of QoS 2 messages that devices have not released at the embedded "
+        "broker. At the limit it closes connections that send another one.",
+    )
+    mqtt_session_limit: int = Field(
+        100_000,
+        ge=1,
+        le=10_000_000,
+        description="Number of sessions at the embedded broker, including those of connected "
+        "devices. At the limit further devices cannot connect.",
+    )
+    mqtt_client_ca: File = Field(
+        None,
+        description="PEM file of authorities. The embedded broker refuses clients without a "
+        "certificate of one of them. Empty: clients need no certificate.",
+    )
+    token_lifetime_s: int = Field(
+        3_600, ge=1, le=31_536_000, description="Seconds until a login expires."
+    )
+    body_limit_bytes: int = Field(
+        _MIB,
+        ge=_KIB,
+        le=16 * _MIB,
+        description="Size of one event, in bytes. Larger ones are refused: 413 over HTTP, a closed "
+        "connection at the embedded broker.",
+    )
+    upload_limit_bytes: int = Field(
+        10 * _MIB,
+        ge=_KIB,
+        le=256 * _MIB,
+        description="Size of an uploaded WebAssembly module, in bytes. Larger ones are refused.",
+    )
+    disk_reserve_bytes: int = Field(
+        20 * _MIB,
+        ge=0,
+        le=_MOST,
+        description="Disk space that uploads leave free, in bytes. Uploads that need it are "
+        "refused.",
+    )
+    api_hosts: str = Field(
+        "", description="Hosts that applets may call, separated by commas. Empty: none."
+    )
+    mqtt_device_topics: str = Field(
+        "",
+        description="MQTT topic filters that devices may subscribe to at the embedded broker, "
+        "separated by commas. Empty: none.",
+    )
+    # Gateways give a project 15 s to answer: a handler's deadline must end well before.
+    deadline_ms: int = Field(
+        5_000, ge=10, le=10_000, description="Milliseconds after which a handler run is ended."
+    )
+    memory_limit_bytes: int = Field(
+        64 * _MIB,
+        ge=64 * _KIB,
+        le=4 * _GIB,
+        description="Memory of one handler run, in bytes. At the limit `memory.grow` fails.",
+    )
+    watchdog_s: int = Field(
+        10,
+        ge=1,
+        le=600,
+        description="Seconds without an answer after which a process is killed and restarted.",
+    )
+    project_idle_s: int = Field(
+        300,
+        ge=1,
+        le=604_800,
+        description="Seconds without an event after which a project's process is stopped. The next "
+        "event starts it again.",
+    )
+    spare_projects: int = Field(
+        1,
+        ge=0,
+        le=64,
+        description="Number of idle processes kept ready, so that projects start faster.",
+    )
+    project_map_bytes: int = Field(
+        _GIB,
+        ge=_MIB,
+        le=1 << 44,
+        description="Size of one project's store, in bytes. At the limit its events are refused "
+        "with 507 until data is removed.",
+    )
+    postgres_dsn: Text = Field(
+        None,
+        repr=False,
+        description="PostgreSQL server for the tables of projects, as "
+        "postgresql://USER:PASSWORD@HOST/DATABASE. Empty: SQLite files.",
+    )
+    sql_statement_ms: int = Field(
+        1_000,
+        ge=10,
+        le=10_000,
+        description="Milliseconds that one SQL statement of an applet may take. A slower one "
+        "fails.",
+    )
+    sql_result_rows: int = Field(
+        10_000,
+        ge=1,
+        le=1_000_000,
+        description="Number of rows in the result of one SQL statement. A statement with more "
+        "fails.",
+    )
+    sql_result_bytes: int = Field(
+        4 * _MIB,
+        ge=_KIB,
+        le=64 * _MIB,
+        description="Size of the result of one SQL statement as JSON, in bytes. A statement with "
+        "more fails.",
+    )
+    sql_database_bytes: int = Field(
+        256 * _MIB,
+        ge=_MIB,
+        le=1 << 44,
+        description="Size of one project's SQL tables, in bytes. Statements that need more fail.",
+    )
+    replayable_bytes: int = Field(
+        4 * _MIB,
+        ge=0,
+        le=_GIB,
+        description="Size of the payloads that a project keeps so that events can be replayed, in "
+        "bytes. The oldest are removed first. 0: none are kept.",
+    )
+    registry_map_bytes: int = Field(
+        4 * _GIB,
+        ge=_MIB,
+        le=1 << 44,
+        description="Size of the registry, in bytes. At the limit management commands are refused.",
+    )
+    applet_versions_kept: int = Field(
+        10,
+        ge=1,
+        le=1_000,
+        description="Number of versions of one applet that are kept for a rollback. The oldest is "
+        "removed first.",
+    )
+    cron_jobs_limit: int = Field(
+        100,
+        ge=0,
+        le=100_000,
+        description="Number of cron jobs of one project. Further ones are refused.",
+    )
+    quota_projects: Quota = _quota(100, "projects")
+    quota_applets: Quota = _quota(1_000, "applets")
+    quota_modules: Quota = _quota(1_000, "WebAssembly modules")
+    quota_bytes: Quota = Field(
+        4 * _GIB,
+        description="Size of the modules, key-value stores and SQLite files of one account, in "
+        "bytes. Above it, uploads and events are refused. Empty: no limit. Administrators have no "
+        "limit.",
+    )
+    quota_strategies: Quota = _quota(10_000, "strategies")
+    quota_publishers: Quota = _quota(10_000, "publishers")
+    quota_databases: Quota = _quota(50, "projects with SQL tables")
+    quota_monitors: Quota = _quota(1_000, "chain monitors, including finished ones,")
+    quota_cron_jobs: Quota = _quota(1_000, "cron jobs")
+    quota_abis: Quota = _quota(200, "contract ABIs")
+    quota_operators: Quota = _quota(100, "operators")
+    quota_access_keys: Quota = _quota(100, "access keys, not counting those of publishers,")
+    quota_processes: Quota = Field(
+        20,
+        description="Number of projects of one account that run at the same time. At the limit one "
+        "without events makes room for the next. Empty: no limit. Administrators have no limit.",
+    )
+    cron_timezone: str = Field("UTC", description="Time zone of cron expressions.")
+    chains: tuple[Chain, ...] = Field(
+        (),
+        repr=False,
+        description="Blockchains for monitors and transactions: tables with id, name and endpoints "
+        "(docs/reference/chains.md); in the variable a JSON list.",
+    )
+    default_chain: ChainId = Field(
+        None,
+        description="Id of the chain for calls of first-generation applets, which name none. "
+        "Empty: the only one of `chains`.",
+    )
+    prover_url: Text = Field(
+        None,
+        description="URL of the prover that answers /system/gen_zk_proof. Empty: applets get 501.",
+    )
+    wallet_whitelist: str = Field(
+        "",
+        description="Addresses of the wallets that may sign in, separated by commas, or *. Empty: "
+        "those that have an account.",
+    )
+    wallet_domains: str = Field(
+        "",
+        description="Hosts, with their ports, in the messages that wallets sign, separated by "
+        "commas, or *. Empty: the host of the request.",
+    )
+    wallet_nonce_required: bool = Field(
+        True,
+        description="Wallets must sign a nonce that this node issued. False: for clients that make "
+        "their own.",
+    )
+    wallet_chain: ChainId = Field(
+        None,
+        description="Id of the chain whose contracts may sign in as wallets. Empty: the only one "
+        "of `chains`, or none if there are several.",
+    )
+    audit_rows: int = Field(
+        100_000,
+        ge=100,
+        le=10_000_000,
+        description="Number of rows in the audit log. The oldest is removed first.",
+    )
+    core_dumps: bool = Field(
+        False, description="For debugging: allow core files of crashed processes, with secrets."
+    )
+    metrics: Literal["loopback", "token", "off"] = Field(
+        "loopback",
+        description="Who may read /metrics. loopback: administrators and programs on this "
+        "machine. token: administrators. off: nobody.",
+    )
+    metrics_projects: int = Field(
+        0,
+        ge=0,
+        le=1_000,
+        description="Number of projects with metrics of their own in /metrics. The others share "
+        "one set of metrics.",
+    )
+    log_level: LogLevel = Field("INFO", description="Lowest level of the log records to write.")
+    log_format: Literal["text", "json"] = Field("text", description="Format of the node's log.")
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings of `load` for the operator, to be logged once logging is configured."""
+        return self._warnings
+
+    @property
+    def contract_wallet_chain(self) -> Chain | None:
+        """The chain whose contracts may sign in as wallets, or None."""
+        if self.wallet_chain is None:
+            return self.chains[0] if len(self.chains) == 1 else None
+        return next((chain for chain in self.chains if chain.id == self.wallet_chain), None)
+
+    @property
+    def quotas(self) -> Quotas:
+        """The default quotas of accounts."""
+        return Quotas({name: getattr(self, f"quota_{name}") for name in quotas.NAMES})
+
+    @property
+    def api_host_list(self) -> tuple[str, ...]:
+        """The entries of `api_hosts`, in lower case."""
+        return listed(self.api_hosts)
+
+    @property
+    def http_processes(self) -> int:
+        """The number of processes that serve `http_port`.
+
+        Without a setting it is one for every two cores that this process may use; the other
+        cores are left to the projects.
+        """
+        return self.http_gateways or max(1, _cores() // 2)
+
+    @property
+    def shard_processes(self) -> int:
+        """The number of processes that may run a project's handlers in addition to its own.
+
+        Without a setting it is one less than the cores that this process may use, so that all
+        cores can be busy.
+        """
+        return (self.shards or _cores()) - 1
+
+    @field_validator("wallet_whitelist")
+    @classmethod
+    def _are_addresses(cls, value: str) -> str:
+        if not all(word == "*" or _ADDRESS.fullmatch(word) for word in listed(value)):
+            raise ValueError("must be addresses (0x and 40 hexadecimal digits), or *")
+        return value
+
+    @field_validator("wallet_domains")
+    @classmethod
+    def _are_hosts(cls, value: str) -> str:
+        for word in listed(value):
+            if word != "*" and read_host_port(word) is None:
+                raise ValueError(
+                    f"{word!r}: must be a host with its port where that is not 80 or 443, "
+                    "e.g. studio.example or localhost:3000, or *"
+                )
+        return value
+
+    @field_validator("mqtt_device_topics")
+    @classmethod
+    def _are_topic_filters(cls, value: str, info: ValidationInfo) -> str:
+        filters = [part.strip() for part in value.split(",") if part.strip()]
+        for topic_filter in filters:
+            reason = why_no_device_topic(topic_filter)
+            if reason:
+                raise ValueError(f"{topic_filter!r}: {reason}")
+        if filters and info.data.get("mqtt_broker") is not None:
+            raise ValueError(
+                "applies to the embedded broker only; the external one (mqtt_broker) has its own "
+                "access list for subscriptions"
+            )
+        return value
+
+    @field_validator("mqtt_broker")
+    @classmethod
+    def _is_host_and_port(cls, value: str | None) -> str | None:
+        if value is not None:
+            split_address(value)
+        return value
+
+    @field_validator("postgres_dsn")
+    @classmethod
+    def _is_postgres(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if not value.startswith(("postgres://", "postgresql://")):
+            raise ValueError("must be like postgresql://USER:PASSWORD@HOST/DATABASE")
+        if importlib.util.find_spec("psycopg") is None:
+            raise ValueError("needs a library: pip install 'fieldbrook[postgres]'")
+        return value
+
+    @field_validator("cron_timezone")
+    @classmethod
+    def _is_zone(cls, value: str) -> str:
+        zone_of(value)
+        return value
+
+    @field_validator("default_chain", "wallet_chain")
+    @classmethod
+    def _is_of_chains(cls, value: int | None, info: ValidationInfo) -> int | None:
+        known = [chain.id for chain in info.data.get("chains", ())]
+        if value is not None and value not in known:
+            raise ValueError("must be the id of one of the chains")
+        return value
+
+    @field_validator("chains")
+    @classmethod
+    def _are_distinct(cls, value: tuple[Chain, ...]) -> tuple[Chain, ...]:
+        if len({chain.id for chain in value}) < len(value):
+            raise ValueError("each chain must have an id of its own")
+        if len({chain.name for chain in value}) < len(value):
+            raise ValueError("each chain must have a name of its own")
+        return value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Use no sources of pydantic: `load` merges them itself, so that errors name the source."""
+        return (init_settings,)
+
+
+def _cores() -> int:
+    """The number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,194 @@
+"""Where settings come from: flags, then environment variables, then a TOML file, then defaults."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import EnvSettingsSource
+from pydantic_settings import SettingsError as SourceError
+
+from fieldbrook.core.errors import SettingsError
+from fieldbrook.core.settings.renamed import RENAMED, old_variables, use_new_names
+from fieldbrook.core.settings.schema import ENVIRONMENT_PREFIX, SECRETS, Settings
+
+CONFIG_VARIABLE = "FIELDBROOK_CONFIG"
+# Holds the number of an open file descriptor; this process reads its secrets from it, once.
+SECRETS_VARIABLE = "FIELDBROOK_SECRETS_FD"
+_CHAINS_FORM = (
+    'must be a list like [{"id": 4690, "name": "iotex-testnet", "endpoint": "https://..."}]'
+)
+
+
+def load(*, config: Path | None = None, **given: Any) -> Settings:
+    """Load the settings of this process from all sources.
+
+    Args:
+        config: a TOML file; by default the one that `FIELDBROOK_CONFIG` names, else none.
+        given: values from the command line; None means not given.
+
+    Returns:
+        The settings; `warnings` names the old names of renamed settings that were used.
+
+    Raises:
+        SettingsError: the file cannot be read or has an unknown key, or a value is not
+            allowed. The reason names the setting, the value, its source and what is allowed.
+    """
+    warnings: list[str] = []
+    flags = {name: value for name, value in given.items() if value is not None}
+    flags = use_new_names(flags, flag_of, warnings)
+    environment = {**_read_environment(warnings), **_read_secrets()}
+    file_path = config or _config_from_environment()
+    file = {} if file_path is None else _read_file(file_path, warnings)
+    merged = {**file, **environment, **flags}
+
+    def source(name: str) -> str:
+        if name in flags:
+            return flag_of(name)
+        if name in environment:
+            return variable_of(name)
+        return str(file_path) if name in file else "the default"
+
+    try:
+        settings = Settings(**merged)
+    except ValidationError as error:
+        reasons = (_explain(detail, merged, source(_name(detail))) for detail in error.errors())
+        raise SettingsError(reason="; ".join(reasons)) from None
+    settings._warnings = tuple(warnings)
+    return settings
+
+
+def flag_of(name: str) -> str:
+    """The command-line option of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+def variable_of(name: str) -> str:
+    """The environment variable of a setting."""
+    return ENVIRONMENT_PREFIX + name.upper()
+
+
+def as_environment(settings: Settings) -> dict[str, str]:
+    """The environment variables from which `load` in another process makes the same settings.
+
+    `data` becomes absolute. Settings without a value become empty variables, so that
+    neither an inherited variable nor a file can fill them. Secrets are also left empty: the
+    other process gets them through `secrets_of`.
+    """
+    values: Mapping[str, object] = {
+        **settings.model_dump(),
+        "data": settings.data.absolute(),
+        **dict.fromkeys(SECRETS),
+        "chains": "[]",
+    }
+    return {
+        variable_of(name): "" if value is None else str(value) for name, value in values.items()
+    }
+
+
+def secrets_of(settings: Settings) -> bytes:
+    """The secrets as JSON, for the descriptor that `SECRETS_VARIABLE` names in another process."""
+    return json.dumps(settings.model_dump(mode="json", include=set(SECRETS))).encode()
+
+
+def clean_environment() -> None:
+    """Remove the variables that no child process may inherit.
+
+    These are secrets, and old names of renamed settings: a child gets the new names from
+    `as_environment`, and would refuse both.
+    """
+    unwanted = {variable_of(name).lower() for name in (*SECRETS, *RENAMED)}
+    for variable in list(os.environ):
+        if variable.lower() in unwanted:
+            del os.environ[variable]
+
+
+def _read_environment(warnings: list[str]) -> dict[str, Any]:
+    try:
+        values = EnvSettingsSource(Settings)()
+    except SourceError:
+        raise SettingsError(reason=f"{variable_of('chains')} is not JSON: {_CHAINS_FORM}") from None
+    return use_new_names({**values, **old_variables()}, variable_of, warnings)
+
+
+def _read_secrets() -> dict[str, Any]:
+    number = os.environ.pop(SECRETS_VARIABLE, None)
+    if number is None:
+        return {}
+    try:
+        with os.fdopen(int(number), "rb") as file:
+            secrets: dict[str, Any] = json.loads(file.read())
+    except (OSError, ValueError):
+        raise SettingsError(
+            reason=f"{SECRETS_VARIABLE} is set by the node for its own processes; unset it"
+        ) from None
+    return {name: value for name, value in secrets.items() if name in SECRETS}
+
+
+def _config_from_environment() -> Path | None:
+    named = os.environ.get(CONFIG_VARIABLE)
+    return Path(named) if named else None
+
+
+def _read_file(path: Path, warnings: list[str]) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise SettingsError(reason=f"settings file {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # also a number that is too long
+        raise SettingsError(reason=f"settings file {path} is not TOML: {error}") from None
+    values = use_new_names(values, lambda name: f"{name} in {path}", warnings)
+    unknown = sorted(set(values) - set(Settings.model_fields))
+    if unknown:
+        known = ", ".join(sorted(Settings.model_fields))
+        raise SettingsError(
+            reason=f"settings file {path}: unknown setting {', '.join(unknown)}; known are {known}"
+        )
+    return values
+
+
+def _name(detail: ErrorDetails) -> str:
+    return str(detail["loc"][0]) if detail["loc"] else "settings"
+
+
+def _explain(detail: ErrorDetails, values: Mapping[str, Any], source: str) -> str:
+    name = _name(detail)
+    value = "(not shown)" if name in SECRETS else repr(values.get(name))
+    return f"{name} = {value} (from {source}): {allowed(name, detail['msg'])}"
+
+
+def allowed(name: str, otherwise: str = "") -> str:
+    """Describe the values that a setting accepts; `otherwise` when its type says nothing more."""
+    schema = Settings.model_json_schema()["properties"].get(name)
+    if schema is None:
+        return f"there is no such setting; there are {', '.join(sorted(Settings.model_fields))}"
+    if "enum" in schema:
+        return f"must be one of {', '.join(schema['enum'])}"
+    if name == "chains":
+        reason = otherwise.removeprefix("Value error, ")
+        return f"{reason}; {_CHAINS_FORM}" if reason else ""
+    schema = next((s for s in schema.get("anyOf", ()) if s.get("type") == "integer"), schema)
+    if schema.get("type") == "boolean":
+        return "must be true or false"
+    if otherwise.startswith("Value error, "):  # our own validator explains more than a range
+        return otherwise.removeprefix("Value error, ")
+    if schema.get("type") == "integer":
+        return f"must be a whole number from {schema['minimum']} to {schema['maximum']}"
+    return otherwise
+
+
+def default_text(name: str) -> str:
+    """The default of a setting for people: `none`, or the value, sizes also in MiB or GiB."""
+    default = Settings.model_fields[name].default
+    if default is None or default in ("", ()):
+        return "none"
+    if name.endswith("_bytes"):
+        unit, size = ("GiB", 1 << 30) if default >= 1 << 30 else ("MiB", 1 << 20)
+        return f"{default} ({default // size} {unit})"
+    return str(default)

@@ -1,0 +1,47 @@
+"""Texts in settings: lists, addresses and MQTT topic filters."""
+
+from __future__ import annotations
+
+# Characters that are special in NATS subjects, or that NATS refuses.
+_NOT_IN_TOPICS = frozenset('."*>\\\x7f') | {chr(code) for code in range(32)}
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The words of a list separated by commas, in lower case."""
+    return tuple(part.strip().lower() for part in text.split(",") if part.strip())
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Split `host:port` into host and port; an IPv6 host must be in brackets.
+
+    Raises:
+        ValueError: the text is not of that form.
+    """
+    host, colon, port = address.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not host or (":" in host and not bracketed):
+        raise ValueError("must be host:port, e.g. broker.example:1883 or [::1]:1883")
+    if not (port.isascii() and port.isdecimal() and 1 <= int(port) <= 65_535):
+        raise ValueError("must be host:port with a port of 1 to 65535")
+    return host[1:-1] if bracketed else host, int(port)
+
+
+def why_no_device_topic(topic_filter: str) -> str:
+    """The reason why devices must not subscribe to a topic filter; "" when they may."""
+    levels = topic_filter.split("/")
+    if any(letter in _NOT_IN_TOPICS or letter.isspace() for letter in topic_filter):
+        return "a topic filter here has no blank, dot, quote, backslash, * or >"
+    if "" in levels or levels[0].startswith("$"):
+        return "a topic filter here has no empty level and does not begin with $"
+    if any(("+" in level or "#" in level) and len(level) > 1 for level in levels):
+        return "+ and # stand for whole levels"
+    if "#" in levels[:-1]:
+        return "# can only be the last level"
+    if levels in (["#"], ["+"], ["+", "#"]):
+        return (
+            "would show devices every project's events and the tokens in them; name topics, "
+            "such as commands or commands/#"
+        )
+    if levels[1:2] == ["push"]:
+        return "events arrive below PROJECT/push, and no device may read them"
+    return ""

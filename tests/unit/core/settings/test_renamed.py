@@ -1,0 +1,76 @@
+"""Old names of settings: they work for one more version."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fieldbrook.core.errors import SettingsError
+from fieldbrook.core.settings import RENAMED, Settings, as_environment, clean_environment, load
+
+
+def test_the_old_name_of_a_setting_works_everywhere_and_a_warning_names_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text('prover = "http://prover.example"\n')
+    monkeypatch.setenv("FIELDBROOK_SQL_ROWS", "7")
+    settings = load(config=file, idle_s="9")
+    assert (settings.project_idle_s, settings.sql_result_rows) == (9, 7)
+    assert settings.prover_url == "http://prover.example"
+    assert settings.warnings == (
+        "--idle-s was renamed and will stop working in the next version; use --project-idle-s",
+        (
+            "FIELDBROOK_SQL_ROWS was renamed and will stop working in the next version; "
+            "use FIELDBROOK_SQL_RESULT_ROWS"
+        ),
+        (
+            f"prover in {file} was renamed and will stop working in the next version; "
+            f"use prover_url in {file}"
+        ),
+    )
+    assert load(project_idle_s="9", sql_result_rows="7").sql_result_rows == 7
+
+
+def test_both_names_of_a_setting_in_one_source_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text("idle_s = 1\nproject_idle_s = 2\n")
+    with pytest.raises(SettingsError, match=r"idle_s in .*node.toml is the old name of proj"):
+        load(config=file)
+    with pytest.raises(SettingsError, match="both are given; remove --sql-rows"):
+        load(sql_rows="1", sql_result_rows="1")
+    monkeypatch.setenv("FIELDBROOK_PROVER", "http://old")
+    monkeypatch.setenv("FIELDBROOK_PROVER_URL", "http://new")
+    with pytest.raises(SettingsError, match="FIELDBROOK_PROVER is the old name of"):
+        load()
+
+
+def test_a_source_that_overrides_another_does_so_under_either_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text("idle_s = 1\nsql_result_rows = 1\n")
+    monkeypatch.setenv("FIELDBROOK_PROJECT_IDLE_S", "2")
+    monkeypatch.setenv("FIELDBROOK_SQL_ROWS", "2")
+    settings = load(config=file)
+    assert (settings.project_idle_s, settings.sql_result_rows) == (2, 2)
+
+
+def test_a_child_process_gets_new_names_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIELDBROOK_IDLE_S", "9")
+    settings = load()
+    clean_environment()
+    assert "FIELDBROOK_IDLE_S" not in os.environ
+    for name, value in as_environment(settings).items():
+        monkeypatch.setenv(name, value)
+    assert load().project_idle_s == 9
+    assert load().warnings == ()
+
+
+def test_every_new_name_is_a_setting_and_no_old_name_is() -> None:
+    assert set(RENAMED.values()) <= set(Settings.model_fields)
+    assert not set(RENAMED) & set(Settings.model_fields)

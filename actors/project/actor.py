@@ -26,11 +26,11 @@ from fieldbrook.core.errors import NodeError
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability import metrics
 from fieldbrook.observability.health import ProcessHealth
-from fieldbrook.storage.project.store import ProjectDatabase, ProjectStore, store_path
+from fieldbrook.storage.project.store import ProjectStore, store_path
 from fieldbrook.storage.registry.service import RegistryReader
-from fieldbrook.storage.sql.batch import SqlLimits
-from fieldbrook.storage.sql.sqlite import database as sql
-from fieldbrook.storage.sql.sqlite.database import SqlDatabase
+from fieldbrook.storage.sql.database import ProjectDatabase, SqlLimits
+from fieldbrook.storage.sql.sqlite import files as sql
+from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
 from fieldbrook.system.process import name_process
 from fieldbrook.wasm.limits import Limits
 
@@ -59,14 +59,14 @@ def database_of(settings: Settings, folder: Path, project_id: int) -> OpenDataba
     )
     dsn = settings.postgres_dsn
     if dsn is None:
-        return OpenDatabase(lambda config: SqlDatabase(folder / sql.FILE, config, limits), None)
-    from fieldbrook.storage.sql.postgres import (
-        database as postgres,  # here, so that SQLite nodes do not load libpq
-    )
+        return OpenDatabase(lambda config: SqliteDatabase(folder / sql.FILE, config, limits), None)
+    # Imported here, so that nodes without PostgreSQL do not load libpq.
+    from fieldbrook.storage.sql.postgres.database import PostgresDatabase
+    from fieldbrook.storage.sql.postgres.namespace import CommittedNumber
 
     return OpenDatabase(
-        lambda config: postgres.PostgresDatabase(dsn, folder, project_id, config, limits),
-        postgres.CommittedNumber(dsn, folder),
+        lambda config: PostgresDatabase(dsn, folder, project_id, config, limits),
+        CommittedNumber(dsn, folder),
     )
 
 

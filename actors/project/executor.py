@@ -89,10 +89,11 @@ from fieldbrook.storage.project.deduplication import (
 )
 from fieldbrook.storage.project.history import AGAIN, remembered, replay_of
 from fieldbrook.storage.project.outbox import API, MQTT, TRANSACTIONS, OutboxEntry
-from fieldbrook.storage.project.store import LogRow, MetricRow, ProjectDatabase, ProjectStore
+from fieldbrook.storage.project.store import LogRow, MetricRow, ProjectStore
 from fieldbrook.storage.registry.service import RegistryReader, RegistrySnapshot
-from fieldbrook.storage.sql.sqlite import database as sql
-from fieldbrook.storage.sql.sqlite.database import SqlDatabase
+from fieldbrook.storage.sql.database import ProjectDatabase
+from fieldbrook.storage.sql.sqlite import files as sql
+from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
 from fieldbrook.wasm.limits import DEADLINE
 from fieldbrook.wasm.module.abi import LOG_ERROR, NOT_EXPORTED, SOURCE_TASK
 from fieldbrook.wasm.run import ApiCall, Effect, Host, Message, Metric, Run, Transaction
@@ -176,7 +177,7 @@ class ProjectWorker:
         self._pool = pool
         self._tell = tell
         self._open_database = open_database or (
-            lambda config: SqlDatabase(store.path / sql.FILE, config)
+            lambda config: SqliteDatabase(store.path / sql.FILE, config)
         )
         self._version = -1
         self._closed: NodeError | None = None  # the reason while the project takes no events

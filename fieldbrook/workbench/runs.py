@@ -26,7 +26,7 @@ from fieldbrook.actors.project.capabilities import sends_transaction
 from fieldbrook.core.errors import MalformedMessageError
 from fieldbrook.core.model import DEFAULT_EVENT_TYPE
 from fieldbrook.gateway.events.message import decode_message
-from fieldbrook.storage.sql.sqlite.database import SqlDatabase
+from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
 from fieldbrook.wasm.engine.applet import AppletHost
 from fieldbrook.wasm.engine.engine import Engine, make_engine, raw_available
 from fieldbrook.wasm.engine.reference import ReferenceHost
@@ -181,12 +181,12 @@ class Workbench:
         self._number = 0  # the number of the next run
         self._seeded = self._seeded_for(0)  # time and random bits for the current run's SQL
         self._folder: TemporaryDirectory[str] | None = None
-        self._sql: SqlDatabase | None = None
+        self._sql: SqliteDatabase | None = None
         if schema is not None:
             if database is None:
                 self._folder = TemporaryDirectory(prefix="fieldbrook-")
                 database = Path(self._folder.name) / "sql.db"
-            self._sql = SqlDatabase(
+            self._sql = SqliteDatabase(
                 database,
                 schema,
                 moment=lambda: datetime.fromtimestamp(self._seeded.unix_ns // 1_000_000_000, UTC),

@@ -31,7 +31,7 @@ from fieldbrook.storage.project.outbox import MARKER, park, waiting_entries, wai
 from fieldbrook.storage.project.refused import FOLDER as REFUSED
 from fieldbrook.storage.registry.reader import RegistryReader
 from fieldbrook.storage.registry.tables import RegistryTables
-from fieldbrook.storage.sql.sqlite import database as sql
+from fieldbrook.storage.sql.sqlite import files as sql
 from fieldbrook.system.fsync import (
     is_of_this_boot,
     make_folder,
@@ -275,9 +275,9 @@ def copy_open_project(environment: lmdb.Environment, source: Path, target: Path)
 
 
 def _copy_both(environment: lmdb.Environment, database: Path, target: Path) -> bool:
-    before = sql.committed_number(database) if sql.is_made(database) else 0
+    before = sql.committed_number(database) if sql.is_initialized(database) else 0
     with store_errors(environment.path()), environment.begin() as txn:
-        if not sql.is_made(database):
+        if not sql.is_initialized(database):
             environment.copy(str(target), compact=True, txn=txn)
             return True
         with sql.snapshot(database) as taken:

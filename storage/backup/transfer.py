@@ -37,7 +37,8 @@ from fieldbrook.storage.lmdb.codec import decode_record, encode_record
 from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.store import ProjectStore
 from fieldbrook.storage.registry.reader import RegistrySnapshot
-from fieldbrook.storage.sql.sqlite import database as sql
+from fieldbrook.storage.sql.sqlite import files as sql
+from fieldbrook.storage.sql.sqlite.transfer import export_rows, import_rows
 
 KIND = "project"
 RECORDS, _PAIRS, _ROWS, MODULES = "project.bin", "pairs.bin", "rows.bin", "modules"
@@ -179,7 +180,7 @@ def _export_data(folder: Path) -> None:
         opened.close()
     if (copy / sql.FILE).exists():
         with (folder / _ROWS).open("wb") as file:
-            for table, columns, values in sql.rows(copy / sql.FILE):
+            for table, columns, values in export_rows(copy / sql.FILE):
                 file.write(_framed(_Row(table, columns, values)))
 
 
@@ -303,7 +304,7 @@ def build_store(
         if rows.exists() and config is not None:
             decoded = msgspec.json.decode(config)
             read_rows = ((row.table, row.columns, row.values) for row in _read(rows, _Row))
-            sql.load(target / sql.FILE, decoded, read_rows)
+            import_rows(target / sql.FILE, decoded, read_rows)
     except (OSError, OverflowError, ValueError, RecursionError) as error:
         shutil.rmtree(target, ignore_errors=True)
         raise StoreError(reason=f"the project's data cannot be imported: {error}") from error

@@ -44,7 +44,7 @@ from fieldbrook.storage.project.store import KV, LOGS, METRICS, STAGE, Batch, Lo
 from fieldbrook.storage.registry.audit import AuditRow
 from fieldbrook.storage.registry.reader import RegistryReader
 from fieldbrook.storage.registry.tables import LAST_ID_CELL
-from fieldbrook.storage.sql.sqlite import database as sql
+from fieldbrook.storage.sql.sqlite import files as sql
 from fieldbrook.system.fsync import is_of_this_boot
 
 if TYPE_CHECKING:

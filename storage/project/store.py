@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import lmdb
 import msgspec
@@ -64,7 +64,8 @@ from fieldbrook.storage.project.history import (
     open_payloads,
 )
 from fieldbrook.storage.project.outbox import Added, EffectOf, Outbox, OutboxEntry, effects_of
-from fieldbrook.storage.sql.sqlite import database as sql
+from fieldbrook.storage.sql.database import ProjectDatabase
+from fieldbrook.storage.sql.sqlite import files as sql
 
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
@@ -130,62 +131,6 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     finished: list[tuple[bytes, Outcome]] = []
     delivered: list[str] = []
     payloads: list[Payloads] = []
-
-
-class SqlPart(Protocol):
-    """The SQL side of a commit, such as `storage.sql.sqlite.database.SqlDatabase`."""
-
-    @property
-    def wrote(self) -> bool:
-        """Whether the batch wrote anything."""
-        ...
-
-    def number(self) -> int:
-        """Return the number of the last committed batch."""
-        ...
-
-    def commit(self, number: int) -> None:
-        """Commit under a number; after a failure `number()` tells whether it was committed."""
-        ...
-
-    def rollback(self) -> None:
-        """Drop the batch's writes."""
-        ...
-
-
-class ProjectDatabase(SqlPart, Protocol):
-    """A project's SQL database: `storage.sql.sqlite.database.SqlDatabase` or
-    `storage.sql.postgres.database.PostgresDatabase`. The former documents the order of calls.
-    """
-
-    @property
-    def written_bytes(self) -> int:
-        """The total size of the batch's write requests."""
-        ...
-
-    def begin_event(self) -> None:
-        """Note that a run begins."""
-        ...
-
-    def keep_event(self) -> None:
-        """Keep the writes of a run that succeeded."""
-        ...
-
-    def undo_event(self) -> None:
-        """Undo the writes of a run that failed."""
-        ...
-
-    def query(self, request: bytes, ends_at: float) -> bytes:
-        """Execute a statement and return its rows."""
-        ...
-
-    def execute(self, request: bytes, ends_at: float) -> None:
-        """Execute a statement."""
-        ...
-
-    def close(self) -> None:
-        """Close it; an open batch is dropped."""
-        ...
 
 
 def store_path(projects_dir: Path, project_id: int) -> Path:
@@ -373,20 +318,20 @@ class ProjectStore:
         with store_errors(), self._environment.begin() as txn:
             return self._dead.get(txn, number)
 
-    def commit(self, part: SqlPart | None = None) -> None:
+    def commit(self, database: ProjectDatabase | None = None) -> None:
         """Commit the effects of the batch and the waiting log rows, all or nothing.
 
         A batch without effects writes nothing: its log rows wait until there are enough of
         them or enough time has passed.
 
-        When the SQL part wrote, the two stores commit together under the part's next number n:
+        When the batch wrote to SQL, the two stores commit together under SQL's next number n:
 
         1. The batch is staged in this store under n and synced.
-        2. The part commits its writes together with n. From then on the batch counts.
+        2. The SQL database commits its writes together with n. From then on the batch counts.
         3. The staged batch is applied and removed from the stage, in one transaction.
 
         After a crash or a failure between these steps, the staged batch is applied when the
-        part's number has reached n, and dropped otherwise. Nothing else is read or written
+        database's number has reached n, and dropped otherwise. Nothing else is read or written
         before that.
 
         Raises:
@@ -394,29 +339,29 @@ class ProjectStore:
                 dropped.
             StoreError: the map or the disk is full, or the disk failed. The effects are
                 dropped, and no part of the batch is stored. There is one exception: when the
-                part's commit failed, or anything after it, the batch may have been committed.
+                database's commit failed, or anything after it, the batch may have been committed.
                 Both stores then agree on whether it was.
         """
         self._end_snapshot()
         try:
             if self._staged:
-                self._settle(part.number if part is not None else None)
-            if part is not None and part.wrote:
-                self._commit_both(part)
+                self._settle(database.number if database is not None else None)
+            if database is not None and database.wrote:
+                self._commit_both(database)
             elif self._has_effects() or self._rows_due():
                 self._write()
         except BaseException:
             self._take()
             raise
         finally:
-            if part is not None:
-                part.rollback()
+            if database is not None:
+                database.rollback()
 
-    def _commit_both(self, part: SqlPart) -> None:
-        number = part.number() + 1
+    def _commit_both(self, database: ProjectDatabase) -> None:
+        number = database.number() + 1
         if self._has_effects() or self._rows_due():
             self._put_stage(self._take(number))
-        part.commit(number)
+        database.commit(number)
         if self._staged:
             self._settle(lambda: number)
 

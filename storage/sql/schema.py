@@ -1,8 +1,8 @@
-"""The tables of a project's database configuration, and the migration to them in SQLite.
+"""The tables of a project's database configuration.
 
-A migration only adds tables, columns and indexes. A configuration that would need to drop or
-change one is refused by name. This module only computes statements; `storage.sql.sqlite`
-executes them.
+Each database has a `migration` module that plans the statements for these tables. A migration
+only adds tables, columns and indexes. A configuration that would need to drop or change one is
+refused by name.
 
 A table has its configured columns, `f_id` with `withPrimaryKey`, and `f_deleted_at` (part of
 every unique key) with `withSoftDeletion`. Tables in the form of PROJECT_SCHEMA also have
@@ -24,7 +24,6 @@ import msgspec
 from fieldbrook.core.errors import DatabaseConfigError
 
 PRIVATE_PREFIX = "fieldbrook_"  # of the node's own tables, which applets cannot access
-DECIMAL_COLLATION = "fieldbrook_decimal"
 PUBLIC = "public"
 TIMES = ("f_created_at", "f_updated_at")
 """Columns for the times of a row's creation and last change. Every table that an earlier version
@@ -49,15 +48,6 @@ _KINDS: dict[str, str] = (
     | {"DECIMAL": DECIMAL, "NUMERIC": DECIMAL}
 )
 
-# SQLite accepts any value in any column. PostgreSQL, which the applets were written for, does not.
-# So the checks refuse a wrong value when it is written, not when it is read much later.
-_CHECKS = {
-    INTEGER: ("is an integer", "typeof({0}) = 'integer'"),
-    REAL: ("is a number", "typeof({0}) = 'real'"),
-    BOOLEAN: ("is a boolean", "{0} IN (0, 1)"),
-    TIMESTAMP: ("is a time", "typeof({0}) IN ('integer', 'text')"),
-    DECIMAL: ("is a decimal", "{0} GLOB '*[0-9]*' AND {0} NOT GLOB '*[^0-9.eE+-]*'"),
-}
 _DEFAULTS = {
     INTEGER: re.compile(r"[+-]?\d{1,19}"),
     REAL: re.compile(r"[+-]?\d{1,19}(\.\d{1,19})?([eE][+-]?\d{1,3})?"),
@@ -165,16 +155,6 @@ class Schema:
     names: frozenset[str]
 
 
-class Found(NamedTuple):
-    """A column in the database: a row of `PRAGMA table_info` without its number."""
-
-    name: str
-    kind: str
-    not_null: int
-    default: str | None
-    primary: int
-
-
 class Step(NamedTuple):
     """A statement of a migration, and the name of what it creates, for error messages."""
 
@@ -207,29 +187,30 @@ def parse_schema(config: Mapping[str, Any]) -> Schema:
         _check_name(schema.schema, "schema")
         for table in schema.tables or ():
             tables.append(_table(table, schema.schema.lower()))
-    _refuse(len(tables) > _TABLES_LIMIT, f"more than {_TABLES_LIMIT} tables")
+    refuse_if(len(tables) > _TABLES_LIMIT, f"more than {_TABLES_LIMIT} tables")
     _check_twice((table.name for table in tables), "table")
     _check_twice((index.name for table in tables for index in table.indexes), "index")
     return Schema(tuple(tables), frozenset({PUBLIC, *(s.schema.lower() for s in schemas)}))
 
 
-def _refuse(fault: bool, reason: str) -> None:
+def refuse_if(fault: bool, reason: str) -> None:
+    """Raise `DatabaseConfigError` with this reason if there is a fault."""
     if fault:
         raise DatabaseConfigError(reason=reason)
 
 
 def _check_name(name: str, what: str) -> None:
-    _refuse(
+    refuse_if(
         _NAME.fullmatch(name) is None,
         f"{what} {name!r}: a name has letters, digits and underscores, at most 63",
     )
-    _refuse(name.lower().startswith(RESERVED), f"{what} {name!r}: the name is reserved")
+    refuse_if(name.lower().startswith(RESERVED), f"{what} {name!r}: the name is reserved")
 
 
 def _check_twice(names: Iterable[str], what: str) -> None:
     seen: set[str] = set()
     for name in names:
-        _refuse(name.lower() in seen, f"{what} {name} is there twice")
+        refuse_if(name.lower() in seen, f"{what} {name} is there twice")
         seen.add(name.lower())
 
 
@@ -238,18 +219,18 @@ def _table(sent: _Table, schema: str) -> Table:
     name = sent.name if schema == PUBLIC else f"{schema}.{sent.name}"
     where = f"table {name}"
     columns = list(_columns(sent, where))
-    _refuse(len(columns) > _COLUMNS_LIMIT, f"{where}: more than {_COLUMNS_LIMIT} columns")
+    refuse_if(len(columns) > _COLUMNS_LIMIT, f"{where}: more than {_COLUMNS_LIMIT} columns")
     _check_twice((column.name for column in columns), f"{where}: column")
     counting = [column.name for column in columns if column.autoincrement]
-    _refuse(len(counting) > 1, f"{where}: more than one column is autoincrement")
+    refuse_if(len(counting) > 1, f"{where}: more than one column is autoincrement")
     primary: tuple[str, ...] = ()
     indexes: dict[str, Index] = {}
     known = {column.name for column in columns}
-    _refuse(len(sent.keys or ()) > _KEYS_LIMIT, f"{where}: more than {_KEYS_LIMIT} keys")
+    refuse_if(len(sent.keys or ()) > _KEYS_LIMIT, f"{where}: more than {_KEYS_LIMIT} keys")
     for key in sent.keys or ():
         names = _key_columns(key, sent, known, where)
         if key.unique and (key.name.lower() == "primary" or key.name.lower().endswith("pkey")):
-            _refuse(bool(primary), f"{where}: more than one primary key")
+            refuse_if(bool(primary), f"{where}: more than one primary key")
             primary = names
         else:
             kind = "ui" if key.unique else "i"
@@ -280,10 +261,11 @@ def _columns(sent: _Table, where: str) -> Iterator[Column]:
     added = [name for name in TIMES if timed or name in keyed]
     for name in (*added, *(["f_deleted_at"] * sent.soft_deletion)):
         if name not in {column.name for column in sent.cols}:
-            yield _time(name)
+            yield time_column(name)
 
 
-def _time(name: str) -> Column:
+def time_column(name: str) -> Column:
+    """Return one of the columns `TIMES`, or `f_deleted_at`."""
     return Column(name, TIMESTAMP, False, "0", False)
 
 
@@ -294,7 +276,7 @@ def _column(sent: _Column, where: str) -> Column:
     kind = _KINDS.get(rules.datatype.upper())
     if kind is None:
         raise DatabaseConfigError(reason=f"{where}: unknown datatype {rules.datatype!r}")
-    _refuse(
+    refuse_if(
         rules.autoincrement and kind != INTEGER, f"{where}: only an integer can be autoincrement"
     )
     default = "" if rules.default is None else _literal(rules.default, kind, where)
@@ -304,133 +286,33 @@ def _column(sent: _Column, where: str) -> Column:
 def _literal(value: str | int | float | bool, kind: str, where: str) -> str:
     text = str(value).lower() if isinstance(value, bool) else str(value)
     form = _DEFAULTS.get(kind)
-    _refuse(
+    refuse_if(
         form is not None and form.fullmatch(text) is None,
         f"{where}: {text!r} is no default for its datatype",
     )
     if kind == BOOLEAN:
         return "1" if text.lower() in ("true", "1") else "0"
     if kind in (TEXT, DECIMAL):
-        _refuse("\0" in text, f"{where}: a default has no zero characters")
+        refuse_if("\0" in text, f"{where}: a default has no zero characters")
         return "'" + text.replace("'", "''") + "'"
     return text
 
 
 def _key_columns(key: _Key, table: _Table, known: set[str], where: str) -> tuple[str, ...]:
-    _refuse(bool(key.expr), f"{where}, key {key.name!r}: expressions are not supported")
-    _refuse(
+    refuse_if(bool(key.expr), f"{where}, key {key.name!r}: expressions are not supported")
+    refuse_if(
         key.method.upper() not in _METHODS,
         f"{where}, key {key.name!r}: the method {key.method!r} is not supported",
     )
-    _refuse(not key.columns, f"{where}, key {key.name!r}: it has no columns")
+    refuse_if(not key.columns, f"{where}, key {key.name!r}: it has no columns")
     columns = list(key.columns)
     if table.soft_deletion and key.unique and "f_deleted_at" not in columns:
         columns.append("f_deleted_at")
     for column in columns:
-        _refuse(column not in known, f"{where}, key {key.name!r}: there is no column {column!r}")
+        refuse_if(column not in known, f"{where}, key {key.name!r}: there is no column {column!r}")
     return tuple(columns)
-
-
-# ---------------------------------------------------------------- the way there
-
-
-def plan(
-    schema: Schema, found: Mapping[str, Iterable[Found]], indexes: Iterable[str]
-) -> list[Step]:
-    """Plan the migration of a database with `found` tables and `indexes` to `schema`.
-
-    Raises:
-        DatabaseConfigError: an existing table would have to be changed by more than additions.
-    """
-    there = {name.lower(): list(columns) for name, columns in found.items()}
-    have = {name.lower() for name in indexes}
-    steps: list[Step] = []
-    for table in schema.tables:
-        columns = there.get(table.name.lower())
-        steps += [_create(table)] if columns is None else _extend(table, columns)
-        steps += [_create_index(table, i) for i in table.indexes if i.name.lower() not in have]
-    return steps
-
-
-def add_time(table: str, name: str) -> str:
-    """Return the statement that adds one of the columns `TIMES` to a table."""
-    definition = _definition(Table(table, (), (), ()), _time(name))
-    return f"ALTER TABLE {quoted(table)} ADD COLUMN {definition}"
 
 
 def quoted(name: str) -> str:
     """Return a name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def _create(table: Table) -> Step:
-    parts = [_definition(table, column) for column in table.columns]
-    if table.primary and not any(column.autoincrement for column in table.columns):
-        parts.append(f"PRIMARY KEY ({', '.join(map(quoted, table.primary))})")
-    return Step(table.label, f"CREATE TABLE {quoted(table.name)} ({', '.join(parts)})")
-
-
-def _create_index(table: Table, index: Index) -> Step:
-    unique = "UNIQUE " if index.unique else ""
-    columns = ", ".join(map(quoted, index.columns))
-    return Step(
-        f"{table.label}, index {index.name}",
-        f"CREATE {unique}INDEX {quoted(index.name)} ON {quoted(table.name)} ({columns})",
-    )
-
-
-def _definition(table: Table, column: Column) -> str:
-    name = quoted(column.name)
-    if column.autoincrement:
-        return f"{name} INTEGER PRIMARY KEY AUTOINCREMENT"
-    parts = [name, column.kind]
-    if column.kind == DECIMAL:
-        parts.append(f"COLLATE {DECIMAL_COLLATION}")
-    if not column.null:
-        parts.append("NOT NULL")
-    if column.default:
-        parts.append(f"DEFAULT {column.default}")
-    check = _CHECKS.get(column.kind)
-    # An integer that is the whole primary key is the row id, which SQLite checks itself.
-    if check and not (table.primary == (column.name,) and column.kind == INTEGER):
-        said, rule = check
-        title = quoted(f"{column.name} {said}")
-        parts.append(f"CONSTRAINT {title} CHECK ({name} IS NULL OR {rule.format(name)})")
-    return " ".join(parts)
-
-
-def _extend(table: Table, columns: list[Found]) -> Iterator[Step]:
-    by_name = {column.name.lower(): column for column in columns}
-    ranked = sorted((column for column in columns if column.primary), key=lambda c: c.primary)
-    there = tuple(column.name for column in ranked)
-    _refuse(
-        there != table.primary,
-        f"{table.label}: its primary key cannot become ({', '.join(table.primary)})",
-    )
-    for column in table.columns:
-        where = f"{table.label}, column {column.name}"
-        found = by_name.get(column.name.lower())
-        if found is not None:
-            _check_same(column, found, where)
-            continue
-        _refuse(
-            not column.null and not column.default,
-            f"{where}: a column that is added needs a default or null",
-        )
-        statement = f"ALTER TABLE {quoted(table.name)} ADD COLUMN {_definition(table, column)}"
-        yield Step(where, statement)
-
-
-def _check_same(column: Column, found: Found, where: str) -> None:
-    kind = found.kind.upper()
-    _refuse(kind != column.kind, f"{where}: {kind} cannot become {column.kind}")
-    if column.autoincrement:
-        return
-    _refuse(
-        bool(found.not_null) == column.null,
-        f"{where}: it is there {'without' if found.not_null else 'with'} null",
-    )
-    _refuse(
-        (found.default or "") != column.default,
-        f"{where}: its default {found.default or 'none'} cannot become {column.default or 'none'}",
-    )

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.storage.sql.postgres.database import namespace_of
+from fieldbrook.storage.sql.postgres.namespace import namespace_of
 from tests.integration.nodes import RunningNode, message, named, parts, until
 from tests.postgres import PostgresServer
 from tests.tools import LIMIT_S

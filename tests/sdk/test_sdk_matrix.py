@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 import wasmtime
 
-from fieldbrook.storage.sql.sqlite.database import SqlDatabase
+from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.module.inspection import check, compile_module
@@ -263,10 +263,10 @@ def host_of(built: Callable[[str], bytes]) -> Iterator[_HostOf]:
 
 @pytest.fixture
 def perform(host_of: _HostOf, tmp_path: Path) -> Iterator[_Perform]:
-    databases: list[SqlDatabase] = []
+    databases: list[SqliteDatabase] = []
 
     def run(language: str, kind: str, handler: str, payload: bytes) -> Left:
-        database = SqlDatabase(tmp_path / f"{len(databases)}.db", CONFIG)
+        database = SqliteDatabase(tmp_path / f"{len(databases)}.db", CONFIG)
         databases.append(database)
         given = Run(payload, env=ENV, surroundings=Neighbours(), sql=database)
         database.begin_event()

@@ -25,11 +25,11 @@ _COPYING = (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BO
 _ENDING = ("08", "57P0")  # the server ends the connection, or has ended it
 
 
-class LinkLostError(Exception):
+class ConnectionLostError(Exception):
     """The connection was lost or could not be made; the text says why."""
 
 
-class AnswerTooLongError(LinkLostError):
+class AnswerTooLongError(ConnectionLostError):
     """The connection was closed because an answer was too long."""
 
 
@@ -41,8 +41,8 @@ class ServerError(Exception):
         self.state = state
 
 
-class Link:
-    """One connection. After a `LinkLostError` it is closed."""
+class Connection:
+    """One connection. After a `ConnectionLostError` it is closed."""
 
     def __init__(self, dsn: str, role: str | None = None, password: str | None = None) -> None:
         """Connect, with a timeout of 2 s per address.
@@ -53,7 +53,7 @@ class Link:
             password: the password of `role`.
 
         Raises:
-            LinkLostError: the server cannot be reached or refuses the role, or the DSN is
+            ConnectionLostError: the server cannot be reached or refuses the role, or the DSN is
                 malformed.
         """
         try:
@@ -63,9 +63,9 @@ class Link:
             )
             self._connection = psycopg.connect(whole, autocommit=True)
         except psycopg.OperationalError as error:
-            raise LinkLostError(_one_line(str(error))) from None
+            raise ConnectionLostError(_one_line(str(error))) from None
         except psycopg.Error:  # its text may hold parts of the DSN
-            raise LinkLostError("the DSN cannot be read") from None
+            raise ConnectionLostError("the DSN cannot be read") from None
         self._pg = self._connection.pgconn
         self._pg.nonblocking = 1
         self._poll = select.poll()
@@ -83,7 +83,7 @@ class Link:
             pq.TransactionStatus.UNKNOWN,
         )
 
-    def sealed(self, password: str, role: str) -> str:
+    def scram_verifier(self, password: str, role: str) -> str:
         """Return the SCRAM verifier of a password, so that it is not sent or logged in clear."""
         return self._pg.encrypt_password(
             password.encode(), role.encode(), b"scram-sha-256"
@@ -94,12 +94,12 @@ class Link:
 
         Raises:
             ServerError: a statement was refused; those after it were not executed.
-            LinkLostError: no answer by `ends_at` (monotonic, seconds), or no connection.
+            ConnectionLostError: no answer by `ends_at` (monotonic, seconds), or no connection.
         """
         try:
             self._pg.send_query(statements.encode())
         except psycopg.Error as error:
-            raise self._lost(str(error)) from None
+            raise self._close_lost(str(error)) from None
         last: pq.abc.PGresult | None = None
         failure: ServerError | None = None
         for result in self._results(ends_at, 1 << 62):
@@ -115,7 +115,7 @@ class Link:
             for place in range(result.ntuples)
         ]
 
-    def ask(
+    def execute(
         self,
         statement: str,
         values: Sequence[bytes | None],
@@ -136,14 +136,14 @@ class Link:
 
         Raises:
             ServerError: the statement was refused, perhaps after some rows.
-            LinkLostError: no answer in time, no connection, or (`AnswerTooLongError`) a longer
-                answer.
+            ConnectionLostError: no answer in time, or no connection.
+            AnswerTooLongError: the answer is longer than `most_bytes`.
         """
         try:
             self._pg.send_query_params(statement.encode(), values, types)
             self._pg.set_single_row_mode()
         except psycopg.Error as error:
-            raise self._lost(str(error)) from None
+            raise self._close_lost(str(error)) from None
         last: pq.abc.PGresult | None = None
         failure: ServerError | None = None
         for result in self._results(ends_at, most_bytes):
@@ -162,13 +162,13 @@ class Link:
         self, last: pq.abc.PGresult | None, failure: ServerError | None
     ) -> pq.abc.PGresult:
         if self._pg.status != pq.ConnStatus.OK:
-            raise self._lost(str(failure) if failure else "the server closed the connection")
+            raise self._close_lost(str(failure) if failure else "the server closed the connection")
         if failure is not None:
             if failure.state.startswith(_ENDING):
-                raise self._lost(str(failure))
+                raise self._close_lost(str(failure))
             raise failure
         if last is None:
-            raise self._lost("the server gave no answer")
+            raise self._close_lost("the server gave no answer")
         return last
 
     def _results(self, ends_at: float, most_bytes: int) -> Iterator[pq.abc.PGresult]:
@@ -190,26 +190,26 @@ class Link:
                 if result is None:
                     return
                 if result.status in _COPYING:
-                    raise self._lost("the server wants to copy")
+                    raise self._close_lost("the server wants to copy")
                 yield result
         except psycopg.Error as error:
-            raise self._lost(str(error)) from None
+            raise self._close_lost(str(error)) from None
 
     def _wait(self, events: int, ends_at: float) -> None:
         left = ends_at - time.monotonic()
         socket = self._pg.socket
         self._poll.register(socket, events)
         if left <= 0 or not self._poll.poll(left * 1000):
-            raise self._lost("the server does not answer")
+            raise self._close_lost("the server does not answer")
 
     def _waiting_bytes(self) -> int:
         answer = fcntl.ioctl(self._pg.socket, termios.FIONREAD, b"\0\0\0\0")
         size: int = struct.unpack("i", answer)[0]
         return size
 
-    def _lost(self, reason: str) -> LinkLostError:
+    def _close_lost(self, reason: str) -> ConnectionLostError:
         self._connection.close()
-        return LinkLostError(_one_line(reason))
+        return ConnectionLostError(_one_line(reason))
 
 
 def row_of(result: pq.abc.PGresult, place: int = 0) -> list[bytes | None]:

@@ -1,11 +1,15 @@
-"""Statements for PostgreSQL: translation, the filter for applets, and conversion of values.
+"""Statements for PostgreSQL: translation, and the filter for applets.
 
 An applet's session has a role that owns nothing and may use the project's tables only
-(`storage.sql.postgres`). But every role may read the catalogue, which has the names of other
-projects' tables, and may change the session's settings, such as its time limit. No privilege
-can forbid that. So a filter refuses statements with names of the catalogue, or with functions
-that are not known to be harmless. The filter does not parse SQL. It only has to split a text
-into the same tokens as the server does, and refuses a statement when that is not certain.
+(`storage.sql.postgres.setup`). But every role may read the catalogue, which has the names of
+other projects' tables, and may change the session's settings, such as its time limit. No
+privilege can forbid that. So a filter refuses statements with names of the catalogue, or with
+functions that are not known to be harmless. The filter does not parse SQL. It only has to split a
+text into the same tokens as the server does, and refuses a statement when that is not certain.
+
+No library replaces the filter: psycopg does not read statements, sqlglot splits some of them in
+another way than the server (it takes a name of the form `U&"..."` for an operator and a name), and
+pglast, which wraps the server's own parser, has the GPL as its licence.
 
 Source: PostgreSQL 15 manual, 4.1 (lexical structure); ABI document, 3.1.
 """
@@ -13,22 +17,21 @@ Source: PostgreSQL 15 manual, 4.1 (lexical structure); ABI document, 3.1.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 from fieldbrook.core.errors import StatementError
 from fieldbrook.storage.sql.schema import PRIVATE_PREFIX
-from fieldbrook.storage.sql.text import (
-    Moment,
-    Value,
+from fieldbrook.storage.sql.statements import (
+    Token,
     bare_name,
     check_command,
     join_schemas,
-    number_text,
-    place_of,
-    stored_time,
+    replace_placeholders,
 )
+
+_CACHED = 256  # translated statements
 
 # White space and letters are those of PostgreSQL: every byte above 127 is a letter.
 _TOKEN = re.compile(
@@ -110,7 +113,7 @@ HARMLESS = frozenset(_HARMLESS_NAMES.split())
 _CHANGING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 
 
-class Translated(NamedTuple):
+class Statement(NamedTuple):
     """A statement for PostgreSQL.
 
     `text` has the placeholders `$1` to `$params`. `command` is the first word in upper case.
@@ -123,7 +126,8 @@ class Translated(NamedTuple):
     changes: bool
 
 
-def translate(statement: str, schemas: frozenset[str], forbidden: frozenset[str]) -> Translated:
+@lru_cache(_CACHED)
+def translate(statement: str, schemas: frozenset[str], forbidden: frozenset[str]) -> Statement:
     """Translate an applet's placeholders and table names for PostgreSQL, and check the statement.
 
     Args:
@@ -143,25 +147,13 @@ def translate(statement: str, schemas: frozenset[str], forbidden: frozenset[str]
     tokens = join_schemas(tokens, schemas)
     words = [token for token in tokens if token[0] != "space"]
     _check_names(words, forbidden)
-    parts: list[str] = []
-    order: list[int] = []
-    kinds: set[str] = set()
-    for kind, text in tokens:
-        if kind in ("mark", "number"):
-            kinds.add(kind)
-            order.append(place_of(kind, text, len(order)))
-            text = f" ${order[-1] + 1} "  # noqa: PLW2901 - what is written for it
-        parts.append(text)
-    if len(kinds) > 1:
-        raise StatementError("placeholders are ? or $1, not both in one statement")
+    text, order = replace_placeholders(tokens, lambda index: f" ${index + 1} ")
     plain = [text.upper() for kind, text in words if kind == "name"]
     changes = not _CHANGING.isdisjoint(plain)
-    return Translated(
-        "".join(parts), max(order, default=-1) + 1, plain[0] if plain else "", changes
-    )
+    return Statement(text, max(order, default=-1) + 1, plain[0] if plain else "", changes)
 
 
-def _check_certain(tokens: list[tuple[str, str]]) -> None:
+def _check_certain(tokens: list[Token]) -> None:
     escaped = False
     for kind, text in tokens:
         fault = _UNCERTAIN.get(kind) or (_UNCERTAIN.get(text) if kind == "other" else None)
@@ -176,7 +168,7 @@ def _check_certain(tokens: list[tuple[str, str]]) -> None:
             escaped = kind == "escaped"
 
 
-def _check_names(words: Sequence[tuple[str, str]], forbidden: frozenset[str]) -> None:
+def _check_names(words: Sequence[Token], forbidden: frozenset[str]) -> None:
     before = ""
     for place, token in enumerate(words):
         name = bare_name(token)
@@ -189,62 +181,3 @@ def _check_names(words: Sequence[tuple[str, str]], forbidden: frozenset[str]) ->
         if token[0] == "name" and folded == "into" and before != "INSERT":
             raise StatementError("not for applets: SELECT INTO")
         before = name.upper() if token[0] == "name" else ""
-
-
-# ---------------------------------------------------------------- values
-
-
-def parameter(value: Value, number: int) -> bytes | None:
-    """Encode a parameter as text; the server infers its type from its place.
-
-    Bytes are sent in PostgreSQL's hexadecimal form.
-
-    Raises:
-        StatementError: the text has a zero character, which PostgreSQL cannot store, or cannot
-            be encoded in UTF-8.
-    """
-    if value is None:
-        return None
-    if isinstance(value, bytes):
-        return b"\\x" + value.hex().encode()
-    if isinstance(value, float):
-        return number_text(value).encode()
-    text = str(value)
-    if "\0" in text:
-        raise StatementError(f"parameter {number} has a zero character")
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise StatementError(f"parameter {number} is no text: {error.reason}") from error
-
-
-_BOOL, _TEXT, _INT8, _FLOAT8 = 16, 25, 20, 701
-_INTEGERS = (20, 21, 23, 26)
-_FLOATS = (700, _FLOAT8)
-_TIMES = (1114, 1184)
-
-
-def type_of(value: Value) -> int:
-    """Return the type oid of a parameter whose type the server cannot infer from its place."""
-    if isinstance(value, int):
-        return _INT8
-    return _FLOAT8 if isinstance(value, float) else _TEXT
-
-
-def reader_of(oid: int) -> Callable[[bytes], Any]:
-    """Return the function that converts the text of a column of this type into a value."""
-    if oid in _INTEGERS:
-        return int
-    if oid in _FLOATS:
-        return float
-    if oid == _BOOL:
-        return b"t".__eq__
-    return _moment if oid in _TIMES else bytes.decode
-
-
-def _moment(text: bytes) -> str:
-    try:
-        moment = datetime.fromisoformat(text.decode())
-    except ValueError:
-        return text.decode()  # infinity, or a year that does not have four digits
-    return Moment(stored_time(moment.replace(tzinfo=moment.tzinfo or UTC)))

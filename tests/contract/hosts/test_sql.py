@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fieldbrook.core.errors import StoreError
-from fieldbrook.storage.sql.sqlite.database import SqlDatabase
+from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module.abi import LOG_ERROR, SOURCE_HOST
 from fieldbrook.wasm.run import Run
@@ -121,7 +121,7 @@ def test_a_statement_that_outlives_its_run_ends_it(
 
 def test_a_database_that_fails_ends_the_run_with_its_own_error(kind: str, tmp_path: Path) -> None:
     (tmp_path / "sql.db").write_bytes(b"foreign" * 1000)
-    broken = SqlDatabase(tmp_path / "sql.db", CONFIG)
+    broken = SqliteDatabase(tmp_path / "sql.db", CONFIG)
     broken.begin_event()
     with pytest.raises(StoreError, match=r"sql\.db"):
         h.host(kind, "sql").run("set", Run(INSERT, sql=broken))
@@ -154,7 +154,7 @@ def test_any_sequence_of_statements_has_one_outcome(
 ) -> None:
     outcomes = []
     for kind in h.HOSTS:
-        database = SqlDatabase(tmp_path_factory.mktemp("sql") / "sql.db", CONFIG)
+        database = SqliteDatabase(tmp_path_factory.mktemp("sql") / "sql.db", CONFIG)
         outcomes.append([perform(kind, handler, payload, database) for handler, payload in events])
         database.close()
     assert outcomes[0] == outcomes[1] == outcomes[2]

@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from fieldbrook.storage.sql.batch import SqlLimits
-from fieldbrook.storage.sql.postgres import database as postgres
+from fieldbrook.storage.sql.database import SqlLimits
+from fieldbrook.storage.sql.postgres import namespace as postgres
 from fieldbrook.storage.sql.postgres.database import PostgresDatabase
-from fieldbrook.storage.sql.sqlite import database as sql
-from fieldbrook.storage.sql.sqlite.database import SqlDatabase
+from fieldbrook.storage.sql.sqlite import files as sql
+from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
 
 BACKENDS = ("sqlite", "postgres")
 PROJECT = 7
 # Each call of a statement that takes longer than any test waits.
 ENDLESS = "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x)"
 
-Database = SqlDatabase | PostgresDatabase
+Database = SqliteDatabase | PostgresDatabase
 
 
 def column(name: str, datatype: str, **more: Any) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Backend(NamedTuple):
         wanted = config(READINGS) if given is None else given
         if self.dsn:
             return PostgresDatabase(self.dsn, folder, PROJECT, wanted, made)
-        return SqlDatabase(folder / sql.FILE, wanted, made)
+        return SqliteDatabase(folder / sql.FILE, wanted, made)
 
     def committed(self, folder: Path) -> int:
         """The number of the last batch."""

@@ -19,14 +19,11 @@ from fieldbrook.storage.project.dead_letters import DeadLetter
 from fieldbrook.storage.project.history import find_events, remembered
 from fieldbrook.storage.project.outbox import MQTT, OutboxEntry
 from fieldbrook.storage.project.store import LogRow, MetricRow, ProjectStore
-from fieldbrook.storage.sql.batch import SqlLimits
-from fieldbrook.storage.sql.postgres.connection import LinkLostError
-from fieldbrook.storage.sql.postgres.database import (
-    PostgresDatabase,
-    committed_number,
-    namespace_of,
-)
-from fieldbrook.storage.sql.sqlite.database import SqlDatabase
+from fieldbrook.storage.sql.database import SqlLimits
+from fieldbrook.storage.sql.postgres.connection import ConnectionLostError
+from fieldbrook.storage.sql.postgres.database import PostgresDatabase
+from fieldbrook.storage.sql.postgres.namespace import committed_number, namespace_of
+from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
 from tests.contract.sql.databases import Backend, Database
 from tests.integration.nodes import until
 from tests.postgres import PostgresServer
@@ -127,29 +124,29 @@ def _at_statement(project: Project, statement: str, then: Callable[[], None]) ->
         if text.rpartition("; ")[2].startswith(statement):
             then()
 
-    if isinstance(project.sql, SqlDatabase):
+    if isinstance(project.sql, SqliteDatabase):
         assert project.sql._connection is not None
         project.sql._connection.set_trace_callback(look)
     else:
-        link = project.sql._link
-        assert link is not None
-        run = link.run
+        connection = project.sql._connection
+        assert connection is not None
+        run = connection.run
 
         def looked(text: str, ends_at: float) -> Any:
             look(text)
             return run(text, ends_at)
 
-        link.run = looked  # type: ignore[method-assign, assignment]
+        connection.run = looked  # type: ignore[method-assign, assignment]
 
 
 def _interrupt(project: Project) -> None:
     """Have what SQL does next fail."""
-    if isinstance(project.sql, SqlDatabase):
+    if isinstance(project.sql, SqliteDatabase):
         assert project.sql._connection is not None
         project.sql._connection.interrupt()
     else:
-        assert project.sql._link is not None
-        project.sql._link.close()
+        assert project.sql._connection is not None
+        project.sql._connection.close()
 
 
 CUTS: dict[str, tuple[Callable[[Project, Callable[[], None]], None], bool]] = {
@@ -271,7 +268,7 @@ def test_a_batch_whose_sql_writes_were_lost_is_refused_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = Project(tmp_path / "p", Backend())
-    assert isinstance(project.sql, SqlDatabase)
+    assert isinstance(project.sql, SqliteDatabase)
     project.batch(1)
     project.sql.begin_event()
     project.sql.execute(b'{"statement":"INSERT INTO t (n) VALUES (2)","params":[]}')
@@ -279,7 +276,7 @@ def test_a_batch_whose_sql_writes_were_lost_is_refused_whole(
     project.sql._journal[0] = project.sql._journal[0]._replace(changed=2)
     monkeypatch.setattr(project.sql, "_limits", SqlLimits(statement_ms=-1000))
     endless = b"INSERT INTO t WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM x)"
-    with pytest.raises(StoreError, match="otherwise"):
+    with pytest.raises(StoreError, match="a replayed write changed"):
         project.sql.execute(b'{"statement":"%s SELECT n, 0, 0 FROM x","params":[]}' % endless)
     project.sql.undo_event()
     with pytest.raises(StoreError, match="lost"):
@@ -371,18 +368,18 @@ def test_a_commit_whose_answer_is_lost_is_decided_by_the_number(
 ) -> None:
     served.batch(1)
     assert isinstance(served.sql, PostgresDatabase)
-    link = served.sql._link
-    assert link is not None
-    run = link.run
+    connection = served.sql._connection
+    assert connection is not None
+    run = connection.run
 
     def cut(text: str, ends_at: float) -> Any:
         if text == "COMMIT":
             if late:  # it arrives, and nobody hears of it
                 run(text, ends_at)
-            link._connection.close()
+            connection._connection.close()
         return run(text, ends_at)
 
-    link.run = cut  # type: ignore[method-assign, assignment]
+    connection.run = cut  # type: ignore[method-assign, assignment]
     with pytest.raises(DatabaseUnreachableError):
         served.batch(2)
     expected = 2 if late else 1
@@ -425,12 +422,12 @@ def test_the_number_is_not_believed_while_a_session_is_still_committing(
     served.batch(1)
     _insert(served, 2)
     assert isinstance(served.sql, PostgresDatabase)
-    left, served.sql._link = served.sql._link, None
+    left, served.sql._connection = served.sql._connection, None
     assert left is not None
     state = f'"{namespace_of(served.store.path)}".fieldbrook_state'
     left.run(f"UPDATE {state} SET number = 2", time.monotonic() + LIMIT_S)
     assert committed_number(postgres.dsn, served.store.path) == 1
-    with pytest.raises(LinkLostError):  # it was ended before the number was read
+    with pytest.raises(ConnectionLostError):  # it was ended before the number was read
         left.run("COMMIT", time.monotonic() + LIMIT_S)
     served.sql.rollback()
     assert served.numbers() == (1, 1)

@@ -13,9 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldbrook.core.errors import DatabaseUnreachableError, StatementError, StoreError
-from fieldbrook.storage.sql.batch import SqlLimits
-from fieldbrook.storage.sql.postgres.database import PostgresDatabase, namespace_of
+from fieldbrook.storage.sql.database import SqlLimits
+from fieldbrook.storage.sql.postgres.database import PostgresDatabase
+from fieldbrook.storage.sql.postgres.namespace import namespace_of
+from fieldbrook.storage.sql.postgres.setup import prepare_namespace
 from fieldbrook.storage.sql.postgres.statements import translate
+from fieldbrook.storage.sql.schema import parse_schema
 from tests.contract.sql.databases import READINGS, ask, config, devices, insert, request
 from tests.postgres import PostgresServer
 
@@ -170,7 +173,7 @@ def bare(
         database.open()
         database.close()
     names = {name: namespace_of(folder) for name, folder in folders.items()}
-    password = made[0]._prepare()
+    password = prepare_namespace(postgres.dsn, names["own"], parse_schema(config(READINGS)))
     connection = psycopg.connect(
         postgres.dsn, user=names["own"], password=password, autocommit=True
     )
@@ -279,7 +282,7 @@ def test_a_server_that_stands_still_is_not_waited_for(
     other.execute(f'LOCK TABLE "{namespace_of(tmp_path)}".t_reading')
     db.begin_event()
     started = time.monotonic()
-    with pytest.raises(StatementError, match="time is over"):
+    with pytest.raises(StatementError, match="exceeded its time limit"):
         db.query(request("SELECT * FROM t_reading"), started + 0.2)
     assert time.monotonic() - started < 9, "less than a statement may take"
     other.rollback()

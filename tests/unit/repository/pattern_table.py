@@ -230,7 +230,7 @@ TABLE: dict[str, Entry] = {
         ),
     ),
     # ---- applets and their SQL
-    "fieldbrook.storage.sql.text:_TOKEN": Entry(
+    "fieldbrook.storage.sql.sqlite.statements:_TOKEN": Entry(
         _SQL,
         ("finditer",),
         (
@@ -269,7 +269,7 @@ TABLE: dict[str, Entry] = {
             ("", "?1", ""),
         ),
     ),
-    "fieldbrook.storage.sql.postgres.database:_NAMESPACE": _full(
+    "fieldbrook.storage.sql.postgres.namespace:_NAMESPACE": _full(
         "names of schemas in the PostgreSQL server", ("fieldbrook_", "0", "_")
     ),
     "fieldbrook.storage.sql.sqlite.database:_STORED_TIME": _full(

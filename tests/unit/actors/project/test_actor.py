@@ -13,7 +13,7 @@ from fieldbrook.actors.project.actor import database_of
 from fieldbrook.core.errors import StatementError
 from fieldbrook.core.settings import Settings, load
 from fieldbrook.storage.sql.postgres.database import PostgresDatabase
-from fieldbrook.storage.sql.sqlite.database import SqlDatabase
+from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
 
 CONFIG = {"tables": [{"name": "t", "cols": [{"name": "n", "constrains": {"datatype": "INT64"}}]}]}
 NUMBERS = "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x{}) SELECT n, 0, 0 FROM x"
@@ -34,7 +34,7 @@ def query(settings: Settings, folder: Path, statement: str) -> bytes:
 
 def test_the_settings_say_which_database_it_is(tmp_path: Path) -> None:
     plain = database_of(load(), tmp_path, 1)
-    assert isinstance(plain.open(CONFIG), SqlDatabase)
+    assert isinstance(plain.open(CONFIG), SqliteDatabase)
     assert plain.committed is None
     served = database_of(load(postgres_dsn="postgresql://node@db/x"), tmp_path, 1)
     assert isinstance(served.open(CONFIG), PostgresDatabase)
@@ -49,7 +49,7 @@ def test_the_limits_of_the_settings_are_those_of_statements(tmp_path: Path) -> N
         query(load(sql_result_rows=9), tmp_path, ten)
     with pytest.raises(StatementError, match="more than 1024 bytes"):
         query(load(sql_result_bytes=1024), tmp_path, NUMBERS.format(" LIMIT 500"))
-    with pytest.raises(StatementError, match="time is over"):
+    with pytest.raises(StatementError, match="exceeded its time limit"):
         query(load(sql_statement_ms=10), tmp_path, ENDLESS)
     with pytest.raises(StatementError, match="limit of 1048576 bytes"):
         query(

@@ -28,8 +28,8 @@ from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.outbox import is_parked, release
 from fieldbrook.storage.project.store import Batch, ProjectStore, ProjectStoreReader
 from fieldbrook.storage.registry.service import Module, RegistryWriter
-from fieldbrook.storage.sql.postgres import database as postgres
-from fieldbrook.storage.sql.sqlite import database as sql
+from fieldbrook.storage.sql.postgres import namespace as postgres
+from fieldbrook.storage.sql.sqlite import files as sql
 
 MAP = 1 << 24
 WASM = b"\0asm\1\0\0\0"
@@ -278,12 +278,12 @@ import sys
 from pathlib import Path
 from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.store import ProjectStore
-from fieldbrook.storage.sql.sqlite.database import SqlDatabase
+from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
 
 folder = Path(sys.argv[1])
 column = {"name": "f_n", "constrains": {"datatype": "INT64"}}
 tables = [{"name": "t_n", "cols": [column]}]
-database = SqlDatabase(folder / "sql.db", {"schemas": [{"schema": "public", "tables": tables}]})
+database = SqliteDatabase(folder / "sql.db", {"schemas": [{"schema": "public", "tables": tables}]})
 store = ProjectStore(folder, 1 << 24, database.number)
 key = kv.stored_key(kv.scope(7), b"count")
 number = 0
@@ -349,7 +349,7 @@ def test_a_project_that_commits_without_a_pause_is_held_up_for_its_copy(
     source = tmp_path / "p"
     monkeypatch.setattr(backup, "_TRIES", 0)
     with writing(source) as writer:
-        while not sql.is_made(source / "sql.db"):
+        while not sql.is_initialized(source / "sql.db"):
             assert writer.poll() is None
         for number in range(10):
             copy = tmp_path / f"c{number}"

@@ -10,7 +10,8 @@ import pytest
 
 from fieldbrook.core.errors import DatabaseConfigError, StoreError
 from fieldbrook.storage.sql.schema import parse_schema
-from fieldbrook.storage.sql.sqlite.database import SqlDatabase, load
+from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
+from fieldbrook.storage.sql.sqlite.transfer import import_rows
 
 INT = {"datatype": "INT"}
 
@@ -26,7 +27,7 @@ def tables(*given: dict[str, Any]) -> dict[str, Any]:
 
 def apply(path: Path, config: dict[str, Any], *statements: str) -> Any:
     """Open with a configuration, carry statements out, and give what the last one gave."""
-    database = SqlDatabase(path / "sql.db", config)
+    database = SqliteDatabase(path / "sql.db", config)
     try:
         database.open()
         database.begin_event()
@@ -66,7 +67,7 @@ def test_the_earlier_generations_shape_and_the_columns_of_every_table(tmp_path: 
 
 def test_rows_of_an_earlier_version_are_loaded_with_their_times(tmp_path: Path) -> None:
     config, columns = tables(table("t", {"a": INT})), ["a", "f_created_at", "f_updated_at"]
-    load(tmp_path / "sql.db", config, [("t", columns, [1, 7, 8]), ("t", columns, [2, 9, 0])])
+    import_rows(tmp_path / "sql.db", config, [("t", columns, [1, 7, 8]), ("t", columns, [2, 9, 0])])
     found = apply(tmp_path, config, "SELECT * FROM t")
     assert found == [
         {"a": 1, "f_created_at": 7, "f_updated_at": 8},
@@ -77,7 +78,7 @@ def test_rows_of_an_earlier_version_are_loaded_with_their_times(tmp_path: Path) 
 def test_other_columns_that_are_not_configured_are_not_loaded(tmp_path: Path) -> None:
     given = [("t", ["a", "f_other"], [1, 7])]
     with pytest.raises(StoreError, match="f_other"):
-        load(tmp_path / "sql.db", tables(table("t", {"a": INT})), given)
+        import_rows(tmp_path / "sql.db", tables(table("t", {"a": INT})), given)
 
 
 def test_soft_deletion_makes_room_for_the_same_key_again(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldbrook.core.errors import StatementError, StoreError
-from fieldbrook.storage.sql import text as sql_text
-from fieldbrook.storage.sql.batch import SqlLimits
-from fieldbrook.storage.sql.sqlite.database import SqlDatabase
+from fieldbrook.storage.sql.database import SqlLimits
+from fieldbrook.storage.sql.requests import parse_request
+from fieldbrook.storage.sql.results import row_encoder
+from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
 from tests.contract.sql.databases import (
     ENDLESS,
     READINGS,
@@ -30,14 +31,14 @@ from tests.contract.sql.databases import (
 )
 
 
-def opened(path: Path, **limits: int) -> SqlDatabase:
-    database = SqlDatabase(path / "sql.db", config(READINGS), SqlLimits(**limits))
+def opened(path: Path, **limits: int) -> SqliteDatabase:
+    database = SqliteDatabase(path / "sql.db", config(READINGS), SqlLimits(**limits))
     database.begin_event()
     return database
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Iterator[SqlDatabase]:
+def db(tmp_path: Path) -> Iterator[SqliteDatabase]:
     database = opened(tmp_path)
     yield database
     database.close()
@@ -77,7 +78,7 @@ def stored(path: Path) -> list[str]:
     ],
 )
 def test_a_parameter_of_each_type_is_bound(
-    db: SqlDatabase, param: dict[str, Any], shown: str
+    db: SqliteDatabase, param: dict[str, Any], shown: str
 ) -> None:
     assert db.query(request("SELECT ? AS v", param)).decode() == f'{{"v":{shown}}}'
 
@@ -85,25 +86,25 @@ def test_a_parameter_of_each_type_is_bound(
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_request_or_refused(sent: bytes) -> None:
     try:
-        sql_text.parse_request(sent)
+        parse_request(sent)
     except StatementError:
         return
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_number_is_shown_as_json_that_reads_back_the_same(value: float) -> None:
-    (row,) = sql_text.encode_rows(["v"], [(value,)])
+    row = row_encoder(["v"])([value])
     assert float(json.loads(row)["v"]) == value
 
 
 @given(st.text())
 def test_a_text_is_shown_as_json_that_reads_back_the_same(value: str) -> None:
-    (row,) = sql_text.encode_rows(["v"], [(value,)])
+    row = row_encoder(["v"])([value])
     assert json.loads(row)["v"] == value
     assert not set("<>&\u2028\u2029") & set(row)
 
 
-def test_a_value_that_does_not_fit_its_column_is_refused_by_name(db: SqlDatabase) -> None:
+def test_a_value_that_does_not_fit_its_column_is_refused_by_name(db: SqliteDatabase) -> None:
     for name in ("f_value", "f_on", "f_amount", "f_count"):
         with pytest.raises(StatementError, match=f"{name} is a"):
             do(
@@ -117,7 +118,7 @@ def test_a_value_that_does_not_fit_its_column_is_refused_by_name(db: SqlDatabase
 # ---------------------------------------------------------------- what applets cannot reach
 
 
-def test_statements_of_the_node_itself_are_not_found_ready_by_an_applet(db: SqlDatabase) -> None:
+def test_statements_of_the_node_itself_are_not_found_ready_by_an_applet(db: SqliteDatabase) -> None:
     insert(db, "a")
     db.undo_event()
     db.begin_event()
@@ -132,7 +133,7 @@ def test_statements_of_the_node_itself_are_not_found_ready_by_an_applet(db: SqlD
     assert devices(db) == ["b"]
 
 
-def test_json_and_window_functions_and_returning_are_there(db: SqlDatabase) -> None:
+def test_json_and_window_functions_and_returning_are_there(db: SqliteDatabase) -> None:
     assert ask(db, "SELECT sum(value) s FROM json_each('[1,2]')") == {"s": 3}
     rows = ask(db, "INSERT INTO t_reading (f_device) VALUES ('a'), ('b') RETURNING f_id, f_device")
     assert rows == [{"f_id": 1, "f_device": "a"}, {"f_id": 2, "f_device": "b"}]
@@ -150,7 +151,7 @@ def test_long_writes_of_others_outlive_a_statement_that_never_ends(tmp_path: Pat
     do(db, f"INSERT INTO t_reading (f_device) {long} SELECT n FROM x")
     db.keep_event()
     db.begin_event()
-    with pytest.raises(StatementError, match="time is over"):
+    with pytest.raises(StatementError, match="exceeded its time limit"):
         db.execute(
             request(f"INSERT INTO t_reading (f_device) {ENDLESS} SELECT -n FROM x"),
             time.monotonic() + 0.05,
@@ -180,7 +181,7 @@ def test_a_full_database_refuses_the_write_and_goes_on(tmp_path: Path) -> None:
     "statement",
     ["SELECT zeroblob(100000000)", "SELECT randomblob(100000000)"],
 )
-def test_a_value_that_is_too_long_is_refused(db: SqlDatabase, statement: str) -> None:
+def test_a_value_that_is_too_long_is_refused(db: SqliteDatabase, statement: str) -> None:
     with pytest.raises(StatementError):
         db.query(request(statement))
 
@@ -211,7 +212,7 @@ def test_a_value_that_is_too_long_is_refused(db: SqlDatabase, statement: str) ->
     ],
 )
 def test_a_function_gives_what_it_gives_in_sqlite(
-    db: SqlDatabase, expression: str, value: object
+    db: SqliteDatabase, expression: str, value: object
 ) -> None:
     assert ask(db, f"SELECT {expression} v") == {"v": value}
     plain = sqlite3.connect(":memory:")
@@ -236,7 +237,9 @@ _LONG, _HALF = "hex(zeroblob(400000))", "hex(zeroblob(200000)) || 'x'"
         f"printf({_LONG})",
     ],
 )
-def test_no_function_works_beyond_its_time_on_long_values(db: SqlDatabase, expression: str) -> None:
+def test_no_function_works_beyond_its_time_on_long_values(
+    db: SqliteDatabase, expression: str
+) -> None:
     start = time.process_time()
     with contextlib.suppress(StatementError):
         ask(db, f"SELECT length({expression}) v")
@@ -246,7 +249,7 @@ def test_no_function_works_beyond_its_time_on_long_values(db: SqlDatabase, expre
 # ---------------------------------------------------------------- transactions
 
 
-def test_or_rollback_of_one_event_leaves_the_others_alone(db: SqlDatabase) -> None:
+def test_or_rollback_of_one_event_leaves_the_others_alone(db: SqliteDatabase) -> None:
     insert(db, "kept")
     db.keep_event()
     db.begin_event()
@@ -259,7 +262,7 @@ def test_or_rollback_of_one_event_leaves_the_others_alone(db: SqlDatabase) -> No
     assert devices(db) == ["kept"]
 
 
-def test_writes_that_are_carried_out_again_come_out_the_same(db: SqlDatabase) -> None:
+def test_writes_that_are_carried_out_again_come_out_the_same(db: SqliteDatabase) -> None:
     times = "now(), CURRENT_TIMESTAMP, datetime('now'), strftime('%f'), julianday(), date('NOW')"
     for _ in range(3):
         do(
@@ -277,7 +280,7 @@ def test_writes_that_are_carried_out_again_come_out_the_same(db: SqlDatabase) ->
     assert ask(db, "SELECT * FROM t_reading") == before
 
 
-def test_the_clock_is_that_of_the_batch(db: SqlDatabase) -> None:
+def test_the_clock_is_that_of_the_batch(db: SqliteDatabase) -> None:
     first = ask(db, "SELECT now() n, current_date d, date('now', '+1 day') e")
     time.sleep(0.002)
     assert ask(db, "SELECT now() n, current_date d, date('now', '+1 day') e") == first
@@ -288,9 +291,9 @@ def test_the_clock_is_that_of_the_batch(db: SqlDatabase) -> None:
 
 
 def test_a_database_locked_by_another_program_is_the_nodes_failure(
-    db: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    db: SqliteDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fieldbrook.storage.sql.sqlite.database._BUSY_S", 0.01)
+    monkeypatch.setattr("fieldbrook.storage.sql.sqlite.database.BUSY_S", 0.01)
     db.open()
     other = sqlite3.connect(tmp_path / "sql.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -312,7 +315,7 @@ def test_a_file_that_is_no_database_is_the_nodes_failure(tmp_path: Path) -> None
     db.close()
 
 
-def test_the_file_is_readable_by_its_owner_only(db: SqlDatabase, tmp_path: Path) -> None:
+def test_the_file_is_readable_by_its_owner_only(db: SqliteDatabase, tmp_path: Path) -> None:
     insert(db, "a")
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
@@ -333,7 +336,7 @@ def test_what_is_kept_is_what_the_kept_events_did_alone(
     tmp_path_factory: pytest.TempPathFactory, events: list[tuple[list[tuple[str, str]], bool]]
 ) -> None:
     path = tmp_path_factory.mktemp("sql")
-    db = SqlDatabase(path / "sql.db", config(READINGS))
+    db = SqliteDatabase(path / "sql.db", config(READINGS))
     db.open()
     plain = sqlite3.connect(":memory:", isolation_level=None)
     plain.execute("CREATE TABLE t_reading (f_id INTEGER PRIMARY KEY, f_device TEXT UNIQUE)")

@@ -1,17 +1,19 @@
-"""The common base of both SQL databases: the events of a batch, their savepoints and limits.
+"""The SQL database of one project: what SQLite and PostgreSQL have in common.
 
-`storage.sql.sqlite` (a SQLite file) and `storage.sql.postgres` (a server) execute the statements.
+`storage.sql.sqlite` (a file) and `storage.sql.postgres` (a server) execute the statements.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from fieldbrook.core.errors import StatementError
-from fieldbrook.storage.sql.text import Value, parse_request
+from fieldbrook.core.errors import DatabaseConfigError, StatementError
+from fieldbrook.storage.sql.requests import Value, parse_request
+from fieldbrook.storage.sql.schema import Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +32,27 @@ class SqlLimits:
     database_bytes: int = 256 << 20
 
 
-class SqlBatch(ABC):
-    """A batch: one transaction for all its events, with a savepoint for each.
+class ProjectDatabase(ABC):
+    """A project's SQL database, owned by its data thread.
+
+    One batch is one transaction for all its events, with a savepoint for each event.
 
     Order of calls for each run: `begin_event`, any `query` and `execute`, then `keep_event` or
-    `undo_event`. The first statement of a batch opens the transaction, and the first statement
-    of an event sets its savepoint. So a run without SQL costs nothing.
+    `undo_event`. After the runs of a batch: `commit` or `rollback`. The first statement of a
+    batch opens the transaction, and the first statement of an event sets its savepoint. So a run
+    without SQL costs nothing.
 
-    Subclasses set `_marked` when the event has its savepoint. They set `_lost` when writes of
-    the batch were lost for good. They call `_count_write` for each statement that wrote.
+    Subclasses set `_has_savepoint` when the event has its savepoint. They set `_lost` when writes
+    of the batch were lost for good. They call `_count_write` for each statement that wrote.
     """
 
-    def __init__(self, limits: SqlLimits | None) -> None:
+    def __init__(self, config: Mapping[str, Any], limits: SqlLimits | None) -> None:
+        self._config = config
+        self._config_error = ""  # why the configuration cannot be applied
+        self._schema = Schema((), frozenset())
         self._limits = limits or SqlLimits()
         self._in_event = False
-        self._marked = False
+        self._has_savepoint = False
         self._lost = False
         self._writes = self._kept_writes = 0  # writing statements: all, and of kept events
         self._event_bytes = self._batch_bytes = 0
@@ -62,33 +70,33 @@ class SqlBatch(ABC):
     def begin_event(self) -> None:
         """Begin the event of a run."""
         if self._in_event:
-            raise RuntimeError("an event is under way already")
+            raise RuntimeError("an event has begun already")
         self._in_event = True
         self._event_bytes = 0
 
     def keep_event(self) -> None:
         """Keep the writes of a successful run as part of the batch."""
         try:
-            if self._marked and not self._lost:
+            if self._has_savepoint and not self._lost:
                 self._release_event()
             self._kept_writes = self._writes
         finally:
-            self._in_event = self._marked = False
+            self._in_event = self._has_savepoint = False
 
     def undo_event(self) -> None:
         """Undo the writes of a failed run."""
         try:
-            if self._marked and not self._lost:
+            if self._has_savepoint and not self._lost:
                 self._roll_back_event()
         finally:
             self._writes = self._kept_writes
-            self._in_event = self._marked = False
+            self._in_event = self._has_savepoint = False
 
     def query(self, request: bytes, ends_at: float = math.inf) -> bytes:
         """Execute a statement and return its rows.
 
         Args:
-            request: see `storage.sql.text.parse_request`.
+            request: see `storage.sql.requests.parse_request`.
             ends_at: the deadline of the run, in seconds on the monotonic clock.
 
         Returns:
@@ -105,6 +113,41 @@ class SqlBatch(ABC):
         self._perform(request, ends_at, wanted=False)
 
     @abstractmethod
+    def number(self) -> int:
+        """Return the number of the last committed batch; 0 before the first.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+
+    @abstractmethod
+    def commit(self, number: int) -> None:
+        """Commit the batch and its number in one transaction; it must exceed `number()`.
+
+        Raises:
+            StoreError: the commit failed or its outcome is unknown. `number()` then tells
+                whether the batch was committed.
+        """
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Drop the writes of the batch and end its transaction."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Open the database and create the configured tables. The first statement does so too.
+
+        Raises:
+            DatabaseConfigError: the configuration is invalid, or needs a change other than adding
+                tables, columns and indexes; the reason names it.
+            StoreError: the file cannot be opened or written, or the server cannot be reached.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the database and roll back an open batch. The next statement opens it again."""
+
+    @abstractmethod
     def _perform(self, request: bytes, ends_at: float, *, wanted: bool) -> bytes:
         """Execute a statement. See `query`."""
 
@@ -116,14 +159,29 @@ class SqlBatch(ABC):
     def _roll_back_event(self) -> None:
         """Undo the writes since the event's savepoint, and release it."""
 
-    def _read(self, request: bytes) -> tuple[str, Sequence[Value]]:
+    def _open_for_statement(self) -> None:
+        """Open the database if it is closed.
+
+        Raises:
+            StatementError: the configuration cannot be applied, now or at an earlier attempt.
+            StoreError: see `open`.
+        """
+        if self._config_error:
+            raise StatementError(self._config_error)
+        try:
+            self.open()
+        except DatabaseConfigError as error:
+            self._config_error = str(error)
+            raise StatementError(self._config_error) from error
+
+    def _parse(self, request: bytes) -> tuple[str, Sequence[Value]]:
         """Parse a request into its statement and parameters.
 
         Raises:
             StatementError: the request is too large or malformed.
         """
         if not self._in_event:
-            raise RuntimeError("no event is under way")
+            raise RuntimeError("no event has begun")
         size, limit = len(request), self._limits.request_bytes
         if size > limit:
             raise StatementError(f"the request has {size} bytes, the limit is {limit}")
@@ -138,11 +196,11 @@ class SqlBatch(ABC):
         self._event_bytes += size
         if self._event_bytes > self._limits.event_bytes:
             raise StatementError(
-                f"the event's writes have more than {self._limits.event_bytes} bytes"
+                f"the event's writing requests have more than {self._limits.event_bytes} bytes"
             )
         self._writes += 1
         self._batch_bytes += size
 
     def _forget_batch(self) -> None:
         self._writes = self._kept_writes = self._batch_bytes = 0
-        self._in_event = self._marked = self._lost = False
+        self._in_event = self._has_savepoint = self._lost = False

@@ -172,7 +172,7 @@ class RegistryActor(NodeActor):
         if began < self._next_storage:
             return
         try:
-            for account in self._writer.note_storage():
+            for account in self._writer.update_storage_marks():
                 if account.over_storage:
                     log.warning(
                         "account %s has more bytes stored than its quota: "

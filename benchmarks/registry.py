@@ -27,9 +27,9 @@ class _OneTransaction(RegistryWriter):
 
     @contextmanager
     def change(self) -> Iterator[Change]:
-        change = Change(self._txn, self.tables, self._clock())
+        change = Change(self, self._txn, self._clock())
         yield change
-        change.seal()
+        change.count()
 
 
 @contextmanager

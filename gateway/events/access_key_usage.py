@@ -43,7 +43,7 @@ class KeyUse:
         try:
             while self._due:
                 due, self._due = self._due, {}
-                await self._registry.call("note_access_keys_used", used=due)
+                await self._registry.call("record_access_key_use", used=due)
         except NodeError as error:
             log.info("uses of access keys were not noted: %s", error)
         finally:

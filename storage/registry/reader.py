@@ -9,16 +9,14 @@ import abc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import lmdb
 import msgspec
 
-from fieldbrook.core import quotas
 from fieldbrook.core.model import (
     ADMIN,
     ENABLED,
-    PROJECT_DATABASE,
     PROJECT_ENV,
     PROJECT_SPENDING,
     REMOVED,
@@ -34,6 +32,7 @@ from fieldbrook.core.model import (
     Project,
     ProjectOperator,
     Publisher,
+    Record,
     Resource,
     Strategy,
     TrafficLimit,
@@ -49,41 +48,17 @@ from fieldbrook.storage.lmdb.ids import LIMIT, from_key, to_key
 from fieldbrook.storage.lmdb.table import OpenTable, text_key
 from fieldbrook.storage.registry.audit import AuditPage, AuditRow, page
 from fieldbrook.storage.registry.tables import CHANGES_CELL, RegistryTables
-from fieldbrook.storage.registry.usage import StoredBytes, nothing_stored
+from fieldbrook.storage.registry.usage import StoredBytes, nothing_stored, quota_usage
 
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
 
+R = TypeVar("R", bound=Record)
 
 _COUNTED = (
     *("accounts", "projects", "applets", "strategies", "publishers", "cron_jobs", "monitors"),
     *("operators", "access_keys", "resources"),
 )
-
-
-# For each quota that limits a number of records: the table, and the index that lists them.
-_PER_ACCOUNT = {
-    quotas.PROJECTS: ("projects", "account_projects"),
-    quotas.MODULES: ("resources", "resource_contents"),
-    quotas.OPERATORS: ("operators", "account_operators"),
-    quotas.ACCESS_KEYS: ("access_keys", "identity_access_keys"),
-}
-_PER_PROJECT = {
-    quotas.APPLETS: ("applets", "project_applets"),
-    quotas.STRATEGIES: ("strategies", "project_strategies"),
-    quotas.PUBLISHERS: ("publishers", "project_publishers"),
-    quotas.MONITORS: ("monitors", "project_monitors"),
-    quotas.CRON_JOBS: ("cron_jobs", "project_cron_jobs"),
-    quotas.ABIS: ("contract_abis", "project_contract_abis"),
-}
-
-
-class _Tables(msgspec.Struct):
-    tables: list[msgspec.Raw] = []
-
-
-class _Database(msgspec.Struct):
-    schemas: list[_Tables] = []
 
 
 class _Environment(msgspec.Struct):
@@ -94,7 +69,6 @@ class _Spending(msgspec.Struct):
     per_day: str = msgspec.field(name="weiPerDay")
 
 
-_decode_database = msgspec.json.Decoder(_Database).decode
 _decode_spending = msgspec.json.Decoder(_Spending).decode
 _decode_environment = msgspec.json.Decoder(_Environment).decode
 
@@ -110,26 +84,41 @@ class RegistryReads(abc.ABC):
     @abc.abstractmethod
     def _reading(self) -> AbstractContextManager[Transaction]: ...
 
+    def _get(self, table: OpenTable[R], identifier: int) -> R | None:
+        with self._reading() as txn:
+            return table.get(txn, identifier)
+
+    def _find(self, table: OpenTable[R], index: str, key: bytes) -> R | None:
+        with self._reading() as txn:
+            return table.find(txn, index, key)
+
+    def _find_text(self, table: OpenTable[R], index: str, owner_id: int, text: str) -> R | None:
+        return self._find(table, index, to_key(owner_id) + text_key(text))
+
+    def _all(self, table: OpenTable[R]) -> list[R]:
+        with self._reading() as txn:
+            return list(table.all(txn))
+
+    def _scan(self, table: OpenTable[R], index: str, prefix: bytes) -> list[R]:
+        with self._reading() as txn:
+            return list(table.scan(txn, index, prefix))
+
     def account(self, account_id: int) -> Account | None:
         """The account with this id."""
-        with self._reading() as txn:
-            return self._tables.accounts.get(txn, account_id)
+        return self._get(self._tables.accounts, account_id)
 
     def accounts(self) -> list[Account]:
         """All accounts in creation order."""
-        with self._reading() as txn:
-            return list(self._tables.accounts.all(txn))
+        return self._all(self._tables.accounts)
 
     def administrators(self) -> list[Account]:
         """The accounts with the role ADMIN that are not disabled."""
-        with self._reading() as txn:
-            found = self._tables.accounts.scan(txn, "account_roles", text_key(ADMIN) + b"\0")
-            return [account for account in found if account.state == ENABLED]
+        found = self._scan(self._tables.accounts, "account_roles", text_key(ADMIN) + b"\0")
+        return [account for account in found if account.state == ENABLED]
 
     def account_named(self, username: str) -> Account | None:
         """The account with exactly this username."""
-        with self._reading() as txn:
-            return self._tables.accounts.find(txn, "account_names", text_key(username))
+        return self._find(self._tables.accounts, "account_names", text_key(username))
 
     def has_administrator(self) -> bool:
         """Whether any account has the role ADMIN."""
@@ -138,31 +127,25 @@ class RegistryReads(abc.ABC):
 
     def project(self, project_id: int) -> Project | None:
         """The project with this id."""
-        with self._reading() as txn:
-            return self._tables.projects.get(txn, project_id)
+        return self._get(self._tables.projects, project_id)
 
     def project_named(self, name: str) -> Project | None:
         """The project with exactly this name; names are unique in the node."""
-        with self._reading() as txn:
-            return self._tables.projects.find(txn, "project_names", text_key(name))
+        return self._find(self._tables.projects, "project_names", text_key(name))
 
     def projects(self, account_id: int | None = None) -> list[Project]:
         """All projects, or those of one account, in creation order."""
-        with self._reading() as txn:
-            if account_id is None:
-                return list(self._tables.projects.all(txn))
-            return list(self._tables.projects.scan(txn, "account_projects", to_key(account_id)))
+        if account_id is None:
+            return self._all(self._tables.projects)
+        return self._scan(self._tables.projects, "account_projects", to_key(account_id))
 
     def config(self, project_id: int, kind: str) -> Config | None:
         """A project's configuration of a kind."""
-        with self._reading() as txn:
-            key = to_key(project_id) + text_key(kind)
-            return self._tables.configs.find(txn, "project_configs", key)
+        return self._find_text(self._tables.configs, "project_configs", project_id, kind)
 
     def configs(self, project_id: int) -> list[Config]:
         """The configurations of a project."""
-        with self._reading() as txn:
-            return list(self._tables.configs.scan(txn, "project_configs", to_key(project_id)))
+        return self._scan(self._tables.configs, "project_configs", to_key(project_id))
 
     def environment(self, project_id: int) -> dict[str, str]:
         """The variables of a project's PROJECT_ENV; empty when the project has none."""
@@ -176,211 +159,158 @@ class RegistryReads(abc.ABC):
 
     def publisher(self, project_id: int, pub_id: str) -> Publisher | None:
         """The publisher of a project whose key, or else whose decimal id, is `pub_id`."""
-        with self._reading() as txn:
-            key = to_key(project_id) + text_key(pub_id)
-            found = self._tables.publishers.find(txn, "publisher_keys", key)
+        found = self.publisher_with_key(project_id, pub_id)
         if found is not None or not (identifier := _as_id(pub_id)):
             return found
         return self.publisher_with_id(project_id, identifier)
 
     def publisher_with_key(self, project_id: int, key: str) -> Publisher | None:
         """The publisher of a project with exactly this key."""
-        with self._reading() as txn:
-            index_key = to_key(project_id) + text_key(key)
-            return self._tables.publishers.find(txn, "publisher_keys", index_key)
+        return self._find_text(self._tables.publishers, "publisher_keys", project_id, key)
 
     def publisher_with_id(self, project_id: int, publisher_id: int) -> Publisher | None:
         """The publisher of a project with this id."""
-        with self._reading() as txn:
-            found = self._tables.publishers.get(txn, publisher_id)
-            return found if found and found.project_id == project_id else None
+        found = self.publisher_anywhere(publisher_id)
+        return found if found and found.project_id == project_id else None
 
     def publisher_anywhere(self, publisher_id: int) -> Publisher | None:
         """The publisher with this id, of any project."""
-        with self._reading() as txn:
-            return self._tables.publishers.get(txn, publisher_id)
+        return self._get(self._tables.publishers, publisher_id)
 
     def publisher_with_token(self, token: str) -> Publisher | None:
         """The publisher that has this current token."""
-        with self._reading() as txn:
-            return self._tables.publishers.find(txn, "publisher_tokens", text_key(token))
+        return self._find(self._tables.publishers, "publisher_tokens", text_key(token))
 
     def publishers(self, project_id: int) -> list[Publisher]:
         """The publishers of a project in creation order."""
-        with self._reading() as txn:
-            prefix = to_key(project_id)
-            return list(self._tables.publishers.scan(txn, "project_publishers", prefix))
+        return self._scan(self._tables.publishers, "project_publishers", to_key(project_id))
 
     def applet(self, applet_id: int) -> Applet | None:
         """The applet with this id."""
-        with self._reading() as txn:
-            return self._tables.applets.get(txn, applet_id)
+        return self._get(self._tables.applets, applet_id)
 
     def applet_of_instance(self, instance_id: int) -> Applet | None:
         """The applet of the instance with this id; None when the instance was removed."""
-        with self._reading() as txn:
-            if not 0 <= instance_id < LIMIT:
-                return None
-            applet = self._tables.applets.find(txn, "instances", to_key(instance_id))
-            return None if applet is None or applet.state == REMOVED else applet
+        if not 0 <= instance_id < LIMIT:
+            return None
+        applet = self._find(self._tables.applets, "instances", to_key(instance_id))
+        return None if applet is None or applet.state == REMOVED else applet
 
     def applets(self, project_id: int) -> list[Applet]:
         """The applets of a project in creation order."""
-        with self._reading() as txn:
-            return list(self._tables.applets.scan(txn, "project_applets", to_key(project_id)))
+        return self._scan(self._tables.applets, "project_applets", to_key(project_id))
 
     def applet_versions(self, applet_id: int) -> list[AppletVersion]:
         """The versions of an applet that are kept, oldest first."""
-        with self._reading() as txn:
-            prefix = to_key(applet_id)
-            return list(self._tables.applet_versions.scan(txn, "version_numbers", prefix))
+        return self._scan(self._tables.applet_versions, "version_numbers", to_key(applet_id))
 
     def applet_version(self, applet_id: int, number: int) -> AppletVersion | None:
         """The version of an applet with this number, if it is kept."""
-        with self._reading() as txn:
-            if not 0 <= number < LIMIT:
-                return None
-            key = to_key(applet_id) + to_key(number)
-            return self._tables.applet_versions.find(txn, "version_numbers", key)
+        if not 0 <= number < LIMIT:
+            return None
+        key = to_key(applet_id) + to_key(number)
+        return self._find(self._tables.applet_versions, "version_numbers", key)
 
     def strategy(self, strategy_id: int) -> Strategy | None:
         """The strategy with this id."""
-        with self._reading() as txn:
-            return self._tables.strategies.get(txn, strategy_id)
+        return self._get(self._tables.strategies, strategy_id)
 
     def strategies(self, project_id: int) -> list[Strategy]:
         """The strategies of a project in creation order."""
-        with self._reading() as txn:
-            prefix = to_key(project_id)
-            return list(self._tables.strategies.scan(txn, "project_strategies", prefix))
+        return self._scan(self._tables.strategies, "project_strategies", to_key(project_id))
 
     def strategies_of_applet(self, applet_id: int) -> list[Strategy]:
         """The strategies of an applet in creation order."""
-        with self._reading() as txn:
-            prefix = to_key(applet_id)
-            return list(self._tables.strategies.scan(txn, "applet_strategies", prefix))
+        return self._scan(self._tables.strategies, "applet_strategies", to_key(applet_id))
 
     def cron_job(self, cron_job_id: int) -> CronJob | None:
         """The cron job with this id."""
-        with self._reading() as txn:
-            return self._tables.cron_jobs.get(txn, cron_job_id)
+        return self._get(self._tables.cron_jobs, cron_job_id)
 
     def cron_jobs(self, project_id: int | None = None) -> list[CronJob]:
         """All cron jobs, or those of one project, in creation order."""
-        with self._reading() as txn:
-            if project_id is None:
-                return list(self._tables.cron_jobs.all(txn))
-            prefix = to_key(project_id)
-            return list(self._tables.cron_jobs.scan(txn, "project_cron_jobs", prefix))
+        if project_id is None:
+            return self._all(self._tables.cron_jobs)
+        return self._scan(self._tables.cron_jobs, "project_cron_jobs", to_key(project_id))
 
     def monitor(self, monitor_id: int) -> Monitor | None:
         """The monitor with this id."""
-        with self._reading() as txn:
-            return self._tables.monitors.get(txn, monitor_id)
+        return self._get(self._tables.monitors, monitor_id)
 
     def monitors(self, project_id: int) -> list[Monitor]:
         """The monitors of a project in creation order."""
-        with self._reading() as txn:
-            prefix = to_key(project_id)
-            return list(self._tables.monitors.scan(txn, "project_monitors", prefix))
+        return self._scan(self._tables.monitors, "project_monitors", to_key(project_id))
 
     def monitors_of_chain(self, chain_id: int) -> list[Monitor]:
         """The monitors of a chain in creation order, of all projects."""
-        with self._reading() as txn:
-            return list(self._tables.monitors.scan(txn, "chain_monitors", to_key(chain_id)))
+        return self._scan(self._tables.monitors, "chain_monitors", to_key(chain_id))
 
     def contract_abi(self, project_id: int, name: str) -> ContractAbi | None:
         """The ABI that a project keeps under a name."""
-        with self._reading() as txn:
-            key = to_key(project_id) + text_key(name)
-            return self._tables.contract_abis.find(txn, "contract_abi_names", key)
+        return self._find_text(self._tables.contract_abis, "contract_abi_names", project_id, name)
 
     def contract_abis(self, project_id: int) -> list[ContractAbi]:
         """The ABIs of a project in creation order."""
-        with self._reading() as txn:
-            prefix = to_key(project_id)
-            return list(self._tables.contract_abis.scan(txn, "project_contract_abis", prefix))
+        return self._scan(self._tables.contract_abis, "project_contract_abis", to_key(project_id))
 
     def traffic_limit(self, traffic_limit_id: int) -> TrafficLimit | None:
         """The traffic limit with this id."""
-        with self._reading() as txn:
-            return self._tables.traffic_limits.get(txn, traffic_limit_id)
+        return self._get(self._tables.traffic_limits, traffic_limit_id)
 
     def traffic_limits(self, project_id: int) -> list[TrafficLimit]:
         """The traffic limits of a project in creation order."""
-        with self._reading() as txn:
-            prefix = to_key(project_id)
-            return list(self._tables.traffic_limits.scan(txn, "project_traffic_limits", prefix))
+        return self._scan(self._tables.traffic_limits, "project_traffic_limits", to_key(project_id))
 
     def resource(self, resource_id: int) -> Resource | None:
         """The resource with this id."""
-        with self._reading() as txn:
-            return self._tables.resources.get(txn, resource_id)
+        return self._get(self._tables.resources, resource_id)
 
     def resources(self, account_id: int | None = None) -> list[Resource]:
         """All resources, or those of one account, in creation order."""
-        with self._reading() as txn:
-            if account_id is None:
-                return list(self._tables.resources.all(txn))
-            own = self._tables.resources.scan(txn, "resource_contents", to_key(account_id))
-            return sorted(own, key=lambda resource: resource.resource_id)
+        if account_id is None:
+            return self._all(self._tables.resources)
+        own = self._scan(self._tables.resources, "resource_contents", to_key(account_id))
+        return sorted(own, key=lambda resource: resource.resource_id)
 
     def resource_with_content(self, account_id: int, sha256: bytes) -> Resource | None:
         """The resource of an account whose content has this SHA-256."""
-        with self._reading() as txn:
-            key = to_key(account_id) + sha256
-            return self._tables.resources.find(txn, "resource_contents", key)
+        return self._find(self._tables.resources, "resource_contents", to_key(account_id) + sha256)
 
     def access_key_with_digest(self, digest: bytes) -> AccessKey | None:
         """The access key whose random part has this SHA-256."""
-        with self._reading() as txn:
-            return self._tables.access_keys.find(txn, "access_key_digests", digest)
+        return self._find(self._tables.access_keys, "access_key_digests", digest)
 
     def access_key_named(self, account_id: int, name: str) -> AccessKey | None:
         """The access key of an account with exactly this name."""
-        with self._reading() as txn:
-            key = to_key(account_id) + text_key(name)
-            return self._tables.access_keys.find(txn, "access_key_names", key)
+        return self._find_text(self._tables.access_keys, "access_key_names", account_id, name)
 
     def access_keys(self, account_id: int) -> list[AccessKey]:
         """The access keys that an account owns, with those of its publishers, in creation order."""
-        with self._reading() as txn:
-            prefix = to_key(account_id)
-            return list(self._tables.access_keys.scan(txn, "account_access_keys", prefix))
+        return self._scan(self._tables.access_keys, "account_access_keys", to_key(account_id))
 
     def access_keys_of(self, identity_id: int) -> list[AccessKey]:
         """The access keys that stand for an account or for a publisher, in creation order."""
-        with self._reading() as txn:
-            prefix = to_key(identity_id)
-            return list(self._tables.access_keys.scan(txn, "identity_access_keys", prefix))
+        return self._scan(self._tables.access_keys, "identity_access_keys", to_key(identity_id))
 
     def operator(self, operator_id: int) -> Operator | None:
         """The operator with this id."""
-        with self._reading() as txn:
-            return self._tables.operators.get(txn, operator_id)
+        return self._get(self._tables.operators, operator_id)
 
     def operator_named(self, account_id: int, name: str) -> Operator | None:
         """The operator of an account with exactly this name."""
-        with self._reading() as txn:
-            key = to_key(account_id) + text_key(name)
-            return self._tables.operators.find(txn, "operator_names", key)
+        return self._find_text(self._tables.operators, "operator_names", account_id, name)
 
     def operators(self, account_id: int) -> list[Operator]:
         """The operators of an account in creation order."""
-        with self._reading() as txn:
-            prefix = to_key(account_id)
-            return list(self._tables.operators.scan(txn, "account_operators", prefix))
+        return self._scan(self._tables.operators, "account_operators", to_key(account_id))
 
     def project_operator(self, project_id: int) -> ProjectOperator | None:
         """The binding of a project to an operator; None when it uses its account's default."""
-        with self._reading() as txn:
-            return self._tables.project_operators.get(txn, project_id)
+        return self._get(self._tables.project_operators, project_id)
 
     def projects_of_operator(self, operator_id: int) -> list[ProjectOperator]:
         """The projects that are bound to an operator."""
-        with self._reading() as txn:
-            prefix = to_key(operator_id)
-            return list(self._tables.project_operators.scan(txn, "operator_projects", prefix))
+        return self._scan(self._tables.project_operators, "operator_projects", to_key(operator_id))
 
     def operator_of_project(self, project: Project) -> Operator | None:
         """The operator that signs for a project: the bound operator, else its account's default."""
@@ -399,35 +329,12 @@ class RegistryReads(abc.ABC):
             stored: returns the disk usage of a project; called only for the quota of bytes.
         """
         with self._reading() as txn:
-            tables, own = self._tables, to_key(account_id)
-            if name in _PER_ACCOUNT:
-                table, index = _PER_ACCOUNT[name]
-                return int(getattr(tables, table).count_of(txn, index, own))
-            projects = tables.projects.ids(txn, "account_projects", own)
-            if name in _PER_PROJECT:
-                table, index = _PER_PROJECT[name]
-                counted: OpenTable[Any] = getattr(tables, table)
-                return sum(counted.count_of(txn, index, to_key(n)) for n in projects)
-            if name == quotas.BYTES:
-                modules = tables.resources.scan(txn, "resource_contents", own)
-                return sum(module.size for module in modules) + sum(map(stored, projects))
-            if name == quotas.DATABASES:
-                kind = text_key(PROJECT_DATABASE)
-                found = (
-                    tables.configs.find(txn, "project_configs", to_key(n) + kind) for n in projects
-                )
-                return sum(config is not None and has_tables(config.value) for config in found)
-            return 0
+            return quota_usage(txn, self._tables, account_id, name, stored)
 
     def audit(self, before: int, limit: int, matches: Callable[[AuditRow], bool]) -> AuditPage:
         """A page of the audit log, newest row first; see `storage.registry.audit.page`."""
         with self._reading() as txn:
             return page(txn, self._tables.audit, before, limit, matches)
-
-
-def has_tables(database: bytes) -> bool:
-    """Whether a project's PROJECT_DATABASE names any table."""
-    return any(schema.tables for schema in _decode_database(database).schemas)
 
 
 class RegistrySnapshot(RegistryReads):

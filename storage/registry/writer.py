@@ -13,13 +13,15 @@ from fieldbrook.storage.registry.commands.accounts.accounts import AccountComman
 from fieldbrook.storage.registry.commands.accounts.audit import AuditCommands
 from fieldbrook.storage.registry.commands.accounts.operators import OperatorCommands, OperatorDraft
 from fieldbrook.storage.registry.commands.accounts.wallets import WalletCommands
-from fieldbrook.storage.registry.commands.projects.applets import AppletCommands, Deployed, Module
+from fieldbrook.storage.registry.commands.projects.applets import AppletCommands, Deployed
 from fieldbrook.storage.registry.commands.projects.cron_jobs import CronJobCommands
+from fieldbrook.storage.registry.commands.projects.instances import InstanceCommands
 from fieldbrook.storage.registry.commands.projects.monitors import MonitorCommands
 from fieldbrook.storage.registry.commands.projects.projects import ProjectCommands
 from fieldbrook.storage.registry.commands.projects.publishers import PublisherCommands
-from fieldbrook.storage.registry.commands.projects.resources import ResourceCommands
-from fieldbrook.storage.registry.commands.projects.traffic_limits import TrafficCommands
+from fieldbrook.storage.registry.commands.projects.resources import Module, ResourceCommands
+from fieldbrook.storage.registry.commands.projects.strategies import StrategyCommands
+from fieldbrook.storage.registry.commands.projects.traffic_limits import TrafficLimitCommands
 from fieldbrook.storage.registry.commands.projects.transfer import TransferCommands
 from fieldbrook.storage.registry.reader import RegistryReader
 from fieldbrook.storage.registry.tables import RegistryTables
@@ -36,11 +38,13 @@ class RegistryWriter(
     WalletCommands,
     ProjectCommands,
     AppletCommands,
+    InstanceCommands,
+    StrategyCommands,
     PublisherCommands,
     ResourceCommands,
     CronJobCommands,
     MonitorCommands,
-    TrafficCommands,
+    TrafficLimitCommands,
     AuditCommands,
 ):
     """All commands that change the registry. Open it in one process only, after the fork.

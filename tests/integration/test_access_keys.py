@@ -180,7 +180,6 @@ def test_a_publishers_key_manages_nothing(node: Node, ada: User) -> None:
     with node.writer.change() as change:
         made = add_access_key(
             change,
-            node.writer.tables,
             account_id=ada.account.account_id,
             identity_id=77,
             identity_type=IDENTITY_PUBLISHER,

@@ -202,7 +202,7 @@ def test_operators_are_paged(ada: User) -> None:
 def test_two_first_needs_at_once_make_one_default(node: Node, ada: User) -> None:
     drafts = [draft_operator(Vault(KEY), "default", ECDSA, bytes([n]) * 32) for n in (1, 2)]
     made = [
-        node.writer.create_operator(ada.account.account_id, draft, unless_there=True)
+        node.writer.create_operator(ada.account.account_id, draft, unless_exists=True)
         for draft in drafts
     ]
     assert made[0] == made[1]

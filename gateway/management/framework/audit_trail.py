@@ -135,7 +135,7 @@ class AuditQueue:
                 await asyncio.sleep(_WRITE_INTERVAL_S)
                 rows = [msgspec.to_builtins(row) for row in self._queue]
                 self._queue.clear()
-                await self._registry.call("note_audit", rows=rows)
+                await self._registry.call("add_audit_rows", rows=rows)
         except NodeError as error:
             log.warning("rows of the audit log may be lost: %s", error)
         finally:

@@ -6,7 +6,7 @@ changes nothing. A command without anything to change leaves the counter as it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,16 +15,25 @@ import msgspec
 
 from fieldbrook.core.clock import Clock
 from fieldbrook.core.errors import (
+    AccountNotFoundError,
     AppletNotFoundError,
-    InstanceNotFoundError,
     ProjectNotFoundError,
     ResourceNotFoundError,
 )
-from fieldbrook.core.model import Applet, Project, Record, Resource, Strategy
+from fieldbrook.core.model import (
+    Account,
+    Applet,
+    Project,
+    Publisher,
+    Record,
+    Resource,
+    Strategy,
+    TrafficLimit,
+)
 from fieldbrook.core.quotas import Quotas, exceeded
 from fieldbrook.storage.lmdb.environment import store_errors
 from fieldbrook.storage.lmdb.ids import from_key, next_id, to_key
-from fieldbrook.storage.lmdb.table import OpenTable, text_key
+from fieldbrook.storage.lmdb.table import OpenTable
 from fieldbrook.storage.registry.audit import ROWS_LIMIT, AuditRow, append
 from fieldbrook.storage.registry.reader import RegistrySnapshot
 from fieldbrook.storage.registry.tables import CHANGES_CELL, LAST_ID_CELL, RegistryTables
@@ -34,6 +43,7 @@ if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
 
 R = TypeVar("R", bound=Record)
+P = TypeVar("P", Applet, Publisher, Strategy, TrafficLimit)
 F = TypeVar("F", bound=Callable[..., Any])
 
 COMMANDS: set[str] = set()
@@ -78,9 +88,9 @@ class Commands:
     def change(self) -> Iterator[Change]:
         """Open the transaction of one command; it commits if the block ends without an error."""
         with store_errors(), self._environment.begin(write=True) as txn:
-            change = Change(txn, self.tables, self._clock())
+            change = Change(self, txn, self._clock())
             yield change
-            change.seal()
+            change.count()
             if self._audit is not None:
                 append(txn, self.tables.audit, self._audit, self.audit_rows)
         self.resources_removed |= change.resources_removed
@@ -94,39 +104,25 @@ class Commands:
         finally:
             self._audit = None
 
-    def require_quota(self, change: Change, account_id: int, name: str, adding: int = 1) -> None:
-        """Check that an account's quota allows `adding` more. Call it before adding them.
-
-        An account keeps what it had beyond its limit before the limit was set. Commands run one
-        after the other in transactions, so two concurrent ones cannot both take the last place.
-
-        Raises:
-            QuotaExceededError: the account would exceed its quota.
-        """
-        account = change.now.account(account_id)
-        limit = self.quotas.limit(account, name) if account is not None and adding > 0 else None
-        if account is None or limit is None:
-            return
-        used = change.now.usage(account_id, name, self.stored)
-        if used + adding > limit:
-            raise exceeded(account, name, limit, used, adding)
-
 
 class Change:
     """The transaction of one command: its reads (`now`), its writes, and whether it wrote."""
 
-    def __init__(self, txn: Transaction, tables: RegistryTables, time_ms: int) -> None:
+    def __init__(self, commands: Commands, txn: Transaction, time_ms: int) -> None:
         self.txn = txn
-        self.now = RegistrySnapshot(tables, txn)
-        self._tables = tables
+        self.now = RegistrySnapshot(commands.tables, txn)
+        self.tables = commands.tables
+        self.token_key = commands.token_key
         self.time_ms = time_ms
+        self._quotas, self._stored = commands.quotas, commands.stored
         self.resources_removed = False
         self._changed = False
 
     def new_id(self) -> int:
-        last = from_key(self.txn.get(LAST_ID_CELL, b"", db=self._tables.meta))
+        """Return a new id and store it as the last one given."""
+        last = from_key(self.txn.get(LAST_ID_CELL, b"", db=self.tables.meta))
         given = next_id(last, self.time_ms)
-        self.txn.put(LAST_ID_CELL, to_key(given), db=self._tables.meta)
+        self.txn.put(LAST_ID_CELL, to_key(given), db=self.tables.meta)
         return given
 
     def put(self, table: OpenTable[R], record: R) -> R:
@@ -149,60 +145,84 @@ class Change:
         table.remove(self.txn, record)
         self._changed = True
 
-    def seal(self) -> None:
+    def count(self) -> None:
+        """Increment the change counter if a record was changed."""
         if self._changed:
             version = self.now.version() + 1
-            self.txn.put(CHANGES_CELL, to_key(version), db=self._tables.meta)
+            self.txn.put(CHANGES_CELL, to_key(version), db=self.tables.meta)
+
+    def require_quota(self, account_id: int, name: str, adding: int = 1) -> None:
+        """Check that an account's quota allows `adding` more. Call it before adding them.
+
+        An account keeps what it had beyond its limit before the limit was set. Commands run one
+        after the other in transactions, so two concurrent ones cannot both take the last place.
+
+        Raises:
+            QuotaExceededError: the account would exceed its quota.
+        """
+        account = self.now.account(account_id)
+        limit = self._quotas.limit(account, name) if account is not None and adding > 0 else None
+        if account is None or limit is None:
+            return
+        used = self.now.usage(account_id, name, self._stored)
+        if used + adding > limit:
+            raise exceeded(account, name, limit, used, adding)
+
+    def account(self, account_id: int) -> Account:
+        """Return an account, or raise `AccountNotFoundError`."""
+        account = self.now.account(account_id)
+        if account is None:
+            raise AccountNotFoundError(account=account_id)
+        return account
 
     def project(self, project_id: int) -> Project:
+        """Return a project, or raise `ProjectNotFoundError`."""
         project = self.now.project(project_id)
         if project is None:
             raise ProjectNotFoundError(project=project_id)
         return project
 
     def applet(self, applet_id: int) -> Applet:
+        """Return an applet, or raise `AppletNotFoundError`."""
         applet = self.now.applet(applet_id)
         if applet is None:
             raise AppletNotFoundError(applet=applet_id)
         return applet
 
     def applet_in(self, project_id: int, applet_id: int) -> Applet:
+        """Return an applet of this project, or raise `AppletNotFoundError`."""
         applet = self.applet(applet_id)
         if applet.project_id != project_id:
             raise AppletNotFoundError(applet=applet_id)
         return applet
 
-    def instance(self, instance_id: int) -> Applet:
-        applet = self.now.applet_of_instance(instance_id)
-        if applet is None:
-            raise InstanceNotFoundError(instance=instance_id)
-        return applet
-
     def resource(self, resource_id: int) -> Resource:
+        """Return a resource, or raise `ResourceNotFoundError`."""
         resource = self.now.resource(resource_id)
         if resource is None:
             raise ResourceNotFoundError(resource=resource_id)
         return resource
 
-    def uses(self, resource_id: int) -> bool:
+    def in_project(self, table: OpenTable[P], project_id: int, ids: Iterable[int]) -> list[P]:
+        """Return the records with these ids that belong to a project, each once."""
+        found = (table.get(self.txn, identifier) for identifier in dict.fromkeys(ids))
+        return [record for record in found if record and record.project_id == project_id]
+
+    def is_resource_used(self, resource_id: int) -> bool:
         """Whether an applet runs a resource or keeps a version of it for a roll-back."""
         key = to_key(resource_id)
-        return self._tables.applets.holds(
+        return self.tables.applets.holds(
             self.txn, "resource_applets", key
-        ) or self._tables.applet_versions.holds(self.txn, "resource_versions", key)
+        ) or self.tables.applet_versions.holds(self.txn, "resource_versions", key)
 
     def remove_resource(self, resource: Resource) -> None:
         """Remove a resource; its module's file is collected once no account owns it."""
-        self.remove(self._tables.resources, resource)
+        self.remove(self.tables.resources, resource)
         self.resources_removed = True
 
-    def let_go(self, *resource_ids: int) -> None:
+    def remove_unused_resources(self, *resource_ids: int) -> None:
         """Remove those resources that their owner has deleted and no applet uses any more."""
         for resource_id in set(resource_ids):
             resource = self.now.resource(resource_id)
-            if resource is not None and resource.deleted and not self.uses(resource_id):
+            if resource is not None and resource.deleted and not self.is_resource_used(resource_id):
                 self.remove_resource(resource)
-
-    def rule(self, applet_id: int, event_type: str, handler: str) -> Strategy | None:
-        key = to_key(applet_id) + text_key(event_type, handler)
-        return self._tables.strategies.find(self.txn, "strategy_rules", key)

@@ -93,7 +93,7 @@ async def export_operator(call: Call[ExportOperator, None]) -> Json:
     if operator is None:
         raise OperatorNotFoundError(what=f"operator {operator_id}")
     secret = call.context.vault.open(operator.sealed_key, operator.address)
-    await call.context.registry.call("note_audit", rows=[])
+    await call.context.registry.call("add_audit_rows", rows=[])
     return {**operator_json(operator), "privateKey": "0x" + secret.hex()}
 
 
@@ -152,7 +152,7 @@ async def default_operator(call: Call[Any, Any], account_id: int) -> Operator:
         "create_operator",
         account_id=account_id,
         draft=await default_draft(call),
-        unless_there=True,
+        unless_exists=True,
     )
     return made
 

@@ -5,16 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from fieldbrook.core import quotas
-from fieldbrook.core.errors import (
-    AccessKeyNameConflictError,
-    AccessKeyNotFoundError,
-    AccountNotFoundError,
-)
+from fieldbrook.core.errors import AccessKeyNameConflictError, AccessKeyNotFoundError
 from fieldbrook.core.model import IDENTITY_ACCOUNT, IDENTITY_PUBLISHER, AccessKey, Publisher
 from fieldbrook.security import access_keys
 from fieldbrook.security.tokens import issue_publisher_token
 from fieldbrook.storage.registry.commands.change import Change, Commands, command
-from fieldbrook.storage.registry.tables import RegistryTables
 
 
 class IssuedKey(msgspec.Struct, frozen=True):
@@ -26,7 +21,6 @@ class IssuedKey(msgspec.Struct, frozen=True):
 
 def add_access_key(
     change: Change,
-    tables: RegistryTables,
     *,
     account_id: int,
     identity_id: int,
@@ -58,13 +52,13 @@ def add_access_key(
         created_at=change.time_ms,
         updated_at=change.time_ms,
     )
-    return IssuedKey(change.put(tables.access_keys, record), fresh.text)
+    return IssuedKey(change.put(change.tables.access_keys, record), fresh.text)
 
 
-def remove_access_keys_of(change: Change, tables: RegistryTables, identity_id: int) -> None:
+def remove_access_keys_of(change: Change, identity_id: int) -> None:
     """Remove every access key of an account or a publisher within a change."""
     for key in change.now.access_keys_of(identity_id):
-        change.remove(tables.access_keys, key)
+        change.remove(change.tables.access_keys, key)
 
 
 class AccessKeyCommands(Commands):
@@ -87,12 +81,10 @@ class AccessKeyCommands(Commands):
             QuotaExceededError: the account has as many keys as its quota allows.
         """
         with self.change() as change:
-            if change.now.account(account_id) is None:
-                raise AccountNotFoundError(account=account_id)
-            self.require_quota(change, account_id, quotas.ACCESS_KEYS)
+            change.account(account_id)
+            change.require_quota(account_id, quotas.ACCESS_KEYS)
             return add_access_key(
                 change,
-                self.tables,
                 account_id=account_id,
                 identity_id=account_id,
                 identity_type=IDENTITY_ACCOUNT,
@@ -162,7 +154,7 @@ class AccessKeyCommands(Commands):
         return self.tables.publishers.get(change.txn, key.identity_id)
 
     @command
-    def note_access_keys_used(self, used: dict[int, int]) -> int:
+    def record_access_key_use(self, used: dict[int, int]) -> int:
         """Store when keys were last used: key id -> Unix milliseconds.
 
         The change counter stays as it is, because no cache depends on these times.
@@ -171,13 +163,14 @@ class AccessKeyCommands(Commands):
             The number of these keys that still exist.
         """
         with self.change() as change:
-            noted = 0
+            found = 0
             for access_key_id, last_used in used.items():
                 key = self.tables.access_keys.get(change.txn, access_key_id)
                 if key is None:
                     continue
-                noted += 1
+                found += 1
                 if key.last_used < last_used:
-                    later = msgspec.structs.replace(key, last_used=last_used)
-                    self.tables.access_keys.put(change.txn, later)
-            return noted
+                    self.tables.access_keys.put(
+                        change.txn, msgspec.structs.replace(key, last_used=last_used)
+                    )
+            return found

@@ -11,7 +11,6 @@ import msgspec
 from fieldbrook.core.errors import (
     AccountIdentityConflictError,
     AccountInUseError,
-    AccountNotFoundError,
     InvalidOldPasswordError,
     LastAdministratorError,
     NoAdminPermissionError,
@@ -23,6 +22,32 @@ from fieldbrook.storage.registry.commands.change import Change, Commands, comman
 from fieldbrook.storage.registry.tables import QUOTAS_CELL
 
 log = logging.getLogger(__name__)
+
+
+def add_account(
+    change: Change,
+    username: str,
+    role: str,
+    password_hash: str = "",
+    avatar: str = "",
+    operator: OperatorDraft | None = None,
+) -> Account:
+    """Add an account and, if given, its operator within a change."""
+    account = change.put(
+        change.tables.accounts,
+        Account(
+            account_id=change.new_id(),
+            username=username,
+            role=role,
+            password_hash=password_hash,
+            avatar=avatar,
+            created_at=change.time_ms,
+            updated_at=change.time_ms,
+        ),
+    )
+    if operator is not None:
+        add_operator(change, account.account_id, operator)
+    return account
 
 
 class AccountCommands(Commands):
@@ -49,21 +74,7 @@ class AccountCommands(Commands):
                 raise NoAdminPermissionError(reason="an administrator exists already")
             if change.now.account_named(username):
                 raise AccountIdentityConflictError(what=f"username {username}")
-            account = change.put(
-                self.tables.accounts,
-                Account(
-                    account_id=change.new_id(),
-                    username=username,
-                    role=role,
-                    password_hash=password_hash,
-                    avatar=avatar,
-                    created_at=change.time_ms,
-                    updated_at=change.time_ms,
-                ),
-            )
-            if operator is not None:
-                add_operator(change, self.tables, account.account_id, operator)
-            return account
+            return add_account(change, username, role, password_hash, avatar, operator)
 
     @command
     def update_password(self, account_id: int, old_hash: str, new_hash: str) -> Account:
@@ -74,7 +85,7 @@ class AccountCommands(Commands):
             InvalidOldPasswordError: the password was changed after the caller verified it.
         """
         with self.change() as change:
-            account = _account(change, account_id)
+            account = change.account(account_id)
             if account.password_hash != old_hash:
                 raise InvalidOldPasswordError()
             return self._end_logins(change, account, password_hash=new_hash)
@@ -87,7 +98,7 @@ class AccountCommands(Commands):
             AccountNotFoundError: no such account.
         """
         with self.change() as change:
-            account = _account(change, account_id)
+            account = change.account(account_id)
             return self._end_logins(change, account, password_hash=new_hash)
 
     @command
@@ -98,7 +109,7 @@ class AccountCommands(Commands):
             AccountNotFoundError: no such account.
         """
         with self.change() as change:
-            return self._end_logins(change, _account(change, account_id))
+            return self._end_logins(change, change.account(account_id))
 
     @command
     def set_account_state(self, account_id: int, state: str) -> Account:
@@ -111,7 +122,7 @@ class AccountCommands(Commands):
             LastAdministratorError: the node would have no enabled administrator.
         """
         with self.change() as change:
-            account = _account(change, account_id)
+            account = change.account(account_id)
             if state == account.state:
                 return account
             if state == ENABLED:
@@ -131,12 +142,12 @@ class AccountCommands(Commands):
             AccountNotFoundError: no such account.
         """
         with self.change() as change:
-            account = _account(change, account_id)
+            account = change.account(account_id)
             kept = {name: n for name, n in account.quotas.items() if name not in default}
             changed = change.update(self.tables.accounts, account, quotas={**kept, **limits})
-            return self._look_at_storage(change, changed)
+            return self._update_storage_mark(change, changed)
 
-    def note_storage(self) -> list[Account]:
+    def update_storage_marks(self) -> list[Account]:
         """Mark the accounts that exceed their quota of bytes, and unmark the others.
 
         Events of a marked account's projects are refused.
@@ -145,12 +156,12 @@ class AccountCommands(Commands):
             The accounts whose mark has changed.
         """
         with self.change() as change:
-            self._spare_those_from_before(change)
+            self._raise_exceeded_quotas(change)
             before = change.now.accounts()
-            after = [self._look_at_storage(change, account) for account in before]
+            after = [self._update_storage_mark(change, account) for account in before]
             return [new for old, new in zip(before, after, strict=True) if new is not old]
 
-    def _spare_those_from_before(self, change: Change) -> None:
+    def _raise_exceeded_quotas(self, change: Change) -> None:
         """Give accounts that exceed new quotas a limit of their own, once per registry.
 
         So the first start with quotas does not refuse events of accounts that already have more
@@ -165,24 +176,24 @@ class AccountCommands(Commands):
                 name: change.now.usage(account.account_id, name, self.stored)
                 for name in (BYTES, PROJECTS)
             }
-            spared: dict[str, int | None] = {}
+            raised: dict[str, int | None] = {}
             if _is_above(self.quotas.limit(account, BYTES), used[BYTES]):
-                spared[BYTES] = None
+                raised[BYTES] = None
             if _is_above(self.quotas.limit(account, PROCESSES), used[PROJECTS]):
-                spared[PROCESSES] = used[PROJECTS]
-            if spared:
+                raised[PROCESSES] = used[PROJECTS]
+            if raised:
                 log.warning(
                     "account %s has more than the quotas of the settings allow, and has limits of "
                     "its own from now on: %s (see `fieldbrook account quota`)",
                     account.username,
                     ", ".join(
                         f"{name} {'unlimited' if limit is None else limit}"
-                        for name, limit in spared.items()
+                        for name, limit in raised.items()
                     ),
                 )
-                change.update(self.tables.accounts, account, quotas={**account.quotas, **spared})
+                change.update(self.tables.accounts, account, quotas={**account.quotas, **raised})
 
-    def _look_at_storage(self, change: Change, account: Account) -> Account:
+    def _update_storage_mark(self, change: Change, account: Account) -> Account:
         limit = self.quotas.limit(account, BYTES)
         used = 0 if limit is None else change.now.usage(account.account_id, BYTES, self.stored)
         over = limit is not None and used > limit
@@ -200,7 +211,7 @@ class AccountCommands(Commands):
             LastAdministratorError: the node would have no enabled administrator.
         """
         with self.change() as change:
-            account = _account(change, account_id)
+            account = change.account(account_id)
             _refuse_last_administrator(change, account)
             if projects := change.now.projects(account_id):
                 raise AccountInUseError(account=account_id, projects=len(projects))
@@ -209,7 +220,7 @@ class AccountCommands(Commands):
             for operator in change.now.operators(account_id):
                 change.remove(self.tables.operators, operator)
             for resource in change.now.resources(account_id):
-                if not change.uses(resource.resource_id):
+                if not change.is_resource_used(resource.resource_id):
                     change.remove_resource(resource)
             change.remove(self.tables.accounts, account)
             return account
@@ -218,13 +229,6 @@ class AccountCommands(Commands):
         """Store `account` with other fields, and invalidate all logins issued so far."""
         generation = account.token_generation + 1
         return change.touch(self.tables.accounts, account, token_generation=generation, **fields)
-
-
-def _account(change: Change, account_id: int) -> Account:
-    account = change.now.account(account_id)
-    if account is None:
-        raise AccountNotFoundError(account=account_id)
-    return account
 
 
 def _is_above(limit: int | None, used: int) -> bool:

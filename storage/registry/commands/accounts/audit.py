@@ -12,7 +12,7 @@ class AuditCommands(Commands):
     """Commands on the audit log. Changes of the registry write their rows themselves."""
 
     @command
-    def note_audit(self, rows: Sequence[AuditRow]) -> int:
+    def add_audit_rows(self, rows: Sequence[AuditRow]) -> int:
         """Add rows about calls that changed nothing in the registry; return their number.
 
         The change counter stays as it is.

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from fieldbrook.core import quotas
 from fieldbrook.core.errors import (
-    AccountNotFoundError,
     NoOperatorPermissionError,
     OccupiedOperatorError,
     OperatorConflictError,
@@ -16,7 +15,6 @@ from fieldbrook.core.errors import (
 from fieldbrook.core.model import Operator, ProjectOperator
 from fieldbrook.security.operator_keys import DEFAULT_OPERATOR
 from fieldbrook.storage.registry.commands.change import Change, Commands, command
-from fieldbrook.storage.registry.tables import RegistryTables
 
 
 class OperatorDraft(NamedTuple):
@@ -29,9 +27,7 @@ class OperatorDraft(NamedTuple):
     sealed_paymaster: bytes = b""
 
 
-def add_operator(
-    change: Change, tables: RegistryTables, account_id: int, draft: OperatorDraft
-) -> Operator:
+def add_operator(change: Change, account_id: int, draft: OperatorDraft) -> Operator:
     """Add a new operator within a change.
 
     Raises:
@@ -40,7 +36,7 @@ def add_operator(
     if change.now.operator_named(account_id, draft.name):
         raise OperatorConflictError(what=f"operator {draft.name}")
     return change.put(
-        tables.operators,
+        change.tables.operators,
         Operator(
             operator_id=change.new_id(),
             account_id=account_id,
@@ -60,9 +56,9 @@ class OperatorCommands(Commands):
 
     @command
     def create_operator(
-        self, account_id: int, draft: OperatorDraft, unless_there: bool = False
+        self, account_id: int, draft: OperatorDraft, unless_exists: bool = False
     ) -> Operator:
-        """Create an operator; with `unless_there`, return an existing one of that name instead.
+        """Create an operator; with `unless_exists`, return an existing one of that name instead.
 
         Raises:
             AccountNotFoundError: no such account.
@@ -70,14 +66,13 @@ class OperatorCommands(Commands):
             QuotaExceededError: the account has as many operators as its quota allows.
         """
         with self.change() as change:
-            if change.now.account(account_id) is None:
-                raise AccountNotFoundError(account=account_id)
+            change.account(account_id)
             found = change.now.operator_named(account_id, draft.name)
-            if found is not None and unless_there:
+            if found is not None and unless_exists:
                 return found
             if draft.name != DEFAULT_OPERATOR:  # the node itself creates one for each account
-                self.require_quota(change, account_id, quotas.OPERATORS)
-            return add_operator(change, self.tables, account_id, draft)
+                change.require_quota(account_id, quotas.OPERATORS)
+            return add_operator(change, account_id, draft)
 
     @command
     def remove_operator(self, operator_id: int) -> Operator:

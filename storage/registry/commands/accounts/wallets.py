@@ -9,10 +9,11 @@ from fieldbrook.core.errors import (
 )
 from fieldbrook.core.model import DEVELOPER, Account
 from fieldbrook.storage.lmdb.ids import from_key, to_key
-from fieldbrook.storage.registry.commands.accounts.operators import OperatorDraft, add_operator
+from fieldbrook.storage.registry.commands.accounts.accounts import add_account
+from fieldbrook.storage.registry.commands.accounts.operators import OperatorDraft
 from fieldbrook.storage.registry.commands.change import Change, Commands, command
 
-_REMEMBERED = 100_000
+_NONCES_LIMIT = 100_000
 
 
 class WalletCommands(Commands):
@@ -38,34 +39,21 @@ class WalletCommands(Commands):
             WhiteListForbiddenError: the account does not exist and `may_create` is not set.
         """
         with self.change() as change:
-            self._use(change, to_key(valid_until) + digest)
+            self._use_nonce(change, to_key(valid_until) + digest)
             account = change.now.account_named(address)
             if account is not None:
                 return account
             if not may_create:
                 raise WhiteListForbiddenError(address=address)
-            made = change.put(
-                self.tables.accounts,
-                Account(
-                    account_id=change.new_id(),
-                    username=address,
-                    role=DEVELOPER,
-                    password_hash="",
-                    created_at=change.time_ms,
-                    updated_at=change.time_ms,
-                ),
-            )
-            if operator is not None:
-                add_operator(change, self.tables, made.account_id, operator)
-            return made
+            return add_account(change, address, DEVELOPER, operator=operator)
 
-    def _use(self, change: Change, key: bytes) -> None:
-        used = self.tables.wallet_nonces
-        with change.txn.cursor(used) as cursor:
+    def _use_nonce(self, change: Change, key: bytes) -> None:
+        nonces = self.tables.wallet_nonces
+        with change.txn.cursor(nonces) as cursor:
             more = cursor.first()
             while more and from_key(cursor.key()[:8]) <= change.time_ms:
                 more = cursor.delete()
-        if change.txn.stat(used)["entries"] >= _REMEMBERED:
+        if change.txn.stat(nonces)["entries"] >= _NONCES_LIMIT:
             raise TooManyRequestsError(what="wallets sign in")
-        if not change.txn.put(key, b"", overwrite=False, db=used):
+        if not change.txn.put(key, b"", overwrite=False, db=nonces):
             raise InvalidEthLoginMessageError(reason="its nonce was used before")

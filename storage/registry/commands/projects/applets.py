@@ -1,4 +1,4 @@
-"""Applets, their instances and strategies: commands that change them."""
+"""Applets and their versions: commands that create, change and remove them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,11 @@ from typing import Any
 import msgspec
 
 from fieldbrook.core import quotas
-from fieldbrook.core.errors import (
-    AccountNotFoundError,
-    AppletNameConflictError,
-    AppletVersionNotFoundError,
-    StrategyConflictError,
-    StrategyNotFoundError,
-)
+from fieldbrook.core.errors import AppletNameConflictError, AppletVersionNotFoundError
 from fieldbrook.core.model import (
-    MEMORY,
     NAME_LIMIT,
     PER_EVENT,
-    REMOVED,
     REUSE_EVENTS,
-    STARTED,
     Applet,
     AppletVersion,
     Resource,
@@ -30,24 +21,12 @@ from fieldbrook.core.model import (
 from fieldbrook.storage.lmdb.ids import to_key
 from fieldbrook.storage.lmdb.table import text_key
 from fieldbrook.storage.registry.commands.change import Change, Commands, command
-from fieldbrook.storage.registry.tables import RegistryTables
-
-
-class Module(msgspec.Struct, array_like=True, frozen=True):
-    """A compiled upload: `size` is in bytes, `handlers` are its exports of `(i32) -> i32`."""
-
-    filename: str
-    sha256: str
-    md5: str
-    size: int
-    handlers: list[str]
-
-
-class Cache(msgspec.Struct, array_like=True, frozen=True):
-    """Where an applet keeps its key-value pairs; see `model.Applet`."""
-
-    mode: str = MEMORY
-    prefix: str = ""
+from fieldbrook.storage.registry.commands.projects.instances import Cache, started
+from fieldbrook.storage.registry.commands.projects.resources import Module, add_resource
+from fieldbrook.storage.registry.commands.projects.strategies import (
+    add_strategy,
+    replace_strategies,
+)
 
 
 class Deployed(msgspec.Struct, array_like=True, frozen=True):
@@ -59,7 +38,7 @@ class Deployed(msgspec.Struct, array_like=True, frozen=True):
 
 
 class AppletCommands(Commands):
-    """Commands on applets, instances and strategies."""
+    """Commands on applets."""
 
     @command
     def create_applet(
@@ -96,18 +75,17 @@ class AppletCommands(Commands):
         cache = cache or Cache()
         with self.change() as change:
             owner_id = change.project(project_id).account_id
-            if change.now.account(account_id) is None:
-                raise AccountNotFoundError(account=account_id)
-            self.require_quota(change, owner_id, quotas.APPLETS)
-            self.require_quota(change, owner_id, quotas.STRATEGIES, len(strategies))
-            resource = self._resource(change, account_id, module)
+            change.account(account_id)
+            change.require_quota(owner_id, quotas.APPLETS)
+            change.require_quota(owner_id, quotas.STRATEGIES, len(strategies))
+            resource = add_resource(change, account_id, module)
             applet = change.put(
                 self.tables.applets,
                 Applet(
                     applet_id=change.new_id(),
                     project_id=project_id,
                     resource_id=resource.resource_id,
-                    name=self._free_applet_name(change, project_id, name),
+                    name=_free_name(change, project_id, name),
                     wasm_name=wasm_name,
                     instance_id=change.new_id(),
                     sha256=resource.sha256,
@@ -120,8 +98,8 @@ class AppletCommands(Commands):
                     updated_at=change.time_ms,
                 ),
             )
-            self._add_version(change, applet)
-            rules = [self._add_strategy(change, applet, rule) for rule in strategies]
+            add_version(change, applet)
+            rules = [add_strategy(change, applet, rule) for rule in strategies]
             return Deployed(applet, resource, rules)
 
     @command
@@ -151,35 +129,28 @@ class AppletCommands(Commands):
         """
         with self.change() as change:
             applet = change.applet(applet_id)
-            before = applet.resource_id
-            changed: dict[str, Any] = {}
             if name is not None and name != applet.name:
-                self._refuse_taken_applet_name(change, applet.project_id, name)
-                changed["name"] = name
-            if wasm_name is not None:
-                changed["wasm_name"] = wasm_name
-            if isolation is not None:
-                changed["isolation"] = isolation
-            if reuse_events is not None:
-                changed["reuse_events"] = reuse_events
+                refuse_taken_name(change, applet.project_id, name)
+            given = {
+                "name": name,
+                "wasm_name": wasm_name,
+                "isolation": isolation,
+                "reuse_events": reuse_events,
+            }
+            fields: dict[str, Any] = {f: value for f, value in given.items() if value is not None}
             if cache is not None:
-                changed |= {"cache_mode": cache.mode, "cache_prefix": cache.prefix}
+                fields |= cache.fields()
             if module is None:
                 resource = change.resource(applet.resource_id)
+                applet = change.update(self.tables.applets, applet, **fields)
             else:
-                owner = change.project(applet.project_id).account_id
-                resource = self._resource(change, owner, module)
-                changed |= self._running(change, applet, resource)
-            another = resource.resource_id != applet.resource_id
-            if another:
-                known = change.now.applet_versions(applet_id)
-                changed["version"] = max([applet.version, *(v.number for v in known)]) + 1
-            applet = change.update(self.tables.applets, applet, **changed)
-            if another:
-                self._add_version(change, applet)
-                self._drop_versions(change, applet, versions_kept)
-                change.let_go(before)
-            rules = self._keep_or_replace(change, applet, strategies)
+                owner_id = change.project(applet.project_id).account_id
+                resource = add_resource(change, owner_id, module)
+                applet = _run_module(change, applet, resource, fields, versions_kept)
+            if strategies is None:
+                rules = change.now.strategies_of_applet(applet_id)
+            else:
+                rules = replace_strategies(change, applet, strategies)
             return Deployed(applet, resource, rules)
 
     @command
@@ -202,19 +173,20 @@ class AppletCommands(Commands):
                 applet,
                 wasm_name=version.wasm_name,
                 version=number,
-                **self._running(change, applet, resource),
+                resource_id=resource.resource_id,
+                sha256=resource.sha256,
+                **started(change, applet),
             )
-            change.let_go(before)
+            change.remove_unused_resources(before)
             return Deployed(applet, resource, change.now.strategies_of_applet(applet_id))
 
     @command
     def remove_applets(self, project_id: int, applet_ids: Sequence[int]) -> int:
         """Remove applets of this project by id, ignoring others; return the number removed."""
         with self.change() as change:
-            wanted = set(applet_ids)
-            own = [a for a in change.now.applets(project_id) if a.applet_id in wanted]
+            own = change.in_project(self.tables.applets, project_id, applet_ids)
             for applet in own:
-                drop_applet(change, self.tables, applet)
+                drop_applet(change, applet)
             return len(own)
 
     @command
@@ -226,296 +198,82 @@ class AppletCommands(Commands):
         """
         with self.change() as change:
             applet = change.applet(applet_id)
-            drop_applet(change, self.tables, applet)
+            drop_applet(change, applet)
             return applet
 
-    @command
-    def create_instance(self, applet_id: int, cache: Cache | None = None) -> Applet:
-        """Start the instance of an applet; create a new one if it was removed.
 
-        Raises:
-            AppletNotFoundError: no such applet.
-        """
-        with self.change() as change:
-            applet = change.applet(applet_id)
-            changed: dict[str, Any] = {"state": STARTED}
-            if applet.state == REMOVED:
-                changed["instance_id"] = change.new_id()
-            if cache is not None:
-                changed |= {"cache_mode": cache.mode, "cache_prefix": cache.prefix}
-            return change.update(self.tables.applets, applet, **changed)
-
-    @command
-    def remove_instances(self, project_id: int, instance_ids: Sequence[int]) -> int:
-        """Remove instances of this project by id, ignoring others; return the number removed.
-
-        Their applets stay, but run no events.
-        """
-        with self.change() as change:
-            found = [change.now.applet_of_instance(n) for n in instance_ids]
-            own = [a for a in found if a is not None and a.project_id == project_id]
-            for applet in own:
-                change.update(self.tables.applets, applet, state=REMOVED)
-            return len(own)
-
-    @command
-    def set_instance_state(self, instance_id: int, state: str) -> Applet:
-        """Start or stop an instance; one that is in that state already is left alone.
-
-        Raises:
-            InstanceNotFoundError: no such instance.
-        """
-        with self.change() as change:
-            applet = change.instance(instance_id)
-            return change.update(self.tables.applets, applet, state=state)
-
-    @command
-    def restart_instance(self, instance_id: int, cache: Cache | None = None) -> Applet:
-        """Restart an instance. It is a change in any case, so that the project notices it.
-
-        Raises:
-            InstanceNotFoundError: no such instance.
-        """
-        with self.change() as change:
-            applet = change.instance(instance_id)
-            changed = {"cache_mode": cache.mode, "cache_prefix": cache.prefix} if cache else {}
-            return change.touch(self.tables.applets, applet, state=STARTED, **changed)
-
-    @command
-    def create_strategies(
-        self, project_id: int, strategies: Sequence[tuple[int, str, str]]
-    ) -> list[Strategy]:
-        """Create all strategies or none; each is (applet id, event type, handler).
-
-        Raises:
-            ProjectNotFoundError: no such project.
-            AppletNotFoundError: the project has no such applet.
-            StrategyConflictError: a strategy exists already, or is given twice.
-            QuotaExceededError: the project's account would exceed its quota.
-        """
-        with self.change() as change:
-            owner_id = change.project(project_id).account_id
-            self.require_quota(change, owner_id, quotas.STRATEGIES, len(strategies))
-            return [
-                self._add_strategy(
-                    change, change.applet_in(project_id, applet_id), (event_type, handler)
-                )
-                for applet_id, event_type, handler in strategies
-            ]
-
-    @command
-    def create_strategy(
-        self,
-        project_id: int,
-        applet_id: int,
-        event_type: str,
-        handler: str,
-        auto_collect_metric: bool | None = None,
-    ) -> Strategy:
-        """Create one strategy.
-
-        Raises:
-            ProjectNotFoundError, AppletNotFoundError, StrategyConflictError,
-            QuotaExceededError: as `create_strategies`.
-        """
-        with self.change() as change:
-            owner_id = change.project(project_id).account_id
-            applet = change.applet_in(project_id, applet_id)
-            self.require_quota(change, owner_id, quotas.STRATEGIES)
-            return self._add_strategy(change, applet, (event_type, handler), auto_collect_metric)
-
-    @command
-    def update_strategy(
-        self,
-        strategy_id: int,
-        applet_id: int,
-        event_type: str,
-        handler: str,
-        auto_collect_metric: bool | None = None,
-    ) -> Strategy:
-        """Change a strategy; the new applet must be of the same project.
-
-        None leaves `auto_collect_metric` as it is.
-
-        Raises:
-            StrategyNotFoundError: no such strategy.
-            AppletNotFoundError, StrategyConflictError: as when it is created.
-        """
-        with self.change() as change:
-            strategy = change.now.strategy(strategy_id)
-            if strategy is None:
-                raise StrategyNotFoundError(what=f"strategy {strategy_id}")
-            applet = change.applet_in(strategy.project_id, applet_id)
-            same = change.rule(applet_id, event_type, handler)
-            if same is not None and same.strategy_id != strategy_id:
-                raise _conflict(change, applet, event_type, handler)
-            if auto_collect_metric is None:
-                auto_collect_metric = strategy.auto_collect_metric
-            return change.update(
-                self.tables.strategies,
-                strategy,
-                applet_id=applet_id,
-                event_type=event_type,
-                handler=handler,
-                auto_collect_metric=auto_collect_metric,
-            )
-
-    @command
-    def remove_strategies(self, project_id: int, strategy_ids: Sequence[int]) -> int:
-        """Remove strategies of this project by id, ignoring others; return the number removed."""
-        with self.change() as change:
-            found = {n: change.now.strategy(n) for n in strategy_ids}
-            own = [s for s in found.values() if s and s.project_id == project_id]
-            for strategy in own:
-                change.remove(self.tables.strategies, strategy)
-            return len(own)
-
-    def _resource(self, change: Change, account_id: int, module: Module) -> Resource:
-        key = to_key(account_id) + bytes.fromhex(module.sha256)
-        found = self.tables.resources.find(change.txn, "resource_contents", key)
-        if found is not None and found.deleted:  # uploaded again: undo the deletion
-            return change.touch(
-                self.tables.resources,
-                found,
-                deleted=False,
-                filename=module.filename,
-                created_at=change.time_ms,
-            )
-        if found is not None:
-            return found
-        self.require_quota(change, account_id, quotas.MODULES)
-        self.require_quota(change, account_id, quotas.BYTES, module.size)
-        return change.put(
-            self.tables.resources,
-            Resource(
-                resource_id=change.new_id(),
-                account_id=account_id,
-                sha256=module.sha256,
-                md5=module.md5,
-                size=module.size,
-                filename=module.filename,
-                handlers=module.handlers,
-                created_at=change.time_ms,
-                updated_at=change.time_ms,
-            ),
-        )
-
-    def _add_strategy(
-        self,
-        change: Change,
-        applet: Applet,
-        rule: tuple[str, str],
-        auto_collect_metric: bool | None = None,
-    ) -> Strategy:
-        event_type, handler = rule
-        if change.rule(applet.applet_id, event_type, handler) is not None:
-            raise _conflict(change, applet, event_type, handler)
-        return change.put(
-            self.tables.strategies,
-            Strategy(
-                strategy_id=change.new_id(),
-                project_id=applet.project_id,
-                applet_id=applet.applet_id,
-                event_type=event_type,
-                handler=handler,
-                auto_collect_metric=auto_collect_metric,
-                created_at=change.time_ms,
-                updated_at=change.time_ms,
-            ),
-        )
-
-    def _running(self, change: Change, applet: Applet, resource: Resource) -> dict[str, Any]:
-        """Return the changed fields of an applet that starts this module.
-
-        An applet whose instance was removed gets a new instance id.
-        """
-        fields = {
-            "resource_id": resource.resource_id,
-            "sha256": resource.sha256,
-            "state": STARTED,
-        }
-        if applet.state == REMOVED:
-            fields["instance_id"] = change.new_id()
-        return fields
-
-    def _add_version(self, change: Change, applet: Applet) -> None:
-        change.put(
-            self.tables.applet_versions,
-            AppletVersion(
-                version_id=change.new_id(),
-                applet_id=applet.applet_id,
-                number=applet.version,
-                resource_id=applet.resource_id,
-                sha256=applet.sha256,
-                wasm_name=applet.wasm_name,
-                created_at=change.time_ms,
-                updated_at=change.time_ms,
-            ),
-        )
-
-    def _drop_versions(self, change: Change, applet: Applet, kept: int) -> None:
-        versions = change.now.applet_versions(applet.applet_id)
-        for version in versions[: max(0, len(versions) - kept)]:
-            if version.number != applet.version:
-                change.remove(self.tables.applet_versions, version)
-                change.let_go(version.resource_id)
-
-    def _keep_or_replace(
-        self,
-        change: Change,
-        applet: Applet,
-        strategies: Sequence[tuple[str, str]] | None,
-    ) -> list[Strategy]:
-        kept = change.now.strategies_of_applet(applet.applet_id)
-        if strategies is None:
-            return kept
-        for strategy in kept:
-            change.remove(self.tables.strategies, strategy)
-        owner_id = change.project(applet.project_id).account_id
-        # The removed strategies no longer count. An account beyond its quota may still replace
-        # strategies by the same number or fewer.
-        if len(strategies) > len(kept):
-            self.require_quota(change, owner_id, quotas.STRATEGIES, len(strategies))
-        return [self._add_strategy(change, applet, rule) for rule in strategies]
-
-    def _refuse_taken_applet_name(self, change: Change, project_id: int, name: str) -> None:
-        if self._is_taken(change, project_id, name):
-            raise AppletNameConflictError(what=f"applet {name}")
-
-    def _free_applet_name(self, change: Change, project_id: int, name: str) -> str:
-        """Return `name`, with the first of the suffixes `_2`, `_3`, ... if it is taken."""
-        free, number = name, 1
-        while self._is_taken(change, project_id, free):
-            number += 1
-            suffix = f"_{number}"
-            free = name[: NAME_LIMIT - len(suffix)] + suffix
-        return free
-
-    def _is_taken(self, change: Change, project_id: int, name: str) -> bool:
-        key = to_key(project_id) + text_key(name)
-        return self.tables.applets.find(change.txn, "applet_names", key) is not None
+def add_version(change: Change, applet: Applet) -> None:
+    """Keep the module that an applet runs as the version with its current number."""
+    change.put(
+        change.tables.applet_versions,
+        AppletVersion(
+            version_id=change.new_id(),
+            applet_id=applet.applet_id,
+            number=applet.version,
+            resource_id=applet.resource_id,
+            sha256=applet.sha256,
+            wasm_name=applet.wasm_name,
+            created_at=change.time_ms,
+            updated_at=change.time_ms,
+        ),
+    )
 
 
-def drop_applet(change: Change, tables: RegistryTables, applet: Applet) -> None:
+def refuse_taken_name(change: Change, project_id: int, name: str) -> None:
+    """Raise `AppletNameConflictError` if the project has an applet of that name."""
+    if _is_taken(change, project_id, name):
+        raise AppletNameConflictError(what=f"applet {name}")
+
+
+def drop_applet(change: Change, applet: Applet) -> None:
     """Remove an applet, its strategies and its versions.
 
     Its resources remain, except those that are marked as deleted and not used any more.
     """
     for strategy in change.now.strategies_of_applet(applet.applet_id):
-        change.remove(tables.strategies, strategy)
+        change.remove(change.tables.strategies, strategy)
     versions = change.now.applet_versions(applet.applet_id)
     for version in versions:
-        change.remove(tables.applet_versions, version)
-    change.remove(tables.applets, applet)
-    change.let_go(applet.resource_id, *(version.resource_id for version in versions))
+        change.remove(change.tables.applet_versions, version)
+    change.remove(change.tables.applets, applet)
+    change.remove_unused_resources(applet.resource_id, *(v.resource_id for v in versions))
 
 
-def _conflict(
-    change: Change, applet: Applet, event_type: str, handler: str
-) -> StrategyConflictError:
-    return StrategyConflictError(
-        project=change.project(applet.project_id).name,
-        applet=applet.name,
-        event_type=event_type,
-        handler=handler,
-    )
+def _run_module(
+    change: Change, applet: Applet, resource: Resource, fields: dict[str, Any], versions_kept: int
+) -> Applet:
+    """Start an applet with a module; one that it does not run already becomes a new version."""
+    fields |= {"resource_id": resource.resource_id, "sha256": resource.sha256}
+    fields |= started(change, applet)
+    if resource.resource_id == applet.resource_id:
+        return change.update(change.tables.applets, applet, **fields)
+    versions = change.now.applet_versions(applet.applet_id)
+    fields["version"] = max([applet.version, *(version.number for version in versions)]) + 1
+    new = change.update(change.tables.applets, applet, **fields)
+    add_version(change, new)
+    _remove_old_versions(change, new, versions_kept)
+    change.remove_unused_resources(applet.resource_id)
+    return new
+
+
+def _remove_old_versions(change: Change, applet: Applet, kept: int) -> None:
+    versions = change.now.applet_versions(applet.applet_id)
+    for version in versions[: max(0, len(versions) - kept)]:
+        if version.number != applet.version:
+            change.remove(change.tables.applet_versions, version)
+            change.remove_unused_resources(version.resource_id)
+
+
+def _free_name(change: Change, project_id: int, name: str) -> str:
+    """Return `name`, with the first of the suffixes `_2`, `_3`, ... if it is taken."""
+    free, number = name, 1
+    while _is_taken(change, project_id, free):
+        number += 1
+        suffix = f"_{number}"
+        free = name[: NAME_LIMIT - len(suffix)] + suffix
+    return free
+
+
+def _is_taken(change: Change, project_id: int, name: str) -> bool:
+    key = to_key(project_id) + text_key(name)
+    return change.tables.applets.find(change.txn, "applet_names", key) is not None

@@ -32,7 +32,7 @@ class CronJobCommands(Commands):
                 raise CronJobConflictError(what=f"[{expression}] [type: {event_type}]")
             if len(change.now.cron_jobs(project_id)) >= limit:
                 raise CronJobLimitError(project=project.name, limit=limit)
-            self.require_quota(change, project.account_id, quotas.CRON_JOBS)
+            change.require_quota(project.account_id, quotas.CRON_JOBS)
             return change.put(
                 self.tables.cron_jobs,
                 CronJob(

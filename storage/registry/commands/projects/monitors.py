@@ -63,7 +63,7 @@ class MonitorCommands(Commands):
                 raise ContractAbiConflictError(what=f"[prj: {project.name}] [abi: {name}]")
             if len(change.now.contract_abis(project_id)) >= limit:
                 raise ContractAbiLimitError(project=project.name, limit=limit)
-            self.require_quota(change, project.account_id, quotas.ABIS)
+            change.require_quota(project.account_id, quotas.ABIS)
             return change.put(
                 self.tables.contract_abis,
                 ContractAbi(
@@ -137,7 +137,7 @@ class MonitorCommands(Commands):
             same = self.tables.monitors.find(change.txn, "monitor_rules", monitor_rule(monitor))
             if same is not None:
                 raise _CONFLICTS[kind](what=f"monitor {same.monitor_id} is the same")
-            self.require_quota(change, project.account_id, quotas.MONITORS)
+            change.require_quota(project.account_id, quotas.MONITORS)
             return change.put(self.tables.monitors, monitor)
 
     @command

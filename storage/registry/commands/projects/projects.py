@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from fieldbrook.core import quotas
-from fieldbrook.core.errors import AccountNotFoundError, ProjectNameConflictError
+from fieldbrook.core.errors import ProjectNameConflictError
 from fieldbrook.core.model import PROJECT_DATABASE, PROJECT_ENV, Config, Project
 from fieldbrook.storage.registry.commands.accounts.access_keys import remove_access_keys_of
-from fieldbrook.storage.registry.commands.change import Change, command
+from fieldbrook.storage.registry.commands.change import Change, Commands, command
 from fieldbrook.storage.registry.commands.projects.applets import drop_applet
-from fieldbrook.storage.registry.commands.projects.publishers import PublisherCommands
-from fieldbrook.storage.registry.reader import has_tables
+from fieldbrook.storage.registry.commands.projects.publishers import make_public
+from fieldbrook.storage.registry.usage import has_tables
 
 _DEFAULTS = {
     PROJECT_DATABASE: b'{"dialect":"POSTGRES","schemas":[{"schema":"public","tables":[]}]}',
@@ -17,7 +17,7 @@ _DEFAULTS = {
 }
 
 
-class ProjectCommands(PublisherCommands):
+class ProjectCommands(Commands):
     """Commands on projects."""
 
     @command
@@ -44,14 +44,13 @@ class ProjectCommands(PublisherCommands):
                 databases, or of publishers for a public project.
         """
         with self.change() as change:
-            if change.now.account(account_id) is None:
-                raise AccountNotFoundError(account=account_id)
+            change.account(account_id)
             if change.now.project_named(name):
                 raise ProjectNameConflictError(what=f"project {name}")
             given = {**_DEFAULTS, **(configs or {})}
-            self.require_quota(change, account_id, quotas.PROJECTS)
-            self.require_quota(change, account_id, quotas.BYTES)
-            self._require_database(change, account_id, given[PROJECT_DATABASE])
+            change.require_quota(account_id, quotas.PROJECTS)
+            change.require_quota(account_id, quotas.BYTES)
+            _require_database_quota(change, account_id, given[PROJECT_DATABASE])
             project = change.put(
                 self.tables.projects,
                 Project(
@@ -66,9 +65,9 @@ class ProjectCommands(PublisherCommands):
                 ),
             )
             for kind, value in given.items():
-                self._put_config(change, project.project_id, kind, value)
+                _put_config(change, project.project_id, kind, value)
             if public:
-                self._make_public(change, project)
+                make_public(change, project)
             return change.project(project.project_id)
 
     @command
@@ -83,8 +82,8 @@ class ProjectCommands(PublisherCommands):
             project = change.project(project_id)
             found = change.now.config(project_id, kind)
             if kind == PROJECT_DATABASE and not (found and has_tables(found.value)):
-                self._require_database(change, project.account_id, value)
-            return self._put_config(change, project_id, kind, value)
+                _require_database_quota(change, project.account_id, value)
+            return _put_config(change, project_id, kind, value)
 
     @command
     def remove_project(self, project_id: int) -> Project:
@@ -97,9 +96,9 @@ class ProjectCommands(PublisherCommands):
             project = change.project(project_id)
             for publisher in change.now.publishers(project_id):
                 change.remove(self.tables.publishers, publisher)
-                remove_access_keys_of(change, self.tables, publisher.publisher_id)
+                remove_access_keys_of(change, publisher.publisher_id)
             for applet in change.now.applets(project_id):
-                drop_applet(change, self.tables, applet)
+                drop_applet(change, applet)
             for config in change.now.configs(project_id):
                 change.remove(self.tables.configs, config)
             for job in change.now.cron_jobs(project_id):
@@ -115,22 +114,24 @@ class ProjectCommands(PublisherCommands):
             change.remove(self.tables.projects, project)
             return project
 
-    def _require_database(self, change: Change, account_id: int, database: bytes) -> None:
-        if has_tables(database):
-            self.require_quota(change, account_id, quotas.DATABASES)
 
-    def _put_config(self, change: Change, project_id: int, kind: str, value: bytes) -> Config:
-        found = change.now.config(project_id, kind)
-        if found is not None:
-            return change.update(self.tables.configs, found, value=value)
-        return change.put(
-            self.tables.configs,
-            Config(
-                config_id=change.new_id(),
-                project_id=project_id,
-                kind=kind,
-                value=value,
-                created_at=change.time_ms,
-                updated_at=change.time_ms,
-            ),
-        )
+def _require_database_quota(change: Change, account_id: int, database: bytes) -> None:
+    if has_tables(database):
+        change.require_quota(account_id, quotas.DATABASES)
+
+
+def _put_config(change: Change, project_id: int, kind: str, value: bytes) -> Config:
+    found = change.now.config(project_id, kind)
+    if found is not None:
+        return change.update(change.tables.configs, found, value=value)
+    return change.put(
+        change.tables.configs,
+        Config(
+            config_id=change.new_id(),
+            project_id=project_id,
+            kind=kind,
+            value=value,
+            created_at=change.time_ms,
+            updated_at=change.time_ms,
+        ),
+    )

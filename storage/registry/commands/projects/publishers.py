@@ -10,13 +10,56 @@ from fieldbrook.core.errors import PublisherConflictError, PublisherNotFoundErro
 from fieldbrook.core.model import ANONYMOUS, IDENTITY_PUBLISHER, Project, Publisher
 from fieldbrook.security.access_keys import PUBLISHER_PRIVILEGES, publisher_key_name
 from fieldbrook.security.tokens import issue_publisher_token
-from fieldbrook.storage.lmdb.ids import to_key
-from fieldbrook.storage.lmdb.table import text_key
 from fieldbrook.storage.registry.commands.accounts.access_keys import (
     add_access_key,
     remove_access_keys_of,
 )
 from fieldbrook.storage.registry.commands.change import Change, Commands, command
+
+
+def add_publisher(
+    change: Change,
+    project_id: int,
+    name: str,
+    key: str,
+    access_key: bool = False,
+    event_types: Sequence[str] = (),
+    expires_at: int = 0,
+) -> Publisher:
+    """Add a publisher with a token of its own within a change."""
+    publisher_id = change.new_id()
+    owner_id = change.project(project_id).account_id
+    return change.put(
+        change.tables.publishers,
+        Publisher(
+            publisher_id=publisher_id,
+            project_id=project_id,
+            name=name,
+            key=key,
+            token=_issue_token(change, owner_id, publisher_id, access_key, expires_at),
+            event_types=_distinct(event_types),
+            token_expires_at=expires_at,
+            token_issued_at=change.time_ms,
+            created_at=change.time_ms,
+            updated_at=change.time_ms,
+        ),
+    )
+
+
+def make_public(change: Change, project: Project) -> Publisher:
+    """Make a project public within a change, and return its anonymous publisher."""
+    change.update(change.tables.projects, project, public=True)
+    found = change.now.publisher_with_key(project.project_id, ANONYMOUS)
+    if found is not None:
+        return found
+    _require_quota(change, project.project_id)
+    return add_publisher(change, project.project_id, ANONYMOUS, ANONYMOUS, access_key=True)
+
+
+def refuse_taken_key(change: Change, project_id: int, key: str) -> None:
+    """Raise `PublisherConflictError` if the project has a publisher with this key."""
+    if change.now.publisher_with_key(project_id, key):
+        raise PublisherConflictError(what=f"publisher {key}")
 
 
 class PublisherCommands(Commands):
@@ -47,9 +90,9 @@ class PublisherCommands(Commands):
         """
         with self.change() as change:
             change.project(project_id)
-            self._refuse_taken_publisher_key(change, project_id, key)
-            self._require_room(change, project_id)
-            return self._create(change, project_id, name, key, access_key, event_types, expires_at)
+            refuse_taken_key(change, project_id, key)
+            _require_quota(change, project_id)
+            return add_publisher(change, project_id, name, key, access_key, event_types, expires_at)
 
     @command
     def upsert_publisher(
@@ -68,11 +111,11 @@ class PublisherCommands(Commands):
         """
         with self.change() as change:
             change.project(project_id)
-            found = self._with_key(change, project_id, key)
+            found = change.now.publisher_with_key(project_id, key)
             if found is not None:
                 return found
-            self._require_room(change, project_id)
-            return self._create(change, project_id, name, key, access_key, event_types, expires_at)
+            _require_quota(change, project_id)
+            return add_publisher(change, project_id, name, key, access_key, event_types, expires_at)
 
     @command
     def register_publishers(self, project_id: int, keys: Sequence[str]) -> list[Publisher]:
@@ -85,11 +128,11 @@ class PublisherCommands(Commands):
         """
         with self.change() as change:
             change.project(project_id)
-            new = {key for key in keys if self._with_key(change, project_id, key) is None}
-            self._require_room(change, project_id, len(new))
+            new = {key for key in keys if change.now.publisher_with_key(project_id, key) is None}
+            _require_quota(change, project_id, len(new))
             return [
-                self._with_key(change, project_id, key)
-                or self._create(change, project_id, key, key)
+                change.now.publisher_with_key(project_id, key)
+                or add_publisher(change, project_id, key, key)
                 for key in keys
             ]
 
@@ -101,7 +144,7 @@ class PublisherCommands(Commands):
             ProjectNotFoundError: no such project.
         """
         with self.change() as change:
-            return self._make_public(change, change.project(project_id))
+            return make_public(change, change.project(project_id))
 
     @command
     def update_publisher(
@@ -118,9 +161,9 @@ class PublisherCommands(Commands):
             PublisherConflictError: another publisher of the project has that key.
         """
         with self.change() as change:
-            publisher = self._publisher(change, publisher_id)
+            publisher = _publisher(change, publisher_id)
             if key != publisher.key:
-                self._refuse_taken_publisher_key(change, publisher.project_id, key)
+                refuse_taken_key(change, publisher.project_id, key)
             fields: dict[str, Any] = {"name": name, "key": key}
             if event_types is not None:
                 fields["event_types"] = _distinct(event_types)
@@ -136,13 +179,13 @@ class PublisherCommands(Commands):
             PublisherNotFoundError: no such publisher.
         """
         with self.change() as change:
-            publisher = self._publisher(change, publisher_id)
-            remove_access_keys_of(change, self.tables, publisher_id)
+            publisher = _publisher(change, publisher_id)
+            remove_access_keys_of(change, publisher_id)
             owner_id = change.project(publisher.project_id).account_id
             return change.touch(
                 self.tables.publishers,
                 publisher,
-                token=self._token(change, owner_id, publisher_id, access_key, expires_at),
+                token=_issue_token(change, owner_id, publisher_id, access_key, expires_at),
                 token_expires_at=expires_at,
                 token_issued_at=change.time_ms,
             )
@@ -154,86 +197,43 @@ class PublisherCommands(Commands):
         Ids of other projects are ignored. Removing the anonymous publisher ends public access.
         """
         with self.change() as change:
-            found = {n: self.tables.publishers.get(change.txn, n) for n in publisher_ids}
-            own = [p for p in found.values() if p and p.project_id == project_id]
+            own = change.in_project(self.tables.publishers, project_id, publisher_ids)
             for publisher in own:
                 change.remove(self.tables.publishers, publisher)
-                remove_access_keys_of(change, self.tables, publisher.publisher_id)
+                remove_access_keys_of(change, publisher.publisher_id)
                 if publisher.key == ANONYMOUS:
                     project = change.project(project_id)
                     change.update(self.tables.projects, project, public=False)
             return len(own)
 
-    def _make_public(self, change: Change, project: Project) -> Publisher:
-        change.update(self.tables.projects, project, public=True)
-        found = self._with_key(change, project.project_id, ANONYMOUS)
-        if found is not None:
-            return found
-        self._require_room(change, project.project_id)
-        return self._create(change, project.project_id, ANONYMOUS, ANONYMOUS, access_key=True)
 
-    def _require_room(self, change: Change, project_id: int, adding: int = 1) -> None:
-        owner_id = change.project(project_id).account_id
-        self.require_quota(change, owner_id, quotas.PUBLISHERS, adding)
+def _require_quota(change: Change, project_id: int, adding: int = 1) -> None:
+    owner_id = change.project(project_id).account_id
+    change.require_quota(owner_id, quotas.PUBLISHERS, adding)
 
-    def _create(
-        self,
-        change: Change,
-        project_id: int,
-        name: str,
-        key: str,
-        access_key: bool = False,
-        event_types: Sequence[str] = (),
-        expires_at: int = 0,
-    ) -> Publisher:
-        publisher_id = change.new_id()
-        owner_id = change.project(project_id).account_id
-        return change.put(
-            self.tables.publishers,
-            Publisher(
-                publisher_id=publisher_id,
-                project_id=project_id,
-                name=name,
-                key=key,
-                token=self._token(change, owner_id, publisher_id, access_key, expires_at),
-                event_types=_distinct(event_types),
-                token_expires_at=expires_at,
-                token_issued_at=change.time_ms,
-                created_at=change.time_ms,
-                updated_at=change.time_ms,
-            ),
-        )
 
-    def _token(
-        self, change: Change, owner_id: int, publisher_id: int, access_key: bool, expires_at: int
-    ) -> str:
-        if not access_key:
-            return issue_publisher_token(self.token_key, publisher_id)
-        issued = add_access_key(
-            change,
-            self.tables,
-            account_id=owner_id,
-            identity_id=publisher_id,
-            identity_type=IDENTITY_PUBLISHER,
-            name=publisher_key_name(publisher_id),
-            privileges=dict(PUBLISHER_PRIVILEGES),
-            expires_at=expires_at,
-        )
-        return issued.text
+def _issue_token(
+    change: Change, owner_id: int, publisher_id: int, access_key: bool, expires_at: int
+) -> str:
+    if not access_key:
+        return issue_publisher_token(change.token_key, publisher_id)
+    issued = add_access_key(
+        change,
+        account_id=owner_id,
+        identity_id=publisher_id,
+        identity_type=IDENTITY_PUBLISHER,
+        name=publisher_key_name(publisher_id),
+        privileges=dict(PUBLISHER_PRIVILEGES),
+        expires_at=expires_at,
+    )
+    return issued.text
 
-    def _publisher(self, change: Change, publisher_id: int) -> Publisher:
-        publisher = self.tables.publishers.get(change.txn, publisher_id)
-        if publisher is None:
-            raise PublisherNotFoundError(pub_id=publisher_id)
-        return publisher
 
-    def _with_key(self, change: Change, project_id: int, key: str) -> Publisher | None:
-        index_key = to_key(project_id) + text_key(key)
-        return self.tables.publishers.find(change.txn, "publisher_keys", index_key)
-
-    def _refuse_taken_publisher_key(self, change: Change, project_id: int, key: str) -> None:
-        if self._with_key(change, project_id, key):
-            raise PublisherConflictError(what=f"publisher {key}")
+def _publisher(change: Change, publisher_id: int) -> Publisher:
+    publisher = change.now.publisher_anywhere(publisher_id)
+    if publisher is None:
+        raise PublisherNotFoundError(pub_id=publisher_id)
+    return publisher
 
 
 def _distinct(texts: Sequence[str]) -> list[str]:

@@ -8,12 +8,12 @@ from fieldbrook.core.errors import TrafficLimitConflictError, TrafficLimitNotFou
 from fieldbrook.core.model import TrafficLimit
 from fieldbrook.storage.lmdb.ids import to_key
 from fieldbrook.storage.lmdb.table import text_key
-from fieldbrook.storage.registry.commands.change import Change, Commands, command
+from fieldbrook.storage.registry.commands.change import Commands, command
 
 _UNITS_MS = (86_400_000, 3_600_000, 60_000, 1_000)
 
 
-class TrafficCommands(Commands):
+class TrafficLimitCommands(Commands):
     """Commands on traffic limits."""
 
     @command
@@ -68,7 +68,9 @@ class TrafficCommands(Commands):
             TrafficLimitNotFoundError: no such limit.
         """
         with self.change() as change:
-            limit = self._limit(change, traffic_limit_id)
+            limit = change.now.traffic_limit(traffic_limit_id)
+            if limit is None:
+                raise TrafficLimitNotFoundError(traffic_limit=traffic_limit_id)
             start_at = limit.start_at
             if duration_ms != limit.duration_ms:
                 start_at = window_start(change.time_ms, duration_ms)
@@ -88,17 +90,10 @@ class TrafficCommands(Commands):
     def remove_traffic_limits(self, project_id: int, traffic_limit_ids: Sequence[int]) -> int:
         """Remove limits of this project by id, ignoring others; return the number removed."""
         with self.change() as change:
-            found = {n: change.now.traffic_limit(n) for n in traffic_limit_ids}
-            own = [t for t in found.values() if t and t.project_id == project_id]
+            own = change.in_project(self.tables.traffic_limits, project_id, traffic_limit_ids)
             for limit in own:
                 change.remove(self.tables.traffic_limits, limit)
             return len(own)
-
-    def _limit(self, change: Change, traffic_limit_id: int) -> TrafficLimit:
-        limit = change.now.traffic_limit(traffic_limit_id)
-        if limit is None:
-            raise TrafficLimitNotFoundError(traffic_limit=traffic_limit_id)
-        return limit
 
 
 def window_start(now_ms: int, duration_ms: int) -> int:

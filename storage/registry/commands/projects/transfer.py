@@ -9,7 +9,6 @@ import msgspec
 
 from fieldbrook.core import quotas
 from fieldbrook.core.errors import (
-    AccountNotFoundError,
     ProjectNameConflictError,
     PublisherConflictError,
     StoreError,
@@ -26,16 +25,21 @@ from fieldbrook.core.model import (
 from fieldbrook.security.access_keys import PUBLISHER_PRIVILEGES, publisher_key_name
 from fieldbrook.storage.backup.transfer import Exported, ExportedToken
 from fieldbrook.storage.lmdb.codec import decode_record
-from fieldbrook.storage.lmdb.table import text_key
-from fieldbrook.storage.registry.commands.change import Change, command
-from fieldbrook.storage.registry.commands.projects.applets import AppletCommands, Module
-from fieldbrook.storage.registry.commands.projects.publishers import PublisherCommands
-from fieldbrook.storage.registry.reader import has_tables
+from fieldbrook.storage.lmdb.table import OpenTable, text_key
+from fieldbrook.storage.registry.commands.change import Change, Commands, command
+from fieldbrook.storage.registry.commands.projects.applets import add_version, refuse_taken_name
+from fieldbrook.storage.registry.commands.projects.publishers import (
+    add_publisher,
+    refuse_taken_key,
+)
+from fieldbrook.storage.registry.commands.projects.resources import Module, add_resource
+from fieldbrook.storage.registry.commands.projects.strategies import add_strategy
+from fieldbrook.storage.registry.usage import has_tables
 
 _R = TypeVar("_R", bound=Record)
 
 
-class TransferCommands(AppletCommands, PublisherCommands):
+class TransferCommands(Commands):
     """Commands that import projects from other nodes."""
 
     @command
@@ -75,18 +79,19 @@ class TransferCommands(AppletCommands, PublisherCommands):
         """
         given = decode_record(exported, Exported)
         with self.change() as change:
-            if change.now.account(account_id) is None:
-                raise AccountNotFoundError(account=account_id)
+            change.account(account_id)
             if change.now.project_named(name):
                 raise ProjectNameConflictError(what=f"project {name}")
             if len(applet_ids) != len(given.applets) or change.now.project(project_id):
                 raise StoreError(reason="the ids are not those that were reserved")
             self._require_quotas(change, account_id, given, project_id)
-            project = change.put(
+            project = _put_copy(
+                change,
                 self.tables.projects,
-                _anew(
-                    change, given.project, project_id=project_id, account_id=account_id, name=name
-                ),
+                given.project,
+                project_id=project_id,
+                account_id=account_id,
+                name=name,
             )
             self._import_applets(change, project, given, modules, applet_ids)
             self._import_publishers(change, project, given, new_tokens)
@@ -96,7 +101,7 @@ class TransferCommands(AppletCommands, PublisherCommands):
     def _require_quotas(
         self, change: Change, account_id: int, given: Exported, project_id: int
     ) -> None:
-        """Check an account's quotas for a whole import, except its modules (`_resource`).
+        """Check an account's quotas for a whole import, except its modules (`add_resource`).
 
         The project's store is in its folder already, but no account's usage contains it yet.
         """
@@ -115,7 +120,7 @@ class TransferCommands(AppletCommands, PublisherCommands):
             quotas.BYTES: max(1, self.stored(project_id)),
         }
         for name, number in adding.items():
-            self.require_quota(change, account_id, name, number)
+            change.require_quota(account_id, name, number)
 
     def _import_applets(
         self,
@@ -130,23 +135,24 @@ class TransferCommands(AppletCommands, PublisherCommands):
         for old, applet_id in zip(given.applets, applet_ids, strict=True):
             if old.sha256 not in by_content:
                 raise StoreError(reason=f"module {old.sha256} of applet {old.name} is missing")
-            resource = self._resource(change, project.account_id, by_content[old.sha256])
-            applet = _anew(
+            resource = add_resource(change, project.account_id, by_content[old.sha256])
+            refuse_taken_name(change, project.project_id, old.name)
+            applet = _put_copy(
                 change,
+                self.tables.applets,
                 old,
                 applet_id=applet_id,
                 project_id=project.project_id,
                 resource_id=resource.resource_id,
                 instance_id=change.new_id(),
             )
-            self._refuse_taken_applet_name(change, project.project_id, applet.name)
-            made[old.applet_id] = change.put(self.tables.applets, applet)
-            self._add_version(change, applet)
+            made[old.applet_id] = applet
+            add_version(change, applet)
         for strategy in given.strategies:
             if strategy.applet_id not in made:
                 raise StoreError(reason=f"strategy {strategy.strategy_id} has no applet")
             applet = made[strategy.applet_id]
-            self._add_strategy(
+            add_strategy(
                 change,
                 applet,
                 (strategy.event_type, strategy.handler),
@@ -158,9 +164,9 @@ class TransferCommands(AppletCommands, PublisherCommands):
     ) -> None:
         keys = {token.publisher_id: token for token in given.tokens}
         for old in given.publishers:
-            self._refuse_taken_publisher_key(change, project.project_id, old.key)
+            refuse_taken_key(change, project.project_id, old.key)
             if new_tokens or not given.with_tokens:
-                self._create(
+                add_publisher(
                     change,
                     project.project_id,
                     old.name,
@@ -181,9 +187,12 @@ class TransferCommands(AppletCommands, PublisherCommands):
         if taken or (key and change.now.access_key_with_digest(key.digest)):
             raise PublisherConflictError(what=f"the token of publisher {old.key}")
         publisher_id = change.new_id()
-        change.put(
+        _put_copy(
+            change,
             tables.publishers,
-            _anew(change, old, publisher_id=publisher_id, project_id=project.project_id),
+            old,
+            publisher_id=publisher_id,
+            project_id=project.project_id,
         )
         if key is None:
             return
@@ -207,18 +216,18 @@ class TransferCommands(AppletCommands, PublisherCommands):
     def _import_rest(self, change: Change, project: Project, given: Exported) -> None:
         tables, own = self.tables, {"project_id": project.project_id}
         for config in given.configs:
-            change.put(tables.configs, _anew(change, config, config_id=change.new_id(), **own))
+            _put_copy(change, tables.configs, config, config_id=change.new_id(), **own)
         for job in given.cron_jobs:
-            change.put(tables.cron_jobs, _anew(change, job, cron_job_id=change.new_id(), **own))
+            _put_copy(change, tables.cron_jobs, job, cron_job_id=change.new_id(), **own)
         for monitor in given.monitors:
-            change.put(tables.monitors, _anew(change, monitor, monitor_id=change.new_id(), **own))
+            _put_copy(change, tables.monitors, monitor, monitor_id=change.new_id(), **own)
         for abi in given.contract_abis:
-            change.put(tables.contract_abis, _anew(change, abi, abi_id=change.new_id(), **own))
+            _put_copy(change, tables.contract_abis, abi, abi_id=change.new_id(), **own)
         for limit in given.traffic_limits:
-            fresh = _anew(change, limit, traffic_limit_id=change.new_id(), **own)
-            change.put(tables.traffic_limits, fresh)
+            _put_copy(change, tables.traffic_limits, limit, traffic_limit_id=change.new_id(), **own)
 
 
-def _anew(change: Change, record: _R, **fields: Any) -> _R:
+def _put_copy(change: Change, table: OpenTable[_R], record: _R, **fields: Any) -> _R:
+    """Store a copy of a record with other fields, created now."""
     times = {"created_at": change.time_ms, "updated_at": change.time_ms}
-    return msgspec.structs.replace(record, **times, **fields)
+    return change.put(table, msgspec.structs.replace(record, **times, **fields))

@@ -60,7 +60,7 @@ def test_a_command_without_a_row_writes_none_after_one_that_had(registry: Regist
 
 def test_rows_of_refused_calls_are_noted_without_moving_the_counter(registry: Registry) -> None:
     version = registry.reader.version()
-    assert registry("note_audit", rows=[msgspec.to_builtins(row(n)) for n in (1, 2)]) == 2
+    assert registry("add_audit_rows", rows=[msgspec.to_builtins(row(n)) for n in (1, 2)]) == 2
     assert registry.reader.version() == version
     assert numbers(registry.reader) == ([2, 1], 0)
 
@@ -68,11 +68,11 @@ def test_rows_of_refused_calls_are_noted_without_moving_the_counter(registry: Re
 def test_the_oldest_rows_go_when_there_are_too_many(tmp_path: Path) -> None:
     writer = RegistryWriter(tmp_path / "registry", MAP, lambda: 0, KEY, audit_rows=3)
     for n in range(1, 6):
-        writer.note_audit([row(n)])
+        writer.add_audit_rows([row(n)])
     assert numbers(writer.reader()) == ([5, 4, 3], 0)
     writer.close()
     writer = RegistryWriter(tmp_path / "registry", MAP, lambda: 0, KEY, audit_rows=2)
-    writer.note_audit([row(6)])
+    writer.add_audit_rows([row(6)])
     assert numbers(writer.reader()) == ([6, 5], 0)
     writer.close()
 
@@ -80,7 +80,7 @@ def test_the_oldest_rows_go_when_there_are_too_many(tmp_path: Path) -> None:
 def test_pages_follow_each_other_without_a_gap(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    registry.writer.note_audit([row(n) for n in range(1, 26)])
+    registry.writer.add_audit_rows([row(n) for n in range(1, 26)])
     seen: list[int] = []
     before = 0
     while True:
@@ -99,4 +99,4 @@ def test_pages_follow_each_other_without_a_gap(
 
 def test_a_row_of_another_form_is_refused(registry: Registry) -> None:
     with pytest.raises(StoreError):
-        execute(registry.writer, "note_audit", {"rows": [], "audit": ["nonsense"]})
+        execute(registry.writer, "add_audit_rows", {"rows": [], "audit": ["nonsense"]})

@@ -216,7 +216,7 @@ def test_bytes_are_those_of_modules_and_of_stores(make: Callable[..., Node]) -> 
 
 
 def account_is_over(node: Node) -> bool:
-    node.writer.note_storage()
+    node.writer.update_storage_marks()
     account = node.reader.account(node.ada.account_id)
     assert account is not None
     return account.over_storage
@@ -226,13 +226,13 @@ def test_a_look_at_storage_that_finds_nothing_new_changes_nothing(
     make: Callable[..., Node],
 ) -> None:
     node = make(bytes=10)
-    node.writer.note_storage()
+    node.writer.update_storage_marks()
     version = node.reader.version()
-    node.writer.note_storage()
+    node.writer.update_storage_marks()
     assert node.reader.version() == version
     node.stored[node.project()] = 11
-    assert [account.username for account in node.writer.note_storage()] == ["ada"]
-    assert node.writer.note_storage() == []
+    assert [account.username for account in node.writer.update_storage_marks()] == ["ada"]
+    assert node.writer.update_storage_marks() == []
     version = node.reader.version()
     assert account_is_over(node)
     assert node.reader.version() == version
@@ -258,7 +258,7 @@ def test_an_account_that_is_above_when_quotas_come_goes_on_sending_events(
     bob = node.writer.create_account("bob", "h", DEVELOPER)
     late = node.writer.create_project(bob.account_id, "late").project_id
     node.stored[late] = 11
-    assert [account.username for account in node.writer.note_storage()] == ["bob"]
+    assert [account.username for account in node.writer.update_storage_marks()] == ["bob"]
 
 
 def test_sql_tables_that_come_with_a_project_count_and_those_it_has_already_do_not(

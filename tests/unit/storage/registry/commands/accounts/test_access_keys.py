@@ -83,8 +83,8 @@ def test_noting_a_use_moves_neither_the_counter_nor_backwards(registry: Registry
     made = registry("create_access_key", account_id=account_id, name="ci", privileges={})
     version = registry.reader.version()
     key_id = made.key.access_key_id
-    assert registry("note_access_keys_used", used={key_id: 50, 7: 50}) == 1
-    assert registry("note_access_keys_used", used={key_id: 40}) == 1
+    assert registry("record_access_key_use", used={key_id: 50, 7: 50}) == 1
+    assert registry("record_access_key_use", used={key_id: 40}) == 1
     found = registry.reader.access_key_named(account_id, "ci")
     assert found is not None
     assert (found.last_used, found.updated_at) == (50, made.key.updated_at)
@@ -96,7 +96,6 @@ def test_a_publishers_keys_end_with_it(registry: Registry) -> None:
     with registry.writer.change() as change:
         add_access_key(
             change,
-            registry.writer.tables,
             account_id=account_id,
             identity_id=77,
             identity_type=IDENTITY_PUBLISHER,
@@ -106,5 +105,5 @@ def test_a_publishers_keys_end_with_it(registry: Registry) -> None:
     (key,) = registry.reader.access_keys_of(77)
     assert (key.name, key.privileges) == ("pub_77", {"Event": "READ_WRITE"})
     with registry.writer.change() as change:
-        remove_access_keys_of(change, registry.writer.tables, 77)
+        remove_access_keys_of(change, 77)
     assert registry.reader.access_keys(account_id) == []

@@ -24,7 +24,7 @@ from fieldbrook.core.settings import Settings
 from fieldbrook.observability import metrics
 from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.security.node_secrets import load_or_create_key
-from fieldbrook.storage.lmdb.condition import as_told
+from fieldbrook.storage.lmdb.condition import client_error
 from fieldbrook.storage.registry.module_files import collect
 from fieldbrook.storage.registry.service import (
     RegistryReader,
@@ -132,7 +132,7 @@ class RegistryActor(NodeActor):
             metrics.add(metrics.COMMANDS_REFUSED)
             if isinstance(error, StoreError):
                 self._watch.failed(error)
-                error = as_told(error)
+                error = client_error(error)
             return (False, *to_wire(error))
         except Exception:
             log.exception("registry: %s failed", operation)

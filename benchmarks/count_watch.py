@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from fieldbrook.storage.project.store import ProjectStoreReader
+from fieldbrook.storage.project.reader import ProjectStoreReader
 
 _EVERY_S = 0.001
 

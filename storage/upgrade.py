@@ -20,7 +20,7 @@ from fieldbrook.core.errors import StoreError
 from fieldbrook.storage.backup import backup
 from fieldbrook.storage.lmdb.environment import open_environment, store_errors
 from fieldbrook.storage.lmdb.schema import META, VERSION_CELL, put_mark, require_schema, schema_in
-from fieldbrook.storage.project import store as project_store
+from fieldbrook.storage.project import tables as project_tables
 from fieldbrook.storage.registry import tables as registry_tables
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Form(NamedTuple):
 
 
 REGISTRY = Form(registry_tables.WHAT, registry_tables.SCHEMA, {}, 0)
-PROJECT = Form(project_store.WHAT, project_store.SCHEMA, {}, project_store.UNMARKED)
+PROJECT = Form(project_tables.WHAT, project_tables.SCHEMA, {}, project_tables.UNMARKED)
 
 
 class Upgraded(NamedTuple):

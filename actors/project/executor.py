@@ -78,7 +78,7 @@ from fieldbrook.core.errors import (
 from fieldbrook.core.model import ENABLED, EVENT, PER_BATCH, PER_EVENT, PROJECT_DATABASE, Applet
 from fieldbrook.observability import fault_points, metrics
 from fieldbrook.observability.health import HUNG_GUEST, MODULE_UNREADABLE, SHARDS_DIE, ProcessHealth
-from fieldbrook.storage.lmdb.condition import as_told
+from fieldbrook.storage.lmdb.condition import client_error
 from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.dead_letters import DeadLetter
 from fieldbrook.storage.project.deduplication import (
@@ -87,9 +87,10 @@ from fieldbrook.storage.project.deduplication import (
     digests_of_key,
     old_digest_of,
 )
-from fieldbrook.storage.project.history import AGAIN, remembered, replay_of
+from fieldbrook.storage.project.history import DUPLICATE, event_record, replay_of
 from fieldbrook.storage.project.outbox import API, MQTT, TRANSACTIONS, OutboxEntry
-from fieldbrook.storage.project.store import LogRow, MetricRow, ProjectStore
+from fieldbrook.storage.project.rows import LogRow, MetricRow
+from fieldbrook.storage.project.store import ProjectStore
 from fieldbrook.storage.registry.service import RegistryReader, RegistrySnapshot
 from fieldbrook.storage.sql.database import ProjectDatabase
 from fieldbrook.storage.sql.sqlite import files as sql
@@ -475,7 +476,7 @@ class ProjectWorker:
             except StoreError as error:
                 self._store_refused = True
                 self._watch.failed(error)
-                return to_wire(as_told(error))
+                return to_wire(client_error(error))
             if known is not None:
                 self._again.add(id(event))
                 return known
@@ -503,7 +504,7 @@ class ProjectWorker:
         except StoreError as error:  # a failure of the node, not of the handler
             self._store_refused = True
             self._watch.failed(error)
-            return to_wire(as_told(error))
+            return to_wire(client_error(error))
 
     def _known(self, event: WireEvent) -> Outcome | None:
         """Deduplication: return the stored result of a duplicate event; None for a new event."""
@@ -548,9 +549,9 @@ class ProjectWorker:
         nothing, and a strategy may match when it is sent again.
         """
         event_type, publisher_id, event_id, payload, _, kind, name = event
-        finished = self._store.finished
+        finished = self._store.outcomes
         if kind & DELIVERY:
-            self._store.delivered[name or event_id] = None
+            self._store.deliveries[name or event_id] = None
         elif not outcome:
             return
         if kind & KEYED:
@@ -690,7 +691,7 @@ class ProjectWorker:
         """Add a dead letter for an event whose handler failed."""
         event_type, publisher_id, event_id, payload, received_at, _, _ = event
         self._written += len(payload)
-        self._store.failed.append(
+        self._store.dead_letters.append(
             DeadLetter(
                 time_ms=clock.now_ms(),
                 event_id=event_id,
@@ -734,7 +735,7 @@ class ProjectWorker:
                 self._store.resolved.extend(numbers)
             return ()
         except StoreError as error:
-            return to_wire(as_told(error))
+            return to_wire(client_error(error))
 
     def _replay(self, number: int) -> HandlerResult:
         """Run one handler again over its dead letter.
@@ -763,7 +764,7 @@ class ProjectWorker:
         )
         result = self._run(target, event)
         ways = ((target.strategy_id, target.applet_id, target.version),)
-        self._store.record([remembered(event, clock.now_ms(), (result,), 0, ways)])
+        self._store.record([event_record(event, clock.now_ms(), (result,), 0, ways)])
         return result
 
     def _replay_event(self, place: int, attempt: int) -> HandlerResult:
@@ -790,7 +791,9 @@ class ProjectWorker:
             self.busy_since = time.monotonic()
             results.append(self._run(target, event))
         ways = tuple((t.strategy_id, t.applet_id, t.version) for t in targets)
-        self._store.record([remembered(event, clock.now_ms(), tuple(results), record.flags, ways)])
+        self._store.record(
+            [event_record(event, clock.now_ms(), tuple(results), record.flags, ways)]
+        )
         reason = next((reason for _, _, reason in results if reason), "")
         return len(targets), FAILED if reason else 0, reason
 
@@ -824,7 +827,7 @@ class ProjectWorker:
                     OutboxEntry(chain, key.hex(), body, event_id, applet, instance_id, now)
                 )
             case Metric(value=value):
-                store.measured.append(MetricRow(now, instance_id, applet, event_id, value))
+                store.metrics.append(MetricRow(now, instance_id, applet, event_id, value))
 
     def _log(self, target: Target, event_id: str, rows: list[tuple[int, str, str]]) -> None:
         now = clock.now_ms()
@@ -850,8 +853,8 @@ class ProjectWorker:
                 if ways is None or event[5] & EXACT:
                     ways = self._ways_of(event)
                 if again and id(event) in again:
-                    flags, ways = flags | AGAIN, ()
-                records.append(remembered(event, now, result, flags, ways))
+                    flags, ways = flags | DUPLICATE, ()
+                records.append(event_record(event, now, result, flags, ways))
                 payloads.append(event[3])
             self._store.record(records, payloads)
             count += len(records)
@@ -877,7 +880,7 @@ class ProjectWorker:
         leases: dict[str, list[bytes]] | None = _leases(self._store.sent) if self._chains else {}
         if batch:
             fault_points.hit("project.commits")
-        wrote = events or self._store.failed or self._store.sent
+        wrote = events or self._store.dead_letters or self._store.sent
         tally = self._tally(events) if wrote else ()
         began = time.monotonic()
         try:
@@ -919,16 +922,16 @@ class ProjectWorker:
             alone = sum(len(part) for _, part, _, _ in batch) == 1
             return EffectsTooLargeError(**error.details) if alone else error
         self._watch.failed(error, written)
-        return as_told(error)
+        return client_error(error)
 
     def _tally(self, events: int) -> list[tuple[int, int]]:
         """Return the metrics of a batch, to be added after its commit: columns and numbers."""
         store = self._store
         tally = [(metrics.BATCHES, 1), (metrics.PROJECT_EVENTS, events)]
-        if store.failed:
-            tally.append((metrics.LETTERS_WRITTEN, len(store.failed)))
-        if store.measured:
-            tally.append((metrics.MEASURED, len(store.measured)))
+        if store.dead_letters:
+            tally.append((metrics.LETTERS_WRITTEN, len(store.dead_letters)))
+        if store.metrics:
+            tally.append((metrics.MEASURED, len(store.metrics)))
         if store.sent:
             kinds = Counter(metrics.effect_kind(entry.kind) for entry in store.sent)
             tally += [(metrics.SENT[kind], number) for kind, number in kinds.items()]
@@ -941,7 +944,7 @@ class ProjectWorker:
         self._measured = now
         store = self._store
         metrics.put(metrics.DEAD_STRATEGIES, count_dead(self._routes))
-        metrics.put(metrics.LETTERS, store.letters)
+        metrics.put(metrics.LETTERS, store.dead_letter_count)
         metrics.put(metrics.OUTBOX_ENTRIES, len(store.outbox))
         metrics.put(metrics.OUTBOX_BYTES, store.outbox.bytes)
         metrics.put(metrics.STORE_USED, store.used_bytes)

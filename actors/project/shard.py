@@ -36,7 +36,7 @@ from fieldbrook.core.errors import NodeError
 from fieldbrook.core.model import Applet
 from fieldbrook.observability import logs
 from fieldbrook.storage.project import kv
-from fieldbrook.storage.project.store import ProjectSnapshot
+from fieldbrook.storage.project.reader import ProjectSnapshot
 from fieldbrook.storage.registry.reader import RegistryReader
 from fieldbrook.system.process import die_with_parent, name_process
 from fieldbrook.wasm.limits import Limits

@@ -27,20 +27,22 @@ from fieldbrook.storage.lmdb.codec import decode_record
 from fieldbrook.storage.lmdb.environment import open_environment, store_errors
 from fieldbrook.storage.lmdb.ids import from_key, to_key
 from fieldbrook.storage.lmdb.table import OpenTable
+from fieldbrook.storage.project import kv
+from fieldbrook.storage.project.batch import STAGE, Batch
 from fieldbrook.storage.project.dead_letters import DATABASE as DEAD_LETTERS
 from fieldbrook.storage.project.dead_letters import DeadLetter
 from fieldbrook.storage.project.deduplication import (
     DELIVERIES,
     OUTCOMES,
     Deliveries,
-    RememberedOutcome,
+    StoredOutcome,
 )
 from fieldbrook.storage.project.history import DATABASE as HISTORY
 from fieldbrook.storage.project.history import PAYLOADS, Chunk, Payloads
 from fieldbrook.storage.project.outbox import DATABASE as OUTBOX
 from fieldbrook.storage.project.outbox import OutboxEntry
 from fieldbrook.storage.project.refused import FOLDER as REFUSED
-from fieldbrook.storage.project.store import KV, LOGS, METRICS, STAGE, Batch, LogRow, MetricRow
+from fieldbrook.storage.project.rows import LOGS, METRICS, LogRow, MetricRow
 from fieldbrook.storage.registry.audit import AuditRow
 from fieldbrook.storage.registry.reader import RegistryReader
 from fieldbrook.storage.registry.tables import LAST_ID_CELL
@@ -350,14 +352,14 @@ def _pair(key: bytes, _value: bytes) -> None:
 
 
 _TABLES: dict[bytes, Callable[[bytes, bytes], object]] = {
-    KV: _pair,
+    kv.DATABASE: _pair,
     LOGS: _rows_of(LogRow),
     METRICS: _rows_of(MetricRow),
     DEAD_LETTERS: _rows_of(DeadLetter),
     HISTORY: _rows_of(Chunk),
     PAYLOADS: _rows_of(Payloads),
     OUTBOX: _rows_of(OutboxEntry),
-    OUTCOMES: _rows_of(RememberedOutcome),
+    OUTCOMES: _rows_of(StoredOutcome),
     DELIVERIES: _rows_of(Deliveries),
     STAGE: lambda _key, value: decode_record(value, Batch),
 }

@@ -34,7 +34,7 @@ STATES = (DISK_FULL, STORE_FULL, UNREADABLE, STORE_FAILS)
 """Every health condition that `store_condition` may return."""
 
 
-def as_told(error: StoreError) -> StoreError:
+def client_error(error: StoreError) -> StoreError:
     """Return the error that a client gets for a failure of a store.
 
     A full disk or store may soon have room again, so `StorageFullError` replaces the error:

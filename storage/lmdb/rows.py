@@ -51,13 +51,13 @@ class RowTable(Generic[R]):
     def append(self, txn: Transaction, rows: Sequence[R]) -> None:
         """Write rows, and drop the oldest ones beyond the limits.
 
-        Call `written` with the number of rows once the transaction is on disk.
+        Call `committed` with the number of rows once the transaction is on disk.
         """
         for number, row in enumerate(rows, self._next):
             txn.put(number.to_bytes(8, "big"), _encode(row), db=self._database, append=True)
         self._drop_old(txn)
 
-    def written(self, count: int) -> None:
+    def committed(self, count: int) -> None:
         """Note that the transaction with `count` appended rows is on disk."""
         self._next += count
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import lmdb
 import msgspec
 
+from fieldbrook.storage.lmdb.ids import from_key, to_key
+
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
 
@@ -41,7 +43,7 @@ class DeadLetter(msgspec.Struct, array_like=True, frozen=True):
     attempts: int = 1
 
 
-class NumberedLetter(NamedTuple):
+class NumberedDeadLetter(NamedTuple):
     """A letter and its number, which is its id; numbers increase and are never reused."""
 
     number: int
@@ -60,8 +62,8 @@ class DeadLetters:
         self._database = environment.open_db(DATABASE)
         with environment.begin(db=self._database) as txn:
             cursor = txn.cursor()
-            last = int.from_bytes(cursor.key(), "big") if cursor.last() else 0
-            self._sizes = {_number(key): len(value) for key, value in cursor.iterprev()}
+            last = from_key(cursor.key()) if cursor.last() else 0
+            self._sizes = {from_key(key): len(value) for key, value in cursor.iterprev()}
         self._sizes = dict(reversed(self._sizes.items()))  # oldest first
         self._next = max(last + 1, time.time_ns() // 1000)
         self._bytes = sum(self._sizes.values())
@@ -69,17 +71,17 @@ class DeadLetters:
     def __len__(self) -> int:
         return len(self._sizes)
 
-    def put(
-        self, txn: Transaction, letters: Iterable[DeadLetter], gone: Iterable[int]
-    ) -> LettersChange:
-        """Add letters and remove those in `gone`, inside a batch's transaction.
+    def add(
+        self, txn: Transaction, letters: Iterable[DeadLetter], resolved: Iterable[int]
+    ) -> DeadLetterChange:
+        """Add letters and remove those in `resolved`, inside a batch's transaction.
 
-        Call `settle` with the returned change once the transaction is on disk.
+        Call `committed` with the returned change once the transaction is on disk.
         """
-        change = LettersChange({}, [number for number in gone if number in self._sizes])
+        change = DeadLetterChange({}, [number for number in resolved if number in self._sizes])
         for number, letter in enumerate(letters, self._next):
             data = _encode(letter)
-            txn.put(_key(number), data, db=self._database, append=True)
+            txn.put(to_key(number), data, db=self._database, append=True)
             change.added[number] = len(data)
         excess = len(self._sizes) + len(change.added) - len(change.removed) - LETTERS_LIMIT
         surplus = self._bytes + sum(change.added.values()) - self._limit_bytes
@@ -89,10 +91,10 @@ class DeadLetters:
             change.removed.append(number)
             excess, surplus = excess - 1, surplus - size
         for number in change.removed:
-            txn.delete(_key(number), db=self._database)
+            txn.delete(to_key(number), db=self._database)
         return change
 
-    def settle(self, change: LettersChange) -> None:
+    def committed(self, change: DeadLetterChange) -> None:
         """Note that the transaction with this change is on disk."""
         for number in change.removed:
             self._bytes -= self._sizes.pop(number, 0)
@@ -102,43 +104,36 @@ class DeadLetters:
 
     def get(self, txn: Transaction, number: int) -> DeadLetter | None:
         """Return the letter with this number, or None."""
-        data = txn.get(_key(number), db=self._database)
-        return None if data is None else _decode(data)
+        return read_letter(txn, self._database, number)
 
 
-class LettersChange(NamedTuple):
+class DeadLetterChange(NamedTuple):
+    """The sizes of added letters by number, and the numbers of removed ones."""
+
     added: dict[int, int]
     removed: list[int]
 
 
-NO_CHANGE = LettersChange({}, [])
+NO_CHANGE = DeadLetterChange({}, [])
 
 
 def read_letter(txn: Transaction, database: lmdb._Database, number: int) -> DeadLetter | None:
     """Return the letter with this number, or None; for readers."""
-    data = txn.get(_key(number), db=database)
+    data = txn.get(to_key(number), db=database)
     return None if data is None else _decode(data)
 
 
 def read_letters(
     txn: Transaction, database: lmdb._Database, before: int | None, limit: int
-) -> tuple[Sequence[NumberedLetter], int]:
+) -> tuple[Sequence[NumberedDeadLetter], int]:
     """Return letters with numbers below `before`, newest first, and the count of all."""
     cursor = txn.cursor(db=database)
-    found: list[NumberedLetter] = []
+    found: list[NumberedDeadLetter] = []
     if before is None:
         more = cursor.last()
     else:
-        more = cursor.prev() if cursor.set_range(_key(before)) else cursor.last()
+        more = cursor.prev() if cursor.set_range(to_key(before)) else cursor.last()
     while more and len(found) < limit:
-        found.append(NumberedLetter(_number(cursor.key()), _decode(cursor.value())))
+        found.append(NumberedDeadLetter(from_key(cursor.key()), _decode(cursor.value())))
         more = cursor.prev()
     return found, int(txn.stat(database)["entries"])
-
-
-def _key(number: int) -> bytes:
-    return number.to_bytes(8, "big")
-
-
-def _number(key: bytes) -> int:
-    return int.from_bytes(key, "big")

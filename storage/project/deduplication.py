@@ -49,7 +49,7 @@ class Deliveries(msgspec.Struct, array_like=True, frozen=True):
     names: list[str]
 
 
-class RememberedOutcome(msgspec.Struct, array_like=True, frozen=True):
+class StoredOutcome(msgspec.Struct, array_like=True, frozen=True):
     """The stored result of an event, and when it was handled (Unix ms)."""
 
     time_ms: int
@@ -57,7 +57,7 @@ class RememberedOutcome(msgspec.Struct, array_like=True, frozen=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(RememberedOutcome).decode
+_decode = msgspec.msgpack.Decoder(StoredOutcome).decode
 
 
 _OLD_BYTES, _DIGEST_BYTES = 16, 17
@@ -95,7 +95,7 @@ def old_digest_of(publisher_id: int, event_id: str, payload: bytes) -> bytes:
     return digest.digest()
 
 
-class Seen:
+class Deduplication:
     """The deduplication entries of one open project store; its owner is the only writer."""
 
     def __init__(self, environment: lmdb.Environment, room_bytes: int) -> None:
@@ -150,14 +150,14 @@ class Seen:
         """Store the results and deliveries of a batch, inside its transaction.
 
         Returns:
-            The number of stored digests, to be passed to `written` once the transaction is on
+            The number of stored digests, to be passed to `committed` once the transaction is on
             disk.
         """
         count = 0
         self._will_have_old = self._has_old
         for digest, outcome in outcomes:
             key = (self._next + count).to_bytes(8, "big")
-            value = _encode(RememberedOutcome(now_ms, outcome))
+            value = _encode(StoredOutcome(now_ms, outcome))
             txn.put(digest, value, db=self._outcomes)
             txn.put(key, now_ms.to_bytes(8, "big") + digest, db=self._order, append=True)
             count += 1
@@ -167,12 +167,12 @@ class Seen:
             self._deliveries.append(txn, [Deliveries(list(names))])
         return count
 
-    def written(self, count: int, names: Sequence[str]) -> None:
+    def committed(self, count: int, names: Sequence[str]) -> None:
         """Note that the transaction of this batch is on disk."""
         self._next += count
         self._has_old = self._will_have_old
         if names:
-            self._deliveries.written(1)
+            self._deliveries.committed(1)
             new = [name for name in names if name not in self._names]
             self._named.extend(new)
             self._names.update(new)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # About 100,000 events. Written pages stay mapped and count as memory of the process.
 BYTES_LIMIT = 8 << 20
 SOURCES = {0: "http", 16: "mqtt", 32: "cron", 48: "api", 64: "chain"}
-AGAIN = 128
+DUPLICATE = 128
 _SOURCE_BITS = 112
 GATHERED_EVENTS = 1_000
 DATABASE, PAYLOADS = b"history", b"payloads"
@@ -41,7 +41,7 @@ class Handled(msgspec.Struct, array_like=True, frozen=True):
     reason: str
 
 
-class Way(msgspec.Struct, array_like=True, frozen=True):
+class RecordedTarget(msgspec.Struct, array_like=True, frozen=True):
     """The route of one result: the strategy, and the applet with its version."""
 
     strategy_id: int
@@ -53,7 +53,7 @@ class EventRecord(msgspec.Struct, array_like=True, frozen=True):
     """The history record of one event. Times are Unix milliseconds.
 
     `results` is empty when no strategy matched. `refusal` is the name of the error when the
-    node itself failed to handle the event. `ways` has one entry for each result. `source` is a
+    node itself failed to handle the event. `targets` has one entry for each result. `source` is a
     name of `SOURCES`. `again` marks a duplicate, which did not run.
     """
 
@@ -66,7 +66,7 @@ class EventRecord(msgspec.Struct, array_like=True, frozen=True):
     results: list[Handled]
     refusal: str = ""
     flags: int = 0
-    ways: list[Way] = []
+    targets: list[RecordedTarget] = []
 
     @property
     def source(self) -> str:
@@ -74,9 +74,9 @@ class EventRecord(msgspec.Struct, array_like=True, frozen=True):
         return SOURCES.get(self.flags & _SOURCE_BITS, "")
 
     @property
-    def again(self) -> bool:
+    def is_duplicate(self) -> bool:
         """Whether the event was a duplicate of a handled one."""
-        return bool(self.flags & AGAIN)
+        return bool(self.flags & DUPLICATE)
 
 
 class Chunk(msgspec.Struct, array_like=True, frozen=True):
@@ -91,19 +91,19 @@ class Payloads(msgspec.Struct, array_like=True, frozen=True):
     payloads: list[bytes]
 
 
-Remembered = tuple[
+RecordTuple = tuple[
     str, str, int, int, int, int, Sequence[object], str, int, Sequence[tuple[int, int, int]]
 ]
 """An `EventRecord` as a plain tuple: encoded in the same way, but cheaper for the writer."""
 
 
-def remembered(
+def event_record(
     event: tuple[str, int, str, bytes, int, int, str],
     handled_at: int,
     result: Sequence[Any],
     flags: int = 0,
-    ways: Sequence[tuple[int, int, int]] = (),
-) -> Remembered:
+    targets: Sequence[tuple[int, int, int]] = (),
+) -> RecordTuple:
     """Make the history record of an event.
 
     Args:
@@ -112,8 +112,8 @@ def remembered(
         handled_at: Unix milliseconds.
         result: the answer to the event: one result per handler, or an error's name and
             details.
-        flags: a key of `SOURCES`, plus `AGAIN` for a duplicate.
-        ways: one for each result, with the fields of `Way`.
+        flags: a key of `SOURCES`, plus `DUPLICATE` for a duplicate.
+        targets: one for each result, with the fields of `RecordedTarget`.
     """
     event_type, publisher_id, event_id, payload, received_at, _, _ = event
     size = len(payload)
@@ -122,11 +122,11 @@ def remembered(
         refusal, result = result[0], ()
     return (
         *(event_id, event_type, publisher_id, size, received_at, handled_at),
-        *(result, refusal, flags, ways),
+        *(result, refusal, flags, targets),
     )
 
 
-def chunk_of(events: list[Remembered]) -> Chunk:
+def chunk_of(events: list[RecordTuple]) -> Chunk:
     """Combine records into the chunk that is written."""
     return Chunk(cast("list[EventRecord]", events))
 
@@ -148,7 +148,7 @@ def open_payloads(
     )
 
 
-class Wanted(NamedTuple):
+class ReplayFilter(NamedTuple):
     """A filter for the events to replay; times are Unix milliseconds.
 
     It selects events that were received at or after `begin` and before `end`, and that have
@@ -160,14 +160,14 @@ class Wanted(NamedTuple):
     event_type: str | None = None
     publisher_id: int | None = None
 
-    def has(self, record: EventRecord) -> bool:
+    def matches(self, record: EventRecord) -> bool:
         """Return whether the filter selects an event."""
         return (
             self.begin <= record.received_at < self.end
             and (self.event_type is None or record.event_type == self.event_type)
             and (self.publisher_id is None or record.publisher_id == self.publisher_id)
             and replay_of(record.event_id)[1] == 0
-            and not record.again
+            and not record.is_duplicate
         )
 
 
@@ -192,7 +192,7 @@ def find_replayable(
     txn: Transaction,
     history: RowTable[Chunk],
     payloads: RowTable[Payloads] | None,
-    wanted: Wanted,
+    wanted: ReplayFilter,
     after: int,
     limit: int,
 ) -> tuple[Sequence[Replayable], int]:
@@ -211,7 +211,7 @@ def find_replayable(
             if attempt:
                 newest[origin] = max(attempt, newest.get(origin, 0))
             place = number * _PLACES + index
-            if place <= after or not wanted.has(record):
+            if place <= after or not wanted.matches(record):
                 continue
             if len(found) < limit:
                 found.append((place, record.event_id, _payload(kept, record, index) is not None))
@@ -224,7 +224,7 @@ def find_replayable(
     return chosen, more
 
 
-def at_place(
+def find_at(
     txn: Transaction, history: RowTable[Chunk], payloads: RowTable[Payloads], place: int
 ) -> tuple[EventRecord, bytes] | None:
     """Return an event of the history and its payload; None when one of them is gone."""

@@ -12,6 +12,7 @@ import hashlib
 
 from fieldbrook.core.model import Applet
 
+DATABASE = b"kv"
 _PLAIN, _HASHED = b"k", b"h"
 _PLAIN_LIMIT = 511 - 8 - 1
 _SHARED = 1 << 63  # no id has this bit

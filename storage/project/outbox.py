@@ -148,7 +148,7 @@ class Outbox:
     def add(self, txn: Transaction, entries: Iterable[OutboxEntry]) -> Added:
         """Write entries inside a batch's transaction.
 
-        Call `added` with the result once the transaction is on disk.
+        Call `committed` with the result once the transaction is on disk.
         """
         added = {}
         for sequence, entry in enumerate(entries, self._next):
@@ -163,7 +163,7 @@ class Outbox:
             with store_errors(self._marker):
                 self._marker.touch()
 
-    def added(self, added: Added) -> None:
+    def committed(self, added: Added) -> None:
         """Note that the transaction with these entries is on disk."""
         for sequence, (size, kind) in added.items():
             self._sizes[sequence] = size
@@ -216,7 +216,7 @@ class Outbox:
                         size, reason = len(entry.body), refused.get(sequence, "")
                         gone.append((entry.kind, entry.target, size, entry.event_id, reason))
                 self._delivered.append(txn, [Delivered(clock.now_ms(), gone)])
-            self._delivered.written(1)
+            self._delivered.committed(1)
         for sequence in known:
             self._bytes -= self._sizes.pop(sequence)
             taker = taker_of(self._kinds.pop(sequence))

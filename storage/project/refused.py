@@ -113,7 +113,7 @@ class RefusedRing:
         with store_errors():
             with self._environment.begin(write=True) as txn:
                 table.append(txn, [refusals])
-            table.written(1)
+            table.committed(1)
 
     def close(self) -> None:
         """Close the ring."""

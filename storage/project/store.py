@@ -17,12 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import lmdb
-import msgspec
 from msgspec.structs import replace
 
-from fieldbrook.core import clock
-from fieldbrook.core.errors import BatchTooLargeError, DatabaseUnreachableError, StoreError
-from fieldbrook.storage.backup.backup import copy_open_project
+from fieldbrook.core.errors import BatchTooLargeError, DatabaseUnreachableError
 from fieldbrook.storage.lmdb.codec import decode_record, encode_record
 from fieldbrook.storage.lmdb.environment import (
     FEW_READERS,
@@ -32,105 +29,38 @@ from fieldbrook.storage.lmdb.environment import (
     try_writing,
     used_bytes,
 )
-from fieldbrook.storage.lmdb.rows import Numbered, RowTable
-from fieldbrook.storage.lmdb.schema import open_meta
-from fieldbrook.storage.project import kv
-from fieldbrook.storage.project.dead_letters import DATABASE as DEAD_LETTERS
+from fieldbrook.storage.project.batch import STAGE, Batch
 from fieldbrook.storage.project.dead_letters import (
-    NO_CHANGE,
     DeadLetter,
-    DeadLetters,
-    LettersChange,
-    NumberedLetter,
-    read_letter,
-    read_letters,
 )
-from fieldbrook.storage.project.deduplication import Outcome, Seen
+from fieldbrook.storage.project.deduplication import Outcome
 from fieldbrook.storage.project.history import (
     GATHERED_EVENTS,
     PAYLOAD_LIMIT,
     REPLAYABLE_BYTES,
-    Chunk,
     EventRecord,
     Payloads,
-    Remembered,
-    Replayable,
-    Wanted,
-    at_place,
+    RecordTuple,
     chunk_of,
-    find_events,
-    find_replayable,
-    open_history,
-    open_payloads,
+    find_at,
 )
-from fieldbrook.storage.project.outbox import Added, EffectOf, Outbox, OutboxEntry, effects_of
+from fieldbrook.storage.project.outbox import OutboxEntry
+from fieldbrook.storage.project.rows import (
+    LogRow,
+    MetricRow,
+)
+from fieldbrook.storage.project.tables import ProjectTables
 from fieldbrook.storage.sql.database import ProjectDatabase
 from fieldbrook.storage.sql.sqlite import files as sql
 
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
 
-SCHEMA = 1
-UNMARKED = 1  # the schema of stores from before the schema was recorded
-WHAT = "a project's store"
-LOG_ROWS_LIMIT = 100_000
-METRIC_ROWS_LIMIT = 100_000
-# The limit for logs, metrics, event history and dead letters, for each of them: 64 MiB, or a
-# smaller share of the store's size limit, which leaves room for the handlers' own pairs.
-_KEPT_BYTES = 64 << 20
-_KEPT_SHARE = 8
 _LOG_FLUSH_S = 0.2
 _LOG_PENDING_LIMIT = 4_096
 
-KV, LOGS, METRICS, STAGE = b"kv", b"applet_log", b"metrics", b"stage"
-_STAGE_CELL = STAGE
 _GROWTH_BYTES = 1 << 20
 _EMPTY_BYTES = 48 << 10  # size of an empty store, with the pages that a write copies
-
-
-class LogRow(msgspec.Struct, array_like=True, frozen=True):
-    """One line of an applet log. `time_ms` is Unix milliseconds, `level` a number of the ABI."""
-
-    time_ms: int
-    level: int
-    source: str
-    instance_id: int
-    applet_name: str
-    event_id: str
-    text: str
-
-
-class MetricRow(msgspec.Struct, array_like=True, frozen=True):
-    """JSON that an applet submitted. `time_ms` is Unix milliseconds."""
-
-    time_ms: int
-    instance_id: int
-    applet_name: str
-    event_id: str
-    value: str
-
-
-NumberedRow = Numbered[LogRow]
-
-
-class Batch(msgspec.Struct, array_like=True, frozen=True):
-    """Everything that one batch writes to this store.
-
-    A batch with a `number` above 0 is staged: it waits until the SQL database has committed
-    its own part under that number.
-    """
-
-    number: int
-    pairs: list[tuple[bytes, bytes]]
-    sent: list[OutboxEntry]
-    measured: list[MetricRow]
-    failed: list[DeadLetter]
-    resolved: list[int]
-    chunks: list[Chunk]
-    rows: list[LogRow]
-    finished: list[tuple[bytes, Outcome]] = []
-    delivered: list[str] = []
-    payloads: list[Payloads] = []
 
 
 def store_path(projects_dir: Path, project_id: int) -> Path:
@@ -142,10 +72,10 @@ class ProjectStore:
     """The writer of a project's store, owned by its actor. Open it after the fork, never before.
 
     These attributes collect the effects of a batch until `commit`: `overlay` the key-value
-    writes, `sent` the outbox entries, `measured` the metrics, `failed` new dead letters and
-    `resolved` the numbers of dead letters to delete. For deduplication, `finished` maps the
-    digest of each handled event to its results, and `delivered` has the names of the broker's
-    deliveries. Reads look into the overlay first, then into the last commit.
+    writes, `sent` the outbox entries, `metrics` the rows of metrics, `dead_letters` new dead
+    letters and `resolved` the numbers of dead letters to delete. For deduplication, `outcomes`
+    maps the digest of each handled event to its results, and `deliveries` has the names of the
+    broker's deliveries. Reads look into the overlay first, then into the last commit.
     """
 
     def __init__(
@@ -174,24 +104,19 @@ class ProjectStore:
         self.path = path
         self._environment = open_environment(path, map_size=map_size, max_readers=FEW_READERS)
         reader_check(self._environment)  # frees the slots of a killed writer or gateway
-        kept = min(_KEPT_BYTES, map_size // _KEPT_SHARE)
-        self._replayable_bytes = min(replayable_bytes, kept)
         self._largest_batch = map_size - _EMPTY_BYTES
         try:
-            self._open(kept, map_size)
+            self._tables = ProjectTables(self._environment, path, map_size, replayable_bytes)
         except BaseException:
             self._environment.close()
             raise
-        self.outbox = Outbox(self._environment, path)
+        self.outbox = self._tables.outbox
+        self._kv = self._tables.kv
+        self._keeps_payloads = self._tables.keeps_payloads
+        self._deduplication = self._tables.deduplication
         self._reading: Transaction | None = None  # the batch's snapshot, begun by its first read
-        self.overlay: dict[bytes, bytes] = {}
-        self.sent: list[OutboxEntry] = []
-        self.measured: list[MetricRow] = []
-        self.failed: list[DeadLetter] = []
-        self.resolved: list[int] = []
-        self.finished: dict[bytes, Outcome] = {}
-        self.delivered: dict[str, None] = {}
-        self._handled: list[Remembered] = []
+        self._clear_effects()
+        self._handled: list[RecordTuple] = []
         self._handled_payloads: list[bytes] = []
         self._rows: list[LogRow] = []
         self._rows_since = 0.0
@@ -205,35 +130,14 @@ class ProjectStore:
             raise
 
     @property
-    def letters(self) -> int:
+    def dead_letter_count(self) -> int:
         """The number of dead letters in the store."""
-        return len(self._dead)
+        return len(self._tables.dead_letters)
 
     @property
     def used_bytes(self) -> int:
         """The high-water mark of the store's size, to compare with its size limit."""
         return used_bytes(self._environment)
-
-    def _open(self, kept: int, map_size: int) -> None:
-        with store_errors():
-            open_meta(self._environment, WHAT, SCHEMA, create=True, unmarked=UNMARKED)
-            self._kv = self._environment.open_db(KV)
-            self._stage = self._environment.open_db(STAGE)
-            self._logs = RowTable(
-                *(self._environment, LOGS, LogRow, LOG_ROWS_LIMIT), create=True, limit_bytes=kept
-            )
-            self._metrics = RowTable(
-                *(self._environment, METRICS, MetricRow, METRIC_ROWS_LIMIT),
-                create=True,
-                limit_bytes=kept,
-            )
-            self._dead = DeadLetters(self._environment, kept)
-            self._history = open_history(self._environment, create=True, limit_bytes=kept)
-            self._payloads = open_payloads(
-                self._environment, create=True, limit_bytes=self._replayable_bytes
-            )
-            self._payloads.follow(self._history)
-            self._seen = Seen(self._environment, map_size // _KEPT_SHARE)
 
     def read(self, stored_key: bytes) -> bytes | None:
         """Return the value of a stored key (`kv.stored_key`) as the current batch sees it."""
@@ -258,7 +162,7 @@ class ProjectStore:
             self._rows_since = time.monotonic()
         self._rows.append(row)
 
-    def record(self, events: Sequence[Remembered], payloads: Iterable[bytes] = ()) -> None:
+    def record(self, events: Sequence[RecordTuple], payloads: Iterable[bytes] = ()) -> None:
         """Keep history records for the next commit or flush.
 
         `payloads` belong to `events` in their order. Events whose payload is not kept, such as
@@ -266,7 +170,7 @@ class ProjectStore:
         """
         if not self._rows and not self._handled:
             self._rows_since = time.monotonic()
-        if self._replayable_bytes:
+        if self._keeps_payloads:
             # Earlier callers may have given no payloads: fill up to one per earlier record.
             missing = len(self._handled) - len(self._handled_payloads)
             self._handled_payloads.extend([b""] * missing)
@@ -280,7 +184,7 @@ class ProjectStore:
 
         None when no such event was handled.
         """
-        outcome = self.finished.get(digest)
+        outcome = self.outcomes.get(digest)
         if outcome is not None:
             return outcome
         if self._staged:
@@ -288,16 +192,16 @@ class ProjectStore:
         with store_errors():
             if self._reading is None:
                 self._reading = self._environment.begin(db=self._kv)
-            return self._seen.outcome(self._reading, digest, now_ms)
+            return self._deduplication.outcome(self._reading, digest, now_ms)
 
     @property
     def has_old_digests(self) -> bool:
         """Whether the store still has digests in the old form (`deduplication.old_digest_of`)."""
-        return self._seen.has_old
+        return self._deduplication.has_old
 
     def was_delivered(self, name: str) -> bool:
         """Return whether the broker's delivery with this name was handled."""
-        return name in self.delivered or self._seen.was_delivered(name)
+        return name in self.deliveries or self._deduplication.was_delivered(name)
 
     def leases(self, chain: str) -> list[bytes]:
         """Return the keys of leased transactions that wait in the outbox.
@@ -311,12 +215,12 @@ class ProjectStore:
     def replayable(self, place: int) -> tuple[EventRecord, bytes] | None:
         """Return an event of the history and its payload as of the last commit, or None."""
         with store_errors(), self._environment.begin() as txn:
-            return at_place(txn, self._history, self._payloads, place)
+            return find_at(txn, self._tables.history, self._tables.payloads, place)
 
     def dead_letter(self, number: int) -> DeadLetter | None:
         """Return a dead letter as of the last commit, or None."""
         with store_errors(), self._environment.begin() as txn:
-            return self._dead.get(txn, number)
+            return self._tables.dead_letters.get(txn, number)
 
     def commit(self, database: ProjectDatabase | None = None) -> None:
         """Commit the effects of the batch and the waiting log rows, all or nothing.
@@ -370,7 +274,7 @@ class ProjectStore:
             self.outbox.announce()
         self._staged = True  # set first: even a failed commit may have reached the disk
         with store_errors(), self._explained(batch), self._environment.begin(write=True) as txn:
-            txn.put(_STAGE_CELL, encode_record(batch), db=self._stage)
+            txn.put(STAGE, encode_record(batch), db=self._tables.stage)
 
     @contextmanager
     def _explained(self, batch: Batch) -> Iterator[None]:
@@ -386,8 +290,8 @@ class ProjectStore:
 
     def _settle(self, committed: Callable[[], int] | None = None) -> None:
         """Apply a staged batch if the SQL database has committed its number, else drop it."""
-        with store_errors(), self._environment.begin(db=self._stage) as txn:
-            data = txn.get(_STAGE_CELL)
+        with store_errors(), self._environment.begin(db=self._tables.stage) as txn:
+            data = txn.get(STAGE)
         if data is None:
             self._staged = False
             return
@@ -395,7 +299,7 @@ class ProjectStore:
         with store_errors():
             if (committed or self._committed)() < batch.number:
                 with self._environment.begin(write=True) as txn:
-                    txn.delete(_STAGE_CELL, db=self._stage)
+                    txn.delete(STAGE, db=self._tables.stage)
             else:
                 self._apply_at_any_size(batch, len(data))
         self._staged = False
@@ -453,17 +357,26 @@ class ProjectStore:
             self._settle()
         self._rows = [row for row in self._rows if row.instance_id != instance_id]
         with store_errors(), self._environment.begin(write=True) as txn:
-            self._logs.remove(txn, lambda row: row.instance_id == instance_id)
+            self._tables.logs.remove(txn, lambda row: row.instance_id == instance_id)
+
+    def _clear_effects(self) -> None:
+        self.overlay: dict[bytes, bytes] = {}
+        self.sent: list[OutboxEntry] = []
+        self.metrics: list[MetricRow] = []
+        self.dead_letters: list[DeadLetter] = []
+        self.resolved: list[int] = []
+        self.outcomes: dict[bytes, Outcome] = {}
+        self.deliveries: dict[str, None] = {}
 
     def _has_effects(self) -> bool:
         return bool(
             self.overlay
             or self.sent
-            or self.measured
-            or self.failed
+            or self.metrics
+            or self.dead_letters
             or self.resolved
-            or self.finished
-            or self.delivered
+            or self.outcomes
+            or self.deliveries
         )
 
     def _rows_due(self) -> bool:
@@ -476,24 +389,22 @@ class ProjectStore:
     def _take(self, number: int = 0) -> Batch:
         """Move all collected effects and rows into a batch, and start with empty ones."""
         chunks = [chunk_of(self._handled)] if self._handled else []
-        payloads = [Payloads(self._handled_payloads)] if chunks and self._replayable_bytes else []
+        payloads = [Payloads(self._handled_payloads)] if chunks and self._keeps_payloads else []
         batch = Batch(
             number,
             list(self.overlay.items()),
             self.sent,
-            self.measured,
-            self.failed,
+            self.metrics,
+            self.dead_letters,
             self.resolved,
             chunks,
             self._rows,
-            list(self.finished.items()),
-            list(self.delivered),
+            list(self.outcomes.items()),
+            list(self.deliveries),
             payloads,
         )
-        self.finished, self.delivered = {}, {}
-        self.overlay, self.sent, self.measured = {}, [], []
-        self.failed, self.resolved, self._handled, self._rows = [], [], [], []
-        self._handled_payloads = []
+        self._clear_effects()
+        self._handled, self._handled_payloads, self._rows = [], [], []
         return batch
 
     def _write(self) -> None:
@@ -505,33 +416,8 @@ class ProjectStore:
         if batch.sent:
             self.outbox.announce()
         with self._environment.begin(write=True) as txn:
-            sizes, dead = self._put(txn, batch)
-            seen = self._seen.put(txn, batch.finished, batch.delivered, clock.now_ms())
-            if batch.number:
-                txn.delete(_STAGE_CELL, db=self._stage)
-        self._dead.settle(dead)
-        self._seen.written(seen, batch.delivered)
-        self._history.written(len(batch.chunks))
-        self._payloads.follow(self._history)
-        self._logs.written(len(batch.rows))
-        self._metrics.written(len(batch.measured))
-        self.outbox.added(sizes)
-
-    def _put(self, txn: Transaction, batch: Batch) -> tuple[Added, LettersChange]:
-        for key, value in batch.pairs:
-            txn.put(key, value, db=self._kv)
-        sizes = self.outbox.add(txn, batch.sent) if batch.sent else {}
-        if batch.measured:
-            self._metrics.append(txn, batch.measured)
-        dead = NO_CHANGE
-        if batch.failed or batch.resolved:
-            dead = self._dead.put(txn, batch.failed, batch.resolved)
-        if batch.chunks:
-            self._history.append(txn, batch.chunks)
-            self._payloads.append(txn, batch.payloads)
-        if batch.rows:
-            self._logs.append(txn, batch.rows)
-        return sizes, dead
+            written = self._tables.put(txn, batch)
+        self._tables.committed(batch, written)
 
     def free_readers(self) -> None:
         """Free the reader slots of dead processes, so that their old pages can be reused."""
@@ -542,9 +428,7 @@ class ProjectStore:
 
         The effects of an unfinished batch are dropped.
         """
-        self.overlay, self.sent, self.measured = {}, [], []
-        self.failed, self.resolved = [], []
-        self.finished, self.delivered = {}, {}
+        self._clear_effects()
         self._rows_since = 0.0
         try:
             self.flush_logs()
@@ -556,163 +440,3 @@ class ProjectStore:
         if self._reading is not None:
             self._reading.abort()
             self._reading = None
-
-
-class ProjectStoreReader:
-    """A reader of a project's store, for gateways; each call reads a snapshot of its own."""
-
-    def __init__(self, path: Path) -> None:
-        self._environment = open_environment(path, map_size=0, readonly=True)
-        with store_errors():
-            self._kv = self._environment.open_db(KV, create=False)
-            self._logs = RowTable(self._environment, LOGS, LogRow, LOG_ROWS_LIMIT, create=False)
-
-    @classmethod
-    def open_if_exists(cls, path: Path) -> ProjectStoreReader | None:
-        """Open a reader; None when the project has never run."""
-        if not (path / "data.mdb").exists():
-            return None
-        try:
-            return cls(path)
-        except StoreError as error:
-            made = not isinstance(error.__cause__, lmdb.NotFoundError)
-            if made and (path / "data.mdb").stat().st_size > 0:
-                raise
-            return None  # its actor is creating it right now
-
-    def logs(self, after: int, limit: int) -> list[Numbered[LogRow]]:
-        """See `RowTable.after`."""
-        with store_errors(), self._environment.begin() as txn:
-            return self._logs.after(txn, after, limit)
-
-    def metrics(self, after: int, limit: int) -> list[Numbered[MetricRow]]:
-        """See `RowTable.after`; an old store without the metrics table has no rows."""
-        with store_errors():
-            try:
-                table = RowTable(
-                    self._environment, METRICS, MetricRow, METRIC_ROWS_LIMIT, create=False
-                )
-            except lmdb.NotFoundError:
-                return []
-            with self._environment.begin() as txn:
-                return table.after(txn, after, limit)
-
-    def dead_letters(self, before: int | None, limit: int) -> tuple[Sequence[NumberedLetter], int]:
-        """Return dead letters with numbers below `before`, newest first, and the count of all."""
-        with store_errors():
-            try:
-                database = self._environment.open_db(DEAD_LETTERS, create=False)
-            except lmdb.NotFoundError:
-                return [], 0
-            with self._environment.begin() as txn:
-                return read_letters(txn, database, before, limit)
-
-    def dead_letter(self, number: int) -> DeadLetter | None:
-        """Return the dead letter with this number, or None."""
-        with store_errors():
-            try:
-                database = self._environment.open_db(DEAD_LETTERS, create=False)
-            except lmdb.NotFoundError:
-                return None
-            with self._environment.begin() as txn:
-                return read_letter(txn, database, number)
-
-    def events(self, event_id: str | None, limit: int) -> Sequence[EventRecord]:
-        """Return records of the event history, newest first: those of one event id, or all."""
-        with store_errors():
-            try:
-                table = open_history(self._environment, create=False)
-            except lmdb.NotFoundError:
-                return []
-            with self._environment.begin() as txn:
-                return find_events(txn, table, event_id, limit)
-
-    def replayable(
-        self, wanted: Wanted, after: int, limit: int
-    ) -> tuple[Sequence[Replayable], int]:
-        """Return the events of the history to replay; see `history.find_replayable`."""
-        with store_errors():
-            try:
-                history = open_history(self._environment, create=False)
-                payloads = open_payloads(self._environment, create=False)
-            except lmdb.NotFoundError:
-                return [], 0
-            with self._environment.begin() as txn:
-                return find_replayable(txn, history, payloads, wanted, after, limit)
-
-    def logs_of(self, event_id: str, limit: int) -> list[LogRow]:
-        """Return the newest log rows of an event, in the order in which they were written."""
-        with store_errors(), self._environment.begin() as txn:
-            rows = (row for row in self._logs.backwards(txn) if row.event_id == event_id)
-            return [row for row, _ in zip(rows, range(limit), strict=False)][::-1]
-
-    def effects_of(self, event_id: str, limit: int) -> list[EffectOf]:
-        """Return the effects that an event has sent, and whether each was delivered."""
-        with store_errors():
-            return effects_of(self._environment, event_id, limit)
-
-    def kv_get(self, applet_id: int, key: bytes) -> bytes | None:
-        """Return the committed value of an applet's key, or None."""
-        with store_errors(), self._environment.begin(db=self._kv) as txn:
-            return txn.get(kv.stored_key(kv.scope(applet_id), key))
-
-    def kv_keys(self, applet_id: int, prefix: bytes, limit: int) -> list[bytes]:
-        """Return keys of an applet that start with `prefix`, in byte order, the empty key first.
-
-        Keys that are too long for the store are left out, because the store has only their
-        hash (`kv.stored_key`).
-        """
-        scope = kv.scope(applet_id)
-        start = kv.plain_prefix(scope, prefix)
-        keys: list[bytes] = []
-        with store_errors(), self._environment.begin(db=self._kv) as txn:
-            if not prefix and txn.get(kv.empty_key(scope)) is not None:
-                keys.append(b"")
-            cursor = txn.cursor()
-            more = cursor.set_range(start)
-            while more and len(keys) < limit and cursor.key().startswith(start):
-                keys.append(kv.own_key(cursor.key()))
-                more = cursor.next()
-        return keys
-
-    def copy(self, target: Path) -> None:
-        """Copy the store and its SQL database as of one moment; see `backup.copy_project`."""
-        copy_open_project(self._environment, Path(self._environment.path()), target)
-
-    def close(self) -> None:
-        """Close the environment."""
-        self._environment.close()
-
-
-class ProjectSnapshot:
-    """A snapshot of the handlers' key-value pairs, for processes other than the writer's.
-
-    The first `read` after a `renew` takes the snapshot; it lasts until the next `renew`.
-
-    Raises:
-        StoreError: the store cannot be read.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._environment = open_environment(path, map_size=0, readonly=True)
-        self._reading: Transaction | None = None
-        with store_errors():
-            self._kv = self._environment.open_db(KV, create=False)
-
-    def read(self, stored_key: bytes) -> bytes | None:
-        """Return the value of a stored key (`kv.stored_key`), or None."""
-        with store_errors():
-            if self._reading is None:
-                self._reading = self._environment.begin(db=self._kv)
-            return self._reading.get(stored_key)
-
-    def renew(self) -> None:
-        """Release the snapshot."""
-        if self._reading is not None:
-            self._reading.abort()
-            self._reading = None
-
-    def close(self) -> None:
-        """Close the environment."""
-        self.renew()
-        self._environment.close()

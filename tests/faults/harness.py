@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fieldbrook.storage.project.store import ProjectStoreReader, store_path
+from fieldbrook.storage.project.reader import ProjectStoreReader
+from fieldbrook.storage.project.store import store_path
 from tests.faults.applet import counter
 from tests.faults.ledger import Ledger, Verdict
 from tests.faults.loads import HttpBatches, HttpSingles, Load, MqttMessages, Target

@@ -34,7 +34,8 @@ from typing import Any, NamedTuple
 
 from fieldbrook.core.errors import NodeError
 from fieldbrook.storage.backup.verify import verify
-from fieldbrook.storage.project.store import ProjectStore, ProjectStoreReader, store_path
+from fieldbrook.storage.project.reader import ProjectStoreReader
+from fieldbrook.storage.project.store import ProjectStore, store_path
 from fieldbrook.storage.registry.reader import RegistryReader
 from tests.faults.applet import counter
 from tests.faults.disk import Cut, Disk, Record, any_cut, read

@@ -18,7 +18,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from fieldbrook.storage.project.store import ProjectStoreReader, store_path
+from fieldbrook.storage.project.reader import ProjectStoreReader
+from fieldbrook.storage.project.store import store_path
 from tests.faults.curves import Panel, svg
 from tests.faults.growth import (
     FLAT_FILES,

@@ -117,8 +117,8 @@ def test_an_event_that_the_version_before_handled_is_known_after_an_upgrade(
     tmp_path: Path, make: Callable[[], Project]
 ) -> None:
     store = ProjectStore(tmp_path / "store", MAP)
-    store.finished[old_digest_of(PUBLISHER, LONG, COUNT)] = ((1, 41, ""),)
-    store.finished[old_digest_of(PUBLISHER, "ESP32", COUNT)] = ((1, 42, ""),)
+    store.outcomes[old_digest_of(PUBLISHER, LONG, COUNT)] = ((1, 41, ""),)
+    store.outcomes[old_digest_of(PUBLISHER, "ESP32", COUNT)] = ((1, 42, ""),)
     store.commit()
     store.close()
     project = make()
@@ -131,14 +131,14 @@ def test_the_form_of_before_is_looked_for_only_while_there_is_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = ProjectStore(tmp_path / "store", MAP)
-    store.finished[old_digest_of(PUBLISHER, LONG, COUNT)] = ((1, 41, ""),)
+    store.outcomes[old_digest_of(PUBLISHER, LONG, COUNT)] = ((1, 41, ""),)
     store.commit()
     store.close()
     store = ProjectStore(tmp_path / "store", MAP)
     looked_for = [store.has_old_digests]
     tomorrow = clock.now_ms() + deduplication.WINDOW_MS
     monkeypatch.setattr(clock, "now_ms", lambda: tomorrow)
-    store.finished[deduplication.digest_of(PUBLISHER, "T", f"5 {LONG}", COUNT)] = ((1, 1, ""),)
+    store.outcomes[deduplication.digest_of(PUBLISHER, "T", f"5 {LONG}", COUNT)] = ((1, 1, ""),)
     store.commit()
     looked_for.append(store.has_old_digests)
     store.close()

@@ -35,10 +35,11 @@ from fieldbrook.observability.health import NO_BROKER, STORE_FULL, Condition, No
 from fieldbrook.security import tokens
 from fieldbrook.security.operator_keys import Vault
 from fieldbrook.storage.lmdb.rows import Numbered
-from fieldbrook.storage.project.dead_letters import DeadLetter, NumberedLetter
-from fieldbrook.storage.project.history import EventRecord, Replayable, Wanted
+from fieldbrook.storage.project.dead_letters import DeadLetter, NumberedDeadLetter
+from fieldbrook.storage.project.history import EventRecord, Replayable, ReplayFilter
 from fieldbrook.storage.project.outbox import EffectOf
-from fieldbrook.storage.project.store import LogRow, MetricRow, NumberedRow, ProjectStore
+from fieldbrook.storage.project.rows import LogRow, MetricRow, NumberedRow
+from fieldbrook.storage.project.store import ProjectStore
 from fieldbrook.storage.registry.service import (
     RegistryWriter,
     decode_result,
@@ -117,7 +118,9 @@ class MemoryStore:
     def events(self, event_id: str | None, limit: int) -> list[EventRecord]:
         return []
 
-    def replayable(self, wanted: Wanted, after: int, limit: int) -> tuple[list[Replayable], int]:
+    def replayable(
+        self, wanted: ReplayFilter, after: int, limit: int
+    ) -> tuple[list[Replayable], int]:
         return [], 0
 
     def logs_of(self, event_id: str, limit: int) -> list[LogRow]:
@@ -126,7 +129,7 @@ class MemoryStore:
     def effects_of(self, event_id: str, limit: int) -> list[EffectOf]:
         return []
 
-    def dead_letters(self, before: int | None, limit: int) -> tuple[list[NumberedLetter], int]:
+    def dead_letters(self, before: int | None, limit: int) -> tuple[list[NumberedDeadLetter], int]:
         return [], 0
 
     def dead_letter(self, number: int) -> DeadLetter | None:

@@ -24,7 +24,8 @@ from fieldbrook.core import clock
 from fieldbrook.core.model import ADMIN, PER_BATCH, PER_INSTANCE
 from fieldbrook.observability import health
 from fieldbrook.storage.project import kv
-from fieldbrook.storage.project.store import ProjectStore, ProjectStoreReader
+from fieldbrook.storage.project.reader import ProjectStoreReader
+from fieldbrook.storage.project.store import ProjectStore
 from fieldbrook.storage.registry.service import Module, RegistryWriter
 from fieldbrook.wasm.engine.compile import compile_in_child
 from fieldbrook.wasm.limits import Limits
@@ -163,7 +164,8 @@ class Project:
         store = self.store
         store._rows_since = 0.0
         store.flush_logs()
-        reader._environment, reader._kv, reader._logs = store._environment, store._kv, store._logs
+        reader._environment, reader._kv = store._environment, store._kv
+        reader._logs = store._tables.logs
         scope = kv.scope(self.applet_id)
         keys = reader.kv_keys(self.applet_id, b"", 1000)
         letters, count = reader.dead_letters(None, 1000)

@@ -23,11 +23,11 @@ from fieldbrook.observability.health import NodeHealth
 from fieldbrook.security.operator_keys import Vault
 from fieldbrook.storage.chain.store import ChainStoreReader
 from fieldbrook.storage.lmdb.rows import Numbered
-from fieldbrook.storage.project.dead_letters import DeadLetter, NumberedLetter
-from fieldbrook.storage.project.history import EventRecord, Replayable, Wanted
+from fieldbrook.storage.project.dead_letters import DeadLetter, NumberedDeadLetter
+from fieldbrook.storage.project.history import EventRecord, Replayable, ReplayFilter
 from fieldbrook.storage.project.outbox import EffectOf
 from fieldbrook.storage.project.refused import Refusal
-from fieldbrook.storage.project.store import LogRow, MetricRow, NumberedRow
+from fieldbrook.storage.project.rows import LogRow, MetricRow, NumberedRow
 from fieldbrook.storage.registry.service import RegistryClient, RegistryReader
 from fieldbrook.wasm.limits import Limits
 
@@ -45,7 +45,7 @@ class ProjectStoreReader(Protocol):
         """Records of the event history, newest first: of one event id, or of all events."""
 
     def replayable(
-        self, wanted: Wanted, after: int, limit: int
+        self, wanted: ReplayFilter, after: int, limit: int
     ) -> tuple[Sequence[Replayable], int]:
         """The wanted events of the history, oldest first, and how many more there are."""
 
@@ -55,7 +55,9 @@ class ProjectStoreReader(Protocol):
     def effects_of(self, event_id: str, limit: int) -> list[EffectOf]:
         """The messages and calls that an event has sent, and whether they were delivered."""
 
-    def dead_letters(self, before: int | None, limit: int) -> tuple[Sequence[NumberedLetter], int]:
+    def dead_letters(
+        self, before: int | None, limit: int
+    ) -> tuple[Sequence[NumberedDeadLetter], int]:
         """Dead letters with numbers below `before`, newest first, and how many there are."""
 
     def dead_letter(self, number: int) -> DeadLetter | None:

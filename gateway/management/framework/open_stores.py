@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from fieldbrook.storage.project.store import ProjectStoreReader, store_path
+from fieldbrook.storage.project.reader import ProjectStoreReader
+from fieldbrook.storage.project.store import store_path
 from fieldbrook.system.process import descriptors
 
 OPEN_LIMIT = 64

@@ -45,7 +45,7 @@ from fieldbrook.security.access_keys import (
     publisher_key_name,
 )
 from fieldbrook.storage.chain.store import Cursor
-from fieldbrook.storage.project.store import LogRow
+from fieldbrook.storage.project.rows import LogRow
 
 R = TypeVar("R", bound=Record)
 NEVER = "0001-01-01T00:00:00Z"  # an unset time (interface document, 1.4)

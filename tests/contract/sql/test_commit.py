@@ -16,9 +16,10 @@ import pytest
 from fieldbrook.core.errors import DatabaseUnreachableError, StoreError
 from fieldbrook.storage.project import store as project_store
 from fieldbrook.storage.project.dead_letters import DeadLetter
-from fieldbrook.storage.project.history import find_events, remembered
+from fieldbrook.storage.project.history import event_record, find_events
 from fieldbrook.storage.project.outbox import MQTT, OutboxEntry
-from fieldbrook.storage.project.store import LogRow, MetricRow, ProjectStore
+from fieldbrook.storage.project.rows import LogRow, MetricRow
+from fieldbrook.storage.project.store import ProjectStore
 from fieldbrook.storage.sql.database import SqlLimits
 from fieldbrook.storage.sql.postgres.connection import ConnectionLostError
 from fieldbrook.storage.sql.postgres.database import PostgresDatabase
@@ -55,11 +56,11 @@ class Project:
             self.store.overlay[b"big"] = bytes(size)
         text = str(number)
         self.store.sent.append(OutboxEntry(MQTT, "t", text.encode(), "e", "a", 1, 0))
-        self.store.failed.append(
+        self.store.dead_letters.append(
             DeadLetter(0, "e", "DEFAULT", 1, b"", 0, 1, 1, "a", "start", "failed")
         )
-        self.store.record([remembered(("DEFAULT", 1, text, b"", 0, 0, ""), 0, ())])
-        self.store.measured.append(MetricRow(0, 1, "a", "e", text))
+        self.store.record([event_record(("DEFAULT", 1, text, b"", 0, 0, ""), 0, ())])
+        self.store.metrics.append(MetricRow(0, 1, "a", "e", text))
         self.store.log(LogRow(0, 4, "wasmCode", 1, "a", "e", text))
         self.store.commit(self.sql)
 
@@ -75,10 +76,10 @@ class Project:
         key = int(self.store.read(KEY) or 0)
         assert [int(entry.body) for _, entry in self.store.outbox.first(99)] == [*range(1, key + 1)]
         with self.store._environment.begin() as txn:
-            measured = self.store._metrics.after(txn, 0, 99)
-            events = find_events(txn, self.store._history, None, 99)
+            measured = self.store._tables.metrics.after(txn, 0, 99)
+            events = find_events(txn, self.store._tables.history, None, 99)
         assert sorted(int(event.event_id) for event in events) == [*range(1, key + 1)]
-        assert len(self.store._dead) == key
+        assert self.store.dead_letter_count == key
         assert [int(row.value) for _, row in measured] == [*range(1, key + 1)]
         return key, last
 
@@ -156,7 +157,7 @@ CUTS: dict[str, tuple[Callable[[Project, Callable[[], None]], None], bool]] = {
     "before the SQL commit": (lambda p, then: _at_statement(p, "COMMIT", then), False),
     "after the SQL commit": (lambda p, then: _after(p.sql, "commit", then), True),
     "before the stage is applied": (lambda p, then: _before(p.store, "_apply", then), True),
-    "while the stage is applied": (lambda p, then: _after(p.store, "_put", then), True),
+    "while the stage is applied": (lambda p, then: _after(p.store._tables, "put", then), True),
     "after the stage is applied": (lambda p, then: _after(p.store, "_apply", then), True),
 }
 AT_STATEMENTS = ("before the number is written", "before the SQL commit")
@@ -212,8 +213,8 @@ def test_a_step_that_fails_leaves_both_stores_agreeing_without_a_restart(
     place(project, (lambda: _interrupt(project)) if cut in AT_STATEMENTS else _fail)
     with pytest.raises(StoreError):
         project.batch(LAST)
-    for owner in (project.store, project.sql):
-        for name in ("_put_stage", "_apply", "_put", "commit"):
+    for owner in (project.store, project.store._tables, project.sql):
+        for name in ("_put_stage", "_apply", "put", "commit"):
             vars(owner).pop(name, None)
     expected = LAST if happened else LAST - 1
     assert project.numbers() == (expected, expected)

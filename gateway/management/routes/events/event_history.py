@@ -25,8 +25,8 @@ from fieldbrook.gateway.management.framework.binding import Sfid
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 from fieldbrook.gateway.management.framework.views import Json, log_row_json
-from fieldbrook.storage.project.dead_letters import NumberedLetter
-from fieldbrook.storage.project.history import EventRecord, Wanted, Way
+from fieldbrook.storage.project.dead_letters import NumberedDeadLetter
+from fieldbrook.storage.project.history import EventRecord, RecordedTarget, ReplayFilter
 from fieldbrook.storage.project.outbox import EffectOf
 from fieldbrook.storage.project.refused import Refusal
 
@@ -164,7 +164,7 @@ async def replay_events(call: Call[ReplayEvents, None]) -> Json:
     return _replayed(len(found), done, failed, lost, following)
 
 
-def _wanted(call: Call[ReplayEvents, None], project: Project) -> Wanted:
+def _wanted(call: Call[ReplayEvents, None], project: Project) -> ReplayFilter:
     body = call.body
     publisher_id = None
     if body.publisher:
@@ -175,7 +175,7 @@ def _wanted(call: Call[ReplayEvents, None], project: Project) -> Wanted:
     begin, end = (round(moment.timestamp() * 1000) for moment in (body.begin, body.end))
     if begin >= end:
         raise BadRequestError(FieldError("to", "must be later than from", "body"))
-    return Wanted(begin, end, body.event_type or None, publisher_id)
+    return ReplayFilter(begin, end, body.event_type or None, publisher_id)
 
 
 def _replayed(found: int, replayed: int, failed: int, lost: int, following: str) -> Json:
@@ -205,7 +205,7 @@ async def read_letter(call: Call[None, None]) -> Json:
     if letter is None:
         raise DeadLetterNotFoundError(letter=number)
     payload = base64.b64encode(letter.payload).decode()
-    return {**_letter_json(NumberedLetter(number, letter)), "payload": payload}
+    return {**_letter_json(NumberedDeadLetter(number, letter)), "payload": payload}
 
 
 async def replay_letters(call: Call[ReplayLetters, None]) -> Json:
@@ -240,7 +240,7 @@ def _checked(numbers: list[Sfid], field: str) -> list[int]:
     return list(numbers)
 
 
-def _letter_json(numbered: NumberedLetter) -> Json:
+def _letter_json(numbered: NumberedDeadLetter) -> Json:
     letter = numbered.letter
     return {
         "letterID": str(numbered.number),
@@ -265,13 +265,13 @@ class _Names:
         self._reader = call.context.reader
         self._known: dict[int, Json] = {}
 
-    def of(self, way: Way) -> Json:
+    def of(self, target: RecordedTarget) -> Json:
         """The names for one route of an event to a handler."""
-        known = self._known.get(way.strategy_id)
+        known = self._known.get(target.strategy_id)
         if known is None:
-            strategy = self._reader.strategy(way.strategy_id)
-            applet = self._reader.applet(way.applet_id)
-            known = self._known[way.strategy_id] = {
+            strategy = self._reader.strategy(target.strategy_id)
+            applet = self._reader.applet(target.applet_id)
+            known = self._known[target.strategy_id] = {
                 **({"handler": strategy.handler} if strategy else {}),
                 **({"appletName": applet.name} if applet else {}),
             }
@@ -279,8 +279,12 @@ class _Names:
 
 
 def _record_json(record: EventRecord, names: _Names) -> Json:
-    known = len(record.ways) == len(record.results)
-    ways = [_way_json(way, names) for way in record.ways] if known else [{}] * len(record.results)
+    known = len(record.targets) == len(record.results)
+    targets = (
+        [_target_json(target, names) for target in record.targets]
+        if known
+        else [{}] * len(record.results)
+    )
     return {
         "eventID": record.event_id,
         "eventType": record.event_type,
@@ -289,26 +293,26 @@ def _record_json(record: EventRecord, names: _Names) -> Json:
         "size": record.size,
         "receivedAt": rfc3339(record.received_at),
         "handledAt": rfc3339(record.handled_at),
-        "again": record.again,
+        "again": record.is_duplicate,
         "results": [
             {
                 "instanceID": str(part.instance_id),
                 "code": part.code,
                 "errMsg": part.reason,
-                **way,
+                **target,
             }
-            for part, way in zip(record.results, ways, strict=True)
+            for part, target in zip(record.results, targets, strict=True)
         ],
         **({"error": record.refusal} if record.refusal else {}),
     }
 
 
-def _way_json(way: Way, names: _Names) -> Json:
+def _target_json(target: RecordedTarget, names: _Names) -> Json:
     return {
-        "strategyID": str(way.strategy_id),
-        "appletID": str(way.applet_id),
-        "appletVersion": way.version,
-        **names.of(way),
+        "strategyID": str(target.strategy_id),
+        "appletID": str(target.applet_id),
+        "appletVersion": target.version,
+        **names.of(target),
     }
 
 

@@ -25,7 +25,7 @@ from fieldbrook.gateway.management.framework.route import Call, Route, Stream
 from fieldbrook.gateway.management.framework.views import Json, log_row_json
 from fieldbrook.storage.lmdb.rows import Numbered
 from fieldbrook.storage.project import kv
-from fieldbrook.storage.project.store import MetricRow, NumberedRow
+from fieldbrook.storage.project.rows import MetricRow, NumberedRow
 
 _POLL_S = 0.25
 _SILENCE_S = 15.0  # after so long without rows, a comment keeps the connection alive

@@ -25,8 +25,10 @@ from fieldbrook.storage.backup.verify import verify
 from fieldbrook.storage.backup.verify_apart import verify_apart
 from fieldbrook.storage.lmdb.codec import encode_record
 from fieldbrook.storage.project import kv
+from fieldbrook.storage.project.batch import Batch
 from fieldbrook.storage.project.outbox import is_parked, release
-from fieldbrook.storage.project.store import Batch, ProjectStore, ProjectStoreReader
+from fieldbrook.storage.project.reader import ProjectStoreReader
+from fieldbrook.storage.project.store import ProjectStore
 from fieldbrook.storage.registry.service import Module, RegistryWriter
 from fieldbrook.storage.sql.postgres import namespace as postgres
 from fieldbrook.storage.sql.sqlite import files as sql

@@ -47,7 +47,7 @@ def test_rows_are_those_not_removed_under_numbers_never_given_again(
             elif isinstance(step, list):
                 with environment.begin(write=True) as txn:
                     table.append(txn, [Row(value) for value in step])
-                table.written(len(step))
+                table.committed(len(step))
                 expected += enumerate(step, given_numbers + 1)
                 given_numbers += len(step)
             else:

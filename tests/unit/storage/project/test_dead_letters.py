@@ -9,16 +9,17 @@ import pytest
 from fieldbrook.core.errors import StoreError
 from fieldbrook.storage.project import dead_letters, history
 from fieldbrook.storage.project.dead_letters import DeadLetter
-from fieldbrook.storage.project.history import Wanted, remembered
-from fieldbrook.storage.project.store import ProjectStore, ProjectStoreReader
+from fieldbrook.storage.project.history import ReplayFilter, event_record
+from fieldbrook.storage.project.reader import ProjectStoreReader
+from fieldbrook.storage.project.store import ProjectStore
 
 
 def letter(event_id: str, payload: bytes = b"p") -> DeadLetter:
     return DeadLetter(1, event_id, "T", 7, payload, 2, 3, 4, "applet", "start", "trap")
 
 
-def bury(store: ProjectStore, *event_ids: str, payload: bytes = b"p") -> None:
-    store.failed.extend(letter(event_id, payload) for event_id in event_ids)
+def add_dead_letters(store: ProjectStore, *event_ids: str, payload: bytes = b"p") -> None:
+    store.dead_letters.extend(letter(event_id, payload) for event_id in event_ids)
     store.commit()
 
 
@@ -26,7 +27,7 @@ def reader_of(store: ProjectStore) -> ProjectStoreReader:
     """A second process's view; LMDB forbids two in one, so the environment is shared."""
     reader = ProjectStoreReader.__new__(ProjectStoreReader)
     reader._environment = store._environment
-    reader._kv, reader._logs = store._kv, store._logs
+    reader._kv, reader._logs = store._kv, store._tables.logs
     return reader
 
 
@@ -36,8 +37,8 @@ def ids(reader: ProjectStoreReader, before: int | None = None, limit: int = 100)
 
 def test_letters_are_read_newest_first_and_page_by_page(tmp_path: Path) -> None:
     store = ProjectStore(tmp_path / "p", 1 << 22)
-    bury(store, "a", "b", "c")
-    bury(store, "d")
+    add_dead_letters(store, "a", "b", "c")
+    add_dead_letters(store, "d")
     reader = reader_of(store)
     assert ids(reader) == ["d", "c", "b", "a"]
     (first, second), total = reader.dead_letters(None, 2)
@@ -53,14 +54,14 @@ def test_letters_are_read_newest_first_and_page_by_page(tmp_path: Path) -> None:
 
 def test_numbers_are_not_used_twice_although_the_last_letter_is_gone(tmp_path: Path) -> None:
     store = ProjectStore(tmp_path / "p", 1 << 22)
-    bury(store, "a")
+    add_dead_letters(store, "a")
     store.close()
     store = ProjectStore(tmp_path / "p", 1 << 22)
     reader = reader_of(store)
     (number, _), *_ = reader.dead_letters(None, 1)[0]
     store.resolved.append(number)
     store.commit()
-    bury(store, "b")
+    add_dead_letters(store, "b")
     assert reader.dead_letters(None, 1)[0][0].number > number
     assert ids(reader) == ["b"]
     store.close()
@@ -73,10 +74,10 @@ def test_the_oldest_letters_go_when_there_are_too_many_or_too_large_ones(
     monkeypatch.setattr(dead_letters, "BYTES_LIMIT", 3_000)
     store = ProjectStore(tmp_path / "p", 1 << 22)
     for number in range(9):
-        bury(store, str(number))
+        add_dead_letters(store, str(number))
     reader = reader_of(store)
     assert ids(reader) == ["8", "7", "6", "5", "4"]
-    bury(store, "large", payload=b"x" * 2_900)
+    add_dead_letters(store, "large", payload=b"x" * 2_900)
     assert ids(reader)[0] == "large"
     assert len(ids(reader)) < 5
     store.close()
@@ -84,10 +85,10 @@ def test_the_oldest_letters_go_when_there_are_too_many_or_too_large_ones(
 
 def test_a_commit_that_fails_leaves_letters_as_they_were(tmp_path: Path) -> None:
     store = ProjectStore(tmp_path / "p", 1 << 20)
-    bury(store, "kept")
+    add_dead_letters(store, "kept")
     with pytest.raises(StoreError, match="size limit"):
-        bury(store, "too large", payload=b"x" * (2 << 20))
-    bury(store, "next")
+        add_dead_letters(store, "too large", payload=b"x" * (2 << 20))
+    add_dead_letters(store, "next")
     reader = reader_of(store)
     assert ids(reader) == ["next", "kept"]
     store.close()
@@ -101,11 +102,11 @@ def test_the_history_tells_of_an_event_by_its_id_and_forgets_the_oldest(
     for chunk in range(60):
         store.record(
             [
-                remembered(("T", 7, f"{chunk}-{n}", b"abc", 1, 0, ""), 2, ((9, 0, ""),))
+                event_record(("T", 7, f"{chunk}-{n}", b"abc", 1, 0, ""), 2, ((9, 0, ""),))
                 for n in range(1_000)
             ]
         )
-        bury(store, "x")
+        add_dead_letters(store, "x")
     reader = reader_of(store)
     (record,) = reader.events("59-500", 10)
     assert (record.size, record.results[0].instance_id) == (3, 9)
@@ -116,8 +117,10 @@ def test_the_history_tells_of_an_event_by_its_id_and_forgets_the_oldest(
 
 def test_a_refusal_is_told_by_its_name(tmp_path: Path) -> None:
     store = ProjectStore(tmp_path / "p", 1 << 22)
-    store.record([remembered(("T", 7, "e", b"", 1, 0, ""), 2, ("StoreError", {"reason": "full"}))])
-    store.failed.append(letter("x"))
+    store.record(
+        [event_record(("T", 7, "e", b"", 1, 0, ""), 2, ("StoreError", {"reason": "full"}))]
+    )
+    store.dead_letters.append(letter("x"))
     store.commit()
     reader = reader_of(store)
     (record,) = reader.events("e", 1)
@@ -128,13 +131,13 @@ def test_a_refusal_is_told_by_its_name(tmp_path: Path) -> None:
 def test_payloads_stay_beside_their_events_however_often_keeping_them_is_turned_off(
     tmp_path: Path,
 ) -> None:
-    wanted = Wanted(0, 1 << 62)
+    wanted = ReplayFilter(0, 1 << 62)
     for turn, room in enumerate((1 << 20, 0, 1 << 20)):
         store = ProjectStore(tmp_path / "p", 1 << 24, replayable_bytes=room)
         for n in range(2):
             name = f"{turn}-{n}"
             store.record(
-                [remembered(("T", 7, name, b"abc", 1, 0, ""), 2, ())],
+                [event_record(("T", 7, name, b"abc", 1, 0, ""), 2, ())],
                 [b"abc" if n else b"x" * 9_000],
             )
         store.close()

@@ -23,7 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def handle(store: ProjectStore, *names: str) -> None:
     for name in names:
-        store.finished[digest_of(1, "T", name, b"p")] = OUTCOME
+        store.outcomes[digest_of(1, "T", name, b"p")] = OUTCOME
     store.commit()
 
 
@@ -49,7 +49,7 @@ def test_an_event_is_known_with_its_answer_also_after_a_restart(folder: Path) ->
 
 def test_an_event_of_a_batch_that_was_not_committed_is_not_known(folder: Path) -> None:
     store = ProjectStore(folder, 1 << 20)
-    store.finished[digest_of(1, "T", "a", b"p")] = OUTCOME
+    store.outcomes[digest_of(1, "T", "a", b"p")] = OUTCOME
     store.overlay[b"k" * 20] = b"x" * (2 << 20)
     with pytest.raises(Exception, match="size limit"):
         store.commit()
@@ -78,7 +78,7 @@ def test_deliveries_are_known_by_name_until_many_others_came(
 ) -> None:
     monkeypatch.setattr(deduplication, "DELIVERIES_LIMIT", 50)
     store = ProjectStore(folder, 1 << 22)
-    store.delivered["m-0"] = None
+    store.deliveries["m-0"] = None
     assert store.was_delivered("m-0")
     store.commit()
     assert store.was_delivered("m-0")
@@ -86,7 +86,7 @@ def test_deliveries_are_known_by_name_until_many_others_came(
     store = ProjectStore(folder, 1 << 22)
     assert store.was_delivered("m-0")
     for number in range(1, 60):
-        store.delivered[f"m-{number}"] = None
+        store.deliveries[f"m-{number}"] = None
         store.commit()
     assert not store.was_delivered("m-0")
     assert store.was_delivered("m-59")
@@ -97,8 +97,8 @@ def test_what_is_remembered_leaves_room_in_a_small_store(folder: Path) -> None:
     store = ProjectStore(folder, 4 << 20)
     for batch in range(200):
         for number in range(256):
-            store.finished[digest_of(1, "T", f"{batch}-{number}", b"p")] = OUTCOME
-            store.delivered[f"mqtt-{batch}-{number}"] = None
+            store.outcomes[digest_of(1, "T", f"{batch}-{number}", b"p")] = OUTCOME
+            store.deliveries[f"mqtt-{batch}-{number}"] = None
         store.commit()
     assert known(store, "199-255")
     assert not known(store, "0-0")
@@ -111,7 +111,7 @@ def test_deliveries_on_disk_are_bounded_in_bytes(
     monkeypatch.setattr(deduplication, "_DELIVERIES_BYTES", 1 << 16)
     store = ProjectStore(folder, 2 << 20)
     for batch in range(300):
-        store.delivered.update(dict.fromkeys(f"mqtt-{batch}-{n}" for n in range(256)))
+        store.deliveries.update(dict.fromkeys(f"mqtt-{batch}-{n}" for n in range(256)))
         store.commit()
     assert store.was_delivered("mqtt-299-0")
     store.close()
@@ -120,7 +120,7 @@ def test_deliveries_on_disk_are_bounded_in_bytes(
 def test_an_event_is_known_when_the_clock_has_gone_back(tmp_path: Path) -> None:
     store = ProjectStore(tmp_path, 16 << 20)
     digest = digest_of(1, "T", "e", b"x")
-    store.finished[digest] = ((1, 0, ""),)
+    store.outcomes[digest] = ((1, 0, ""),)
     store.commit()
     now = clock.now_ms()
     assert store.outcome_of(digest, now - 3_600_000) == ((1, 0, ""),)

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from fieldbrook.core.errors import BatchTooLargeError, StoreError
 from fieldbrook.storage.lmdb import rows
 from fieldbrook.storage.lmdb.environment import open_environment
-from fieldbrook.storage.project import kv
+from fieldbrook.storage.project import kv, tables
 from fieldbrook.storage.project import store as project_store
 from fieldbrook.storage.project.dead_letters import DeadLetter
-from fieldbrook.storage.project.store import LogRow, MetricRow, ProjectStore, ProjectStoreReader
+from fieldbrook.storage.project.reader import ProjectStoreReader
+from fieldbrook.storage.project.rows import LogRow, MetricRow
+from fieldbrook.storage.project.store import ProjectStore
 
 APPLET, OTHER = 7, 8
 KEY = kv.stored_key(kv.scope(APPLET), b"k")
@@ -37,7 +39,7 @@ def reader_of(store: ProjectStore) -> ProjectStoreReader:
     """A second process's view; LMDB forbids two in one, so the environment is shared."""
     reader = ProjectStoreReader.__new__(ProjectStoreReader)
     reader._environment = store._environment
-    reader._kv, reader._logs = store._kv, store._logs
+    reader._kv, reader._logs = store._kv, store._tables.logs
     return reader
 
 
@@ -121,7 +123,7 @@ def test_a_part_of_the_log_can_be_read_from_either_end(store: ProjectStore) -> N
 def test_the_log_keeps_the_newest_rows_within_its_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(project_store, "LOG_ROWS_LIMIT", 50)
+    monkeypatch.setattr(tables, "LOG_ROWS_LIMIT", 50)
     monkeypatch.setattr(rows, "_SLACK", 5)
     store = ProjectStore(tmp_path / "p", 1 << 20)
     for number in range(200):
@@ -213,10 +215,10 @@ def test_what_is_kept_for_looking_at_leaves_room_for_pairs(tmp_path: Path, kind:
                 case "logs":
                     store.log(row(text[:1_000]))
                 case "metrics":
-                    store.measured.append(MetricRow(1, 3, "a", "e", text))
+                    store.metrics.append(MetricRow(1, 3, "a", "e", text))
                 case _:
                     letter = DeadLetter(1, "e", "T", 1, text.encode(), 1, 1, 1, "a", "h", "r")
-                    store.failed.append(letter)
+                    store.dead_letters.append(letter)
         store.overlay[kv.stored_key(kv.scope(APPLET), b"%d" % number)] = bytes(1_000)
         store.commit()
     assert store.read(kv.stored_key(kv.scope(APPLET), b"149")) == bytes(1_000)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fieldbrook.gateway.management.framework.open_stores import OpenStores
-from fieldbrook.storage.project.store import ProjectStore, ProjectStoreReader, store_path
+from fieldbrook.storage.project.reader import ProjectStoreReader
+from fieldbrook.storage.project.store import ProjectStore, store_path
 
 LIMIT = 2
 

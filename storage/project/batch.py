@@ -1,0 +1,34 @@
+"""Everything that one batch of events writes to a project's store, as one value."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fieldbrook.storage.project.dead_letters import DeadLetter
+from fieldbrook.storage.project.deduplication import Outcome
+from fieldbrook.storage.project.history import Chunk, Payloads
+from fieldbrook.storage.project.outbox import OutboxEntry
+from fieldbrook.storage.project.rows import LogRow, MetricRow
+
+STAGE = b"stage"
+"""The name of the table with the staged batch, and the batch's key in it."""
+
+
+class Batch(msgspec.Struct, array_like=True, frozen=True):
+    """Everything that one batch writes to this store.
+
+    A batch with a `number` above 0 is staged: it waits until the SQL database has committed
+    its own part under that number.
+    """
+
+    number: int
+    pairs: list[tuple[bytes, bytes]]
+    sent: list[OutboxEntry]
+    metrics: list[MetricRow]
+    dead_letters: list[DeadLetter]
+    resolved: list[int]
+    chunks: list[Chunk]
+    rows: list[LogRow]
+    outcomes: list[tuple[bytes, Outcome]] = []
+    deliveries: list[str] = []
+    payloads: list[Payloads] = []

@@ -1,0 +1,205 @@
+"""Readers of a project's store, for processes other than the one that writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lmdb
+
+from fieldbrook.core.errors import StoreError
+from fieldbrook.storage.backup.backup import copy_open_project
+from fieldbrook.storage.lmdb.environment import open_environment, store_errors
+from fieldbrook.storage.lmdb.rows import Numbered, RowTable
+from fieldbrook.storage.project import kv
+from fieldbrook.storage.project.dead_letters import DATABASE as DEAD_LETTERS
+from fieldbrook.storage.project.dead_letters import (
+    DeadLetter,
+    NumberedDeadLetter,
+    read_letter,
+    read_letters,
+)
+from fieldbrook.storage.project.history import (
+    EventRecord,
+    Replayable,
+    ReplayFilter,
+    find_events,
+    find_replayable,
+    open_history,
+    open_payloads,
+)
+from fieldbrook.storage.project.outbox import EffectOf, effects_of
+from fieldbrook.storage.project.rows import (
+    LOG_ROWS_LIMIT,
+    LOGS,
+    METRIC_ROWS_LIMIT,
+    METRICS,
+    LogRow,
+    MetricRow,
+)
+
+if TYPE_CHECKING:
+    Transaction = lmdb.Transaction[bytes]
+
+
+class ProjectStoreReader:
+    """A reader of a project's store, for gateways; each call reads a snapshot of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self._environment = open_environment(path, map_size=0, readonly=True)
+        with store_errors():
+            self._kv = self._environment.open_db(kv.DATABASE, create=False)
+            self._logs = RowTable(self._environment, LOGS, LogRow, LOG_ROWS_LIMIT, create=False)
+
+    @classmethod
+    def open_if_exists(cls, path: Path) -> ProjectStoreReader | None:
+        """Open a reader; None when the project has never run."""
+        if not (path / "data.mdb").exists():
+            return None
+        try:
+            return cls(path)
+        except StoreError as error:
+            made = not isinstance(error.__cause__, lmdb.NotFoundError)
+            if made and (path / "data.mdb").stat().st_size > 0:
+                raise
+            return None  # its actor is creating it right now
+
+    def logs(self, after: int, limit: int) -> list[Numbered[LogRow]]:
+        """See `RowTable.after`."""
+        with store_errors(), self._environment.begin() as txn:
+            return self._logs.after(txn, after, limit)
+
+    def metrics(self, after: int, limit: int) -> list[Numbered[MetricRow]]:
+        """See `RowTable.after`; an old store without the metrics table has no rows."""
+        with store_errors():
+            try:
+                table = RowTable(
+                    self._environment, METRICS, MetricRow, METRIC_ROWS_LIMIT, create=False
+                )
+            except lmdb.NotFoundError:
+                return []
+            with self._environment.begin() as txn:
+                return table.after(txn, after, limit)
+
+    def dead_letters(
+        self, before: int | None, limit: int
+    ) -> tuple[Sequence[NumberedDeadLetter], int]:
+        """Return dead letters with numbers below `before`, newest first, and the count of all."""
+        with store_errors():
+            try:
+                database = self._environment.open_db(DEAD_LETTERS, create=False)
+            except lmdb.NotFoundError:
+                return [], 0
+            with self._environment.begin() as txn:
+                return read_letters(txn, database, before, limit)
+
+    def dead_letter(self, number: int) -> DeadLetter | None:
+        """Return the dead letter with this number, or None."""
+        with store_errors():
+            try:
+                database = self._environment.open_db(DEAD_LETTERS, create=False)
+            except lmdb.NotFoundError:
+                return None
+            with self._environment.begin() as txn:
+                return read_letter(txn, database, number)
+
+    def events(self, event_id: str | None, limit: int) -> Sequence[EventRecord]:
+        """Return records of the event history, newest first: those of one event id, or all."""
+        with store_errors():
+            try:
+                table = open_history(self._environment, create=False)
+            except lmdb.NotFoundError:
+                return []
+            with self._environment.begin() as txn:
+                return find_events(txn, table, event_id, limit)
+
+    def replayable(
+        self, wanted: ReplayFilter, after: int, limit: int
+    ) -> tuple[Sequence[Replayable], int]:
+        """Return the events of the history to replay; see `history.find_replayable`."""
+        with store_errors():
+            try:
+                history = open_history(self._environment, create=False)
+                payloads = open_payloads(self._environment, create=False)
+            except lmdb.NotFoundError:
+                return [], 0
+            with self._environment.begin() as txn:
+                return find_replayable(txn, history, payloads, wanted, after, limit)
+
+    def logs_of(self, event_id: str, limit: int) -> list[LogRow]:
+        """Return the newest log rows of an event, in the order in which they were written."""
+        with store_errors(), self._environment.begin() as txn:
+            rows = (row for row in self._logs.backwards(txn) if row.event_id == event_id)
+            return [row for row, _ in zip(rows, range(limit), strict=False)][::-1]
+
+    def effects_of(self, event_id: str, limit: int) -> list[EffectOf]:
+        """Return the effects that an event has sent, and whether each was delivered."""
+        with store_errors():
+            return effects_of(self._environment, event_id, limit)
+
+    def kv_get(self, applet_id: int, key: bytes) -> bytes | None:
+        """Return the committed value of an applet's key, or None."""
+        with store_errors(), self._environment.begin(db=self._kv) as txn:
+            return txn.get(kv.stored_key(kv.scope(applet_id), key))
+
+    def kv_keys(self, applet_id: int, prefix: bytes, limit: int) -> list[bytes]:
+        """Return keys of an applet that start with `prefix`, in byte order, the empty key first.
+
+        Keys that are too long for the store are left out, because the store has only their
+        hash (`kv.stored_key`).
+        """
+        scope = kv.scope(applet_id)
+        start = kv.plain_prefix(scope, prefix)
+        keys: list[bytes] = []
+        with store_errors(), self._environment.begin(db=self._kv) as txn:
+            if not prefix and txn.get(kv.empty_key(scope)) is not None:
+                keys.append(b"")
+            cursor = txn.cursor()
+            more = cursor.set_range(start)
+            while more and len(keys) < limit and cursor.key().startswith(start):
+                keys.append(kv.own_key(cursor.key()))
+                more = cursor.next()
+        return keys
+
+    def copy(self, target: Path) -> None:
+        """Copy the store and its SQL database as of one moment; see `backup.copy_project`."""
+        copy_open_project(self._environment, Path(self._environment.path()), target)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._environment.close()
+
+
+class ProjectSnapshot:
+    """A snapshot of the handlers' key-value pairs, for processes other than the writer's.
+
+    The first `read` after a `renew` takes the snapshot; it lasts until the next `renew`.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._environment = open_environment(path, map_size=0, readonly=True)
+        self._reading: Transaction | None = None
+        with store_errors():
+            self._kv = self._environment.open_db(kv.DATABASE, create=False)
+
+    def read(self, stored_key: bytes) -> bytes | None:
+        """Return the value of a stored key (`kv.stored_key`), or None."""
+        with store_errors():
+            if self._reading is None:
+                self._reading = self._environment.begin(db=self._kv)
+            return self._reading.get(stored_key)
+
+    def renew(self) -> None:
+        """Release the snapshot."""
+        if self._reading is not None:
+            self._reading.abort()
+            self._reading = None
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.renew()
+        self._environment.close()

@@ -90,9 +90,9 @@ class ChainGateway(GatewayActor):
         """Send an event to a project.
 
         If the project dies, the event is sent again, in the end alone in its frame. An event
-        that was alone in flight at `PARKED_AFTER_DEATHS` deaths does not run again.
+        that was alone in flight at `DEAD_LETTER_AFTER_DEATHS` deaths does not run again.
         """
-        self.links[project_id].submit(event, settle, resend=True)
+        self.projects[project_id].submit(event, settle, resend=True)
 
     def make_transactions(self) -> Transactions:
         """Make the service that sends transactions."""

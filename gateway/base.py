@@ -29,7 +29,7 @@ from fieldbrook.core.errors import (
 )
 from fieldbrook.core.quotas import PROCESSES
 from fieldbrook.core.settings import Settings
-from fieldbrook.gateway.events.project_client import LinkTable
+from fieldbrook.gateway.events.project_client import ProjectClients
 from fieldbrook.observability import metrics
 from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.storage.registry.service import RegistryReader
@@ -55,12 +55,12 @@ def essential(task: asyncio.Task[None]) -> asyncio.Task[None]:
 
 
 class GatewayActor(NodeActor, abc.ABC):
-    """Base class of the gateways: control messages, links to projects, draining."""
+    """Base class of the gateways: control messages, clients of projects, draining."""
 
     settings: Settings
     run_dir: Path
     part: str
-    links: LinkTable
+    projects: ProjectClients
     loop: asyncio.AbstractEventLoop
     health: ProcessHealth
 
@@ -94,7 +94,7 @@ class GatewayActor(NodeActor, abc.ABC):
 
     def gone(self, project_id: int) -> None:
         """Refuse the waiting events of a removed project; runs in the loop."""
-        self.links[project_id].refuse_all(ProjectNotFoundError(project=project_id))
+        self.projects[project_id].refuse_all(ProjectNotFoundError(project=project_id))
 
     # Control, in the main thread.
 
@@ -104,16 +104,16 @@ class GatewayActor(NodeActor, abc.ABC):
             case m.Start():
                 self._start(message, sender)
             case m.RouteTo(project_id=project_id, path=path):
-                self._in_loop(lambda: self.links[project_id].route(path))
+                self._in_loop(lambda: self.projects[project_id].route(path))
             case m.Unreachable(project_id=project_id):
                 error = UnavailableError(what="the project keeps dying")
-                self._in_loop(lambda: self.links[project_id].refuse_waiting(error))
+                self._in_loop(lambda: self.projects[project_id].refuse_waiting(error))
             case m.Crowded(project_id=project_id, limit=limit):
                 crowded = TooManyRequestsError(
                     what="the project's account runs as many projects at once as it may "
                     f"({limit}, quota {PROCESSES})"
                 )
-                self._in_loop(lambda: self.links[project_id].refuse_waiting(crowded))
+                self._in_loop(lambda: self.projects[project_id].refuse_waiting(crowded))
             case m.Gone(project_id=project_id):
                 self._in_loop(lambda: self.gone(project_id))
             case m.HealthIs():
@@ -138,7 +138,7 @@ class GatewayActor(NodeActor, abc.ABC):
             self._drained.wait(DRAIN_LIMIT_S)
 
     def activate(self, project_id: int) -> None:
-        """Ask the supervisor to start a project; see `project_client.Switchboard`."""
+        """Ask the supervisor to start a project; see `project_client.ProjectActivator`."""
         account_id, processes = 0, None
         with contextlib.suppress(StoreError), self.registry_reader().snapshot() as registry:
             project = registry.project(project_id)
@@ -175,7 +175,7 @@ class GatewayActor(NodeActor, abc.ABC):
 
     async def _main(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.links = LinkTable(self, self.loop)
+        self.projects = ProjectClients(self, self.loop)
         try:
             await self.open()
         except NodeError as error:
@@ -187,12 +187,12 @@ class GatewayActor(NodeActor, abc.ABC):
             began = self.loop.time()
             await asyncio.sleep(_EXPIRE_S)
             metrics.put(metrics.LOOP_LATE, max(0.0, self.loop.time() - began - _EXPIRE_S))
-            self.links.expire()
+            self.projects.expire()
             self.measure()
 
     def measure(self) -> None:
         """Update the queue metrics; called in the loop about once a second."""
-        self.links.measure()
+        self.projects.measure()
 
     def _begin_drain(self) -> None:
         self._drain_task = self.loop.create_task(self._drain())
@@ -201,12 +201,12 @@ class GatewayActor(NodeActor, abc.ABC):
         log.debug("%s: draining", self.part)
         await self.refuse_more()
         limit = self.loop.time() + DRAIN_LIMIT_S
-        while not self.links.idle and self.loop.time() < limit:
+        while not self.projects.idle and self.loop.time() < limit:
             await asyncio.sleep(0.01)
         await self.close()
         await asyncio.sleep(0.02)  # let the last answers leave the process
         log.debug(
-            "%s: drained, %s unsettled", self.part, "nothing" if self.links.idle else "events"
+            "%s: drained, %s unsettled", self.part, "nothing" if self.projects.idle else "events"
         )
         self._drained.set()
         self.post(m.Drained())

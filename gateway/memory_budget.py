@@ -1,40 +1,41 @@
-"""Memory budget for partially received requests, per process.
+"""Memory budgets: limits of what many requests or events may hold in memory together.
 
-Other limits bound each request and each connection. This budget bounds their sum, so that
-clients that start requests and never finish them cannot exhaust the machine's memory.
+Other limits bound each request, connection and queue. A budget bounds their sum. The budget for
+partially received requests, one per process, keeps clients that start requests and never finish
+them from exhausting the machine's memory.
 """
 
 from __future__ import annotations
 
 from fieldbrook.core.errors import TooManyRequestsError
 
-NO_ROOM = TooManyRequestsError(what="too many requests are on their way at once")
+BUDGET_EXCEEDED = TooManyRequestsError(what="too many requests are being received at once")
 _LEAST_BYTES = 64 << 20
 _LARGEST_REQUESTS = 4
 
 
-class Room:
-    """A memory budget: counts the bytes of incomplete requests against a limit."""
+class MemoryBudget:
+    """Counts bytes in use against a limit."""
 
-    __slots__ = ("held", "limit")
+    __slots__ = ("limit", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.held = 0
+        self.used = 0
 
-    def take(self, size: int) -> bool:
-        """Add `size` bytes to the budget; return False when the limit is exceeded.
+    def reserve(self, size: int) -> bool:
+        """Add `size` bytes; return False when the limit is exceeded.
 
-        The bytes are counted in both cases, until `give_back` releases them.
+        The bytes are counted in both cases, until `release`.
         """
-        self.held += size
-        return self.held <= self.limit
+        self.used += size
+        return self.used <= self.limit
 
-    def give_back(self, size: int) -> None:
-        """Release `size` bytes."""
-        self.held -= size
+    def release(self, size: int) -> None:
+        """Subtract `size` bytes."""
+        self.used -= size
 
 
-def room_for(largest_request: int) -> Room:
+def request_budget(largest_request: int) -> MemoryBudget:
     """Create the budget of a process: 64 MiB, or four of its largest requests if that is more."""
-    return Room(max(_LEAST_BYTES, _LARGEST_REQUESTS * largest_request))
+    return MemoryBudget(max(_LEAST_BYTES, _LARGEST_REQUESTS * largest_request))

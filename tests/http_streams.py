@@ -1,11 +1,11 @@
-"""Streams of HTTP requests, whole and damaged, sent to the fast front and to Tornado alone.
+"""Streams of HTTP requests, whole and damaged, sent to the fast path and to Tornado alone.
 
     python -m tests.http_streams --seeds 0-999 [--cases 60]
 
 Each case is a connection with one to six requests, pipelined, as a client, a broken client or an
-attacker would send them. The front with Tornado behind it must answer the whole stream as Tornado
-alone does: the same statuses and bodies in the same order, and the same end of the connection. A
-disagreement is printed with its seed and case, and ends the run.
+attacker would send them. The fast path with Tornado behind it must answer the whole stream as
+Tornado alone does: the same statuses and bodies in the same order, and the same end of the
+connection. A disagreement is printed with its seed and case, and ends the run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import NamedTuple
 from tornado import httpserver, web
 
 from fieldbrook.gateway.events.request import Meta
-from fieldbrook.gateway.http.fast_path import FrontTable
+from fieldbrook.gateway.http.fast_path import FastPath
 from fieldbrook.gateway.http.request_stream import HEAD_LIMIT
 from fieldbrook.gateway.http.server import hand_over, meta_of
 from fieldbrook.gateway.replies import Answer, EventReply
@@ -154,7 +154,7 @@ class Event(web.RequestHandler):
 
 
 class Taker:
-    """The same for the events that the front takes."""
+    """The same for the events that the fast path takes."""
 
     def take(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
         understood = f"{project_name}:{tuple(meta)}:".encode() + body
@@ -239,7 +239,7 @@ def parse(data: bytes) -> list[tuple[int, bytes]]:
 
 
 class Pair:
-    """Two ports: the front with Tornado behind it, and Tornado alone."""
+    """Two ports: the fast path with Tornado behind it, and Tornado alone."""
 
     async def __aenter__(self) -> Pair:
         path = r"/(?:srv-applet-mgr/v0|api/w3bapp)/event/(\w+)"
@@ -250,7 +250,7 @@ class Pair:
         def to_tornado(connection: socket.socket, address: tuple[object, ...], read: bytes) -> None:
             hand_over(behind, connection, address, read)
 
-        self._table = FrontTable(Taker(), 1 << 20, to_tornado)
+        self._table = FastPath(Taker(), 1 << 20, to_tornado)
         loop = asyncio.get_running_loop()
         self._front = await loop.create_server(self._table.connection, "127.0.0.1", 0)
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -273,7 +273,7 @@ class Pair:
         for server in self._servers:
             await server.close_all_connections()
         for connection in list(self._table.connections):
-            connection.close_if_late(float("inf"))
+            connection.close_if_expired(float("inf"))
 
     async def disagreement(self, seed: int, case: int) -> str:
         """What the two make of one case when they differ; empty when they agree."""
@@ -288,7 +288,7 @@ class Pair:
 
 
 async def disagreements(seed: int, cases: int = CASES_PER_SEED) -> list[str]:
-    """The cases of a seed in which the front and Tornado differ."""
+    """The cases of a seed in which the fast path and Tornado differ."""
     async with Pair() as pair:
         found = [await pair.disagreement(seed, case) for case in range(cases)]
     return [each for each in found if each]
@@ -312,7 +312,7 @@ def main() -> int:
             sys.stdout.write("\n".join(found) + "\n")
             return 1
     seconds = time.monotonic() - began
-    sys.stdout.write(f"{count} streams in {seconds:.0f} s: the front and Tornado agree\n")
+    sys.stdout.write(f"{count} streams in {seconds:.0f} s: the fast path and Tornado agree\n")
     return 0
 
 

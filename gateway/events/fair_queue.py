@@ -12,38 +12,29 @@ import collections
 from typing import Generic, Protocol, TypeVar
 
 from fieldbrook.actors.wire import WireEvent
+from fieldbrook.gateway.memory_budget import MemoryBudget
 
 ALONE_EVENTS = 8_192  # the limit of one publisher when no other has events waiting
 ALONE_BYTES = 64 << 20
 EVENTS_LIMIT = 2 * ALONE_EVENTS
 BYTES_LIMIT = 2 * ALONE_BYTES
 GATEWAY_BYTES = 288 << 20  # large enough that a single project reaches its own limits first
-_PLENTY_EVENTS = EVENTS_LIMIT // 16
-_PLENTY_BYTES = BYTES_LIMIT // 16
+_AMPLE_EVENTS = EVENTS_LIMIT // 16
+_AMPLE_BYTES = BYTES_LIMIT // 16
 OVERHEAD_BYTES = 512  # memory of one event without its payload
 
 
 class Queued(Protocol):
-    """A queued item; `line` is the id of its queue, usually the publisher's id."""
+    """A queued item; `queue_id` is the id of its queue, usually the publisher's id."""
 
     event: WireEvent
-    line: int
+    queue_id: int
 
 
 Item = TypeVar("Item", bound=Queued)
 
 
-class Room:
-    """The queue memory that all projects of a gateway share, in bytes."""
-
-    __slots__ = ("limit", "used")
-
-    def __init__(self, limit: int = GATEWAY_BYTES) -> None:
-        self.limit = limit
-        self.used = 0
-
-
-class _Line(Generic[Item]):
+class _PublisherQueue(Generic[Item]):
     """The queue of one publisher."""
 
     __slots__ = ("bytes", "items")
@@ -56,34 +47,34 @@ class _Line(Generic[Item]):
 class FairQueue(Generic[Item]):
     """The waiting events of one project."""
 
-    __slots__ = ("_bytes", "_events", "_lines", "_room", "_turns")
+    __slots__ = ("_budget", "_bytes", "_events", "_queues", "_turns")
 
-    def __init__(self, room: Room) -> None:
-        self._room = room
-        self._lines: dict[int, _Line[Item]] = {}
-        self._turns: collections.deque[_Line[Item]] = collections.deque()
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self._queues: dict[int, _PublisherQueue[Item]] = {}
+        self._turns: collections.deque[_PublisherQueue[Item]] = collections.deque()
         self._events = 0
         self._bytes = 0
 
     def __len__(self) -> int:
         return self._events
 
-    def has_room(self, line_id: int, size: int) -> bool:
-        """Whether a line has space for one event with a payload of `size` bytes."""
+    def has_space(self, queue_id: int, size: int) -> bool:
+        """Whether a queue has space for one event with a payload of `size` bytes."""
         if (
-            self._events < _PLENTY_EVENTS
-            and self._bytes + size < _PLENTY_BYTES
-            and self._room.used < self._room.limit >> 2
+            self._events < _AMPLE_EVENTS
+            and self._bytes + size < _AMPLE_BYTES
+            and self._budget.used < self._budget.limit >> 2
         ):
             return True  # the code below gives the same result, but takes three times as long
-        line = self._lines.get(line_id)
-        events, held = (len(line.items), line.bytes) if line is not None else (0, 0)
+        queue = self._queues.get(queue_id)
+        events, held = (len(queue.items), queue.bytes) if queue is not None else (0, 0)
         return events < EVENTS_LIMIT - self._events and held + size <= self._free()
 
-    def has_room_for(self, line_id: int, events: int, size: int) -> bool:
-        """Whether a line has space for `events` events with `size` payload bytes in total."""
-        line = self._lines.get(line_id)
-        waiting, held = (len(line.items), line.bytes) if line is not None else (0, 0)
+    def has_space_for(self, queue_id: int, events: int, size: int) -> bool:
+        """Whether a queue has space for `events` events with `size` payload bytes in total."""
+        queue = self._queues.get(queue_id)
+        waiting, held = (len(queue.items), queue.bytes) if queue is not None else (0, 0)
         more, free = waiting + 2 * events, self._free()
         return more <= EVENTS_LIMIT - self._events and held + 2 * size <= free
 
@@ -93,59 +84,59 @@ class FairQueue(Generic[Item]):
         The project's total is limited by `BYTES_LIMIT`, and by half of the memory that the
         gateway's other projects leave free.
         """
-        own, room = self._bytes + self._events * OVERHEAD_BYTES, self._room
-        share = (room.limit - room.used + own) // 2 - self._events * OVERHEAD_BYTES
+        own, budget = self._bytes + self._events * OVERHEAD_BYTES, self._budget
+        share = (budget.limit - budget.used + own) // 2 - self._events * OVERHEAD_BYTES
         return min(BYTES_LIMIT, share) - self._bytes
 
     def append(self, item: Item) -> None:
-        """Add an event at the end of its line."""
+        """Add an event at the end of its queue."""
         event = item.event
-        line = self._lines.get(item.line)
-        if line is None:
-            line = self._lines[item.line] = _Line()
-            self._turns.append(line)
-        line.items.append(item)
+        queue = self._queues.get(item.queue_id)
+        if queue is None:
+            queue = self._queues[item.queue_id] = _PublisherQueue()
+            self._turns.append(queue)
+        queue.items.append(item)
         size = len(event[3])
-        line.bytes += size
+        queue.bytes += size
         self._bytes += size
         self._events += 1
-        self._room.used += size + OVERHEAD_BYTES
+        self._budget.used += size + OVERHEAD_BYTES
 
     def next_size(self) -> int:
         """Return the payload size of the next event of `pop`; the queue must not be empty."""
         return len(self._turns[0].items[0].event[3])
 
     def pop(self) -> Item:
-        """Remove and return the oldest event of the next line; the queue must not be empty."""
+        """Remove and return the oldest event of the next queue; the queue must not be empty."""
         turns = self._turns
-        line = turns[0]
-        items = line.items
+        queue = turns[0]
+        items = queue.items
         item = items.popleft()
         size = len(item.event[3])
-        line.bytes -= size
+        queue.bytes -= size
         self._bytes -= size
         self._events -= 1
-        self._room.used -= size + OVERHEAD_BYTES
+        self._budget.used -= size + OVERHEAD_BYTES
         if items:
             if len(turns) > 1:
                 turns.rotate(-1)
         else:
             turns.popleft()
-            del self._lines[item.line]
+            del self._queues[item.queue_id]
         return item
 
-    def heads(self) -> list[Item]:
-        """Return the oldest event of each line."""
-        return [line.items[0] for line in self._turns]
+    def first_events(self) -> list[Item]:
+        """Return the oldest event of each queue."""
+        return [queue.items[0] for queue in self._turns]
 
-    def head_of(self, line_id: int) -> Item | None:
-        """Return the oldest event of one line; None when the line is empty."""
-        line = self._lines.get(line_id)
-        return None if line is None else line.items[0]
+    def first_in(self, queue_id: int) -> Item | None:
+        """Return the oldest event of one queue; None when it is empty."""
+        queue = self._queues.get(queue_id)
+        return None if queue is None else queue.items[0]
 
-    def pop_of(self, line_id: int) -> Item:
-        """Remove and return the oldest event of one line; the line must not be empty."""
-        line = self._lines[line_id]
-        self._turns.remove(line)
-        self._turns.appendleft(line)
+    def pop_from(self, queue_id: int) -> Item:
+        """Remove and return the oldest event of one queue, which must not be empty."""
+        queue = self._queues[queue_id]
+        self._turns.remove(queue)
+        self._turns.appendleft(queue)
         return self.pop()

@@ -32,7 +32,13 @@ from fieldbrook.gateway.events.message import (
     split_batch,
     token_in,
 )
-from fieldbrook.gateway.events.project_client import LinkTable, Outcome, Repeated, Request, Settle
+from fieldbrook.gateway.events.project_client import (
+    BlockedPublishers,
+    Outcome,
+    ProjectClients,
+    Settle,
+    StoredResults,
+)
 from fieldbrook.gateway.events.raw import RawEvents
 from fieldbrook.gateway.events.refusals import Refusals
 from fieldbrook.gateway.events.request import (
@@ -78,7 +84,7 @@ class EventService:
         reader: RegistryReader,
         registry: RegistryClient,
         token_key: bytes,
-        links: LinkTable,
+        projects: ProjectClients,
         version: str,
         body_limit_bytes: int,
         refusals: Refusals | None = None,
@@ -92,14 +98,14 @@ class EventService:
         self._refusals = refusals
         self._source = source
         self._admission = Admission(reader, token_key)
-        self._links = links
+        self._clients = projects
         self._version = version
         self._limit = body_limit_bytes
         self._new_id = EventIds()
         self._replies: dict[tuple[HandlerResult, ...], bytes] = {}
         self.raw = RawEvents(
             self._admission,
-            links,
+            projects,
             HandlerNames(reader),
             registry,
             self.refuse,
@@ -233,14 +239,14 @@ class EventService:
         settle: Settle,
         *,
         resend: bool = False,
-        request: Request | None = None,
+        blocked: BlockedPublishers | None = None,
     ) -> None:
         header = message.header
         event_id, name, kind = who
         event_type = message.event_type
         project_id, publisher_id = self._admission.admit(project_name, header.pub_id, header.token)
         self._admission.allow(publisher_id, event_type)
-        self._links[project_id].submit(
+        self._clients[project_id].submit(
             (
                 event_type,
                 publisher_id,
@@ -252,7 +258,7 @@ class EventService:
             ),
             settle,
             resend=resend,
-            request=request,
+            blocked=blocked,
         )
 
     def _take_batch(
@@ -275,7 +281,7 @@ class EventService:
 
         metrics.add(metrics.EVENTS_RECEIVED, len(messages))
         batch = _Batch(project_name, len(messages), done)
-        request: Request = set()
+        blocked: BlockedPublishers = set()
         for index, raw in enumerate(messages):
             message: DataMessage | None = None
             event_id = ""
@@ -292,7 +298,7 @@ class EventService:
                 _, publisher_id = self._admission.admit(project_name, header.pub_id, header.token)
                 batch.name_publisher(index, publisher_id, self._admission.name_of(publisher_id))
                 settle = partial(self._settle_item, batch, index, project_name, message, event_id)
-                self._hand_over(project_name, message, who, settle, request=request)
+                self._hand_over(project_name, message, who, settle, blocked=blocked)
             except NodeError as error:
                 if message is None:
                     event_id = self._new_id()
@@ -364,7 +370,7 @@ class EventService:
             if len(self._replies) >= _REMEMBERED_REPLIES:
                 self._replies.clear()
             self._replies[outcome] = body
-        return EventReply(201, body, event_id, None, True, "", type(outcome) is Repeated)
+        return EventReply(201, body, event_id, None, True, "", type(outcome) is StoredResults)
 
 
 class _Batch:
@@ -402,7 +408,7 @@ class _Batch:
     def settle(self, index: int, outcome: Outcome) -> None:
         """Record the outcome of one message; the last one calls `done`."""
         answer = self._answers[index]
-        if type(outcome) is Repeated:
+        if type(outcome) is StoredResults:
             answer["replayed"] = True
         else:
             self._replayed = False

@@ -1,6 +1,6 @@
-"""Client of the projects' processes: one link per project, in the gateway's event loop.
+"""Clients of the projects' processes: one connection per project, in the gateway's event loop.
 
-Events wait in the queue `_waiting`, are sent in frames, and are settled once, in order. Events
+Events wait in the queue `_queue`, are sent in frames, and are settled once, in order. Events
 of one publisher keep their order, and publishers take turns. All events that an owner pushes for
 its devices share one queue, like those of one publisher. No timer forms batches: the first event
 of a loop turn schedules the flush, so frames grow only under load. At most `CREDIT` frames are
@@ -38,7 +38,8 @@ from fieldbrook.core.errors import (
     UnavailableError,
     from_wire,
 )
-from fieldbrook.gateway.events.fair_queue import FairQueue, Room
+from fieldbrook.gateway.events.fair_queue import GATEWAY_BYTES, FairQueue
+from fieldbrook.gateway.memory_budget import MemoryBudget
 from fieldbrook.observability import metrics
 
 log = logging.getLogger(__name__)
@@ -48,41 +49,44 @@ ANSWER_LIMIT_S = 15.0
 # the number of events that it handles in this time.
 FRAME_S = 0.25
 _FIRST_PACE_S = FRAME_S / 16
-PARKED_AFTER_DEATHS = 2
-_SUSPECTS = 16  # events per frame after a process death, when more than that were in flight
+DEAD_LETTER_AFTER_DEATHS = 2
+_SUSPECT_GROUP = 16  # events per frame after a process death, when more than that were in flight
 _CONNECT_TRIES = 20
-_ASK_AGAIN_S = 5.0  # a lost route request must not block a project's events for ever
-_BEHIND = "an earlier event of its publisher in the request has an unknown outcome"
-_NOT_STORED = (StoreError, UnavailableError)  # errors after which the sender retries the event
-_PUSHED_LINE = -1  # the queue of events that an owner pushes for devices; never a publisher's id
+_ROUTE_RETRY_S = 5.0  # a lost route request must not block a project's events for ever
+_AFTER_UNKNOWN = "an earlier event of this publisher in the same request has an unknown outcome"
+_TEMPORARY_ERRORS = (
+    StoreError,
+    UnavailableError,
+)  # errors after which the sender retries the event
+_PUSH_QUEUE = -1  # the queue of events that an owner pushes for devices; never a publisher's id
 
 Outcome = tuple[tuple[int, int, str], ...] | NodeError
 Settle = Callable[[Outcome], None]
 
 
-Request = set[int]
-"""State shared by the events of one request: the publishers with an event of unknown outcome.
+BlockedPublishers = set[int]
+"""The publishers of one request that have an event of unknown outcome; its events share the set.
 Later events of these publishers are not sent, because the client sends the unknown one again and
 it would then run after them."""
 
 
-class Repeated(tuple[tuple[int, int, str], ...]):
+class StoredResults(tuple[tuple[int, int, str], ...]):
     """The stored results of an event that was handled before."""
 
     __slots__ = ()
 
 
-class Waiting:
-    """A pending event; it is settled exactly once.
+class PendingEvent:
+    """An event without an outcome; it is settled exactly once.
 
     Events with `resend` (all but those over HTTP) survive the death of the project's process:
     they are sent to the next process, in small groups and then alone. Only an event that was
-    alone in flight at `PARKED_AFTER_DEATHS` deaths becomes a dead letter instead of running, so
-    occasional process deaths never move an event to the dead letters. Events without `resend`
-    are answered "outcome unknown". Events of one `line` keep their order.
+    alone in flight at `DEAD_LETTER_AFTER_DEATHS` deaths becomes a dead letter instead of running,
+    so occasional process deaths never move an event to the dead letters. Events without `resend`
+    are answered "outcome unknown". Events with the same `queue_id` keep their order.
     """
 
-    __slots__ = ("deadline", "deaths", "event", "line", "request", "resend", "settle")
+    __slots__ = ("blocked", "deadline", "deaths", "event", "queue_id", "resend", "settle")
 
     def __init__(
         self,
@@ -90,12 +94,12 @@ class Waiting:
         settle: Settle,
         deadline: float,
         resend: bool,
-        line: int,
-        request: Request | None = None,
+        queue_id: int,
+        blocked: BlockedPublishers | None = None,
     ) -> None:
         self.event = event
-        self.line = line
-        self.request = request
+        self.queue_id = queue_id
+        self.blocked = blocked
         self.settle: Settle | None = settle
         self.deadline = deadline
         self.resend = resend
@@ -109,42 +113,42 @@ class Waiting:
                 settle(outcome)
             except Exception:
                 # A failing callback must not prevent the answers to other events.
-                log.exception("event %s: its outcome could not be told", self.event[2])
+                log.exception("event %s: the receiver of its outcome failed", self.event[2])
 
 
-class Switchboard(Protocol):
-    """The interface of the gateway that a link uses."""
+class ProjectActivator(Protocol):
+    """The part of the gateway that a client uses to start its project."""
 
     def activate(self, project_id: int) -> None:
         """Ask the supervisor to start the project and to report its route."""
 
 
-class Link(asyncio.Protocol):
+class ProjectClient(asyncio.Protocol):
     """The connection to one project. States: no route, connecting, connected."""
 
     def __init__(
         self,
         project_id: int,
-        switchboard: Switchboard,
+        activator: ProjectActivator,
         loop: asyncio.AbstractEventLoop,
-        room: Room | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
-        """Create a link without a route; `room` is the queue memory shared by all links."""
+        """Create a client without a route; `budget` is shared by all clients of the gateway."""
         self._project_id = project_id
-        self._switchboard = switchboard
+        self._activator = activator
         self._loop = loop
-        self._waiting: FairQueue[Waiting] = FairQueue(room or Room())
-        self._suspects: collections.deque[list[Waiting]] = collections.deque()
-        self._sent: collections.deque[collections.deque[Waiting]] = collections.deque()
+        self._queue: FairQueue[PendingEvent] = FairQueue(budget or MemoryBudget(GATEWAY_BYTES))
+        self._suspects: collections.deque[list[PendingEvent]] = collections.deque()
+        self._sent: collections.deque[collections.deque[PendingEvent]] = collections.deque()
         self._pace_s = _FIRST_PACE_S  # moving average of the project's time per event
-        self._paced = 0.0
+        self._pace_updated_at = 0.0
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader()
         self._path: str | None = None
-        self._dialed: str | None = None
+        self._dialed_path: str | None = None
         self._flush_scheduled = False
-        self._asked = False
-        self._asked_at = 0.0
+        self._route_requested = False
+        self._route_requested_at = 0.0
         self._connecting: asyncio.Task[None] | None = None
         self._paused = False  # the project refuses events until it receives RESUME
 
@@ -153,12 +157,12 @@ class Link(asyncio.Protocol):
     @property
     def idle(self) -> bool:
         """Whether no event waits and no frame is unanswered."""
-        return not (self._waiting or self._suspects or self._sent)
+        return not (self._queue or self._suspects or self._sent)
 
     @property
     def waiting(self) -> int:
         """The number of queued events; a group of suspects counts as one."""
-        return len(self._waiting) + len(self._suspects)
+        return len(self._queue) + len(self._suspects)
 
     @property
     def unanswered(self) -> int:
@@ -168,7 +172,7 @@ class Link(asyncio.Protocol):
     @property
     def disconnected(self) -> bool:
         """Whether there is neither a route nor a pending request for one."""
-        return self._transport is None and self._path is None and not self._asked
+        return self._transport is None and self._path is None and not self._route_requested
 
     @property
     def routed(self) -> bool:
@@ -182,36 +186,36 @@ class Link(asyncio.Protocol):
         *,
         resend: bool = False,
         pushed: bool = False,
-        request: Request | None = None,
+        blocked: BlockedPublishers | None = None,
     ) -> None:
         """Queue an event for sending; `settle` is called once with its outcome.
 
-        Events with `pushed` keep their order across publishers. `request` is the state shared
+        Events with `pushed` keep their order across publishers. `blocked` is shared
         with the other events of the same request.
 
         Raises:
             TooManyRequestsError: too many events or bytes of this publisher, this project or
                 this gateway wait already; the event was not queued.
         """
-        line = _PUSHED_LINE if pushed else event[1]
-        if not self._waiting.has_room(line, len(event[3])):
-            raise TooManyRequestsError(what=f"{len(self._waiting)} events of this project wait")
+        queue_id = _PUSH_QUEUE if pushed else event[1]
+        if not self._queue.has_space(queue_id, len(event[3])):
+            raise TooManyRequestsError(what=f"{len(self._queue)} events of this project wait")
         deadline = self._loop.time() + ANSWER_LIMIT_S
-        self._waiting.append(Waiting(event, settle, deadline, resend, line, request))
+        self._queue.append(PendingEvent(event, settle, deadline, resend, queue_id, blocked))
         if self._transport is None:
-            self._seek_route()
+            self._request_route()
         elif not self._flush_scheduled and len(self._sent) < CREDIT:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
 
-    def require_room_to_push(self, events: int, size: int) -> None:
+    def require_space_to_push(self, events: int, size: int) -> None:
         """Check that `events` events with `size` payload bytes in total could be pushed now.
 
         Raises:
             TooManyRequestsError: the queue does not have enough space.
         """
-        if not self._waiting.has_room_for(_PUSHED_LINE, events, size):
-            raise TooManyRequestsError(what=f"{len(self._waiting)} events of this project wait")
+        if not self._queue.has_space_for(_PUSH_QUEUE, events, size):
+            raise TooManyRequestsError(what=f"{len(self._queue)} events of this project wait")
 
     def _flush(self) -> None:
         self._flush_scheduled = False
@@ -223,25 +227,25 @@ class Link(asyncio.Protocol):
             if not batch:
                 return
             if not self._sent:
-                self._paced = self._loop.time()
+                self._pace_updated_at = self._loop.time()
             self._sent.append(batch)
-            self._transport.write(frame(pack([waiting.event for waiting in batch])))
+            self._transport.write(frame(pack([pending.event for pending in batch])))
 
-    def _next_batch(self) -> collections.deque[Waiting]:
+    def _next_batch(self) -> collections.deque[PendingEvent]:
         if self._suspects:
             # One of them may have killed the process, so no other events are in flight with them.
             return collections.deque(() if self._sent else self._suspects.popleft())
-        batch: collections.deque[Waiting] = collections.deque()
+        batch: collections.deque[PendingEvent] = collections.deque()
         size, limit = 0, self._frame_limit()
-        while self._waiting and len(batch) < limit:
-            size += self._waiting.next_size()
+        while self._queue and len(batch) < limit:
+            size += self._queue.next_size()
             if batch and size > FRAME_BYTES:
                 break
-            waiting = self._waiting.pop()
-            if waiting.request and waiting.event[1] in waiting.request and not waiting.resend:
-                self._loop.call_soon(waiting.finish, UnavailableError(what=_BEHIND))
+            pending = self._queue.pop()
+            if pending.blocked and pending.event[1] in pending.blocked and not pending.resend:
+                self._loop.call_soon(pending.finish, UnavailableError(what=_AFTER_UNKNOWN))
                 continue
-            batch.append(waiting)
+            batch.append(pending)
         return batch
 
     def _frame_limit(self) -> int:
@@ -250,11 +254,11 @@ class Link(asyncio.Protocol):
             return FRAME_EVENTS
         return max(1, int(FRAME_S / self._pace_s))
 
-    def _keep_pace(self, answered: int) -> None:
+    def _update_pace(self, answered: int) -> None:
         """Update the moving average of the project's time per event."""
         now = self._loop.time()
-        self._pace_s = (self._pace_s + (now - self._paced) / answered) / 2
-        self._paced = now
+        self._pace_s = (self._pace_s + (now - self._pace_updated_at) / answered) / 2
+        self._pace_updated_at = now
 
     def expire(self) -> None:
         """Settle events past their deadline, and repeat a route request without an answer.
@@ -263,66 +267,66 @@ class Link(asyncio.Protocol):
         """
         now = self._loop.time()
         for batch in self._sent:
-            for waiting in batch:
-                if not waiting.resend and waiting.deadline < now:
-                    waiting.finish(EventOutcomeUnknownError(what="the project does not answer"))
-        for first in self._waiting.heads():
-            self._expire_line(first, now)
-        if self._asked and now - self._asked_at > _ASK_AGAIN_S:
-            self._asked = False
-            self._seek_route()
+            for pending in batch:
+                if not pending.resend and pending.deadline < now:
+                    pending.finish(EventOutcomeUnknownError(what="the project does not answer"))
+        for first in self._queue.first_events():
+            self._expire_queue(first, now)
+        if self._route_requested and now - self._route_requested_at > _ROUTE_RETRY_S:
+            self._route_requested = False
+            self._request_route()
 
-    def _expire_line(self, first: Waiting | None, now: float) -> None:
-        """Settle the events at the head of a line that are past their deadline."""
+    def _expire_queue(self, first: PendingEvent | None, now: float) -> None:
+        """Settle the events at the head of a queue that are past their deadline."""
         error = UnavailableError(what="the project does not come up")
         while first is not None and not first.resend and first.deadline < now:
-            line = first.line
-            self._waiting.pop_of(line).finish(error)
-            first = self._waiting.head_of(line)
+            queue_id = first.queue_id
+            self._queue.pop_from(queue_id).finish(error)
+            first = self._queue.first_in(queue_id)
 
     def refuse_waiting(self, error: NodeError) -> None:
         """Settle all queued events except those with `resend`, which stay queued."""
-        self._asked = False
-        waited = [self._waiting.pop() for _ in range(len(self._waiting))]
-        for waiting in waited:
-            if waiting.resend:
-                self._waiting.append(waiting)
-        for waiting in waited:
-            if not waiting.resend:
-                waiting.finish(error)
+        self._route_requested = False
+        waited = [self._queue.pop() for _ in range(len(self._queue))]
+        for pending in waited:
+            if pending.resend:
+                self._queue.append(pending)
+        for pending in waited:
+            if not pending.resend:
+                pending.finish(error)
         if not self.idle:
-            self._loop.call_later(1.0, self._seek_route)
+            self._loop.call_later(1.0, self._request_route)
 
     def refuse_all(self, error: NodeError) -> None:
         """Settle all events that were not sent, because the project does not exist any more."""
-        self._asked = False
+        self._route_requested = False
         while self._suspects:
-            for waiting in self._suspects.popleft():
-                waiting.finish(error)
-        while self._waiting:
-            self._waiting.pop().finish(error)
+            for pending in self._suspects.popleft():
+                pending.finish(error)
+        while self._queue:
+            self._queue.pop().finish(error)
 
     # ---------------------------------------------------------------- the connection
 
     def route(self, path: str | None) -> None:
         """Set the path of the project's socket; None when its process is retiring."""
         self._path = path
-        self._asked = False
+        self._route_requested = False
         if path is not None:
             self._connect()
         elif self._transport is not None and not self._sent:
             self._transport.close()
         elif self._transport is None and not self.idle:
-            self._seek_route()
+            self._request_route()
 
-    def _seek_route(self) -> None:
-        if self._transport is not None or self._asked or self.idle:
+    def _request_route(self) -> None:
+        if self._transport is not None or self._route_requested or self.idle:
             return
         if self._path is not None:
             self._connect()
         else:
-            self._asked, self._asked_at = True, self._loop.time()
-            self._switchboard.activate(self._project_id)
+            self._route_requested, self._route_requested_at = True, self._loop.time()
+            self._activator.activate(self._project_id)
 
     def _connect(self) -> None:
         if self._transport is None and (self._connecting is None or self._connecting.done()):
@@ -334,7 +338,7 @@ class Link(asyncio.Protocol):
             if path is None or self._transport is not None:
                 return
             try:
-                self._dialed = path
+                self._dialed_path = path
                 await self._loop.create_unix_connection(lambda: self, path)
             except OSError:
                 await asyncio.sleep(0.005 * (attempt + 1))
@@ -343,7 +347,7 @@ class Link(asyncio.Protocol):
         # The announced socket does not exist: request a new route.
         self._path = None
         self._connecting = None
-        self._seek_route()
+        self._request_route()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the queued events over the new connection."""
@@ -362,7 +366,7 @@ class Link(asyncio.Protocol):
 
     def _settle(self, results: tuple[EventResult, ...]) -> None:
         if results:
-            self._keep_pace(len(results))
+            self._update_pace(len(results))
         settled = []
         refused = False
         for result in results:
@@ -372,57 +376,60 @@ class Link(asyncio.Protocol):
                 self._sent.popleft()
             if result and type(result[0]) is str:
                 refused = True
-        behind = self._take_back(settled) if refused else []
+        behind = self._withdraw(settled) if refused else []
         if self._path is None and not self._sent and self._transport is not None:
             self._transport.close()  # the process retires: queued events go to the next one
         else:
             self._flush()  # the next frame leaves before this one's answers are written
         self._count(settled)
-        for waiting, result in settled:
-            waiting.finish(_outcome(result))
+        for pending, result in settled:
+            pending.finish(_outcome(result))
         error = UnavailableError(what="an earlier event could not be stored")
-        for waiting in behind:
-            waiting.finish(error)
+        for pending in behind:
+            pending.finish(error)
 
-    def _take_back(self, settled: list[tuple[Waiting, EventResult]]) -> list[Waiting]:
+    def _withdraw(self, settled: list[tuple[PendingEvent, EventResult]]) -> list[PendingEvent]:
         """Take back the events queued behind events that the project could not store.
 
         Their senders retry the failed events first, so the order is kept. Nothing more is sent
         until all events in flight are answered.
         """
-        lines = {
-            waiting.line
-            for waiting, result in settled
-            if waiting.resend and isinstance(_outcome(result), _NOT_STORED)
+        queue_ids = {
+            pending.queue_id
+            for pending, result in settled
+            if pending.resend and isinstance(_outcome(result), _TEMPORARY_ERRORS)
         }
-        if not lines:
+        if not queue_ids:
             return []
         self._paused = True
-        behind: list[Waiting] = []
+        behind: list[PendingEvent] = []
         for group in self._suspects:
-            behind += [waiting for waiting in group if waiting.line in lines]
-        kept = ([w for w in group if w.line not in lines] for group in self._suspects)
+            behind += [pending for pending in group if pending.queue_id in queue_ids]
+        kept = (
+            [pending for pending in group if pending.queue_id not in queue_ids]
+            for group in self._suspects
+        )
         self._suspects = collections.deque(group for group in kept if group)
-        for line in lines:
-            while (first := self._waiting.head_of(line)) is not None and first.resend:
-                behind.append(self._waiting.pop_of(line))
+        for queue_id in queue_ids:
+            while (first := self._queue.first_in(queue_id)) is not None and first.resend:
+                behind.append(self._queue.pop_from(queue_id))
         return behind
 
-    def _count(self, settled: list[tuple[Waiting, EventResult]]) -> None:
+    def _count(self, settled: list[tuple[PendingEvent, EventResult]]) -> None:
         """Count acknowledged events in the metrics.
 
         Commands, refused events and events settled by their deadline are not counted.
         """
-        admitted = self._paced + ANSWER_LIMIT_S
+        admitted = self._pace_updated_at + ANSWER_LIMIT_S
         seconds = []
         unmatched = 0
-        for waiting, result in settled:
-            if waiting.settle is None or waiting.event[1] == NODE_COMMAND:
+        for pending, result in settled:
+            if pending.settle is None or pending.event[1] == NODE_COMMAND:
                 continue
             if not result:
                 unmatched += 1
             elif not isinstance(result[0], str) or result[0] == REPEATED:
-                seconds.append(admitted - waiting.deadline)
+                seconds.append(admitted - pending.deadline)
         if seconds:
             metrics.here.row[metrics.EVENTS_ACKNOWLEDGED] += len(seconds)
             metrics.EVENT_SECONDS.observe_all(seconds)
@@ -433,89 +440,89 @@ class Link(asyncio.Protocol):
         """Settle unanswered events with "outcome unknown"; queue `resend` events again."""
         self._transport = None
         self._paused = False
-        lost = [waiting for batch in self._sent for waiting in batch]
+        lost = [pending for batch in self._sent for pending in batch]
         self._sent.clear()
-        for waiting in lost:
-            if not waiting.resend:
-                if waiting.request is not None:
-                    waiting.request.add(waiting.event[1])
-                waiting.finish(EventOutcomeUnknownError(what="the project died"))
+        for pending in lost:
+            if not pending.resend:
+                if pending.blocked is not None:
+                    pending.blocked.add(pending.event[1])
+                pending.finish(EventOutcomeUnknownError(what="the project died"))
         if len(lost) == 1:
             self._blame(lost[0])
-        self._suspect([waiting for waiting in lost if waiting.resend])
-        if self._path == self._dialed:
+        self._queue_suspects([pending for pending in lost if pending.resend])
+        if self._path == self._dialed_path:
             # The socket may outlive the process for a moment, so ask the supervisor for a route.
             # A different path already belongs to the next process.
             self._path = None
-        self._loop.call_soon(self._seek_route)
+        self._loop.call_soon(self._request_route)
 
-    def _blame(self, waiting: Waiting) -> None:
+    def _blame(self, pending: PendingEvent) -> None:
         """Count a process death against the only event in flight; mark it as poison at two."""
-        waiting.deaths += 1
-        if waiting.deaths == PARKED_AFTER_DEATHS and waiting.resend:
-            log.error("event %s parked: the project died on it twice", waiting.event[2])
-            event = waiting.event
-            waiting.event = (*event[:5], event[5] | POISON, event[6])
+        pending.deaths += 1
+        if pending.deaths == DEAD_LETTER_AFTER_DEATHS and pending.resend:
+            log.error("event %s parked: the project died on it twice", pending.event[2])
+            event = pending.event
+            pending.event = (*event[:5], event[5] | POISON, event[6])
 
-    def _suspect(self, lost: list[Waiting]) -> None:
+    def _queue_suspects(self, lost: list[PendingEvent]) -> None:
         """Queue lost events for sending again, before all others.
 
-        More than `_SUSPECTS` events are sent in groups first, because each frame costs a commit.
+        More than `_SUSPECT_GROUP` events are sent in groups first: each frame costs a commit.
         """
-        size = _SUSPECTS if len(lost) > _SUSPECTS else 1
+        size = _SUSPECT_GROUP if len(lost) > _SUSPECT_GROUP else 1
         groups = [lost[start : start + size] for start in range(0, len(lost), size)]
         self._suspects.extendleft(reversed(groups))
 
 
-def _resume() -> Waiting:
+def _resume() -> PendingEvent:
     """Create the command after which a project accepts events again."""
     event = (RESUME, NODE_COMMAND, "", pack([]), 0, 0, "")
-    return Waiting(event, lambda outcome: None, 0.0, resend=False, line=NODE_COMMAND)
+    return PendingEvent(event, lambda outcome: None, 0.0, resend=False, queue_id=NODE_COMMAND)
 
 
 def _outcome(result: EventResult) -> Outcome:
     if result and isinstance(result[0], str):
         name, details = result
-        return Repeated(details) if name == REPEATED else from_wire(name, dict(details))
+        return StoredResults(details) if name == REPEATED else from_wire(name, dict(details))
     return result
 
 
-class LinkTable:
-    """The links of one gateway process, by project."""
+class ProjectClients:
+    """The clients of one gateway process, by project."""
 
-    def __init__(self, switchboard: Switchboard, loop: asyncio.AbstractEventLoop) -> None:
-        self._switchboard = switchboard
+    def __init__(self, activator: ProjectActivator, loop: asyncio.AbstractEventLoop) -> None:
+        self._activator = activator
         self._loop = loop
-        self._room = Room()
-        self._links: dict[int, Link] = {}
+        self._budget = MemoryBudget(GATEWAY_BYTES)
+        self._clients: dict[int, ProjectClient] = {}
 
-    def __getitem__(self, project_id: int) -> Link:
-        link = self._links.get(project_id)
-        if link is None:
-            link = Link(project_id, self._switchboard, self._loop, self._room)
-            self._links[project_id] = link
-        return link
+    def __getitem__(self, project_id: int) -> ProjectClient:
+        client = self._clients.get(project_id)
+        if client is None:
+            client = ProjectClient(project_id, self._activator, self._loop, self._budget)
+            self._clients[project_id] = client
+        return client
 
     @property
     def idle(self) -> bool:
-        """Whether all links are idle."""
-        return all(link.idle for link in self._links.values())
+        """Whether all clients are idle."""
+        return all(client.idle for client in self._clients.values())
 
     @property
     def routed(self) -> frozenset[int]:
         """The ids of the projects whose route is known from the supervisor."""
-        return frozenset(n for n, link in self._links.items() if link.routed)
+        return frozenset(n for n, client in self._clients.items() if client.routed)
 
     def expire(self) -> None:
-        """Expire the events of all links (see `Link.expire`) and remove unused links."""
-        for project_id, link in list(self._links.items()):
-            link.expire()
-            if link.idle and link.disconnected:
-                del self._links[project_id]
+        """Call `ProjectClient.expire` for all clients, and remove those without a use."""
+        for project_id, client in list(self._clients.items()):
+            client.expire()
+            if client.idle and client.disconnected:
+                del self._clients[project_id]
 
     def measure(self) -> None:
         """Update the queue metrics."""
-        links = self._links.values()
-        metrics.put(metrics.QUEUE_EVENTS, sum(link.waiting for link in links))
-        metrics.put(metrics.QUEUE_BYTES, self._room.used)
-        metrics.put(metrics.UNANSWERED, sum(link.unanswered for link in links))
+        clients = self._clients.values()
+        metrics.put(metrics.QUEUE_EVENTS, sum(client.waiting for client in clients))
+        metrics.put(metrics.QUEUE_BYTES, self._budget.used)
+        metrics.put(metrics.UNANSWERED, sum(client.unanswered for client in clients))

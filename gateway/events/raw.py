@@ -32,7 +32,12 @@ from fieldbrook.gateway.events.access_key_usage import KeyUse
 from fieldbrook.gateway.events.admission import Admission, Admitted, require_type
 from fieldbrook.gateway.events.handlers import HandlerNames
 from fieldbrook.gateway.events.message import MISSING, NOT_JSON, lower_keys, trimmed
-from fieldbrook.gateway.events.project_client import LinkTable, Outcome, Repeated, Request
+from fieldbrook.gateway.events.project_client import (
+    BlockedPublishers,
+    Outcome,
+    ProjectClients,
+    StoredResults,
+)
 from fieldbrook.gateway.events.request import DATA_PUSH, UNNAMED, Meta, Name, check_meta, identify
 from fieldbrook.gateway.replies import Answer, EventReply, to_json
 from fieldbrook.observability import metrics
@@ -81,7 +86,7 @@ class RawEvents:
     def __init__(
         self,
         admission: Admission,
-        links: LinkTable,
+        projects: ProjectClients,
         names: HandlerNames,
         registry: RegistryClient,
         refuse: Refuse,
@@ -96,7 +101,7 @@ class RawEvents:
         """
         self._source = source
         self._admission = admission
-        self._links = links
+        self._clients = projects
         self._names = names
         self._registry = registry
         self._key_use = KeyUse(registry)
@@ -160,7 +165,7 @@ class RawEvents:
                     answer(self._reply(channel, who, event_id, event_type, outcome))
 
             now = clock.now_ms()
-            self._links[admitted.project_id].submit(
+            self._clients[admitted.project_id].submit(
                 (event_type, admitted.publisher_id, event_id, body, now, kind | self._source, name),
                 settle,
                 resend=resend,
@@ -191,7 +196,7 @@ class RawEvents:
             to_json(body),
             event_id,
             publisher_key=admitted.publisher_key,
-            replayed=type(outcome) is Repeated,
+            replayed=type(outcome) is StoredResults,
         )
 
     def _wrong_channel(
@@ -265,15 +270,15 @@ class RawEvents:
 
         try:
             publishers = await self._publishers(project, items)
-            link = self._links[project.project_id]
+            client = self._clients[project.project_id]
             # All or nothing: clients send a refused request again as a whole.
-            link.require_room_to_push(len(items), size)
+            client.require_space_to_push(len(items), size)
         except NodeError as error:
             answer(self._refuse(error, event_id, project.name, event_type=DATA_PUSH, resend=resend))
             return
         metrics.add(metrics.EVENTS_RECEIVED, max(0, len(items) - 1))  # one is counted already
         collected = _Collected(len(items), done)
-        request: Request = set()
+        blocked: BlockedPublishers = set()
         for at, item in enumerate(items):
             if isinstance(item, NodeError):
                 metrics.refused(item.key)
@@ -292,7 +297,7 @@ class RawEvents:
             settle = partial(self._pushed, collected, at, project, item, event[2])
             try:
                 require_type(publisher, item.event_type)
-                link.submit(event, settle, resend=resend, pushed=True, request=request)
+                client.submit(event, settle, resend=resend, pushed=True, blocked=blocked)
             except NodeError as error:
                 settle(error)
 
@@ -317,7 +322,7 @@ class RawEvents:
             collected.settle(at, [_failure(outcome)])
         else:
             results = self._results(project.project_id, item.event_type, outcome)
-            collected.settle(at, results, replayed=type(outcome) is Repeated)
+            collected.settle(at, results, replayed=type(outcome) is StoredResults)
 
     async def _publishers(self, project: Project, items: list[Item]) -> dict[str, Publisher]:
         """Return the publishers of all devices by key; create those of new devices.

@@ -28,7 +28,7 @@ _EVICTED_SHARE = 20  # at the limit, one in this many connections is closed
 _LOG_INTERVAL_S = 60.0
 
 
-class Quiet(NamedTuple):
+class IdleConnection(NamedTuple):
     """An idle connection: it waits for its client and not for the node.
 
     `since` is when the client was last heard from, in monotonic seconds; `evict` closes the
@@ -46,7 +46,7 @@ class Port(Protocol):
     def connections(self) -> int:
         """The number of connections that are open or being opened."""
 
-    def quiet(self) -> Iterable[Quiet]:
+    def idle(self) -> Iterable[IdleConnection]:
         """The idle connections, which may be closed."""
 
 
@@ -90,12 +90,12 @@ class Connections:
     def evict(self) -> int:
         """Close the connections that have been idle for the longest time.
 
-        The room is free in the next turn of the event loop.
+        The file descriptors are free in the next turn of the event loop.
 
         Returns:
             The number of closed connections.
         """
-        quiet = (each for port in self.ports for each in port.quiet())
+        quiet = (each for port in self.ports for each in port.idle())
         count = max(1, self.limit // _EVICTED_SHARE)
         chosen = heapq.nsmallest(count, quiet, key=lambda each: each.since)
         for each in chosen:

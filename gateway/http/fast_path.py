@@ -18,19 +18,19 @@ from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol, cast
 
 from fieldbrook.gateway.events.request import Meta, read_meta
-from fieldbrook.gateway.http.connections import Quiet
+from fieldbrook.gateway.http.connections import IdleConnection
 from fieldbrook.gateway.http.request_stream import HEAD_LIMIT, has_bare_line_feed
 from fieldbrook.gateway.http.tls_port import bridge
-from fieldbrook.gateway.memory_budget import Room, room_for
+from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
 from fieldbrook.gateway.replies import EVENT_META, REPLAYED_HEADER, Answer, EventReply
 
 PIPELINED_LIMIT = 16
 IDLE_LIMIT_S = 120.0
 REQUEST_LIMIT_S = 30.0
-_HEADS_REMEMBERED = 4_096
-_FIELDS_REMEMBERED = 4_096
-_ENDS_REMEMBERED = 1_024
-_HEAD_REMEMBERED_LIMIT = 1_024
+_HEADS_CACHED = 4_096
+_FIELDS_CACHED = 4_096
+_RESPONSES_CACHED = 1_024
+_CACHED_HEAD_LIMIT = 1_024
 
 _START = b"POST /"
 _LINE = re.compile(
@@ -42,12 +42,12 @@ _LINE = re.compile(
 _FIELDS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+\r\n)++\r\n")
 _PARAMETERS_LIMIT = 1_000  # Tornado refuses a query with more parameters
 _CHANGING = (b"timestamp", b"eventID")  # parameters that differ in every request
-_NO_ROOM = (
+_TOO_MANY_REQUESTS = (
     b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\n"
     b"Connection: close\r\n\r\n"
 )
-_LATE = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-_DECISIVE = re.compile(
+_REQUEST_TIMEOUT = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_RELEVANT = re.compile(
     rb"^(host|content-length|transfer-encoding|expect|upgrade|content-encoding|connection|origin"
     rb"|trailer|te|authorization|idempotency-key):([^\r\n]*+)\r$",
     re.IGNORECASE | re.MULTILINE,
@@ -58,7 +58,7 @@ _LENGTH = re.compile(rb"[0-9]{1,9}+")
 _META = EVENT_META.encode()
 
 
-class EventTaker(Protocol):
+class EventReceiver(Protocol):
     """The part of `events.EventService` that the fast path uses."""
 
     def take(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
@@ -95,7 +95,7 @@ def read_fields(fields: bytes) -> Fields | None:
         return None
     length = hosts = -1
     authorization = idempotency_key = None
-    for name, padded in _DECISIVE.findall(fields):
+    for name, padded in _RELEVANT.findall(fields):
         lowered, value = name.lower(), padded.strip(b" \t")
         if lowered == b"host" and hosts < 0 and _HOST.fullmatch(value):
             hosts = 1
@@ -115,18 +115,18 @@ def read_fields(fields: bytes) -> Fields | None:
 
 
 def read_head(
-    head: bytes, fields_of: Callable[[bytes], Fields | None] = read_fields
+    head: bytes, fields_reader: Callable[[bytes], Fields | None] = read_fields
 ) -> Head | None:
     """Parse a request head, its empty line included; None when Tornado must parse it.
 
-    Devices send the same head again and again, so `FrontTable` caches the result. Where the query
-    changes with each request, `FrontTable` caches only the header fields, by `fields_of`.
+    Devices send the same head again and again, so `FastPath` caches the result. Where the query
+    changes with each request, `FastPath` caches only the header fields, by `fields_reader`.
     """
     line, _, rest = head.partition(b"\r\n")
     match = _LINE.fullmatch(line)
     if match is None:
         return None
-    fields = fields_of(rest)
+    fields = fields_reader(rest)
     if fields is None:
         return None
     query = match[2] or b""
@@ -141,23 +141,23 @@ def render(reply: EventReply) -> bytes:
     """Render the answer to an event as an HTTP/1.1 response."""
     if reply.repeats:
         # Answers with the same body differ only in the event's id.
-        ends = _ends.get(reply.body)
-        if ends is None:
-            if len(_ends) >= _ENDS_REMEMBERED:
-                _ends.clear()
-            ends = _ends[reply.body] = _around_the_id(reply)
+        parts = _response_parts.get(reply.body)
+        if parts is None:
+            if len(_response_parts) >= _RESPONSES_CACHED:
+                _response_parts.clear()
+            parts = _response_parts[reply.body] = _split_at_id(reply)
     else:
-        ends = _around_the_id(reply)
+        parts = _split_at_id(reply)
     if reply.replayed:
-        return ends[0] + header_value(reply.event_id) + _REPLAYED + ends[1]
-    return ends[0] + header_value(reply.event_id) + ends[1]
+        return parts[0] + header_value(reply.event_id) + _REPLAYED + parts[1]
+    return parts[0] + header_value(reply.event_id) + parts[1]
 
 
-_ends: dict[bytes, tuple[bytes, bytes]] = {}
+_response_parts: dict[bytes, tuple[bytes, bytes]] = {}
 _REPLAYED = f"\r\n{REPLAYED_HEADER}: true".encode()
 
 
-def _around_the_id(reply: EventReply) -> tuple[bytes, bytes]:
+def _split_at_id(reply: EventReply) -> tuple[bytes, bytes]:
     reason = HTTPStatus(reply.status).phrase.encode()
     retry_after_s = None if reply.error is None else reply.error.retry_after_s
     retry = b"" if retry_after_s is None else b"Retry-After: %d\r\n" % retry_after_s
@@ -178,16 +178,16 @@ def header_value(text: str) -> bytes:
     return text.encode()
 
 
-class FrontTable:
+class FastPath:
     """The fast-path connections of one port and the caches that they share."""
 
     def __init__(
         self,
-        events: EventTaker,
+        events: EventReceiver,
         body_limit_bytes: int,
         hand_over: Callable[[socket.socket, tuple[Any, ...], bytes], None],
         *,
-        room: Room | None = None,
+        memory_budget: MemoryBudget | None = None,
     ) -> None:
         """Create an empty table.
 
@@ -196,92 +196,96 @@ class FrontTable:
             body_limit_bytes: the largest body of one event.
             hand_over: gives a connection to Tornado; called with the socket, the peer address
                 and the bytes read so far.
-            room: the memory budget for partially received requests.
+            memory_budget: the memory budget for partially received requests.
         """
-        self.room = room or room_for(body_limit_bytes)
+        self.memory_budget = memory_budget or request_budget(body_limit_bytes)
         self.events = events
         self.body_limit_bytes = body_limit_bytes
         self.hand_over = hand_over
-        self.connections: set[EventFront] = set()
+        self.connections: set[EventConnection] = set()
         self._heads: dict[bytes, Head] = {}
         self._fields: dict[bytes, Fields] = {}
 
-    def connection(self) -> EventFront:
+    def connection(self) -> EventConnection:
         """Create the protocol of a new connection."""
-        return EventFront(self)
+        return EventConnection(self)
 
-    def quiet(self) -> Iterator[Quiet]:
+    def idle(self) -> Iterator[IdleConnection]:
         """The idle connections: those without a pending answer."""
-        return (Quiet(each.heard_at(), each.evict) for each in self.connections if not each.is_owed)
+        return (
+            IdleConnection(each.active_at(), each.evict)
+            for each in self.connections
+            if not each.awaits_answer
+        )
 
     def head(self, head: bytes) -> Head | None:
         """`read_head` with a cache."""
         found = self._heads.get(head)
         if found is None:
-            found = read_head(head, self._fields_of)
-            if found is not None and not found.changing and len(head) <= _HEAD_REMEMBERED_LIMIT:
-                if len(self._heads) >= _HEADS_REMEMBERED:
+            found = read_head(head, self._cached_fields)
+            if found is not None and not found.changing and len(head) <= _CACHED_HEAD_LIMIT:
+                if len(self._heads) >= _HEADS_CACHED:
                     self._heads.clear()
                 self._heads[head] = found
         return found
 
-    def _fields_of(self, fields: bytes) -> Fields | None:
+    def _cached_fields(self, fields: bytes) -> Fields | None:
         """`read_fields` with a cache."""
         found = self._fields.get(fields)
         if found is None:
             found = read_fields(fields)
             # An idempotency key is new in each request: such fields would only fill the cache.
             common = found is not None and found.idempotency_key is None
-            if found is not None and common and len(fields) <= _HEAD_REMEMBERED_LIMIT:
-                if len(self._fields) >= _FIELDS_REMEMBERED:
+            if found is not None and common and len(fields) <= _CACHED_HEAD_LIMIT:
+                if len(self._fields) >= _FIELDS_CACHED:
                     self._fields.clear()
                 self._fields[fields] = found
         return found
 
-    def close_late(self, now: float) -> None:
+    def close_expired(self, now: float) -> None:
         """Close connections that are idle or whose request stays incomplete for too long."""
         for connection in list(self.connections):
-            connection.close_if_late(now)
+            connection.close_if_expired(now)
 
 
-class EventFront(asyncio.Protocol):
+class EventConnection(asyncio.Protocol):
     """One client connection: events in, answers out in the order of the requests."""
 
     __slots__ = (
+        "_active_at",
         "_answers",
         "_buffer",
-        "_ended",
+        "_eof_received",
         "_handing_over",
-        "_heard",
-        "_held",
         "_is_tls",
         "_missing",
+        "_reserved",
         "_rest",
         "_table",
         "_transport",
-        "_unread",
+        "_writing_paused",
     )
 
-    def __init__(self, table: FrontTable) -> None:
+    def __init__(self, table: FastPath) -> None:
         self._table = table
         self._transport: asyncio.Transport | None = None
         self._buffer = b""
         # For a partially received body: the bytes since, and the number of bytes still missing.
         self._rest = bytearray()
         self._missing = 0
-        self._held = 0
+        self._reserved = 0
         self._answers: list[list[bytes | None]] = []
         self._handing_over = False
-        self._ended = False
-        self._unread = False
+        self._eof_received = False
+        self._writing_paused = False
         self._is_tls = False
-        self._heard = 0.0
+        self._active_at = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register the connection."""
         self._transport = cast(asyncio.Transport, transport)
         self._is_tls = transport.get_extra_info("ssl_object") is not None
-        self._heard = asyncio.get_running_loop().time()
+        self._active_at = asyncio.get_running_loop().time()
         self._table.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -289,119 +293,119 @@ class EventFront(asyncio.Protocol):
         self._transport = None
         self._answers = []
         self._table.connections.discard(self)
-        self._hold(0)
+        self._reserve(0)
 
     def data_received(self, data: bytes) -> None:
         """Buffer bytes from the client and handle the requests that are complete."""
         if not self._buffer:
-            self._heard = asyncio.get_running_loop().time()
+            self._active_at = asyncio.get_running_loop().time()
         if self._missing:
             self._rest += data
             self._missing -= len(data)
             if self._missing > 0:
-                self._hold(len(self._buffer) + len(self._rest))
+                self._reserve(len(self._buffer) + len(self._rest))
                 return
             data, self._rest, self._missing = bytes(self._rest), bytearray(), 0
         self._buffer = self._buffer + data if self._buffer else data
-        self._take_requests()
+        self._handle_requests()
 
     def eof_received(self) -> bool:
         """Keep the connection open for the pending answers after the client's end of file.
 
         Over TLS this is not possible: there the end of file ends the connection.
         """
-        self._ended = True
+        self._eof_received = True
         return bool(self._answers) and not self._is_tls
 
     def pause_writing(self) -> None:
         """Stop reading requests while the client does not read its answers."""
-        self._unread = True
-        self._heard = asyncio.get_running_loop().time()
+        self._writing_paused = True
+        self._active_at = asyncio.get_running_loop().time()
         if self._transport is not None:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """Read requests again, now that the client has read its answers."""
         loop = asyncio.get_running_loop()
-        self._unread = False
-        self._heard = loop.time()
+        self._writing_paused = False
+        self._active_at = loop.time()
         # The hand-over waits for the next turn of the loop: the transport calls this method in
         # the middle of a write.
         if not self._handing_over:
-            self._go_on()
+            self._resume_reading()
         elif not self._answers:
             loop.call_soon(self._hand_over)
 
     @property
-    def is_owed(self) -> bool:
+    def awaits_answer(self) -> bool:
         """Whether the client still waits for an answer."""
         return bool(self._answers)
 
-    def heard_at(self) -> float:
+    def active_at(self) -> float:
         """When the client began its last request, in seconds of the loop's clock."""
-        return self._heard
+        return self._active_at
 
     def evict(self) -> None:
         """Close the connection at once, to make room for others."""
         if self._transport is not None:
             self._transport.abort()
 
-    def _hold(self, size: int) -> None:
+    def _reserve(self, size: int) -> None:
         """Charge an incomplete request to the memory budget.
 
         When the budget is used up, the client gets 429 and the connection is closed, unless
         earlier requests still wait for their answers.
         """
-        if size == self._held:
+        if size == self._reserved:
             return
-        room = self._table.room
-        room.give_back(self._held)
-        self._held = size
-        if not room.take(size) and self._transport is not None and not self._answers:
+        budget = self._table.memory_budget
+        budget.release(self._reserved)
+        self._reserved = size
+        if not budget.reserve(size) and self._transport is not None and not self._answers:
             self._buffer, self._rest, self._missing = b"", bytearray(), 0
-            self._transport.write(_NO_ROOM)
+            self._transport.write(_TOO_MANY_REQUESTS)
             self._transport.close()
 
-    def close_if_late(self, now: float) -> None:
+    def close_if_expired(self, now: float) -> None:
         """Close the connection if it has been quiet for too long.
 
         The limit is `REQUEST_LIMIT_S` for an incomplete request and `IDLE_LIMIT_S` for an idle
         connection or a client that does not read its answers.
         """
-        limit = REQUEST_LIMIT_S if self._buffer and not self._unread else IDLE_LIMIT_S
-        if self._transport is None or now - self._heard <= limit:
+        limit = REQUEST_LIMIT_S if self._buffer and not self._writing_paused else IDLE_LIMIT_S
+        if self._transport is None or now - self._active_at <= limit:
             return
         if self._transport.get_write_buffer_size():
             self._transport.abort()  # `close` would wait for the client to read
         elif not self._answers:
             if self._buffer:
-                self._transport.write(_LATE)
+                self._transport.write(_REQUEST_TIMEOUT)
             self._transport.close()
 
-    def _take_requests(self) -> None:
+    def _handle_requests(self) -> None:
         buffer, table = self._buffer, self._table
         start, end = 0, len(buffer)
         while start < end and self._transport is not None and not self._handing_over:
-            if self._unread or len(self._answers) >= PIPELINED_LIMIT:
+            if self._writing_paused or len(self._answers) >= PIPELINED_LIMIT:
                 self._transport.pause_reading()
                 break
             if not buffer.startswith(_START[: end - start], start):
                 self._buffer = buffer[start:]
-                self._leave()
+                self._begin_hand_over()
                 return
             # A head above the limit is not parsed, even when it has arrived completely.
             head_end = buffer.find(b"\r\n\r\n", start, start + HEAD_LIMIT)
             if head_end < 0:
                 if end - start >= HEAD_LIMIT or has_bare_line_feed(buffer[start:]):
                     self._buffer = buffer[start:]
-                    self._leave()
+                    self._begin_hand_over()
                     return
                 break
             head_end += 4
             head = table.head(buffer[start:head_end])
             if head is None or head.body_length > table.body_limit_bytes:
                 self._buffer = buffer[start:]
-                self._leave()
+                self._begin_hand_over()
                 return
             body_end = head_end + head.body_length
             if body_end > end:
@@ -416,9 +420,9 @@ class EventFront(asyncio.Protocol):
             buffer = buffer[start:]
             if buffer:
                 # The rest is the beginning of another request, so its time limit starts now.
-                self._heard = asyncio.get_running_loop().time()
+                self._active_at = asyncio.get_running_loop().time()
         self._buffer = buffer
-        self._hold(len(buffer))
+        self._reserve(len(buffer))
 
     def _answer(self, slot: list[bytes | None], reply: EventReply) -> None:
         transport = self._transport
@@ -435,24 +439,26 @@ class EventFront(asyncio.Protocol):
         if self._handing_over:
             if not answers:
                 self._hand_over()
-        elif self._ended:
+        elif self._eof_received:
             if not answers:
                 transport.close()
         else:
-            self._go_on()
+            self._resume_reading()
 
-    def _go_on(self) -> None:
+    def _resume_reading(self) -> None:
         """Resume reading when fewer than `PIPELINED_LIMIT` answers are pending."""
         transport = self._transport
         if transport is None or transport.is_reading():
             return
-        if not self._unread and len(self._answers) < PIPELINED_LIMIT:
+        if not self._writing_paused and len(self._answers) < PIPELINED_LIMIT:
             loop = asyncio.get_running_loop()
-            self._heard = loop.time()  # the node did not read meanwhile, so the client is not late
+            self._active_at = (
+                loop.time()
+            )  # the node did not read meanwhile, so the client is not late
             transport.resume_reading()
-            loop.call_soon(self._take_requests)
+            loop.call_soon(self._handle_requests)
 
-    def _leave(self) -> None:
+    def _begin_hand_over(self) -> None:
         """Hand the connection over to Tornado after the pending answers."""
         assert self._transport is not None
         self._handing_over = True
@@ -472,7 +478,7 @@ class EventFront(asyncio.Protocol):
         self._table.connections.discard(self)
         address = transport.get_extra_info("peername")
         buffer, self._buffer = self._buffer, b""
-        self._hold(0)
+        self._reserve(0)
         if self._is_tls:
             transport.set_write_buffer_limits()
             self._table.hand_over(bridge(transport), address, buffer)

@@ -25,8 +25,8 @@ from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.events.project_client import Outcome
 from fieldbrook.gateway.events.refusals import Refusals
 from fieldbrook.gateway.events.request import KEY_HEADER, Meta, read_meta, stated_length
-from fieldbrook.gateway.http.connections import Connections, Quiet, connections_limit
-from fieldbrook.gateway.http.fast_path import FrontTable, header_value
+from fieldbrook.gateway.http.connections import Connections, IdleConnection, connections_limit
+from fieldbrook.gateway.http.fast_path import FastPath, header_value
 from fieldbrook.gateway.http.listener import Listener
 from fieldbrook.gateway.http.request_stream import HEAD_LIMIT, RequestStream
 from fieldbrook.gateway.http.tls_port import BridgedStream, EndingConnections, TlsListener
@@ -36,7 +36,7 @@ from fieldbrook.gateway.management.framework.open_stores import OpenStores, open
 from fieldbrook.gateway.management.framework.temporary_files import remove_leftovers
 from fieldbrook.gateway.management.sign_in.contract_wallet import ContractWallets
 from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
-from fieldbrook.gateway.memory_budget import NO_ROOM, Room, room_for
+from fieldbrook.gateway.memory_budget import BUDGET_EXCEEDED, MemoryBudget, request_budget
 from fieldbrook.gateway.metrics.collectors import Measure
 from fieldbrook.gateway.mqtt.broker_bounds import Bounds, BrokerState
 from fieldbrook.gateway.registry_client import SocketRegistryClient
@@ -70,10 +70,12 @@ class EventHandler(web.RequestHandler):
     The same `EventService` answers both.
     """
 
-    def initialize(self, events: EventService, body_limit_bytes: int, room: Room) -> None:
+    def initialize(
+        self, events: EventService, body_limit_bytes: int, memory_budget: MemoryBudget
+    ) -> None:
         """Tornado's constructor hook."""
         self._events = events
-        self._room = room
+        self._memory_budget = memory_budget
         self._limit = body_limit_bytes
         self._body = bytearray()
         self._size = 0
@@ -89,9 +91,9 @@ class EventHandler(web.RequestHandler):
         if self._size > self._limit or self._finished:
             return
         self._body += chunk
-        if not self._room.take(len(chunk)):
+        if not self._memory_budget.reserve(len(chunk)):
             self.set_header("Connection", "close")
-            self._reply(self._events.refuse_unread(NO_ROOM, self.path_args[0]))
+            self._reply(self._events.refuse_unread(BUDGET_EXCEEDED, self.path_args[0]))
 
     def on_finish(self) -> None:
         """Called by Tornado when the answer has been sent."""
@@ -103,7 +105,7 @@ class EventHandler(web.RequestHandler):
         self._let_go()
 
     def _let_go(self) -> None:
-        self._room.give_back(len(self._body))
+        self._memory_budget.release(len(self._body))
         self._body = bytearray()
 
     def _make_room(self, size: int) -> None:
@@ -173,21 +175,23 @@ class _Port(NamedTuple):
     """One listening port: the listener, its fast path and its Tornado server."""
 
     listener: Listener
-    front: FrontTable
+    fast_path: FastPath
     server: httpserver.HTTPServer
 
     @property
     def connections(self) -> int:
         """The number of connections that are open or being opened."""
-        return self.listener.opening + len(self.front.connections) + len(self.server._connections)
+        return (
+            self.listener.opening + len(self.fast_path.connections) + len(self.server._connections)
+        )
 
-    def quiet(self) -> Iterator[Quiet]:
+    def idle(self) -> Iterator[IdleConnection]:
         """The idle connections: those without a pending answer."""
-        yield from self.front.quiet()
+        yield from self.fast_path.idle()
         for served in self.server._connections:
             stream = served.stream
             if isinstance(stream, RequestStream) and stream.waiting_since is not None:
-                yield Quiet(stream.waiting_since, stream.evict)
+                yield IdleConnection(stream.waiting_since, stream.evict)
 
 
 class HttpGateway(GatewayActor):
@@ -207,7 +211,7 @@ class HttpGateway(GatewayActor):
             self._reader,
             registry,
             token_key,
-            self.links,
+            self.projects,
             __version__,
             settings.body_limit_bytes,
             self._refusals,
@@ -215,14 +219,14 @@ class HttpGateway(GatewayActor):
         every = [f"http:{number}" for number in range(settings.http_processes)]
         if removed := remove_leftovers(settings.data / "uploads", self.part, every):
             log.info("%d uploads of requests that a kill ended are removed", removed)
-        room = room_for(settings.upload_limit_bytes + _MULTIPART_SLACK)
-        context = self._context(registry, token_key, room)
+        memory_budget = request_budget(settings.upload_limit_bytes + _MULTIPART_SLACK)
+        context = self._context(registry, token_key, memory_budget)
         application = self._application(events, context)
         self._identity = tls.identity_of(settings)
         self._tls = None if self._identity is None else tls.server_context(self._identity)
         self._names = None if self._identity is None else tls.names_in(self._identity.certificate)
         self._renewal = None if self._identity is None else tls.Renewal(self._identity)
-        self._room = room
+        self._memory_budget = memory_budget
         shared = settings.http_processes > 1
         at = bind(settings.bind, settings.http_port, shared=shared)
         self._connections = Connections(connections_limit(tls=self._tls is not None))
@@ -261,7 +265,7 @@ class HttpGateway(GatewayActor):
         """Send a node command to a project, as an event without a publisher."""
         done: asyncio.Future[Outcome] = self.loop.create_future()
         event = name, NODE_COMMAND, "", pack(numbers), clock.now_ms(), 0, ""
-        self.links[project_id].submit(event, done.set_result)
+        self.projects[project_id].submit(event, done.set_result)
         return await done
 
     async def _chain_command(self, chain_id: int, command: str, target: int) -> None:
@@ -273,23 +277,23 @@ class HttpGateway(GatewayActor):
     ) -> _Port:
         """Listen on a bound socket: the fast path reads first, the application gets the rest."""
         server = self._tornado(application)
-        front = FrontTable(
+        fast_path = FastPath(
             events,
             self.settings.body_limit_bytes,
             partial(hand_over, server),
-            room=self._room,
+            memory_budget=self._memory_budget,
         )
         listener: Listener
         if self._tls is None:
-            listener = Listener(at, front.connection, self._connections)
+            listener = Listener(at, fast_path.connection, self._connections)
         else:
-            listener = TlsListener(at, self._tls, front.connection, self._connections)
-        port = _Port(listener, front, server)
+            listener = TlsListener(at, self._tls, fast_path.connection, self._connections)
+        port = _Port(listener, fast_path, server)
         self._connections.ports.append(port)
         return port
 
     def _context(
-        self, registry: SocketRegistryClient, token_key: bytes, room: Room
+        self, registry: SocketRegistryClient, token_key: bytes, memory_budget: MemoryBudget
     ) -> ManagementContext:
         settings = self.settings
         return ManagementContext(
@@ -321,12 +325,12 @@ class HttpGateway(GatewayActor):
             cron_jobs_limit=settings.cron_jobs_limit,
             applet_versions_kept=settings.applet_versions_kept,
             quotas=settings.quotas,
-            running=lambda: self.links.routed,
+            running=lambda: self.projects.routed,
             disk_reserve_bytes=settings.disk_reserve_bytes,
             projects_dir=settings.data / "projects",
             project_map_bytes=settings.project_map_bytes,
             cron_zone=zone_of(settings.cron_timezone),
-            room=room,
+            memory_budget=memory_budget,
             broker=_broker_state(settings),
             metrics=settings.metrics,
             measure=Measure(settings, self._reader, self._chain_reader),
@@ -336,7 +340,11 @@ class HttpGateway(GatewayActor):
         self, events: EventService, context: ManagementContext, *, management: bool = True
     ) -> web.Application:
         limit = self.settings.body_limit_bytes
-        arguments = {"events": events, "body_limit_bytes": limit, "room": context.room}
+        arguments = {
+            "events": events,
+            "body_limit_bytes": limit,
+            "memory_budget": context.memory_budget,
+        }
         return TargetApplication(
             [
                 (EVENT_PATH, EventHandler, arguments),
@@ -415,7 +423,7 @@ class HttpGateway(GatewayActor):
         while True:
             await asyncio.sleep(_SWEEP_S)
             for port in self._ports:
-                port.front.close_late(self.loop.time())
+                port.fast_path.close_expired(self.loop.time())
             self._refusals.flush()
             open_now = sum(port.connections for port in self._ports)
             metrics.put(metrics.HTTP_CONNECTIONS, open_now)

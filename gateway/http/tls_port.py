@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import cast
 
-from fieldbrook.gateway.http.connections import Connections, Quiet
+from fieldbrook.gateway.http.connections import Connections, IdleConnection
 from fieldbrook.gateway.http.listener import Listener
 from fieldbrook.gateway.http.request_stream import RequestStream
 
@@ -270,6 +270,6 @@ class EndingConnections:
         """The number of these connections."""
         return len(_ending)
 
-    def quiet(self) -> Iterator[Quiet]:
+    def idle(self) -> Iterator[IdleConnection]:
         """All of them; they are evicted before any other, because they have had their answers."""
-        return (Quiet(0.0, each.abort) for each in _ending)
+        return (IdleConnection(0.0, each.abort) for each in _ending)

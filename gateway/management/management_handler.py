@@ -43,7 +43,7 @@ from fieldbrook.gateway.management.framework.route import (
 from fieldbrook.gateway.management.multipart import parse_form
 from fieldbrook.gateway.management.responses import respond
 from fieldbrook.gateway.management.route_table import PREFIXES, ROUTES
-from fieldbrook.gateway.memory_budget import NO_ROOM
+from fieldbrook.gateway.memory_budget import BUDGET_EXCEEDED
 
 JSON_LIMIT_BYTES = 1 << 20
 _MULTIPART_SLACK = 64 << 10  # boundaries, part headers and `info` around an upload
@@ -138,14 +138,14 @@ class ManagementHandler(BaseHandler):
         self._received += len(chunk)
         if self._refusal is None and self._received <= self._limit and not self._finished:
             self._body += chunk
-            if not self.context.room.take(len(chunk)):
+            if not self.context.memory_budget.reserve(len(chunk)):
                 self.set_header("Connection", "close")
-                self.refuse(NO_ROOM)
+                self.refuse(BUDGET_EXCEEDED)
         else:
             self._drop_body()
 
     def _drop_body(self) -> None:
-        self.context.room.give_back(len(self._body))
+        self.context.memory_budget.release(len(self._body))
         self._body = bytearray()
 
     async def _serve(self, *_: str) -> None:

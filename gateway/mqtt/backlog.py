@@ -1,15 +1,15 @@
-"""The MQTT backlog: messages in work and waiting, per project and per publisher.
+"""The MQTT backlog: messages in progress and waiting, per project and per publisher.
 
 A broker delivers all messages in one stream. A project that cannot take its messages now must not
-hold up the other projects, and the messages of one publisher must keep their order. Each project
-therefore has a lane (`_Lane`). Some of its messages are in work at the project. The others wait in
-one queue per publisher (`_Line`), and the queues take turns. The publisher of a message is
-determined only when the message has to wait. A message that was put off returns to the head of its
-queue, and the messages behind it wait until it is retried.
+apply up the other projects, and the messages of one publisher must keep their order. Some messages
+of a project are in progress: they were submitted to it and have no answer yet. The others wait in
+one queue per publisher, and the queues take turns. The publisher of a message is determined only
+when the message has to wait. A deferred message returns to the head of its queue, and the messages
+behind it wait until it is retried.
 
-After a message was put off, the lane's window of concurrent messages shrinks to one. It grows by
-one with each message that is done. A project that refused a group of messages, because one did not
-fit, may well accept them one by one.
+After a message was deferred, the project's window of concurrent messages shrinks to one. It grows
+by one with each message that is completed. A project that refused a group of messages, because one
+did not fit, may well accept them one by one.
 
 As in `fair_queue`, the limits are dynamic thresholds: no project or publisher takes more than it
 leaves for the others. A message above its limit goes back to the broker where that is possible.
@@ -23,343 +23,352 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from fieldbrook.gateway.mqtt.sources import Delivery, shown
+from fieldbrook.gateway.mqtt.sources import Delivery, masked
 from fieldbrook.observability import metrics
 
 log = logging.getLogger(__name__)
 
-WORK = 4_000  # messages in work at the projects; a single project gets half of them
-WORK_BYTES = 64 << 20
-BACKLOG = 20_000  # waiting messages; a single publisher's queue gets a third of them
-BACKLOG_BYTES = 64 << 20
+IN_PROGRESS_LIMIT = 4_000  # messages of all projects; a single project gets half of them
+IN_PROGRESS_BYTES = 64 << 20
+WAITING_LIMIT = 20_000  # messages of all queues; a single publisher's queue gets a third of them
+WAITING_BYTES = 64 << 20
 RETRY_S = 1.0
-_SIFT_AFTER = 1_000
-PUT_BACK_S = 10.0
-MISSED_S = 60.0  # how long a queue waits for a message that went back to the broker
+REDELIVERY_DELAY_S = 10.0
+REDELIVERY_LIMIT_S = 60.0  # how long a queue waits for a message that went back to the broker
+_PURGE_AFTER = 1_000
 
 
-class Later(Protocol):
+class CallLater(Protocol):
     """The signature of `loop.call_later`."""
 
     def __call__(self, delay_s: float, call: Callable[[], None], /) -> object:
         """Call `call` after `delay_s` seconds."""
 
 
-class Passage:
-    """One message in its lane; `number` is its position in the order of arrival."""
+class Pending:
+    """A message without an acknowledgement; `number` is its position in the order of arrival."""
 
-    __slots__ = ("delivery", "in_work", "lane", "number", "publisher")
+    __slots__ = ("delivery", "in_progress", "number", "project", "publisher")
 
-    def __init__(self, number: int, delivery: Delivery, lane: _Lane) -> None:
+    def __init__(self, number: int, delivery: Delivery, project: ProjectQueues) -> None:
         self.number = number
         self.delivery = delivery
-        self.lane = lane
-        self.in_work = False
+        self.project = project
+        self.in_progress = False
         self.publisher: str | None = None  # None: not determined yet
 
 
-class _Line:
-    """The queue of one publisher's waiting messages."""
+class PublisherQueue:
+    """The waiting messages of one publisher."""
 
-    __slots__ = ("blocked", "bytes", "publisher", "put_off", "returned", "sifted", "waiting")
+    __slots__ = ("blocked", "bytes", "deferred", "publisher", "purged", "returned", "waiting")
 
     def __init__(self, publisher: str) -> None:
         self.publisher = publisher
-        self.waiting: collections.deque[Passage] = collections.deque()
+        self.waiting: collections.deque[Pending] = collections.deque()
         self.bytes = 0
-        self.put_off: list[Passage] = []
-        self.blocked = False
-        self.sifted = 0  # the length after stale messages were last dropped
+        self.deferred: list[Pending] = []
+        self.blocked = False  # until the deferred messages are retried
+        self.purged = 0  # the length after stale messages were last dropped
         # Sequences of messages that went back to the broker, in order, each with the time until
         # which the queue waits for it.
         self.returned: dict[str, float] = {}
 
     @property
-    def empty(self) -> bool:
+    def is_unused(self) -> bool:
+        """Whether the queue can be forgotten: it holds no message and waits for none."""
         return not (self.waiting or self.blocked or self.returned)
 
 
-class _Lane:
+class ProjectQueues:
+    """The messages of one project: the queues of its publishers, and what is in progress."""
+
     __slots__ = (
-        "backlog",
-        "backlog_bytes",
-        "busy",
-        "lines",
-        "project",
+        "in_progress",
+        "in_progress_bytes",
+        "is_dispatching",
+        "name",
+        "queues",
         "turns",
+        "waiting",
+        "waiting_bytes",
         "window",
-        "work",
-        "work_bytes",
     )
 
-    def __init__(self, project: str) -> None:
-        self.project = project
-        self.lines: dict[str, _Line] = {}  # the queues that are not empty
-        self.turns: collections.deque[_Line] = collections.deque()  # those not blocked
-        self.backlog = 0
-        self.backlog_bytes = 0
-        self.work = 0
-        self.work_bytes = 0
-        self.window = WORK
-        self.busy = False
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.queues: dict[str, PublisherQueue] = {}  # by publisher
+        self.turns: collections.deque[PublisherQueue] = collections.deque()  # those not blocked
+        self.waiting = 0
+        self.waiting_bytes = 0
+        self.in_progress = 0
+        self.in_progress_bytes = 0
+        self.window = IN_PROGRESS_LIMIT
+        self.is_dispatching = False
 
 
-class Lanes:
-    """The lanes of one gateway; every method is called in its loop.
+class Backlog:
+    """The messages of one gateway; every method is called in its loop.
 
     Args:
-        take: starts the work on a message; `done` or `put_off` follows at once or later.
+        process: starts to process a message; `complete` or `defer` follows at once or later.
         publisher_of: returns the identity of a message's publisher.
-        later: schedules a call, as `loop.call_later`.
+        call_later: schedules a call, as `loop.call_later`.
         now: a monotonic clock in seconds.
     """
 
     def __init__(
         self,
-        take: Callable[[Passage], None],
+        process: Callable[[Pending], None],
         publisher_of: Callable[[Delivery], str],
-        later: Later,
+        call_later: CallLater,
         now: Callable[[], float],
     ) -> None:
-        self._take = take
+        self._process = process
         self._publisher_of = publisher_of
-        self._later = later
+        self._call_later = call_later
         self._now = now
-        self._lanes: dict[str, _Lane] = {}
-        self._held: dict[str, _Lane] = {}  # the lanes with a queue that is not blocked
-        self._number = 0
-        self._work = 0
-        self._work_bytes = 0
-        self._backlog = 0
-        self._backlog_bytes = 0
+        self._projects: dict[str, ProjectQueues] = {}
+        self._ready: dict[str, ProjectQueues] = {}  # projects with a queue that is not blocked
+        self._last_number = 0
+        self._in_progress = 0
+        self._in_progress_bytes = 0
+        self._waiting = 0
+        self._waiting_bytes = 0
         self.closed = False
 
-    def arrived(self, project: str, delivery: Delivery) -> None:
-        """Start the work on a new message, or queue it, or return it to the broker."""
-        lane = self._lanes.get(project)
-        if lane is None:
-            lane = self._lanes[project] = _Lane(project)
-        self._number += 1
-        passage = Passage(self._number, delivery, lane)
-        if not lane.lines and self._has_room(lane, len(delivery.payload)):
-            self._work_on(lane, passage)
+    def receive(self, project_name: str, delivery: Delivery) -> None:
+        """Process a new message, or queue it, or return it to the broker."""
+        project = self._projects.get(project_name)
+        if project is None:
+            project = self._projects[project_name] = ProjectQueues(project_name)
+        self._last_number += 1
+        pending = Pending(self._last_number, delivery, project)
+        if not project.queues and self._has_capacity(project, len(delivery.payload)):
+            self._start(project, pending)
             return
-        line = self._line_of(lane, passage)
-        newer = bool(line.returned) and not self._has_come_again(lane, line, delivery)
-        if not (newer and self._return(line, passage)):
-            self._keep(lane, line, passage)
-        self._fill(lane)
+        queue = self._queue_of(project, pending)
+        newer = bool(queue.returned) and not self._is_expected(project, queue, delivery)
+        if not (newer and self._return(queue, pending)):
+            self._enqueue(project, queue, pending)
+        self._dispatch(project)
 
-    def done(self, passage: Passage) -> None:
-        """Finish a message, which the caller has acknowledged."""
-        lane = passage.lane
-        self._leave_work(passage)
-        if lane.work < lane.window < WORK:  # messages from before the window shrank do not count
-            lane.window += 1
-        self._go_on(lane)
+    def complete(self, pending: Pending) -> None:
+        """Remove a message, which the caller has acknowledged."""
+        project = pending.project
+        self._end(pending)
+        # Messages from before the window shrank do not count.
+        if project.in_progress < project.window < IN_PROGRESS_LIMIT:
+            project.window += 1
+        self._use_capacity(project)
 
-    def put_off(self, passage: Passage) -> None:
+    def defer(self, pending: Pending) -> None:
         """Retry a message after `RETRY_S`, before the messages behind it."""
-        lane = passage.lane
-        self._leave_work(passage)
-        lane.window = 1
-        line = self._line_of(lane, passage)
-        line.put_off.append(passage)
-        if not line.blocked:
-            line.blocked = True
-            if line.waiting:
-                self._skip(lane, line)
-            self._later(RETRY_S, lambda: self._retry(lane, line))
-        self._go_on(lane)
+        project = pending.project
+        self._end(pending)
+        project.window = 1
+        queue = self._queue_of(project, pending)
+        queue.deferred.append(pending)
+        if not queue.blocked:
+            queue.blocked = True
+            if queue.waiting:
+                self._remove_turn(project, queue)
+            self._call_later(RETRY_S, lambda: self._retry(project, queue))
+        self._use_capacity(project)
 
     def measure(self) -> None:
-        """Write the sizes of work and backlog to the metrics."""
-        metrics.put(metrics.MQTT_LANES, len(self._lanes))
-        metrics.put(metrics.MQTT_IN_WORK, self._work)
-        metrics.put(metrics.MQTT_BACKLOG, self._backlog)
-        metrics.put(metrics.MQTT_BACKLOG_BYTES, self._backlog_bytes)
+        """Write the numbers of messages in progress and waiting to the metrics."""
+        metrics.put(metrics.MQTT_LANES, len(self._projects))
+        metrics.put(metrics.MQTT_IN_WORK, self._in_progress)
+        metrics.put(metrics.MQTT_BACKLOG, self._waiting)
+        metrics.put(metrics.MQTT_BACKLOG_BYTES, self._waiting_bytes)
 
-    def _retry(self, lane: _Lane, line: _Line) -> None:
+    def _retry(self, project: ProjectQueues, queue: PublisherQueue) -> None:
         if self.closed:
             return
-        # Messages still in work may be put off as well, and some of them are older than these. The
-        # window of one starts no message before they are back.
-        lane.window = 1
-        again, line.put_off = sorted(line.put_off, key=lambda p: p.number), []
-        line.waiting.extendleft(reversed(again))
-        for passage in again:
-            self._count_waiting(lane, line, passage, 1)
-        line.blocked = False
-        lane.turns.appendleft(line)
-        self._held[lane.project] = lane
-        self._go_on(lane)
+        # Messages still in progress may be deferred as well, and some of them are older than these.
+        # The window of one starts no message before they are back.
+        project.window = 1
+        deferred, queue.deferred = sorted(queue.deferred, key=lambda p: p.number), []
+        queue.waiting.extendleft(reversed(deferred))
+        for pending in deferred:
+            self._count_waiting(project, queue, pending, 1)
+        queue.blocked = False
+        project.turns.appendleft(queue)
+        self._ready[project.name] = project
+        self._use_capacity(project)
 
-    # Work.
+    # Messages in progress.
 
-    def _has_room(self, lane: _Lane, size: int) -> bool:
+    def _has_capacity(self, project: ProjectQueues, size: int) -> bool:
         return (
-            lane.work < WORK - self._work
-            and lane.work < lane.window
-            and (not lane.work or lane.work_bytes + size <= WORK_BYTES - self._work_bytes)
+            project.in_progress < IN_PROGRESS_LIMIT - self._in_progress
+            and project.in_progress < project.window
+            and (
+                not project.in_progress
+                or project.in_progress_bytes + size <= IN_PROGRESS_BYTES - self._in_progress_bytes
+            )
         )
 
-    def _work_on(self, lane: _Lane, passage: Passage) -> None:
-        size = len(passage.delivery.payload)
-        lane.work += 1
-        lane.work_bytes += size
-        self._work += 1
-        self._work_bytes += size
-        passage.in_work = True
+    def _start(self, project: ProjectQueues, pending: Pending) -> None:
+        size = len(pending.delivery.payload)
+        project.in_progress += 1
+        project.in_progress_bytes += size
+        self._in_progress += 1
+        self._in_progress_bytes += size
+        pending.in_progress = True
         try:
-            self._take(passage)
+            self._process(pending)
         except Exception:
             log.exception(
-                "message on %s was not taken; it stays the broker's", shown(passage.delivery.topic)
+                "the message on %s could not be processed; it stays at the broker",
+                masked(pending.delivery.topic),
             )
-            self._leave_work(passage)
+            self._end(pending)
 
-    def _leave_work(self, passage: Passage) -> None:
-        if not passage.in_work:
+    def _end(self, pending: Pending) -> None:
+        if not pending.in_progress:
             return
-        passage.in_work = False
-        lane, size = passage.lane, len(passage.delivery.payload)
-        lane.work -= 1
-        lane.work_bytes -= size
-        self._work -= 1
-        self._work_bytes -= size
+        pending.in_progress = False
+        project, size = pending.project, len(pending.delivery.payload)
+        project.in_progress -= 1
+        project.in_progress_bytes -= size
+        self._in_progress -= 1
+        self._in_progress_bytes -= size
 
-    def _go_on(self, lane: _Lane) -> None:
-        """Use the room that became free, for this lane first and then for the others."""
-        if self.closed or lane.busy:
+    def _use_capacity(self, project: ProjectQueues) -> None:
+        """Use the capacity that became free, for this project first and then for the others."""
+        if self.closed or project.is_dispatching:
             return
-        if lane.turns:
-            self._fill(lane)
-        if self._held:
-            for other in list(self._held.values()):
-                self._fill(other)
-        if not lane.work and not lane.lines and self._lanes.get(lane.project) is lane:
-            del self._lanes[lane.project]
+        if project.turns:
+            self._dispatch(project)
+        if self._ready:
+            for other in list(self._ready.values()):
+                self._dispatch(other)
+        unused = not project.in_progress and not project.queues
+        if unused and self._projects.get(project.name) is project:
+            del self._projects[project.name]
 
-    def _fill(self, lane: _Lane) -> None:
-        """Start the work on waiting messages, queue by queue in turn, while there is room."""
-        if self.closed or lane.busy:
+    def _dispatch(self, project: ProjectQueues) -> None:
+        """Process waiting messages, queue by queue in turn, while there is capacity."""
+        if self.closed or project.is_dispatching:
             return
-        lane.busy = True  # work that is done at once re-enters this method
-        turns = lane.turns
+        project.is_dispatching = True  # a message that is completed at once re-enters this method
+        turns = project.turns
         while turns:
-            line = turns[0]
-            passage = line.waiting[0]
-            if not self._has_room(lane, len(passage.delivery.payload)):
+            queue = turns[0]
+            pending = queue.waiting[0]
+            if not self._has_capacity(project, len(pending.delivery.payload)):
                 break
-            line.waiting.popleft()
-            self._count_waiting(lane, line, passage, -1)
-            if line.waiting:
+            queue.waiting.popleft()
+            self._count_waiting(project, queue, pending, -1)
+            if queue.waiting:
                 turns.rotate(-1)
             else:
                 turns.popleft()
-                self._forget_if_empty(lane, line)
-            line.sifted = min(line.sifted, len(line.waiting))
-            if not passage.delivery.stale():
-                self._work_on(lane, passage)
-        lane.busy = False
+                if queue.is_unused:
+                    project.queues.pop(queue.publisher, None)
+            queue.purged = min(queue.purged, len(queue.waiting))
+            if not pending.delivery.stale():
+                self._start(project, pending)
+        project.is_dispatching = False
         if not turns:
-            self._held.pop(lane.project, None)
+            self._ready.pop(project.name, None)
 
     # Queues of publishers.
 
-    def _line_of(self, lane: _Lane, passage: Passage) -> _Line:
-        if passage.publisher is None:
-            passage.publisher = self._publisher_of(passage.delivery)
-        line = lane.lines.get(passage.publisher)
-        if line is None:
-            line = lane.lines[passage.publisher] = _Line(passage.publisher)
-        return line
+    def _queue_of(self, project: ProjectQueues, pending: Pending) -> PublisherQueue:
+        if pending.publisher is None:
+            pending.publisher = self._publisher_of(pending.delivery)
+        queue = project.queues.get(pending.publisher)
+        if queue is None:
+            queue = project.queues[pending.publisher] = PublisherQueue(pending.publisher)
+        return queue
 
-    def _forget_if_empty(self, lane: _Lane, line: _Line) -> None:
-        if line.empty:
-            lane.lines.pop(line.publisher, None)
+    def _remove_turn(self, project: ProjectQueues, queue: PublisherQueue) -> None:
+        project.turns.remove(queue)
+        if not project.turns:
+            self._ready.pop(project.name, None)
 
-    def _skip(self, lane: _Lane, line: _Line) -> None:
-        """Take a queue out of the turns until its retry."""
-        lane.turns.remove(line)
-        if not lane.turns:
-            self._held.pop(lane.project, None)
-
-    def _keep(self, lane: _Lane, line: _Line, passage: Passage) -> None:
-        size = len(passage.delivery.payload)
-        if line.waiting and self._is_full(lane, line, size):
+    def _enqueue(self, project: ProjectQueues, queue: PublisherQueue, pending: Pending) -> None:
+        size = len(pending.delivery.payload)
+        if queue.waiting and self._is_full(project, queue, size):
             # Not for each message: a scan of the whole queue takes milliseconds.
-            if len(line.waiting) >= line.sifted + _SIFT_AFTER:
-                self._drop_stale(lane, line)
-            if self._is_full(lane, line, size) and self._return(line, passage):
+            if len(queue.waiting) >= queue.purged + _PURGE_AFTER:
+                self._drop_stale(project, queue)
+            if self._is_full(project, queue, size) and self._return(queue, pending):
                 return
-        line.waiting.append(passage)
-        self._count_waiting(lane, line, passage, 1)
-        if not line.blocked and len(line.waiting) == 1:
-            lane.turns.append(line)
-            self._held[lane.project] = lane
+        queue.waiting.append(pending)
+        self._count_waiting(project, queue, pending, 1)
+        if not queue.blocked and len(queue.waiting) == 1:
+            project.turns.append(queue)
+            self._ready[project.name] = project
 
-    def _is_full(self, lane: _Lane, line: _Line, size: int) -> bool:
-        """Whether a queue is at its threshold: the free room less the backlog of its lane."""
+    def _is_full(self, project: ProjectQueues, queue: PublisherQueue, size: int) -> bool:
+        """Whether a queue is at its threshold: the free space less the project's own backlog."""
         return (
-            len(line.waiting) >= BACKLOG - self._backlog - lane.backlog
-            or line.bytes + size > BACKLOG_BYTES - self._backlog_bytes - lane.backlog_bytes
+            len(queue.waiting) >= WAITING_LIMIT - self._waiting - project.waiting
+            or queue.bytes + size > WAITING_BYTES - self._waiting_bytes - project.waiting_bytes
         )
 
-    def _drop_stale(self, lane: _Lane, line: _Line) -> None:
+    def _drop_stale(self, project: ProjectQueues, queue: PublisherQueue) -> None:
         """Drop messages of a lost connection, which the broker delivers again by itself."""
-        kept = [passage for passage in line.waiting if not passage.delivery.stale()]
-        if len(kept) < len(line.waiting):
-            for passage in line.waiting:
-                self._count_waiting(lane, line, passage, -1)
-            line.waiting = collections.deque(kept)
-            for passage in kept:
-                self._count_waiting(lane, line, passage, 1)
-            if not kept and not line.blocked:
-                self._skip(lane, line)
-        line.sifted = len(kept)
+        read_usage = [pending for pending in queue.waiting if not pending.delivery.stale()]
+        if len(read_usage) < len(queue.waiting):
+            for pending in queue.waiting:
+                self._count_waiting(project, queue, pending, -1)
+            queue.waiting = collections.deque(read_usage)
+            for pending in read_usage:
+                self._count_waiting(project, queue, pending, 1)
+            if not read_usage and not queue.blocked:
+                self._remove_turn(project, queue)
+        queue.purged = len(read_usage)
 
-    def _count_waiting(self, lane: _Lane, line: _Line, passage: Passage, sign: int) -> None:
-        size = sign * len(passage.delivery.payload)
-        line.bytes += size
-        lane.backlog += sign
-        lane.backlog_bytes += size
-        self._backlog += sign
-        self._backlog_bytes += size
+    def _count_waiting(
+        self, project: ProjectQueues, queue: PublisherQueue, pending: Pending, sign: int
+    ) -> None:
+        size = sign * len(pending.delivery.payload)
+        queue.bytes += size
+        project.waiting += sign
+        project.waiting_bytes += size
+        self._waiting += sign
+        self._waiting_bytes += size
 
-    def _return(self, line: _Line, passage: Passage) -> bool:
-        """Return a message to the broker; False when it must be kept here.
+    def _return(self, queue: PublisherQueue, pending: Pending) -> bool:
+        """Return a message to the broker; False when it must be read_usage here.
 
         A QoS 0 message is stored nowhere. It is dropped and counted when messages before it went
-        back, and kept otherwise.
+        back, and read_usage otherwise.
         """
-        delivery = passage.delivery
+        delivery = pending.delivery
         if not delivery.sequence:
-            if not line.returned:
+            if not queue.returned:
                 return False
             delivery.ack()  # dropped: no broker stores it and the queue is full
             metrics.add(metrics.MQTT_DROPPED)
             return True
-        if not delivery.put_back(PUT_BACK_S):
+        if not delivery.nack(REDELIVERY_DELAY_S):
             return False
         metrics.add(metrics.MQTT_RETURNED)
-        line.returned[delivery.sequence] = self._now() + MISSED_S
+        queue.returned[delivery.sequence] = self._now() + REDELIVERY_LIMIT_S
         return True
 
-    def _has_come_again(self, lane: _Lane, line: _Line, delivery: Delivery) -> bool:
-        """Whether the queue need not wait any more for a message that went back to the broker.
+    def _is_expected(
+        self, project: ProjectQueues, queue: PublisherQueue, delivery: Delivery
+    ) -> bool:
+        """Whether the queue may take a message although older ones went back to the broker.
 
-        This is so when this message is the one that the queue waits for and there is room for it,
-        or when `MISSED_S` have passed for all messages that went back before it.
+        This is so when this message is the one that the queue waits for and there is space for it,
+        or when `REDELIVERY_LIMIT_S` have passed for all messages that went back before it.
         """
         now = self._now()
-        while line.returned:
-            first = next(iter(line.returned))
-            if first != delivery.sequence and line.returned[first] >= now:
+        while queue.returned:
+            first = next(iter(queue.returned))
+            if first != delivery.sequence and queue.returned[first] >= now:
                 return False
-            if first == delivery.sequence and self._is_full(lane, line, len(delivery.payload)):
+            if first == delivery.sequence and self._is_full(project, queue, len(delivery.payload)):
                 return False
-            del line.returned[first]
+            del queue.returned[first]
             if first == delivery.sequence:
                 return True
         return True

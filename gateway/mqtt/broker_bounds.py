@@ -15,7 +15,7 @@ while no node runs:
 
 Subscriptions with QoS 1 need no limit here, because the server allows a thousand in all. Messages
 for the subscriptions of devices that are away lie in the stream of the node's own messages, which
-has no limit: `relieve` drops them when that stream grows.
+has no limit: `drop_finished` drops them when that stream grows.
 
 Source: JetStream's API (ADR-2, ADR-31 of the NATS architecture) and nats-server 2.15.1, whose
 streams have these names; docs/decisions/0003-embedded-broker.md.
@@ -44,8 +44,8 @@ T = TypeVar("T")
 RETAINED, QOS2, SESSIONS = "retained", "qos2", "sessions"
 KINDS = (RETAINED, QOS2, SESSIONS)
 
-LOOK_S = 10.0
-SOON_S = 1.0  # the interval while there is no connection
+POLL_S = 10.0
+RETRY_S = 1.0  # the interval while there is no connection
 _API = "$JS.API"
 _ASK_LIMIT_S = 5.0
 _MESSAGES = "$MQTT_msgs"
@@ -75,7 +75,7 @@ class Bounds:
         )
 
 
-class Kept(NamedTuple):
+class StateUsage(NamedTuple):
     """The amount of one kind of state, and its limits."""
 
     kind: str
@@ -141,7 +141,7 @@ def _limits(count: int, size_bytes: int) -> dict[str, Any]:
     return limits if count else {**limits, "max_msg_size": 1}
 
 
-async def hold(connection: NatsConnection, bounds: Bounds) -> None:
+async def apply(connection: NatsConnection, bounds: Bounds) -> None:
     """Set the limits on the streams of the running server.
 
     Raises:
@@ -167,21 +167,21 @@ async def hold(connection: NatsConnection, bounds: Bounds) -> None:
             log.warning("the broker kept %d %s above the limit: dropped", excess, stream.kind)
 
 
-async def look_up(connection: NatsConnection, bounds: Bounds) -> list[Kept]:
+async def read_usage(connection: NatsConnection, bounds: Bounds) -> list[StateUsage]:
     """Read the amount of each kind of state.
 
-    Raises: as `hold`.
+    Raises: as `apply`.
     """
     found = []
     for stream in _streams(bounds):
         info = await _info(connection, stream.name)
         state = {"messages": 0, "bytes": 0} if info is None else info["state"]
         counts = int(state["messages"]), int(state["bytes"])
-        found.append(Kept(stream.kind, *counts, stream.limit, stream.limits["max_bytes"]))
+        found.append(StateUsage(stream.kind, *counts, stream.limit, stream.limits["max_bytes"]))
     return found
 
 
-async def relieve(connection: NatsConnection, bounds: Bounds) -> int:
+async def drop_finished(connection: NatsConnection, bounds: Bounds) -> int:
     """Drop messages that only devices that are away still wait for.
 
     Runs when the stream of messages has more than `waiting_bytes`. Drops the messages that the
@@ -190,7 +190,7 @@ async def relieve(connection: NatsConnection, bounds: Bounds) -> int:
     Returns:
         The number of dropped messages.
 
-    Raises: as `hold`.
+    Raises: as `apply`.
     """
     stream = await _info(connection, _MESSAGES)
     if stream is None or stream["state"]["bytes"] <= bounds.waiting_bytes:
@@ -213,7 +213,7 @@ async def clear(connection: NatsConnection, kind: str) -> int:
     Returns:
         The number of removed items, without subscriptions and their messages.
 
-    Raises: as `hold`.
+    Raises: as `apply`.
     """
     removed = 0
     for stream in _streams(Bounds()):
@@ -266,38 +266,38 @@ class BoundsWatch:
     """Writes the amount of each kind of state to the metrics and reports limits that are reached.
 
     Args:
-        look_up: reads the amounts; returns None while there is no connection.
+        read_usage: reads the amounts; returns None while there is no connection.
         health: where the health condition is raised.
     """
 
     def __init__(
-        self, look_up: Callable[[], Awaitable[Sequence[Kept] | None]], health: ProcessHealth
+        self, read_usage: Callable[[], Awaitable[Sequence[StateUsage] | None]], health: ProcessHealth
     ) -> None:
-        self._look_up = look_up
+        self._read_usage = read_usage
         self._health = health
 
     async def run(self) -> None:
         """Watch until the task is cancelled."""
         while True:
-            await asyncio.sleep(LOOK_S if await self.look() else SOON_S)
+            await asyncio.sleep(POLL_S if await self.check() else RETRY_S)
 
-    async def look(self) -> bool:
+    async def check(self) -> bool:
         """Read the amounts once; False when they could not be read."""
-        found = await self._look_up()
+        found = await self._read_usage()
         if found is None:
             return False
-        for kept in found:
-            metrics.put(metrics.BROKER_KEPT[kept.kind], kept.number)
-            metrics.put(metrics.BROKER_KEPT_LIMIT[kept.kind], kept.limit)
+        for usage in found:
+            metrics.put(metrics.BROKER_KEPT[usage.kind], usage.number)
+            metrics.put(metrics.BROKER_KEPT_LIMIT[usage.kind], usage.limit)
         # A full stream of retained messages refuses no device: the message itself is handled.
-        full = [kept for kept in found if kept.full and kept.kind != RETAINED]
+        full = [usage for usage in found if usage.full and usage.kind != RETAINED]
         if not full:
             self._health.clear(BROKER_LIMIT)
             return True
         words = (
-            f"{kept.kind}: {kept.number} of {kept.limit}, {kept.size_bytes} of "
-            f"{kept.limit_bytes} bytes"
-            for kept in full
+            f"{usage.kind}: {usage.number} of {usage.limit}, {usage.size_bytes} of "
+            f"{usage.limit_bytes} bytes"
+            for usage in full
         )
         self._health.raise_(BROKER_LIMIT, "; ".join(words))
         return True
@@ -310,13 +310,13 @@ class BrokerState:
         self._data = data
         self._bounds = bounds
 
-    async def kept(self) -> list[Kept]:
+    async def read_usage(self) -> list[StateUsage]:
         """Read the amount of each kind of state.
 
         Raises:
             UnavailableError: the broker does not answer.
         """
-        return await self._with_connection(lambda connection: look_up(connection, self._bounds))
+        return await self._with_connection(lambda connection: read_usage(connection, self._bounds))
 
     async def clear(self, kind: str) -> int:
         """Remove all state of one kind.

@@ -38,7 +38,7 @@ Probe = Callable[[float], Awaitable[str | None]]
 
 
 class BrokerWatch:
-    """Watches one broker; `look` is one step.
+    """Watches one broker; `check` is one step.
 
     Args:
         data: the node's data folder.
@@ -72,9 +72,9 @@ class BrokerWatch:
         """Watch until the task is cancelled."""
         while True:
             await asyncio.sleep(TICK_S)
-            await self.look()
+            await self.check()
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Check the disk, and probe the broker when a probe is due."""
         room = self._has_room()
         if not room and not self._short:

@@ -34,16 +34,16 @@ from fieldbrook.gateway.events.project_client import Settle
 from fieldbrook.gateway.events.protobuf import decode_event
 from fieldbrook.gateway.events.refusals import Refusals
 from fieldbrook.gateway.events.request import UNNAMED, Meta, Name
-from fieldbrook.gateway.mqtt.backlog import Lanes, Passage
+from fieldbrook.gateway.mqtt.backlog import Backlog, Pending
 from fieldbrook.gateway.mqtt.broker_bounds import BoundsWatch
 from fieldbrook.gateway.mqtt.broker_watch import BrokerWatch
 from fieldbrook.gateway.mqtt.sources import (
     Delivery,
-    Probed,
+    MonitoredSource,
     Source,
     make_publisher,
     make_source,
-    shown,
+    masked,
 )
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.replies import EventReply
@@ -62,8 +62,8 @@ _REGISTRY_POLL_S = 0.05
 _RETRY_S = 1.0
 _NO_BROKER_S = 2.0  # without a connection before the health condition is raised
 _REFUSALS_LOGGED_PER_S = 10
-_PUBLISHED_REMEMBERED = 10_000  # topics of one level on which handlers have published
-_NO_INGRESS = "the topic must be PROJECT or PROJECT/push/TOKEN/TYPE"
+_PUBLISHED_TOPICS_LIMIT = 10_000  # topics of one level on which handlers have published
+_WRONG_TOPIC = "the topic must be PROJECT or PROJECT/push/TOKEN/TYPE"
 
 # Keys that both brokers accept as the rest of a topic; "push/" would make it an ingress topic.
 _ACK_KEY = re.compile(r"(?!push/)[^\x00-\x20\x7f+#*>]{1,256}")
@@ -139,45 +139,45 @@ class MqttGateway(GatewayActor):
             self._reader,
             SocketRegistryClient(self.run_dir / "registry"),
             token_key,
-            self.links,
+            self.projects,
             __version__,
             settings.body_limit_bytes,
             self._refused_events,
             BY_MQTT,
         )
-        self._refusals = 0
-        self._known: frozenset[str] = frozenset()
-        self._published: dict[str, None] = {}
-        self._warned: set[str] = set()
+        self._refusals_this_second = 0
+        self._project_names: frozenset[str] = frozenset()
+        self._published_topics: dict[str, None] = {}
+        self._warned_projects: set[str] = set()
         self._device_topics = _named_topics(settings.mqtt_device_topics)
         self._closing = False
         self._publisher: Publisher | None = None
         api = ApiCaller(
-            self._submit_result,
+            self._submit_api_result,
             settings.api_host_list,
             self.run_dir,
             settings.chains,
             settings.prover_url,
         )
         self._outbox = OutboxTaker(deliveries(self._publish, api))
-        self._lanes = Lanes(self._take, publisher_of, self.loop.call_later, self.loop.time)
+        self._backlog = Backlog(self._process, publisher_of, self.loop.call_later, self.loop.time)
         self._source = make_source(settings)
-        self._source.set_topics(self._projects())
+        self._source.set_topics(self._read_channels())
         await self._source.start(self._on_delivery)
         self._broker_watch: asyncio.Task[None] | None = None
         self._bounds_watch: asyncio.Task[None] | None = None
-        if isinstance(self._source, Probed):
-            self._source.take_strays(self._is_stray)
+        if isinstance(self._source, MonitoredSource):
+            self._source.deliver_misaddressed(self._is_misaddressed)
             watch = BrokerWatch(settings.data, self._source.probe, self.health, self.loop.time)
             self._broker_watch = self.loop.create_task(watch.run())
-            bounds_watch = BoundsWatch(self._source.kept, self.health)
+            bounds_watch = BoundsWatch(self._source.read_usage, self.health)
             self._bounds_watch = self.loop.create_task(bounds_watch.run())
         self._registry_watch = self.loop.create_task(self._watch_registry())
 
     def measure(self) -> None:
         """See `GatewayActor`."""
         super().measure()
-        self._lanes.measure()
+        self._backlog.measure()
         metrics.put(metrics.BROKER_CONNECTED, float(self._source.connected))
 
     def receive(self, message: object, sender: Address) -> None:
@@ -192,16 +192,16 @@ class MqttGateway(GatewayActor):
         if self._publisher is None:
             self._publisher = make_publisher(self.settings)
         if "/" not in topic:
-            self._remember_published(topic)
+            self._remember_published_topic(topic)
         return self._publisher.publish(topic, payload)
 
-    def _remember_published(self, topic: str) -> None:
-        self._published.pop(topic, None)
-        self._published[topic] = None
-        if len(self._published) > _PUBLISHED_REMEMBERED:
-            del self._published[next(iter(self._published))]
+    def _remember_published_topic(self, topic: str) -> None:
+        self._published_topics.pop(topic, None)
+        self._published_topics[topic] = None
+        if len(self._published_topics) > _PUBLISHED_TOPICS_LIMIT:
+            del self._published_topics[next(iter(self._published_topics))]
 
-    def _is_stray(self, topic: str) -> bool:
+    def _is_misaddressed(self, topic: str) -> bool:
         """Whether a message for no known project was meant to be an event.
 
         Such a message is recorded as refused, so that its sender finds the reason. Messages that
@@ -211,12 +211,14 @@ class MqttGateway(GatewayActor):
         if slash:
             return rest.startswith("push/")
         return not (
-            channel.startswith("$") or channel in self._published or channel in self._device_topics
+            channel.startswith("$")
+            or channel in self._published_topics
+            or channel in self._device_topics
         )
 
-    def _submit_result(self, project_id: int, event: WireEvent, settle: Settle) -> None:
+    def _submit_api_result(self, project_id: int, event: WireEvent, settle: Settle) -> None:
         metrics.add(metrics.EVENTS_RECEIVED)
-        self.links[project_id].submit(event, settle, resend=True)
+        self.projects[project_id].submit(event, settle, resend=True)
 
     def registry_reader(self) -> RegistryReader:
         """See `GatewayActor`."""
@@ -224,7 +226,7 @@ class MqttGateway(GatewayActor):
 
     async def refuse_more(self) -> None:
         """Take no more messages; the broker keeps them and delivers them again."""
-        self._closing = self._lanes.closed = True
+        self._closing = self._backlog.closed = True
         self._registry_watch.cancel()
         for watch in (self._broker_watch, self._bounds_watch):
             if watch is not None:
@@ -238,20 +240,20 @@ class MqttGateway(GatewayActor):
         await self._source.stop()
         self._refused_events.close()
 
-    def _broker_name(self) -> str:
+    def _broker_text(self) -> str:
         return self.settings.mqtt_broker or f"the embedded one, port {self.settings.mqtt_port}"
 
-    def _projects(self) -> frozenset[str]:
+    def _read_channels(self) -> frozenset[str]:
         projects = self._reader.projects()
         for project in projects:
-            if project.name in self._device_topics and project.name not in self._warned:
-                self._warned.add(project.name)
+            if project.name in self._device_topics and project.name not in self._warned_projects:
+                self._warned_projects.add(project.name)
                 log.warning(
                     "mqtt_device_topics lets every device read the events of the project %s and "
                     "the tokens in them: give one of the two another name",
                     project.name,
                 )
-        self._known = frozenset(p.name for p in projects)
+        self._project_names = frozenset(p.name for p in projects)
         return frozenset(name for p in projects for name in aliases(p.name, p.account_id))
 
     async def _watch_registry(self) -> None:
@@ -264,11 +266,11 @@ class MqttGateway(GatewayActor):
                 lost_at = now
                 self.health.clear(NO_BROKER)
             elif now - lost_at > _NO_BROKER_S:
-                self.health.raise_(NO_BROKER, self._broker_name())
+                self.health.raise_(NO_BROKER, self._broker_text())
             try:
                 version = self._reader.version()
                 if version != known:
-                    self._source.set_topics(self._projects())
+                    self._source.set_topics(self._read_channels())
                     known = version
                 self.health.clear(*STATES)
             except StoreError as error:  # keep the topics until the registry is readable
@@ -276,7 +278,7 @@ class MqttGateway(GatewayActor):
                 await asyncio.sleep(_RETRY_S)
             ticks += 1
             if ticks % int(1 / _REGISTRY_POLL_S) == 0:
-                self._report_refusals()
+                self._log_hidden_refusals()
                 self._refused_events.flush()
             await asyncio.sleep(_REGISTRY_POLL_S)
 
@@ -284,14 +286,14 @@ class MqttGateway(GatewayActor):
         if not self._closing:
             metrics.here.row[metrics.EVENTS_RECEIVED] += 1
             channel = delivery.topic.partition("/")[0]
-            self._lanes.arrived(project_name(channel), delivery)
+            self._backlog.receive(project_name(channel), delivery)
 
-    def _take(self, passage: Passage) -> None:
+    def _process(self, pending: Pending) -> None:
         """Parse a message and submit it as an event."""
-        delivery = passage.delivery
+        delivery = pending.delivery
         ingress = read_topic(delivery.topic)
         if ingress is None:
-            self._never(passage, _NO_INGRESS)
+            self._refuse_malformed(pending, _WRONG_TOPIC)
             return
         channel, meta = ingress
         payload = delivery.payload
@@ -302,24 +304,24 @@ class MqttGateway(GatewayActor):
                 meta, payload = decode_event(payload)
             except MalformedMessageError as error:
                 if not payload.lstrip().startswith(b"{"):
-                    self._never(passage, f"neither a JSON message nor {error}")
+                    self._refuse_malformed(pending, f"neither a JSON message nor {error}")
                     return
-        answered = partial(self._answered, passage)
-        name = _name(delivery)
+        answered = partial(self._on_reply, pending)
+        name = _delivery_name(delivery)
         if meta is None:
             self._events.submit(channel, payload, answered, resend=True, delivery=name)
         else:
             self._events.raw.submit(channel, payload, answered, meta, resend=True, delivery=name)
 
-    def _answered(self, passage: Passage, reply: EventReply) -> None:
-        delivery = passage.delivery
+    def _on_reply(self, pending: Pending, reply: EventReply) -> None:
+        delivery = pending.delivery
         row = metrics.here.row
         if isinstance(reply.error, TEMPORARY):
             row[metrics.EVENTS_PUT_OFF] += 1
-            self._lanes.put_off(passage)
+            self._backlog.defer(pending)
             return
         if reply.error is not None:
-            self._refused(delivery, reply.body.decode("utf-8", "replace").strip())
+            self._log_refusal(delivery, reply.body.decode("utf-8", "replace").strip())
         if reply.publisher_key:
             topic = ack_topic(reply.publisher_key)
             if topic is not None:
@@ -327,39 +329,39 @@ class MqttGateway(GatewayActor):
                 self._source.publish(topic, reply.body)
         row[metrics.MQTT_ACKNOWLEDGED] += 1
         delivery.ack()
-        self._lanes.done(passage)
+        self._backlog.complete(pending)
 
-    def _never(self, passage: Passage, reason: str) -> None:
+    def _refuse_malformed(self, pending: Pending, reason: str) -> None:
         """Refuse and acknowledge a message that is no event in any form.
 
         The refusal is recorded under an id by which it can be found.
         """
-        delivery = passage.delivery
+        delivery = pending.delivery
         channel = delivery.topic.partition("/")[0]
         error: NodeError = MalformedMessageError(desc=reason)
-        if project_name(channel) not in self._known:
+        if project_name(channel) not in self._project_names:
             # Any client can invent names, so the refusals of all unknown projects count as one.
             error = ProjectNotFoundError(project=channel)
         self._events.refuse(error, delivery.sequence, channel, body=delivery.payload)
-        self._refused(delivery, reason)
+        self._log_refusal(delivery, reason)
         metrics.add(metrics.MQTT_ACKNOWLEDGED)
         delivery.ack()
-        self._lanes.done(passage)
+        self._backlog.complete(pending)
 
-    def _refused(self, delivery: Delivery, reason: str) -> None:
+    def _log_refusal(self, delivery: Delivery, reason: str) -> None:
         """Log a refused message, because MQTT has no error reply; at most 10 lines per second."""
-        self._refusals += 1
-        if self._refusals <= _REFUSALS_LOGGED_PER_S:
-            log.warning("message on %s refused: %s", shown(delivery.topic), reason[:512])
+        self._refusals_this_second += 1
+        if self._refusals_this_second <= _REFUSALS_LOGGED_PER_S:
+            log.warning("message on %s refused: %s", masked(delivery.topic), reason[:512])
 
-    def _report_refusals(self) -> None:
-        if self._refusals > _REFUSALS_LOGGED_PER_S:
-            hidden = self._refusals - _REFUSALS_LOGGED_PER_S
+    def _log_hidden_refusals(self) -> None:
+        if self._refusals_this_second > _REFUSALS_LOGGED_PER_S:
+            hidden = self._refusals_this_second - _REFUSALS_LOGGED_PER_S
             log.warning("%d more messages were refused in the last second", hidden)
-        self._refusals = 0
+        self._refusals_this_second = 0
 
 
-def _name(delivery: Delivery) -> Name:
+def _delivery_name(delivery: Delivery) -> Name:
     """The name of a delivery, by which a redelivered QoS 1 message is recognised."""
     if not delivery.sequence:
         return UNNAMED

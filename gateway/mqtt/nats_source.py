@@ -23,7 +23,7 @@ from typing import Any
 
 from fieldbrook.core.errors import NodeError
 from fieldbrook.gateway.mqtt import broker_bounds
-from fieldbrook.gateway.mqtt.broker_bounds import Bounds, Kept
+from fieldbrook.gateway.mqtt.broker_bounds import Bounds, StateUsage
 from fieldbrook.gateway.mqtt.broker_logins import SUBJECT, Logins
 from fieldbrook.gateway.mqtt.embedded_broker import NODE_CONSUMER, Endpoint
 from fieldbrook.gateway.mqtt.nats_wire import NOT_FOUND, NatsConnection, RequestError
@@ -35,8 +35,8 @@ from fieldbrook.gateway.mqtt.sources import (
     Delivery,
     OnDelivery,
     is_ingress,
+    masked,
     next_delay,
-    shown,
 )
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class NatsSource:
         self._endpoint = endpoint
         self._bounds = bounds or Bounds()
         self._projects: frozenset[str] = frozenset()
-        self._is_stray: Callable[[str], bool] = lambda topic: False
+        self._is_misaddressed: Callable[[str], bool] = lambda topic: False
         self._session: _Session | None = None
         self._connected = False
         self._task: asyncio.Task[None] | None = None
@@ -111,9 +111,9 @@ class NatsSource:
         """Serve these projects from the next message on."""
         self._projects = projects
 
-    def take_strays(self, is_stray: Callable[[str], bool]) -> None:
-        """Also deliver messages for unknown projects when `is_stray` accepts their topic."""
-        self._is_stray = is_stray
+    def deliver_misaddressed(self, is_misaddressed: Callable[[str], bool]) -> None:
+        """Also deliver messages for unknown projects when `is_misaddressed` accepts their topic."""
+        self._is_misaddressed = is_misaddressed
 
     def publish(self, topic: str, payload: bytes) -> None:
         """Send a message with QoS 0; it is lost without a connection or without room."""
@@ -132,12 +132,12 @@ class NatsSource:
         reason = await session.probe(limit_s)
         return reason if session is self._session and self._connected else None
 
-    async def kept(self) -> Sequence[Kept] | None:
+    async def read_usage(self) -> Sequence[StateUsage] | None:
         """The state that the broker keeps for devices; None when it could not be read."""
         session = self._session
         if session is None or not self._connected:
             return None
-        return await session.kept(self._bounds)
+        return await session.read_usage(self._bounds)
 
     async def stop(self) -> None:
         """Send the acknowledgements given so far and disconnect."""
@@ -156,7 +156,7 @@ class NatsSource:
             session = self._session = _Session(self._in_flight, self._on_message)
             try:
                 await session.open(self._endpoint(), self._logins)
-                await session.hold(self._bounds)
+                await session.apply(self._bounds)
                 log.info("connected to the embedded broker")
                 delay_s, was_connected = 0.0, True
                 self._connected = True
@@ -178,16 +178,18 @@ class NatsSource:
                 await asyncio.wait_for(self._stopping.wait(), delay_s)
 
     def _on_message(self, topic: str, payload: bytes, sequence: str) -> bool:
-        """Deliver a message; False when it is neither for a served project nor a stray."""
-        if not is_ingress(topic, self._projects) and not self._is_stray(topic):
+        """Deliver a message; False when it is neither for a served project nor misaddressed."""
+        if not is_ingress(topic, self._projects) and not self._is_misaddressed(topic):
             return False
         qos = 1 if sequence else 0
         number = self._in_flight.add(sequence, len(payload))
-        ack, put_back = partial(self._acknowledge, number), partial(self._put_back, number)
+        ack, nack = partial(self._acknowledge, number), partial(self._nack, number)
         try:
-            self._deliver(Delivery(topic, payload, qos, sequence, ack, bool(sequence), put_back))
+            self._deliver(Delivery(topic, payload, qos, sequence, ack, bool(sequence), nack))
         except Exception:
-            log.exception("message on %s was not taken; it stays the broker's", shown(topic))
+            log.exception(
+                "the message on %s could not be processed; it stays at the broker", masked(topic)
+            )
         return True
 
     def _acknowledge(self, number: int) -> None:
@@ -195,10 +197,10 @@ class NatsSource:
         if sequence and self._session is not None:
             self._session.acknowledge(sequence)
 
-    def _put_back(self, number: int, delay_s: float) -> bool:
-        reply = self._in_flight.put_back(number)
+    def _nack(self, number: int, delay_s: float) -> bool:
+        reply = self._in_flight.nack(number)
         if reply and self._session is not None:
-            self._session.put_back(reply, delay_s)
+            self._session.nack(reply, delay_s)
         return reply is not None
 
 
@@ -222,7 +224,7 @@ class InFlight:
         self._next = 0
 
     def add(self, sequence: str, size: int) -> int:
-        """Count a message; return its number for `finish` and `put_back`."""
+        """Count a message; return its number for `finish` and `nack`."""
         self._next += 1
         self._numbered[self._next] = (sequence, size)
         if sequence:
@@ -257,7 +259,7 @@ class InFlight:
             self._done.add(sequence)  # of a lost connection: acknowledged at its redelivery
         return sequence
 
-    def put_back(self, number: int) -> str | None:
+    def nack(self, number: int) -> str | None:
         """Forget a message that the broker has to deliver again.
 
         Returns:
@@ -333,28 +335,28 @@ class _Session:
             self._unstored.subscribe(subject, self._on_core)
         await self._unstored.flush(_CONNECT_LIMIT_S)
 
-    async def hold(self, bounds: Bounds) -> None:
+    async def apply(self, bounds: Bounds) -> None:
         """Set the broker's limits of what it keeps for devices.
 
         When the broker refuses, for example because its disk is full, the session goes on without
         new limits, and the next session tries again.
         """
         try:
-            await broker_bounds.hold(self._stored, bounds)
+            await broker_bounds.apply(self._stored, bounds)
         except (RequestError, TimeoutError) as error:
             log.warning("the broker's limits were not set: %r", error)
 
-    async def kept(self, bounds: Bounds) -> Sequence[Kept] | None:
+    async def read_usage(self, bounds: Bounds) -> Sequence[StateUsage] | None:
         """Drop messages above the limit, then read what the broker keeps for devices.
 
         Returns:
             The state by kind; None when the broker does not answer.
         """
         try:
-            dropped = await broker_bounds.relieve(self._stored, bounds)
+            dropped = await broker_bounds.drop_finished(self._stored, bounds)
             if dropped:
                 log.warning("%d messages for devices that are away were dropped", dropped)
-            return await broker_bounds.look_up(self._stored, bounds)
+            return await broker_bounds.read_usage(self._stored, bounds)
         except (OSError, TimeoutError, ValueError) as error:
             log.debug("what the broker keeps is not known: %r", error)
             return None
@@ -390,7 +392,7 @@ class _Session:
             if not self._write_scheduled:
                 self._wake()
 
-    def put_back(self, reply: str, delay_s: float) -> None:
+    def nack(self, reply: str, delay_s: float) -> None:
         """Ask the broker, with the next write, to deliver a message again after `delay_s`."""
         word = f'-NAK {{"delay": {int(delay_s * 1e9)}}}'
         self._acks.append(f"PUB {reply} {len(word)}\r\n{word}\r\n")

@@ -31,8 +31,8 @@ from fieldbrook.gateway.mqtt.sources import (
     OnDelivery,
     filters_of,
     is_ingress,
+    masked,
     next_delay,
-    shown,
 )
 
 log = logging.getLogger(__name__)
@@ -269,7 +269,9 @@ class PahoSource:
                 Delivery(topic, payload, message.qos, sequence, ack, message.dup, stale=stale)
             )
         except Exception:
-            log.exception("message on %s was not taken; it stays the broker's", shown(topic))
+            log.exception(
+                "the message on %s could not be processed; it stays at the broker", masked(topic)
+            )
         if self._is_full:
             self._stop_reading()
 
@@ -439,7 +441,7 @@ class _BufferedSocket:
         return len(self._out)
 
     def flush(self) -> bool:
-        """Write the kept bytes; False when the socket did not take all of them."""
+        """Write the read_usage bytes; False when the socket did not take all of them."""
         while self._out:
             try:
                 sent = self._sock.send(self._out)
@@ -449,7 +451,7 @@ class _BufferedSocket:
         return True
 
     async def finish(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Write the kept bytes and a DISCONNECT, then wait until the broker closes.
+        """Write the read_usage bytes and a DISCONNECT, then wait until the broker closes.
 
         Raises:
             OSError: the connection is lost.

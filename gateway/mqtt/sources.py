@@ -19,7 +19,7 @@ from fieldbrook.security import node_secrets, tls
 
 if TYPE_CHECKING:
     from fieldbrook.gateway.delivery.mqtt_publisher import Publisher
-    from fieldbrook.gateway.mqtt.broker_bounds import Kept
+    from fieldbrook.gateway.mqtt.broker_bounds import StateUsage
 
 LOOPBACK = "127.0.0.1"
 ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104
@@ -52,7 +52,7 @@ class Delivery(NamedTuple):
     `ack` is called in the loop when nothing can be lost any more. It is called for QoS 0 too,
     because it also makes room for the next message. Late and repeated calls are harmless.
 
-    `put_back` returns the message to the broker instead, which delivers it again after the given
+    `nack` returns the message to the broker instead, which delivers it again after the given
     number of seconds. It makes room as `ack` does, and returns False where the broker cannot do it.
 
     `stale` says whether the connection was lost before the acknowledgement: the broker then
@@ -65,7 +65,7 @@ class Delivery(NamedTuple):
     sequence: str
     ack: Callable[[], None]
     may_repeat: bool
-    put_back: Callable[[float], bool] = _cannot
+    nack: Callable[[float], bool] = _cannot
     stale: Callable[[], bool] = _never
 
 
@@ -97,19 +97,19 @@ class Source(Protocol):
 
 
 @runtime_checkable
-class Probed(Protocol):
+class MonitoredSource(Protocol):
     """A source whose broker can be asked whether it stores messages."""
 
     async def probe(self, limit_s: float) -> str | None:
         """See `broker_watch.BrokerWatch`."""
 
-    def take_strays(self, is_stray: Callable[[str], bool]) -> None:
-        """Also deliver messages for unknown projects when `is_stray` accepts their topic.
+    def deliver_misaddressed(self, is_misaddressed: Callable[[str], bool]) -> None:
+        """Also deliver messages for unknown projects when `is_misaddressed` accepts their topic.
 
         At this broker, devices may publish to any project's name.
         """
 
-    async def kept(self) -> Sequence[Kept] | None:
+    async def read_usage(self) -> Sequence[StateUsage] | None:
         """See `broker_bounds.BoundsWatch`."""
 
 
@@ -183,7 +183,7 @@ def is_ingress(topic: str, projects: frozenset[str]) -> bool:
     return channel in projects or project_name(channel) in projects
 
 
-def shown(topic: str) -> str:
+def masked(topic: str) -> str:
     """Shorten a topic for the log, with its token masked."""
     levels = topic.split("/")
     if len(levels) > 2:

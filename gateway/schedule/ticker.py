@@ -61,7 +61,7 @@ class Ticker:
     """Sends the due ticks of the registry's cron jobs as events, each time `turn` is called.
 
     Args:
-        submit: sends an event to a project; like `project_client.Link.submit`.
+        submit: sends an event to a project; like `project_client.ProjectClient.submit`.
         later: calls a function after some seconds; like `loop.call_later`.
         now_ms: the wall clock.
     """
@@ -173,7 +173,7 @@ class Scheduler(GatewayActor):
     def _hand_over(self, project_id: int, event: WireEvent, settle: Settle) -> None:
         # Like an MQTT message, a tick survives the death of the project's process. It becomes a
         # dead letter after two deaths with only this tick in flight.
-        self.links[project_id].submit(event, settle, resend=True)
+        self.projects[project_id].submit(event, settle, resend=True)
 
     def _later(self, delay_s: float, call: Callable[[], None]) -> None:
         self.loop.call_later(delay_s, call)

@@ -293,7 +293,7 @@ def test_curl_sends_a_message_and_raw_bytes(world: World, tmp_path: Path) -> Non
 
 
 def test_curl_with_a_large_body_asks_before_it_sends(world: World, tmp_path: Path) -> None:
-    """Over 1 MB curl sends `Expect: 100-continue`: Tornado answers it, not the front."""
+    """Over 1 MB curl sends `Expect: 100-continue`: Tornado answers it, not the fast path."""
     file = tmp_path / "payload"
     file.write_bytes(b"x" * ((1 << 20) - 1))
     bearer = f"Authorization: Bearer {world.token}"

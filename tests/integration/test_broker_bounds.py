@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fieldbrook.gateway.mqtt import embedded_broker
-from fieldbrook.gateway.mqtt.broker_bounds import Bounds, Kept, look_up
+from fieldbrook.gateway.mqtt.broker_bounds import Bounds, StateUsage, read_usage
 from fieldbrook.gateway.mqtt.nats_source import NatsSource
 from fieldbrook.gateway.mqtt.nats_wire import NatsConnection
 from fieldbrook.gateway.mqtt.sources import Delivery
@@ -182,12 +182,12 @@ def test_at_an_external_broker_the_node_says_whom_to_ask(tmp_path: Path) -> None
 # ---------------------------------------------------------------- the broker without a node
 
 
-def seen(running: Embedded, bounds: Bounds = TIGHT) -> dict[str, Kept]:
-    async def ask() -> list[Kept]:
+def seen(running: Embedded, bounds: Bounds = TIGHT) -> dict[str, StateUsage]:
+    async def ask() -> list[StateUsage]:
         connection = NatsConnection(lambda reason: None, lambda: None)
         await connection.open(embedded_broker.read_endpoint(running.folder), "test", 5)
         try:
-            return await look_up(connection, bounds)
+            return await read_usage(connection, bounds)
         finally:
             connection.close()
 
@@ -332,7 +332,10 @@ def handle(running: Embedded, bounds: Bounds, until_left: int, *, finish: bool) 
         source = NatsSource(lambda: embedded_broker.read_endpoint(running.folder), bounds)
         source.set_topics(frozenset(["p"]))
         await source.start(take)
-        while await source.kept() is None or await asyncio.to_thread(stored, running) > until_left:
+        while (
+            await source.read_usage() is None
+            or await asyncio.to_thread(stored, running) > until_left
+        ):
             await asyncio.sleep(0.05)
         await source.stop()
 

@@ -16,7 +16,7 @@ from fieldbrook.gateway.events.project_client import Outcome
 from fieldbrook.gateway.management.framework.temporary_files import FIRST_PART
 from fieldbrook.gateway.management.sign_in.contract_wallet import IsGood, no_contract
 from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
-from fieldbrook.gateway.memory_budget import Room, room_for
+from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
 from fieldbrook.gateway.metrics.prometheus import Measured
 from fieldbrook.gateway.mqtt.broker_bounds import BrokerState
 from fieldbrook.observability.health import NodeHealth
@@ -129,7 +129,7 @@ class ManagementContext:
         broker: the embedded broker, if there is one.
         metrics: who may read the metrics; the value of the setting `metrics`.
         measure: values for the metrics page that no process counts.
-        room: the memory budget for partially received requests.
+        memory_budget: the memory budget for partially received requests.
     """
 
     reader: RegistryReader
@@ -167,7 +167,7 @@ class ManagementContext:
     broker: BrokerState | None = None
     metrics: str = "off"
     measure: Callable[[], Sequence[Measured]] = tuple
-    room: Room = field(default_factory=lambda: room_for(0))
+    memory_budget: MemoryBudget = field(default_factory=lambda: request_budget(0))
 
     async def settled_store(self, project_id: int) -> ProjectStoreReader | None:
         """A project's store, after the pending rows of all answered events were written to it.

@@ -16,7 +16,7 @@ from fieldbrook.gateway.mqtt.broker_bounds import KINDS, BrokerState
 async def get_mqtt(call: Call[None, None]) -> Json:
     """The numbers of retained messages, unreleased QoS 2 messages and sessions, with their
     limits."""
-    found = await _broker(call).kept()
+    found = await _broker(call).read_usage()
     rows = [
         {
             "kind": kept.kind,

@@ -9,13 +9,14 @@ import pytest
 
 from fieldbrook.actors.wire import WireEvent
 from fieldbrook.gateway.events import fair_queue
-from fieldbrook.gateway.events.fair_queue import FairQueue, Room
+from fieldbrook.gateway.events.fair_queue import FairQueue
+from fieldbrook.gateway.memory_budget import MemoryBudget
 
 
 @dataclass
 class Item:
     event: WireEvent
-    line: int
+    queue_id: int
 
 
 def item(publisher: int, number: int = 0, size: int = 1) -> Item:
@@ -25,14 +26,14 @@ def item(publisher: int, number: int = 0, size: int = 1) -> Item:
 def fill(queue: FairQueue[Item], publisher: int, size: int = 1) -> int:
     """Add events of one publisher until there is no room; how many there were."""
     count = 0
-    while queue.has_room(publisher, size):
+    while queue.has_space(publisher, size):
         queue.append(item(publisher, count, size))
         count += 1
     return count
 
 
 def test_publishers_take_turns_and_each_ones_events_stay_in_order() -> None:
-    queue: FairQueue[Item] = FairQueue(Room())
+    queue: FairQueue[Item] = FairQueue(MemoryBudget(fair_queue.GATEWAY_BYTES))
     for number in range(4):
         queue.append(item(1, number))
     queue.append(item(2, 0))
@@ -46,37 +47,37 @@ def test_publishers_take_turns_and_each_ones_events_stay_in_order() -> None:
 
 
 def test_one_publisher_alone_leaves_room_for_others() -> None:
-    queue: FairQueue[Item] = FairQueue(Room())
+    queue: FairQueue[Item] = FairQueue(MemoryBudget(fair_queue.GATEWAY_BYTES))
     assert fill(queue, 1) == fair_queue.ALONE_EVENTS
     for quiet in range(2, 102):
-        assert queue.has_room(quiet, 1_000)
+        assert queue.has_space(quiet, 1_000)
         queue.append(item(quiet))
 
 
 @pytest.mark.parametrize("noisy", [1, 2, 3, 7])
 def test_many_noisy_publishers_leave_room_for_a_quiet_one(noisy: int) -> None:
-    queue: FairQueue[Item] = FairQueue(Room())
+    queue: FairQueue[Item] = FairQueue(MemoryBudget(fair_queue.GATEWAY_BYTES))
     for _ in range(50):
         for publisher in range(noisy):
             fill(queue, publisher, size=10_000)
-    assert queue.has_room(99, 10_000)
+    assert queue.has_space(99, 10_000)
 
 
 def test_a_noisy_project_leaves_room_for_another() -> None:
-    room = Room(1 << 20)
-    noisy: FairQueue[Item] = FairQueue(room)
-    quiet: FairQueue[Item] = FairQueue(room)
+    budget = MemoryBudget(1 << 20)
+    noisy: FairQueue[Item] = FairQueue(budget)
+    quiet: FairQueue[Item] = FairQueue(budget)
     for publisher in range(100):
         fill(noisy, publisher, size=10_000)
-    assert room.used < room.limit * 0.55
+    assert budget.used < budget.limit * 0.55
     assert fill(quiet, 1, size=10_000) > 10
-    assert room.used <= room.limit
+    assert budget.used <= budget.limit
 
 
 def test_room_is_given_back_to_the_last_byte_whatever_happens() -> None:
     chance = random.Random(1)
-    room = Room()
-    queues: list[FairQueue[Item]] = [FairQueue(room) for _ in range(3)]
+    budget = MemoryBudget(fair_queue.GATEWAY_BYTES)
+    queues: list[FairQueue[Item]] = [FairQueue(budget) for _ in range(3)]
     held = 0
     for number in range(5_000):
         queue = chance.choice(queues)
@@ -88,24 +89,24 @@ def test_room_is_given_back_to_the_last_byte_whatever_happens() -> None:
             if chance.random() < 0.5:
                 queue.pop()
             else:
-                queue.pop_of(chance.choice(queue.heads()).event[1])
+                queue.pop_from(chance.choice(queue.first_events()).event[1])
             held -= 1
         assert sum(map(len, queues)) == held
     for queue in queues:
         while queue:
             queue.pop()
-    assert room.used == 0
+    assert budget.used == 0
 
 
 @pytest.mark.parametrize("waiting", [0, 100])
 def test_a_whole_batch_that_is_let_in_fits_in_its_line(waiting: int) -> None:
-    queue: FairQueue[Item] = FairQueue(Room())
+    queue: FairQueue[Item] = FairQueue(MemoryBudget(fair_queue.GATEWAY_BYTES))
     fill(queue, 1)
     for number in range(waiting):
         queue.append(item(2, number, 0))
     events = 1
-    while queue.has_room_for(2, events + 1, 0):
+    while queue.has_space_for(2, events + 1, 0):
         events += 1
     for number in range(events):
-        assert queue.has_room(2, 0)
+        assert queue.has_space(2, 0)
         queue.append(item(2, number, 0))

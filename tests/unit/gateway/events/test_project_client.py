@@ -1,4 +1,4 @@
-"""A link against a real frame server in a thread."""
+"""A project client against a real frame server in a thread."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from fieldbrook.core.errors import (
     to_wire,
 )
 from fieldbrook.gateway.events import fair_queue
-from fieldbrook.gateway.events import project_client as link_module
-from fieldbrook.gateway.events.project_client import Link, Outcome, Repeated
+from fieldbrook.gateway.events import project_client as module
+from fieldbrook.gateway.events.project_client import Outcome, ProjectClient, StoredResults
 from tests.tools import LIMIT_S
 
 
@@ -93,16 +93,16 @@ def event(number: int, size: int = 1, publisher: int = 1) -> WireEvent:
     return "T", publisher, str(number), b"x" * size, 0, 0, ""
 
 
-Scenario = Callable[[Link, Board, Path], Awaitable[None]]
+Scenario = Callable[[ProjectClient, Board, Path], Awaitable[None]]
 
 
 def play(tmp_path: Path, scenario: Scenario) -> None:
     async def main() -> None:
         board = Board()
-        link = Link(7, board, asyncio.get_running_loop())
-        await scenario(link, board, tmp_path)
-        if link._transport is not None:
-            link._transport.abort()
+        client = ProjectClient(7, board, asyncio.get_running_loop())
+        await scenario(client, board, tmp_path)
+        if client._transport is not None:
+            client._transport.abort()
         await asyncio.sleep(0)
 
     asyncio.run(main())
@@ -119,17 +119,17 @@ def numbers(outcomes: list[Outcome]) -> list[int]:
 
 
 def test_events_before_a_route_ask_for_it_once_and_leave_in_order(tmp_path: Path) -> None:
-    async def scenario(link: Link, board: Board, folder: Path) -> None:
+    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
         outcomes: list[Outcome] = []
         for number in range(1000):
-            link.submit(event(number), outcomes.append)
+            client.submit(event(number), outcomes.append)
         assert board.asked == 1
         project = Project(folder / "p")
-        link.route(str(project.path))
+        client.route(str(project.path))
         await until(lambda: len(outcomes) == 1000)
         assert numbers(outcomes) == project.seen == list(range(1000))
         assert max(project.frames) == FRAME_EVENTS
-        assert link.idle
+        assert client.idle
         await asyncio.to_thread(project.stop)
 
     play(tmp_path, scenario)
@@ -138,26 +138,26 @@ def test_events_before_a_route_ask_for_it_once_and_leave_in_order(tmp_path: Path
 def test_a_route_that_does_not_come_is_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(link: Link, board: Board, folder: Path) -> None:
-        link.submit(event(1), lambda outcome: None, resend=True)
-        link.expire()
+    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
+        client.submit(event(1), lambda outcome: None, resend=True)
+        client.expire()
         assert board.asked == 1
-        monkeypatch.setattr(link_module, "_ASK_AGAIN_S", 0.0)
+        monkeypatch.setattr(module, "_ROUTE_RETRY_S", 0.0)
         await asyncio.sleep(0.001)
-        link.expire()
+        client.expire()
         assert board.asked == 2
 
     play(tmp_path, scenario)
 
 
 def test_answers_in_parts_settle_the_events_in_order(tmp_path: Path) -> None:
-    async def scenario(link: Link, board: Board, folder: Path) -> None:
+    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
         project = Project(folder / "p")
         project.parts = 7
         outcomes: list[Outcome] = []
         for number in range(600):
-            link.submit(event(number), outcomes.append)
-        link.route(str(project.path))
+            client.submit(event(number), outcomes.append)
+        client.route(str(project.path))
         await until(lambda: len(outcomes) == 600)
         assert numbers(outcomes) == list(range(600))
         await asyncio.to_thread(project.stop)
@@ -166,12 +166,12 @@ def test_answers_in_parts_settle_the_events_in_order(tmp_path: Path) -> None:
 
 
 def test_big_payloads_make_small_frames(tmp_path: Path) -> None:
-    async def scenario(link: Link, board: Board, folder: Path) -> None:
+    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
         project = Project(folder / "p")
         outcomes: list[Outcome] = []
         for number in range(6):
-            link.submit(event(number, 400_000), outcomes.append)
-        link.route(str(project.path))
+            client.submit(event(number, 400_000), outcomes.append)
+        client.route(str(project.path))
         await until(lambda: len(outcomes) == 6)
         assert project.frames == [2, 2, 2]
         await asyncio.to_thread(project.stop)
@@ -180,12 +180,12 @@ def test_big_payloads_make_small_frames(tmp_path: Path) -> None:
 
 
 def test_what_a_dying_project_had_is_of_unknown_outcome(tmp_path: Path) -> None:
-    async def scenario(link: Link, board: Board, folder: Path) -> None:
+    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
         project = Project(folder / "p")
         project.deaf = True
         outcomes: list[Outcome] = []
-        link.submit(event(1), outcomes.append)
-        link.route(str(project.path))
+        client.submit(event(1), outcomes.append)
+        client.route(str(project.path))
         await until(lambda: project.seen)
         await asyncio.to_thread(project.stop)
         await until(lambda: outcomes)
@@ -195,18 +195,18 @@ def test_what_a_dying_project_had_is_of_unknown_outcome(tmp_path: Path) -> None:
 
 
 def test_events_to_be_resent_reach_the_next_incarnation_alone_and_in_order(tmp_path: Path) -> None:
-    async def scenario(link: Link, board: Board, folder: Path) -> None:
+    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
         first = Project(folder / "p1")
         first.deaf = True
         outcomes: list[Outcome] = []
         for number in range(5):
-            link.submit(event(number), outcomes.append, resend=True)
-        link.route(str(first.path))
+            client.submit(event(number), outcomes.append, resend=True)
+        client.route(str(first.path))
         await until(lambda: len(first.seen) == 5)
         await asyncio.to_thread(first.stop)
         await until(lambda: board.asked >= 1)
         second = Project(folder / "p2")
-        link.route(str(second.path))
+        client.route(str(second.path))
         await until(lambda: len(outcomes) == 5)
         assert numbers(outcomes) == second.seen == list(range(5))
         assert second.frames == [1] * 5
@@ -215,27 +215,27 @@ def test_events_to_be_resent_reach_the_next_incarnation_alone_and_in_order(tmp_p
     play(tmp_path, scenario)
 
 
-async def die_with_what_is_sent(link: Link, path: Path) -> list[int]:
+async def die_with_what_is_sent(client: ProjectClient, path: Path) -> list[int]:
     """A project that takes a frame and dies; returns the events that it had."""
     deaf = Project(path)
     deaf.deaf = True
-    link.route(str(path))
+    client.route(str(path))
     await until(deaf.has_events)
     await asyncio.to_thread(deaf.stop)
     return deaf.seen
 
 
 def test_of_many_events_to_be_resent_a_few_go_together_at_first(tmp_path: Path) -> None:
-    async def scenario(link: Link, board: Board, folder: Path) -> None:
+    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
         outcomes: list[Outcome] = []
         for number in range(100):
-            link.submit(event(number), outcomes.append, resend=True)
-        under_way = len(await die_with_what_is_sent(link, folder / "p1"))
-        few = await die_with_what_is_sent(link, folder / "p2")
+            client.submit(event(number), outcomes.append, resend=True)
+        under_way = len(await die_with_what_is_sent(client, folder / "p1"))
+        few = await die_with_what_is_sent(client, folder / "p2")
         assert few == list(range(len(few)))
         assert 1 < len(few) < under_way
         good = Project(folder / "p3")
-        link.route(str(good.path))
+        client.route(str(good.path))
         await until(lambda: len(outcomes) == 100)
         assert numbers(outcomes) == good.seen == list(range(100))
         assert good.frames[: len(few) + 1] == [1] * len(few) + [under_way - len(few)]
@@ -247,17 +247,17 @@ def test_of_many_events_to_be_resent_a_few_go_together_at_first(tmp_path: Path) 
 def test_an_event_that_a_project_dies_on_twice_is_to_be_buried_and_the_others_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(link: Link, board: Board, folder: Path) -> None:
+    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
         outcomes: list[Outcome] = []
         for number in range(3):
             named = (*event(number)[:5], NAMED, "")
-            link.submit(named, outcomes.append, resend=True)
-        assert await die_with_what_is_sent(link, folder / "p0") == [0, 1, 2]
+            client.submit(named, outcomes.append, resend=True)
+        assert await die_with_what_is_sent(client, folder / "p0") == [0, 1, 2]
         for name in ("p1", "p2"):  # what it died on in company counts for nothing
-            assert await die_with_what_is_sent(link, folder / name) == [0]
+            assert await die_with_what_is_sent(client, folder / name) == [0]
         assert not outcomes
         good = Project(folder / "p3")
-        link.route(str(good.path))
+        client.route(str(good.path))
         await until(lambda: len(outcomes) == 3)
         assert good.seen == [0, 1, 2]
         assert good.kinds == [NAMED | POISON, NAMED, NAMED]
@@ -267,25 +267,25 @@ def test_an_event_that_a_project_dies_on_twice_is_to_be_buried_and_the_others_ru
     assert "event 0 parked" in caplog.text
 
 
-def test_a_full_link_takes_nothing_more(tmp_path: Path) -> None:
-    async def scenario(link: Link, board: Board, folder: Path) -> None:
+def test_a_full_queue_accepts_no_more_events(tmp_path: Path) -> None:
+    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
         outcomes: list[Outcome] = []
         for number in range(fair_queue.ALONE_EVENTS):
-            link.submit(event(number), outcomes.append)
+            client.submit(event(number), outcomes.append)
         with pytest.raises(TooManyRequestsError):
-            link.submit(event(0), outcomes.append)
+            client.submit(event(0), outcomes.append)
         assert outcomes == []
 
     play(tmp_path, scenario)
 
 
 def test_waiting_bytes_are_bounded_too(tmp_path: Path) -> None:
-    async def scenario(link: Link, board: Board, folder: Path) -> None:
+    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
         big = fair_queue.ALONE_BYTES // 4
         for number in range(4):
-            link.submit(event(number, big), lambda outcome: None)
+            client.submit(event(number, big), lambda outcome: None)
         with pytest.raises(TooManyRequestsError):
-            link.submit(event(5), lambda outcome: None)
+            client.submit(event(5), lambda outcome: None)
 
     play(tmp_path, scenario)
 
@@ -293,19 +293,19 @@ def test_waiting_bytes_are_bounded_too(tmp_path: Path) -> None:
 def test_what_waits_too_long_is_told_apart_by_whether_it_was_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(link: Link, board: Board, folder: Path) -> None:
-        monkeypatch.setattr(link_module, "ANSWER_LIMIT_S", -1.0)
+    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
+        monkeypatch.setattr(module, "ANSWER_LIMIT_S", -1.0)
         unsent: list[Outcome] = []
-        link.submit(event(1), unsent.append)
-        link.expire()
+        client.submit(event(1), unsent.append)
+        client.expire()
         assert type(unsent[0]) is UnavailableError
         project = Project(folder / "p")
         project.deaf = True
         sent: list[Outcome] = []
-        link.submit(event(2), sent.append)
-        link.route(str(project.path))
+        client.submit(event(2), sent.append)
+        client.route(str(project.path))
         await until(lambda: project.seen)
-        link.expire()
+        client.expire()
         assert isinstance(sent[0], EventOutcomeUnknownError)
         await asyncio.to_thread(project.stop)
         assert len(sent) == 1
@@ -316,19 +316,19 @@ def test_what_waits_too_long_is_told_apart_by_whether_it_was_sent(
 def test_a_retiring_project_gets_nothing_new_and_its_successor_gets_the_rest(
     tmp_path: Path,
 ) -> None:
-    async def scenario(link: Link, board: Board, folder: Path) -> None:
+    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
         first = Project(folder / "p1")
         outcomes: list[Outcome] = []
-        link.submit(event(0), outcomes.append)
-        link.route(str(first.path))
+        client.submit(event(0), outcomes.append)
+        client.route(str(first.path))
         await until(lambda: len(outcomes) == 1)
-        link.route(None)
+        client.route(None)
         first.server.retire()
-        link.submit(event(1), outcomes.append)
+        client.submit(event(1), outcomes.append)
         await until(lambda: not first.thread.is_alive())
         await until(lambda: board.asked == 2)
         second = Project(folder / "p2")
-        link.route(str(second.path))
+        client.route(str(second.path))
         await until(lambda: len(outcomes) == 2)
         assert (first.seen, second.seen) == ([0], [1])
         await asyncio.to_thread(second.stop)
@@ -337,13 +337,13 @@ def test_a_retiring_project_gets_nothing_new_and_its_successor_gets_the_rest(
 
 
 def test_a_project_that_keeps_dying_refuses_what_waits_for_it(tmp_path: Path) -> None:
-    async def scenario(link: Link, board: Board, folder: Path) -> None:
+    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
         outcomes: list[Outcome] = []
-        link.submit(event(1), outcomes.append)
-        link.submit(event(2), outcomes.append, resend=True)
-        link.refuse_waiting(UnavailableError(what="it keeps dying"))
+        client.submit(event(1), outcomes.append)
+        client.submit(event(2), outcomes.append, resend=True)
+        client.refuse_waiting(UnavailableError(what="it keeps dying"))
         assert len(outcomes) == 1
-        assert not link.idle
+        assert not client.idle
 
     play(tmp_path, scenario)
 
@@ -351,34 +351,34 @@ def test_a_project_that_keeps_dying_refuses_what_waits_for_it(tmp_path: Path) ->
 def test_an_answer_that_cannot_be_given_keeps_no_other_from_its_own(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(link: Link, board: Board, folder: Path) -> None:
+    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
         def fail(outcome: Outcome) -> None:
             raise RuntimeError("the client is gone")
 
         outcomes: list[Outcome] = []
         project = Project(folder / "p")
-        link.submit(event(0), fail)
-        link.submit(event(1), outcomes.append)
-        link.route(str(project.path))
+        client.submit(event(0), fail)
+        client.submit(event(1), outcomes.append)
+        client.route(str(project.path))
         await until(lambda: outcomes)
-        assert link.idle
+        assert client.idle
         await asyncio.to_thread(project.stop)
 
     play(tmp_path, scenario)
-    assert "event 0: its outcome could not be told" in caplog.text
+    assert "event 0: the receiver of its outcome failed" in caplog.text
 
 
 def test_what_waits_for_a_removed_project_is_refused_even_if_it_would_be_sent_again(
     tmp_path: Path,
 ) -> None:
-    async def scenario(link: Link, board: Board, folder: Path) -> None:
+    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
         outcomes: list[Outcome] = []
         for number in range(3):
-            link.submit(event(number), outcomes.append, resend=number > 0)
-        link.refuse_all(ProjectNotFoundError(project=7))
+            client.submit(event(number), outcomes.append, resend=number > 0)
+        client.refuse_all(ProjectNotFoundError(project=7))
         assert [type(outcome) for outcome in outcomes] == [ProjectNotFoundError] * 3
-        assert link.idle
-        assert link.disconnected
+        assert client.idle
+        assert client.disconnected
         assert board.asked == 1
 
     play(tmp_path, scenario)
@@ -387,26 +387,26 @@ def test_what_waits_for_a_removed_project_is_refused_even_if_it_would_be_sent_ag
 def test_nothing_of_a_request_runs_after_an_event_of_its_publisher_whose_outcome_is_unknown(
     tmp_path: Path,
 ) -> None:
-    async def scenario(link: Link, board: Board, folder: Path) -> None:
-        request: set[int] = set()
+    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
+        blocked: set[int] = set()
         same: list[Outcome] = []
         other: list[Outcome] = []
         alone: list[Outcome] = []
         for number in range(100):
-            link.submit(event(number), same.append, request=request)
+            client.submit(event(number), same.append, blocked=blocked)
         first = Project(folder / "p1")
         first.deaf = True
-        link.route(str(first.path))
+        client.route(str(first.path))
         await until(lambda: len(first.frames) == CREDIT)
         for number in range(100, 110):
-            link.submit(event(number, publisher=2), other.append, request=request)
-        link.submit(event(200), alone.append)
+            client.submit(event(number, publisher=2), other.append, blocked=blocked)
+        client.submit(event(200), alone.append)
         sent = len(first.seen)
         await asyncio.to_thread(first.stop)
         await until(lambda: len(same) == sent)
         second = Project(folder / "p2")
-        link.route(str(second.path))
-        await until(lambda: link.idle and len(same) == 100)
+        client.route(str(second.path))
+        await until(lambda: client.idle and len(same) == 100)
         assert [type(outcome) for outcome in same[:sent]] == [EventOutcomeUnknownError] * sent
         assert [type(outcome) for outcome in same[sent:]] == [UnavailableError] * (100 - sent)
         assert sorted(second.seen) == [*range(100, 110), 200], "others' events run"
@@ -420,25 +420,25 @@ def test_nothing_of_a_request_runs_after_an_event_of_its_publisher_whose_outcome
 def test_what_was_told_unknown_in_time_holds_up_the_rest_when_the_project_dies_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(link: Link, board: Board, folder: Path) -> None:
-        monkeypatch.setattr(link_module, "FRAME_S", 0.0)  # an event in a frame
-        request: set[int] = set()
+    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
+        monkeypatch.setattr(module, "FRAME_S", 0.0)  # an event in a frame
+        blocked: set[int] = set()
         outcomes: list[Outcome] = []
         project = Project(folder / "p1")
         project.deaf = True
-        monkeypatch.setattr(link_module, "ANSWER_LIMIT_S", -1.0)
+        monkeypatch.setattr(module, "ANSWER_LIMIT_S", -1.0)
         for number in range(CREDIT):
-            link.submit(event(number), outcomes.append, request=request)
-        monkeypatch.setattr(link_module, "ANSWER_LIMIT_S", 60.0)
-        link.submit(event(CREDIT), outcomes.append, request=request)
-        link.route(str(project.path))
+            client.submit(event(number), outcomes.append, blocked=blocked)
+        monkeypatch.setattr(module, "ANSWER_LIMIT_S", 60.0)
+        client.submit(event(CREDIT), outcomes.append, blocked=blocked)
+        client.route(str(project.path))
         await until(lambda: len(project.seen) == CREDIT)
-        link.expire()
+        client.expire()
         assert [type(outcome) for outcome in outcomes] == [EventOutcomeUnknownError] * CREDIT
         await asyncio.to_thread(project.stop)
         await until(lambda: board.asked == 2)
         second = Project(folder / "p2")
-        link.route(str(second.path))
+        client.route(str(second.path))
         await until(lambda: len(outcomes) == CREDIT + 1)
         assert type(outcomes[-1]) is UnavailableError
         assert second.seen == []
@@ -448,27 +448,27 @@ def test_what_was_told_unknown_in_time_holds_up_the_rest_when_the_project_dies_l
 
 
 def test_the_result_of_an_event_that_was_handled_before_is_told_apart(tmp_path: Path) -> None:
-    async def scenario(link: Link, board: Board, folder: Path) -> None:
+    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
         project = Project(folder / "p")
         project.repeated = {1}
         outcomes: list[Outcome] = []
         for number in range(3):
-            link.submit(event(number), outcomes.append)
-        link.route(str(project.path))
+            client.submit(event(number), outcomes.append)
+        client.route(str(project.path))
         await until(lambda: len(outcomes) == 3)
         assert numbers(outcomes) == [0, 1, 2]
-        assert [type(outcome) is Repeated for outcome in outcomes] == [False, True, False]
+        assert [type(outcome) is StoredResults for outcome in outcomes] == [False, True, False]
         await asyncio.to_thread(project.stop)
 
     play(tmp_path, scenario)
 
 
 class Full(Project):
-    """A project on a disk that is full until `room` is there. As a project does, it takes no
+    """A project on a disk that is full until `has_space` is set. As a project does, it takes no
     more of its gateway's events behind one that it could not store until it is told to."""
 
     def __init__(self, path: Path) -> None:
-        self.room = False
+        self.has_space = False
         self.behind = False
         self.resumed = 0
         super().__init__(path)
@@ -483,7 +483,7 @@ class Full(Project):
             self.behind = False
             self.resumed += 1
             return ()
-        if self.behind or not self.room:
+        if self.behind or not self.has_space:
             self.behind = True
             return to_wire(StorageFullError(reason="full"))
         self.seen.append(int(sent[2]))
@@ -493,22 +493,22 @@ class Full(Project):
 def test_nothing_that_waits_behind_an_event_that_could_not_be_stored_overtakes_it(
     tmp_path: Path,
 ) -> None:
-    async def scenario(link: Link, board: Board, folder: Path) -> None:
+    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
         project = Full(folder / "p")
         outcomes: list[Outcome] = []
         for number in range(600):
-            link.submit(event(number), outcomes.append, resend=True)
+            client.submit(event(number), outcomes.append, resend=True)
         other = event(600, publisher=2)
-        link.submit(other, outcomes.append)  # of a publisher whose events are not tried again
-        link.route(str(project.path))
+        client.submit(other, outcomes.append)  # of a publisher whose events are not tried again
+        client.route(str(project.path))
         await until(lambda: len(outcomes) == 601)
         assert numbers(outcomes) == project.seen == []
         assert all(isinstance(each, StoreError | UnavailableError) for each in outcomes)
-        await until(lambda: project.resumed and link.idle)
-        project.room = True
+        await until(lambda: project.resumed and client.idle)
+        project.has_space = True
         again: list[Outcome] = []
         for number in range(600):
-            link.submit(event(number), again.append, resend=True)
+            client.submit(event(number), again.append, resend=True)
         await until(lambda: len(again) == 600)
         assert numbers(again) == project.seen == list(range(600))
         await asyncio.to_thread(project.stop)

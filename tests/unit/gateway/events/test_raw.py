@@ -12,7 +12,7 @@ from fieldbrook.core.clock import now_ms
 from fieldbrook.core.model import ADMIN
 from fieldbrook.gateway.events import fair_queue
 from fieldbrook.gateway.events.handling import EventService
-from fieldbrook.gateway.events.project_client import LinkTable
+from fieldbrook.gateway.events.project_client import ProjectClients
 from fieldbrook.gateway.events.request import Meta
 from fieldbrook.gateway.replies import EventReply
 from fieldbrook.storage.registry.service import RegistryWriter, execute
@@ -48,9 +48,9 @@ class Node:
             self.writer, "create_project", {"account_id": self.account.account_id, "name": "room"}
         )
         self.project_id: int = project.project_id
-        self.links = LinkTable(Quiet(), asyncio.get_running_loop())
+        self.projects = ProjectClients(Quiet(), asyncio.get_running_loop())
         self.service = EventService(
-            self.writer.reader(), Direct(self.writer), KEY, self.links, "v", 1 << 20
+            self.writer.reader(), Direct(self.writer), KEY, self.projects, "v", 1 << 20
         )
         self.replies: list[EventReply] = []
 
@@ -90,7 +90,7 @@ def test_a_push_that_does_not_fit_is_refused_whole(tmp_path: Path) -> None:
         refused = await node.push(key, 4_000)
         assert refused is not None
         assert (refused.status, json.loads(refused.body)["key"]) == (429, "TooManyRequests")
-        assert len(node.links[node.project_id]._waiting) == fitting * 4_000
+        assert len(node.projects[node.project_id]._queue) == fitting * 4_000
 
     play(tmp_path, scenario)
 

@@ -1,4 +1,4 @@
-"""The fast front and Tornado on one port, over real connections."""
+"""The fast path and Tornado on one port, over real connections."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from fieldbrook.gateway.events.request import NOTHING, Meta
 from fieldbrook.gateway.http.fast_path import (
     IDLE_LIMIT_S,
     REQUEST_LIMIT_S,
-    EventFront,
-    FrontTable,
+    EventConnection,
+    FastPath,
     header_value,
     read_head,
     render,
@@ -46,7 +46,7 @@ class Taker:
 
 
 class Elsewhere(web.RequestHandler):
-    """What Tornado answers to whatever the front leaves to it."""
+    """What Tornado answers to whatever the fast path leaves to it."""
 
     def _echo(self) -> None:
         self.finish(b"tornado:" + self.request.body)
@@ -62,7 +62,7 @@ class Port:
 
     async def __aenter__(self) -> Port:
         self.tornado = httpserver.HTTPServer(web.Application([(".*", Elsewhere)]))
-        self.table = FrontTable(self.taker, 1000, self._hand_over)
+        self.table = FastPath(self.taker, 1000, self._hand_over)
         self.server = await asyncio.get_running_loop().create_server(
             self.table.connection, "127.0.0.1", 0
         )
@@ -73,7 +73,7 @@ class Port:
         self.server.close()
         await self.tornado.close_all_connections()
         for connection in list(self.table.connections):
-            connection.close_if_late(float("inf"))
+            connection.close_if_expired(float("inf"))
 
     def _hand_over(self, connection: socket.socket, address: tuple[Any, ...], read: bytes) -> None:
         stream = iostream.IOStream(connection)
@@ -233,7 +233,9 @@ SMUGGLING = [
 
 
 @pytest.mark.parametrize("headers", SMUGGLING)
-def test_a_head_whose_body_could_be_read_in_two_ways_is_never_the_fronts(headers: str) -> None:
+def test_a_head_whose_body_could_be_read_in_two_ways_never_belongs_to_the_fast_path(
+    headers: str,
+) -> None:
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode("latin-1")
     assert read_head(head) is None
 
@@ -249,11 +251,11 @@ def test_a_head_whose_body_could_be_read_in_two_ways_is_never_the_fronts(headers
         f"POST {PATH}#x HTTP/1.1",
     ],
 )
-def test_an_odd_request_line_is_never_the_fronts(line: str) -> None:
+def test_an_odd_request_line_never_belongs_to_the_fast_path(line: str) -> None:
     assert read_head(f"{line}\r\nHost: x\r\nContent-Length: 2\r\n\r\n".encode()) is None
 
 
-def test_a_request_without_host_or_length_is_never_the_fronts() -> None:
+def test_a_request_without_host_or_length_never_belongs_to_the_fast_path() -> None:
     assert read_head(f"POST {PATH} HTTP/1.1\r\nContent-Length: 2\r\n\r\n".encode()) is None
     assert read_head(f"POST {PATH} HTTP/1.1\r\nHost: x\r\n\r\n".encode()) is None
 
@@ -298,7 +300,7 @@ def test_the_heads_of_real_clients_stay_on_the_fast_path(head: str) -> None:
 
 
 def test_the_query_and_the_token_are_read_and_what_changes_is_not_remembered() -> None:
-    table = FrontTable(Taker(), 1000, lambda *given: None)
+    table = FastPath(Taker(), 1000, lambda *given: None)
     for number in range(3):
         head = CAPTURED[0].replace("1795233228152", f"179523322815{number}").encode()
         found = table.head(head)
@@ -313,7 +315,7 @@ def test_the_query_and_the_token_are_read_and_what_changes_is_not_remembered() -
 
 
 def test_a_request_with_an_idempotency_key_is_fast_and_pushes_nothing_out_of_memory() -> None:
-    table = FrontTable(Taker(), 1000, lambda *given: None)
+    table = FastPath(Taker(), 1000, lambda *given: None)
     for number in range(3):
         head = (
             f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n"
@@ -367,21 +369,21 @@ def test_a_client_that_pipelines_without_end_is_never_late() -> None:
         half = len(whole) // 2
         writer.write(whole[:half])
 
-        def front() -> EventFront:
+        def front() -> EventConnection:
             (only,) = port.table.connections
             return only
 
         async with asyncio.timeout(LIMIT_S):
             while not port.table.connections or not front()._buffer:
                 await asyncio.sleep(0.001)
-            began = front()._heard
+            began = front()._active_at
             for _ in range(3):
                 # The end of one request and the beginning of the next: never an empty buffer.
                 writer.write(whole[half:] + whole[:half])
                 assert (await response(reader))[0] == 201
                 assert front()._buffer == whole[:half]
-                assert front()._heard > began
-                port.table.close_late(began + REQUEST_LIMIT_S + 1e-9)
+                assert front()._active_at > began
+                port.table.close_expired(began + REQUEST_LIMIT_S + 1e-9)
         assert len(port.table.connections) == 1
         writer.close()
 
@@ -397,11 +399,11 @@ def test_a_request_that_never_ends_is_closed_with_408_and_an_idle_connection_qui
         async with asyncio.timeout(LIMIT_S):
             while not any(front._buffer for front in port.table.connections):
                 await asyncio.sleep(0.001)
-        port.table.close_late(loop.time() + 10)
+        port.table.close_expired(loop.time() + 10)
         assert len(port.table.connections) == 2
-        port.table.close_late(loop.time() + 31)
+        port.table.close_expired(loop.time() + 31)
         assert (await response(slow_reader))[0] == 408
-        port.table.close_late(loop.time() + 121)
+        port.table.close_expired(loop.time() + 121)
         assert await idle_reader.read() == b""
         slow.close()
         idle.close()
@@ -426,14 +428,14 @@ class Chatterbox:
         answer(EventReply(201, self._body, f"id-{self.taken}"))
 
 
-async def _deaf_client(port: Port) -> tuple[socket.socket, EventFront]:
+async def _deaf_client(port: Port) -> tuple[socket.socket, EventConnection]:
     """A client that asks and does not read, and its connection once that has been noticed."""
     client = socket.create_connection(("127.0.0.1", port.port))
     client.setblocking(False)
     loop = asyncio.get_running_loop()
     asking = loop.create_task(loop.sock_sendall(client, request() * 20_000))
     async with asyncio.timeout(LIMIT_S):
-        while not any(connection._unread for connection in port.table.connections):
+        while not any(connection._writing_paused for connection in port.table.connections):
             await asyncio.sleep(0.01)
     asking.cancel()
     (connection,) = port.table.connections
@@ -466,10 +468,10 @@ def test_a_client_that_never_reads_loses_its_connection() -> None:
         port.table.events = Chatterbox(20_000)
         client, connection = await _deaf_client(port)
         now = asyncio.get_running_loop().time()
-        port.table.close_late(now + IDLE_LIMIT_S / 2)
+        port.table.close_expired(now + IDLE_LIMIT_S / 2)
         await asyncio.sleep(0.01)
         assert connection in port.table.connections
-        port.table.close_late(now + IDLE_LIMIT_S + 1)
+        port.table.close_expired(now + IDLE_LIMIT_S + 1)
         await asyncio.sleep(0.01)
         assert not port.table.connections
         client.close()

@@ -1,4 +1,4 @@
-"""The front with Tornado behind it answers whatever is sent as Tornado alone does."""
+"""The fast path with Tornado behind it answers whatever is sent as Tornado alone does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_whole_streams_of_requests_are_answered_as_by_tornado_alone(
 
 
 @pytest.mark.parametrize("host", ["a@b", "{x}", "a b", "a,b", "a/b", "\xe9", "%4", "", " "])
-def test_a_host_that_tornado_refuses_is_never_the_fronts(host: str) -> None:
+def test_a_host_that_tornado_refuses_never_belongs_to_the_fast_path(host: str) -> None:
     assert host in HOSTS
     head = (
         f"POST /srv-applet-mgr/v0/event/room HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n"

@@ -15,18 +15,18 @@ from fieldbrook.gateway.events.request import Meta
 from fieldbrook.gateway.http.connections import (
     CONNECTIONS_LIMIT,
     Connections,
-    Quiet,
+    IdleConnection,
     connections_limit,
 )
-from fieldbrook.gateway.http.fast_path import FrontTable
+from fieldbrook.gateway.http.fast_path import FastPath
 from fieldbrook.gateway.http.listener import Listener
 from fieldbrook.gateway.http.server import bind
 from fieldbrook.gateway.management.framework.open_stores import OPEN_LIMIT, open_limit
-from fieldbrook.gateway.memory_budget import Room, room_for
+from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
 from fieldbrook.gateway.replies import EventReply
 from tests.tools import LIMIT_S
 
-Scenario = Callable[[FrontTable, int], Awaitable[None]]
+Scenario = Callable[[FastPath, int], Awaitable[None]]
 _PATH = "/srv-applet-mgr/v0/event/room"
 
 
@@ -47,21 +47,21 @@ class OnePort(NamedTuple):
     """A port without Tornado."""
 
     listener: Listener
-    table: FrontTable
+    table: FastPath
 
     @property
     def connections(self) -> int:
         return self.listener.opening + len(self.table.connections)
 
-    def quiet(self) -> Iterator[Quiet]:
-        return self.table.quiet()
+    def idle(self) -> Iterator[IdleConnection]:
+        return self.table.idle()
 
 
-def play(scenario: Scenario, *, room: int = 1 << 20, connections: int = 100) -> Taker:
+def play(scenario: Scenario, *, budget_bytes: int = 1 << 20, connections: int = 100) -> Taker:
     taker = Taker()
 
     async def main() -> None:
-        table = FrontTable(taker, 1 << 20, lambda *_: None, room=Room(room))
+        table = FastPath(taker, 1 << 20, lambda *_: None, memory_budget=MemoryBudget(budget_bytes))
         allowed = Connections(connections)
         at = bind("127.0.0.1", 0, shared=False)
         listener = Listener(at, table.connection, allowed)
@@ -70,7 +70,7 @@ def play(scenario: Scenario, *, room: int = 1 << 20, connections: int = 100) -> 
             await scenario(table, at.getsockname()[1])
             while table.connections:
                 await asyncio.sleep(0)
-        assert table.room.held == 0
+        assert table.memory_budget.used == 0
         listener.close()
 
     asyncio.run(main())
@@ -86,14 +86,14 @@ async def settled(condition: Callable[[], Any]) -> None:
         await asyncio.sleep(0.001)
 
 
-def _has(table: FrontTable, count: int) -> bool:
+def _has(table: FastPath, count: int) -> bool:
     return len(table.connections) == count
 
 
 def test_a_body_that_comes_in_small_pieces_is_taken_whole() -> None:
     body = bytes(range(256)) * 40
 
-    async def scenario(table: FrontTable, port: int) -> None:
+    async def scenario(table: FastPath, port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         sent = head(len(body)) + body + head(2) + b"ok"
         for start in range(0, len(sent), 97):
@@ -108,10 +108,10 @@ def test_a_body_that_comes_in_small_pieces_is_taken_whole() -> None:
 
 
 def test_without_room_the_client_that_sends_more_is_sent_away_and_others_go_on() -> None:
-    async def scenario(table: FrontTable, port: int) -> None:
+    async def scenario(table: FastPath, port: int) -> None:
         _, quiet = await asyncio.open_connection("127.0.0.1", port)
         quiet.write(head(100_000) + bytes(5_000))
-        await settled(lambda: table.room.held > 5_000)
+        await settled(lambda: table.memory_budget.used > 5_000)
         reader, greedy = await asyncio.open_connection("127.0.0.1", port)
         greedy.write(head(100_000) + bytes(9_000))
         answer = await reader.read()
@@ -123,13 +123,13 @@ def test_without_room_the_client_that_sends_more_is_sent_away_and_others_go_on()
         for writer in (quiet, greedy, good):
             writer.close()
 
-    assert play(scenario, room=10_000).bodies == [b"ok"]
+    assert play(scenario, budget_bytes=10_000).bodies == [b"ok"]
 
 
 def test_the_connection_that_is_quiet_the_longest_makes_room_for_a_new_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def scenario(table: FrontTable, port: int) -> None:
+    async def scenario(table: FastPath, port: int) -> None:
         opened = []
         for number in range(10):
             opened.append(await asyncio.open_connection("127.0.0.1", port))
@@ -153,7 +153,7 @@ def test_a_flood_of_connections_never_has_more_than_the_limit_and_is_logged_once
 ) -> None:
     most = 0
 
-    async def scenario(table: FrontTable, port: int) -> None:
+    async def scenario(table: FastPath, port: int) -> None:
         nonlocal most
         opened = []
         for _ in range(300):
@@ -176,7 +176,7 @@ def test_a_flood_of_connections_never_has_more_than_the_limit_and_is_logged_once
 def test_when_every_connection_waits_for_an_answer_others_wait_for_room(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def scenario(table: FrontTable, port: int) -> None:
+    async def scenario(table: FastPath, port: int) -> None:
         answers: list[Callable[[EventReply], None]] = []
         taken = table.events.take
         table.events.take = (  # type: ignore[method-assign]
@@ -208,7 +208,7 @@ def test_connections_leave_the_last_descriptors_alone(
 ) -> None:
     files: list[IO[str]] = []
 
-    async def scenario(table: FrontTable, port: int) -> None:
+    async def scenario(table: FastPath, port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert await reader.read() == b""
         assert not table.connections
@@ -231,8 +231,8 @@ def test_connections_leave_the_last_descriptors_alone(
 def test_room_follows_the_largest_request_and_connections_the_descriptors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert room_for(1).limit == 64 << 20
-    assert room_for(256 << 20).limit == 1 << 30
+    assert request_budget(1).limit == 64 << 20
+    assert request_budget(256 << 20).limit == 1 << 30
     for soft, limit, over_tls, stores in (
         (1_024, 512, 170, OPEN_LIMIT),
         (200, 100, 33, 12),

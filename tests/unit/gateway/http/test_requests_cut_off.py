@@ -9,7 +9,7 @@ from tornado import httpserver, web
 
 from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.http.server import EventHandler
-from fieldbrook.gateway.memory_budget import Room
+from fieldbrook.gateway.memory_budget import MemoryBudget
 
 BEGUN = b"POST /e/room HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nsome"
 
@@ -28,9 +28,9 @@ async def state(wanted: int) -> None:
 
 def test_a_request_that_was_cut_off_is_served_no_longer_and_gives_its_room_back() -> None:
     async def scenario() -> None:
-        room = Room(1 << 20)
+        budget = MemoryBudget(1 << 20)
         nobody = cast("EventService", None)  # no event is ever whole
-        given = {"events": nobody, "body_limit_bytes": 1 << 20, "room": room}
+        given = {"events": nobody, "body_limit_bytes": 1 << 20, "memory_budget": budget}
         server = httpserver.HTTPServer(web.Application([(r"/e/([^/]+)", EventHandler, given)]))
         server.listen(0, "127.0.0.1")
         (listener,) = server._sockets.values()
@@ -40,12 +40,12 @@ def test_a_request_that_was_cut_off_is_served_no_longer_and_gives_its_room_back(
             writer.write(BEGUN)
             writers.append(writer)
         await state(3)
-        while room.held < 3 * len(b"some"):
+        while budget.used < 3 * len(b"some"):
             await asyncio.sleep(0.001)
         for writer in writers:
             writer.transport.abort()
         await state(0)
-        assert room.held == 0
+        assert budget.used == 0
         server.stop()
         await server.close_all_connections()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from fieldbrook.gateway.mqtt import backlog as module
-from fieldbrook.gateway.mqtt.backlog import Lanes, Passage
+from fieldbrook.gateway.mqtt.backlog import Backlog, Pending
 from fieldbrook.gateway.mqtt.sources import Delivery
 
 
@@ -19,13 +19,13 @@ class Gateway:
     def __init__(self) -> None:
         self.time = 0.0
         self.timers: list[tuple[float, Callable[[], None]]] = []
-        self.working: list[tuple[str, int, Passage]] = []
+        self.working: list[tuple[str, int, Pending]] = []
         self.finished: dict[str, list[int]] = {}
         self.returned: list[int] = []
         self.refusing: set[str] = set()
         self.too_large: set[int] = set()
-        self.lanes = Lanes(self._take, self._publisher_of, self._later, lambda: self.time)
-        self.can_put_back = True
+        self.backlog = Backlog(self._process, self._publisher_of, self._later, lambda: self.time)
+        self.can_nack = True
         self.stale: set[int] = set()
         self.asked_if_stale = 0
 
@@ -36,17 +36,17 @@ class Gateway:
     def _later(self, delay_s: float, call: Callable[[], None], /) -> None:
         self.timers.append((self.time + delay_s, call))
 
-    def _take(self, passage: Passage) -> None:
-        project, number = passage.delivery.topic, int(passage.delivery.sequence)
+    def _process(self, pending: Pending) -> None:
+        project, number = pending.delivery.topic, int(pending.delivery.sequence)
         if project in self.refusing:
-            self.lanes.put_off(passage)
+            self.backlog.defer(pending)
         else:
-            self.working.append((project, number, passage))
+            self.working.append((project, number, pending))
 
-    def _put_back(self, number: int) -> bool:
-        if self.can_put_back:
+    def _nack(self, number: int) -> bool:
+        if self.can_nack:
             self.returned.append(number)
-        return self.can_put_back
+        return self.can_nack
 
     def _is_stale(self, number: int) -> bool:
         self.asked_if_stale += 1
@@ -60,30 +60,30 @@ class Gateway:
             str(number),
             lambda: None,
             may_repeat=False,
-            put_back=lambda _delay: self._put_back(number),
+            nack=lambda _delay: self._nack(number),
             stale=lambda: self._is_stale(number),
         )
-        self.lanes.arrived(project, delivery)
+        self.backlog.receive(project, delivery)
 
     def finish(self, at: int = 0) -> None:
-        project, number, passage = self.working.pop(at)
+        project, number, pending = self.working.pop(at)
         self.finished.setdefault(project, []).append(number)
-        self.lanes.done(passage)
+        self.backlog.complete(pending)
 
     def refuse_all_at_once(self, project: str = "p") -> None:
         """The project stores nothing of what it has."""
-        refused = [passage for name, _, passage in self.working if name == project]
+        refused = [pending for name, _, pending in self.working if name == project]
         self.working = [each for each in self.working if each[0] != project]
-        for passage in refused:
-            self.lanes.put_off(passage)
+        for pending in refused:
+            self.backlog.defer(pending)
 
     def answer(self) -> None:
         """The project stores all it has at once, or nothing if one is too large."""
         if self.too_large.isdisjoint(number for _, number, _ in self.working):
             working, self.working = self.working, []
-            for project, number, passage in working:
+            for project, number, pending in working:
                 self.finished.setdefault(project, []).append(number)
-                self.lanes.done(passage)
+                self.backlog.complete(pending)
         else:
             self.refuse_all_at_once()
 
@@ -107,7 +107,7 @@ def gateway() -> Gateway:
 def test_a_project_that_takes_nothing_leaves_room_for_another(gateway: Gateway) -> None:
     for number in range(5_000):
         gateway.deliver("slow", number)
-    assert len(gateway.working) == module.WORK // 2
+    assert len(gateway.working) == module.IN_PROGRESS_LIMIT // 2
     gateway.deliver("quick", 5_000)
     assert gateway.working[-1][0] == "quick"
     assert gateway.returned == []
@@ -131,7 +131,7 @@ def test_nothing_is_taken_while_what_was_put_off_waits(gateway: Gateway) -> None
     for number in range(3):
         gateway.deliver("p", number)
     _, _, second = gateway.working.pop(1)
-    gateway.lanes.put_off(second)
+    gateway.backlog.defer(second)
     gateway.deliver("p", 3)
     gateway.finish_all()
     assert gateway.finished["p"] == [0, 2]  # they were under way when it was put off
@@ -143,28 +143,28 @@ def test_nothing_is_taken_while_what_was_put_off_waits(gateway: Gateway) -> None
 def test_a_message_that_cannot_even_be_looked_at_stops_no_other(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "WORK", 2)
-    take = gateway.lanes._take
+    monkeypatch.setattr(module, "IN_PROGRESS_LIMIT", 2)
+    take = gateway.backlog._process
 
-    def stumble(passage: Passage) -> None:
-        if passage.delivery.sequence in ("0", "2"):
+    def stumble(pending: Pending) -> None:
+        if pending.delivery.sequence in ("0", "2"):
             raise RuntimeError("nobody foresaw this")
-        take(passage)
+        take(pending)
 
-    monkeypatch.setattr(gateway.lanes, "_take", stumble)
+    monkeypatch.setattr(gateway.backlog, "_process", stumble)
     for number in range(5):
         gateway.deliver("p", number)
     gateway.finish_all()
     assert gateway.finished["p"] == [1, 3, 4]
-    assert gateway.lanes._work == 0
-    assert caplog.text.count("it stays the broker's") == 2
+    assert gateway.backlog._in_progress == 0
+    assert caplog.text.count("it stays at the broker") == 2
 
 
 def test_too_long_a_backlog_goes_back_to_the_broker_and_keeps_its_order(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "WORK", 4)
-    monkeypatch.setattr(module, "BACKLOG", 6)
+    monkeypatch.setattr(module, "IN_PROGRESS_LIMIT", 4)
+    monkeypatch.setattr(module, "WAITING_LIMIT", 6)
     for number in range(10):
         gateway.deliver("p", number)
     back, gateway.returned = gateway.returned, []
@@ -184,13 +184,13 @@ def test_too_long_a_backlog_goes_back_to_the_broker_and_keeps_its_order(
 def test_a_message_that_never_comes_again_is_not_waited_for_for_ever(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "WORK", 2)
-    monkeypatch.setattr(module, "BACKLOG", 2)
+    monkeypatch.setattr(module, "IN_PROGRESS_LIMIT", 2)
+    monkeypatch.setattr(module, "WAITING_LIMIT", 2)
     for number in range(4):
         gateway.deliver("p", number)
     assert gateway.returned == [2, 3]
     gateway.finish_all()
-    gateway.pass_time(module.MISSED_S + 1)
+    gateway.pass_time(module.REDELIVERY_LIMIT_S + 1)
     gateway.deliver("p", 4)
     gateway.finish_all()
     assert gateway.finished["p"] == [0, 1, 4]
@@ -199,9 +199,9 @@ def test_a_message_that_never_comes_again_is_not_waited_for_for_ever(
 def test_what_a_lost_connection_brings_again_is_forgotten_when_there_is_no_room(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "WORK", 2)
-    monkeypatch.setattr(module, "BACKLOG", 4)
-    gateway.can_put_back = False
+    monkeypatch.setattr(module, "IN_PROGRESS_LIMIT", 2)
+    monkeypatch.setattr(module, "WAITING_LIMIT", 4)
+    gateway.can_nack = False
     for number in range(3):
         gateway.deliver("p", number)
     gateway.stale = {1, 2}
@@ -215,8 +215,8 @@ def test_what_a_lost_connection_brings_again_is_forgotten_when_there_is_no_room(
 def test_each_project_gets_all_of_its_messages_once_and_in_order(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "WORK", 9)
-    monkeypatch.setattr(module, "BACKLOG", 20)
+    monkeypatch.setattr(module, "IN_PROGRESS_LIMIT", 9)
+    monkeypatch.setattr(module, "WAITING_LIMIT", 20)
     chance, gateway = random.Random(seed), Gateway()
     projects = ["a", "b", "c"]
     expected: dict[str, list[int]] = {}
@@ -246,16 +246,21 @@ def test_each_project_gets_all_of_its_messages_once_and_in_order(
         if gateway.finished == expected:
             break
     assert gateway.finished == expected
-    assert not gateway.lanes._lanes
-    assert gateway.lanes._work == gateway.lanes._backlog == gateway.lanes._backlog_bytes == 0
+    assert not gateway.backlog._projects
+    assert (
+        gateway.backlog._in_progress
+        == gateway.backlog._waiting
+        == gateway.backlog._waiting_bytes
+        == 0
+    )
 
 
-@pytest.mark.parametrize("can_put_back", [True, False])
+@pytest.mark.parametrize("can_nack", [True, False])
 def test_a_burst_of_more_than_can_wait_is_not_looked_through_for_each_message(
-    gateway: Gateway, can_put_back: bool
+    gateway: Gateway, can_nack: bool
 ) -> None:
-    gateway.can_put_back = can_put_back
-    burst = module.WORK + module.BACKLOG
+    gateway.can_nack = can_nack
+    burst = module.IN_PROGRESS_LIMIT + module.WAITING_LIMIT
     for number in range(burst):
         gateway.deliver("p", number)
     assert gateway.asked_if_stale < 20 * burst
@@ -269,7 +274,7 @@ def test_a_noisy_publisher_leaves_a_quiet_one_of_its_project_its_turn(gateway: G
     for number in range(5_000):
         gateway.deliver("p", number, "noisy")
     gateway.deliver("p", 5_000, "quiet")
-    assert len(gateway.working) == module.WORK // 2
+    assert len(gateway.working) == module.IN_PROGRESS_LIMIT // 2
     gateway.finish()
     gateway.finish()
     assert gateway.working[-1][1] == 5_000
@@ -278,7 +283,7 @@ def test_a_noisy_publisher_leaves_a_quiet_one_of_its_project_its_turn(gateway: G
 def test_publishers_that_wait_take_turns_and_each_keeps_its_order(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "WORK", 2)
+    monkeypatch.setattr(module, "IN_PROGRESS_LIMIT", 2)
     for number in range(9):
         gateway.deliver("p", number, "abc"[number // 3])
     gateway.finish_all()
@@ -288,8 +293,8 @@ def test_publishers_that_wait_take_turns_and_each_keeps_its_order(
 def test_room_for_what_waits_is_shared_by_a_projects_publishers(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "WORK", 2)
-    monkeypatch.setattr(module, "BACKLOG", 12)
+    monkeypatch.setattr(module, "IN_PROGRESS_LIMIT", 2)
+    monkeypatch.setattr(module, "WAITING_LIMIT", 12)
     for number in range(10):
         gateway.deliver("p", number, "noisy")
     assert gateway.returned == [5, 6, 7, 8, 9]
@@ -302,7 +307,7 @@ def test_room_for_what_waits_is_shared_by_a_projects_publishers(
         gateway.deliver("p", number, "noisy")
         gateway.finish_all()
     assert gateway.finished["p"][6:] == [5, 6, 7, 8, 9, 11]
-    assert not gateway.lanes._lanes
+    assert not gateway.backlog._projects
 
 
 def test_what_was_put_off_holds_up_its_own_publisher_alone(gateway: Gateway) -> None:
@@ -321,7 +326,7 @@ def test_what_was_put_off_waits_for_what_is_still_under_way(gateway: Gateway) ->
     for number in range(8):
         gateway.deliver("p", number)
     _, _, first = gateway.working.pop(0)
-    gateway.lanes.put_off(first)
+    gateway.backlog.defer(first)
     gateway.pass_time(module.RETRY_S)
     for left in range(7, 0, -1):
         assert len(gateway.working) == left
@@ -352,8 +357,8 @@ def test_one_message_that_does_not_fit_is_tried_alone_and_all_others_go_on(
 def test_each_publisher_gets_all_of_its_messages_once_and_in_order(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "WORK", 9)
-    monkeypatch.setattr(module, "BACKLOG", 30)
+    monkeypatch.setattr(module, "IN_PROGRESS_LIMIT", 9)
+    monkeypatch.setattr(module, "WAITING_LIMIT", 30)
     chance, gateway = random.Random(seed), Gateway()
     senders = [("a", "x"), ("a", "y"), ("a", "z"), ("b", "x")]
     of: dict[int, tuple[str, str]] = {}
@@ -389,5 +394,10 @@ def test_each_publisher_gets_all_of_its_messages_once_and_in_order(
             break
     for sender in senders:
         assert of_sender(sender) == [n for n in of if of[n] == sender]
-    assert not gateway.lanes._lanes
-    assert gateway.lanes._work == gateway.lanes._backlog == gateway.lanes._backlog_bytes == 0
+    assert not gateway.backlog._projects
+    assert (
+        gateway.backlog._in_progress
+        == gateway.backlog._waiting
+        == gateway.backlog._waiting_bytes
+        == 0
+    )

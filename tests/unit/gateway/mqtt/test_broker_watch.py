@@ -39,7 +39,7 @@ class World:
     def look(self, times: int = 1, every_s: float = module.PROBE_S) -> None:
         for _ in range(times):
             self.time += every_s
-            asyncio.run(self.watch.look())
+            asyncio.run(self.watch.check())
 
 
 @pytest.fixture

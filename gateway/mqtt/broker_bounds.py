@@ -271,7 +271,9 @@ class BoundsWatch:
     """
 
     def __init__(
-        self, read_usage: Callable[[], Awaitable[Sequence[StateUsage] | None]], health: ProcessHealth
+        self,
+        read_usage: Callable[[], Awaitable[Sequence[StateUsage] | None]],
+        health: ProcessHealth,
     ) -> None:
         self._read_usage = read_usage
         self._health = health

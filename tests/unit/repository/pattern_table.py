@@ -57,7 +57,7 @@ TABLE: dict[str, Entry] = {
         ("", "a", "\r\n\r\n"),
         ("", "a:\r\n", "\x01"),
     ),
-    "fieldbrook.gateway.http.fast_path:_DECISIVE": Entry(
+    "fieldbrook.gateway.http.fast_path:_RELEVANT": Entry(
         _HEAD,
         ("findall",),
         (

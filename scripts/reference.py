@@ -120,31 +120,36 @@ def settings_page() -> str:
 
 def cli_page() -> str:
     """Every command with its options."""
+    program = click.Context(cli.cli, info_name="fieldbrook")
     parts = [
         (
-            "Results go to standard output, everything else to standard error. `--json` and `--server` "
-            "work before or after a command's name. Exit codes: 0 done, 1 the node refused, 2 wrong "
-            "usage, 3 the node cannot be reached, 4 not logged in or not allowed, 130 Ctrl-C."
-        )
+            "Results go to standard output, everything else to standard error. Exit codes: 0 done; 1 the "
+            "node refused, or a handler failed; 2 wrong usage or settings; 3 the node cannot be reached; "
+            "4 not logged in, or not allowed; 130 ended by Ctrl-C."
+        ),
+        "The options of the program; `--json`, `--server` and `--ca` may also stand after the name of a command:",
+        _options_table(cli.cli, program, set()),
     ]
+    shared = {option.name or "" for option in cli.cli.get_params(program)} - {"data"}
     for path, command in commands(cli.cli, "fieldbrook"):
-        rows = [
-            (f"`{', '.join(option.opts)}`", (option.help or "").replace("\n", " "))
-            for option in command.get_params(click.Context(command))
-            if isinstance(option, click.Option)
-            and not option.hidden
-            and "--help" not in option.opts
-        ]
-        arguments = " ".join(
-            str(argument.make_metavar(click.Context(command)))
-            for argument in command.params
-            if isinstance(argument, click.Argument)
-        )
-        parts.append(f"## {path} {arguments}".rstrip())
+        context = click.Context(command, info_name=path)
+        usage = " ".join(piece for piece in command.collect_usage_pieces(context)[1:])
+        parts.append(f"## {path} {usage}".rstrip())
         parts.append(inspect.cleandoc(command.help or "").split("\f")[0])
-        if rows:
-            parts.append(table(("option", "what"), rows))
+        if command is not cli.node:  # its options are those of `up`
+            parts.append(_options_table(command, context, shared))
     return page("Command line", *parts)
+
+
+def _options_table(command: click.Command, context: click.Context, without: set[str]) -> str:
+    rows = [
+        (f"`{record[0]}`", record[1])
+        for option in command.get_params(context)
+        if isinstance(option, click.Option) and option.name not in without
+        if "--help" not in option.opts
+        if (record := option.get_help_record(context)) is not None
+    ]
+    return table(("option", "what"), rows) if rows else ""
 
 
 def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:

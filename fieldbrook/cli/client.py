@@ -1,4 +1,4 @@
-"""HTTP client of the command line: calls a node's management routes, stores the login.
+"""HTTP client of the command line: calls the management routes of a node.
 
 It uses the standard library only, and imports `http.client` at the first request, so that
 commands that contact no server start fast.
@@ -7,16 +7,21 @@ commands that contact no server start fast.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from socket import SHUT_RDWR
 from threading import Event, Timer
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
+from fieldbrook.cli.errors import (
+    ClientError,
+    InvalidAnswerError,
+    RefusedError,
+    UnreachableError,
+    WrongUsageError,
+)
 from fieldbrook.core.bounded_json import from_json
 
 if TYPE_CHECKING:
@@ -32,136 +37,7 @@ WHOLE_ANSWER_S = 600.0
 ANSWER_LIMIT_BYTES = 64 << 20
 DOWNLOAD_LIMIT_BYTES = 2 << 30
 _CHUNK_BYTES = 1 << 20
-
-EXIT_REFUSED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_NOT_ALLOWED = 1, 2, 3, 4
-_ALLOWANCE_KEYS = frozenset(
-    {
-        "AccessKeyExpired",
-        "AccessKeyPermissionDenied",
-        "DisabledAccount",
-        "Forbidden",
-        "WhiteListForbidden",
-    }
-)
-
-
-class ClientError(Exception):
-    """A command cannot do its work. `hint` says what to do about it."""
-
-    exit_code = EXIT_REFUSED
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
-
-
-class WrongUsageError(ClientError):
-    """An argument, an option or an input of the command is invalid."""
-
-    exit_code = EXIT_USAGE
-
-
-class UnreachableError(ClientError):
-    """The server gave no answer; it is unknown whether it handled the request."""
-
-    exit_code = EXIT_UNREACHABLE
-
-
-class NotLoggedInError(ClientError):
-    """The command needs a login and there is none for this server."""
-
-    exit_code = EXIT_NOT_ALLOWED
-
-
-class RefusedError(ClientError):
-    """The node answered with an error.
-
-    `body` is the error object with 8 keys of the interface document, section 1.3.
-    """
-
-    def __init__(self, status: int, body: Mapping[str, Any]) -> None:
-        self.status = status
-        self.body = body
-        self.key = str(body.get("key") or "")
-        said = [str(body.get(name) or "") for name in ("msg", "desc")]
-        self.reason = ": ".join(text for text in said if text) or "no reason given"
-        fields = body.get("fields")
-        self.fields: list[Mapping[str, Any]] = [
-            item for item in (fields if isinstance(fields, list) else []) if isinstance(item, dict)
-        ]
-        super().__init__(self._describe())
-        if status == 401 or (status == 403 and self.key in _ALLOWANCE_KEYS):
-            self.exit_code = EXIT_NOT_ALLOWED
-
-    def _describe(self) -> str:
-        head = f"the node refused: {self.reason}"
-        head += f" ({self.status} {self.key})" if self.key else f" ({self.status})"
-        lines = [f"  {item.get('field')}: {item.get('msg')}" for item in self.fields]
-        return "\n".join([head, *lines])
-
-
-class StrangeAnswerError(ClientError):
-    """The server's answer is not one that a node of this version gives, e.g. it is too large."""
-
-
-class Session(NamedTuple):
-    """A login to a server.
-
-    `expires_at` is the RFC 3339 time that the node reported, "" when it is unknown.
-    `authorities` is the PEM file of the certificate authorities that are trusted for this
-    server, "" for those of the system.
-    """
-
-    server: str
-    token: str
-    username: str = ""
-    role: str = ""
-    expires_at: str = ""
-    authorities: str = ""
-
-
-def session_path(environment: Mapping[str, str] = os.environ) -> Path:
-    """The path of the saved login: `$XDG_CONFIG_HOME/fieldbrook/session.json`."""
-    base = environment.get("XDG_CONFIG_HOME") or ""
-    folder = Path(base) if Path(base).is_absolute() else Path.home() / ".config"
-    return folder / "fieldbrook" / "session.json"
-
-
-def load_session(path: Path) -> Session | None:
-    """The saved login; None when there is none.
-
-    Raises:
-        ClientError: the file cannot be read, or `save_session` did not write it.
-    """
-    try:
-        values = json.loads(path.read_bytes())
-        return Session(**{name: str(value) for name, value in values.items()})
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise ClientError(f"{path}: {error.strerror}") from None
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        hint = "remove it with `fieldbrook logout` and log in again"
-        raise ClientError(f"{path} is not a saved login", hint) from None
-
-
-def save_session(path: Path, session: Session) -> None:
-    """Save a login in a file that only its user can read.
-
-    Raises:
-        ClientError: the file cannot be written.
-    """
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        draft.unlink(missing_ok=True)
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(session._asdict(), file, indent=2)
-            file.write("\n")
-        draft.replace(path)
-    except OSError as error:
-        raise ClientError(f"the login cannot be saved in {path}: {error.strerror}") from None
+_JSON = {"Content-Type": "application/json"}
 
 
 def normal_server(server: str) -> str:
@@ -191,6 +67,18 @@ class Upload(NamedTuple):
     content: bytes
 
 
+class _Request(NamedTuple):
+    method: str
+    target: str
+    body: bytes | None = None
+    headers: Mapping[str, str] = {}
+    limit_bytes: int = ANSWER_LIMIT_BYTES  # of the answer
+
+    @property
+    def name(self) -> str:
+        return f"{self.method} {self.target.partition('?')[0]}"
+
+
 class Client:
     """Client of one node; it keeps one HTTP connection open between calls."""
 
@@ -216,7 +104,7 @@ class Client:
         self.token = token
         self._timeout_s = timeout_s
         self._whole_answer_s = whole_answer_s
-        self.answered = ""
+        self.last_answered = ""
         """Method and path of the last request that was answered, "" before the first answer."""
         self._connection: HTTPConnection | None = None
 
@@ -244,31 +132,29 @@ class Client:
         Raises:
             RefusedError: the node answered with an error.
             UnreachableError: the server cannot be reached or does not answer.
-            StrangeAnswerError: the answer has more than `ANSWER_LIMIT_BYTES`.
+            InvalidAnswerError: the answer has more than `ANSWER_LIMIT_BYTES`.
         """
         data = None if body is None else json.dumps(body).encode()
-        extra = {} if data is None else {"Content-Type": "application/json"}
-        route = PREFIX + "".join("/" + quote(part, safe="") for part in path)
-        return self._request(method, route, query, data, {**extra, **(headers or {})})
+        sent = {**({} if data is None else _JSON), **(headers or {})}
+        return _decode(*self._send(_Request(method, _route(path), data, sent), query))
 
     def upload(
         self, method: str, path: Iterable[str], info: object, file: Upload | None = None
     ) -> Any:
         """Like `call`, but with a multipart body: the part `info` (JSON) and the part `file`."""
         body, content_type = encode_multipart(info, file, secrets.token_hex(16))
-        route = PREFIX + "".join("/" + quote(part, safe="") for part in path)
-        return self._request(method, route, None, body, {"Content-Type": content_type})
+        headers = {"Content-Type": content_type}
+        return _decode(*self._send(_Request(method, _route(path), body, headers)))
 
     def download(self, method: str, path: Iterable[str], body: object) -> bytes:
         """Like `call`, but return the answer as bytes, at most `DOWNLOAD_LIMIT_BYTES`."""
-        route = PREFIX + "".join("/" + quote(part, safe="") for part in path)
-        data, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
-        return self._answered(method, route, None, data, headers, DOWNLOAD_LIMIT_BYTES)[1]
+        data = json.dumps(body).encode()
+        return self._send(_Request(method, _route(path), data, _JSON, DOWNLOAD_LIMIT_BYTES))[1]
 
     def liveness(self) -> Any:
         """Return the state of each part of the node by name; this needs no login."""
         try:
-            return self._request("GET", "/liveness", None, None, {})
+            return _decode(*self._send(_Request("GET", "/liveness")))
         except RefusedError as error:
             if error.status == 503 and error.body:
                 return error.body
@@ -280,99 +166,73 @@ class Client:
             self._connection.close()
             self._connection = None
 
-    def _request(
-        self,
-        method: str,
-        route: str,
-        query: Mapping[str, object] | None,
-        body: bytes | None,
-        headers: Mapping[str, str],
-    ) -> Any:
-        return _decode(*self._answered(method, route, query, body, headers))
-
-    def _answered(
-        self,
-        method: str,
-        route: str,
-        query: Mapping[str, object] | None,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        limit_bytes: int = ANSWER_LIMIT_BYTES,
+    def _send(
+        self, request: _Request, query: Mapping[str, object] | None = None
     ) -> tuple[str, bytes]:
-        given = {name: value for name, value in (query or {}).items() if value is not None}
-        target = urlsplit(self.server).path + route
-        target += "?" + urlencode(given, doseq=True) if given else ""
-        sent = {"Accept": "application/json", **headers}
+        """Make a request and return the type and the content of its answer."""
+        parameters = {name: value for name, value in (query or {}).items() if value is not None}
+        target = urlsplit(self.server).path + request.target
+        target += "?" + urlencode(parameters, doseq=True) if parameters else ""
+        headers = {"Accept": "application/json", **request.headers}
         if self.token:
             if not (self.token.isascii() and self.token.isprintable()):
-                raise WrongUsageError("the login or access key has characters that none has")
-            sent["Authorization"] = f"Bearer {self.token}"
-        status, content_type, answer = self._exchange(method, target, body, sent, limit_bytes)
-        self.answered = f"{method} {target.partition('?')[0]}"
+                raise WrongUsageError(
+                    "the login or access key has characters that no HTTP header can carry"
+                )
+            headers["Authorization"] = f"Bearer {self.token}"
+        request = request._replace(target=target, headers=headers)
+        status, content_type, answer = self._exchange(request)
+        self.last_answered = request.name
         if 200 <= status < 300:
             return content_type, answer
         value = _decode(content_type, answer)
         if not isinstance(value, dict):
-            what = str(value or "").strip()[:200] or "an empty answer"
-            value = {"desc": f"{self.answered}: {what}"}
+            text = str(value or "").strip()[:200] or "an empty answer"
+            value = {"desc": f"{request.name}: {text}"}
         raise RefusedError(status, value)
 
-    def _exchange(
-        self,
-        method: str,
-        target: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        limit_bytes: int,
-    ) -> tuple[int, str, bytes]:
+    def _exchange(self, request: _Request) -> tuple[int, str, bytes]:
+        """Send a request, again if it is a GET and the server has closed the idle connection."""
         from http.client import HTTPException, RemoteDisconnected
 
-        kept = self._connection is not None
+        reused = self._connection is not None
         try:
-            return self._once(method, target, body, headers, limit_bytes)
+            return self._exchange_once(request)
         except (RemoteDisconnected, ConnectionResetError, BrokenPipeError) as error:
             self.close()
-            # The server may have closed the idle connection. A GET is safe to send again.
-            if kept and method == "GET":
-                return self._exchange(method, target, body, headers, limit_bytes)
+            if reused and request.method == "GET":
+                return self._exchange(request)
             raise self._unreachable(error) from error
         except (OSError, HTTPException) as error:
             self.close()
             raise self._unreachable(error) from error
 
-    def _once(
-        self,
-        method: str,
-        target: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        limit_bytes: int,
-    ) -> tuple[int, str, bytes]:
+    def _exchange_once(self, request: _Request) -> tuple[int, str, bytes]:
         if self._connection is None:
             self._connection = self._connect()
         connection = self._connection
-        connection.request(method, target, body, dict(headers))
-        with self._ended_in_time(connection):
+        connection.request(request.method, request.target, request.body, dict(request.headers))
+        with self._time_limit(connection):
             answer = connection.getresponse()
-            chunks = list(_chunks(answer, limit_bytes))
-        if sum(map(len, chunks)) > limit_bytes:
+            chunks = list(_chunks(answer, request.limit_bytes))
+        if sum(map(len, chunks)) > request.limit_bytes:
             self.close()
-            raise StrangeAnswerError(
-                f"{self.server} answered {method} {target.partition('?')[0]} with more than "
-                f"{limit_bytes >> 20} MiB"
+            raise InvalidAnswerError(
+                f"{self.server} answered {request.name} with more than "
+                f"{request.limit_bytes >> 20} MiB"
             )
         return answer.status, answer.headers.get("Content-Type", ""), b"".join(chunks)
 
     @contextmanager
-    def _ended_in_time(self, connection: HTTPConnection) -> Iterator[None]:
+    def _time_limit(self, connection: HTTPConnection) -> Iterator[None]:
         """Shut the connection down when the block takes longer than `whole_answer_s`.
 
         The timeout of the socket does not do this, because it restarts with each byte.
         """
         late = Event()
-        watch = Timer(self._whole_answer_s, _end, [connection.sock, late])
-        watch.daemon = True
-        watch.start()
+        timer = Timer(self._whole_answer_s, _shut_down, [connection.sock, late])
+        timer.daemon = True
+        timer.start()
         text = f"no whole answer within {self._whole_answer_s:g} s"
         try:
             yield
@@ -381,7 +241,7 @@ class Client:
                 raise OSError(text) from error
             raise
         finally:
-            watch.cancel()
+            timer.cancel()
         if late.is_set():  # without a length, the shutdown looks like the end of the answer
             raise OSError(text)
 
@@ -392,7 +252,7 @@ class Client:
         host = str(parts.hostname)
         if parts.scheme == "http":
             return HTTPConnection(host, parts.port, timeout=self._timeout_s)
-        context = _trusting(self._authorities)
+        context = _ssl_context(self._authorities)
         return HTTPSConnection(host, parts.port, timeout=self._timeout_s, context=context)
 
     def _unreachable(self, error: Exception) -> UnreachableError:
@@ -404,12 +264,12 @@ class Client:
             "server with --server or FIELDBROOK_SERVER"
         )
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
-            reason = f"its certificate is not to be trusted: {getattr(error, 'verify_message', '')}"
-            hint = "name who vouches for it with --ca FILE or FIELDBROOK_CA"
+            reason = f"its certificate is not trusted: {getattr(error, 'verify_message', '')}"
+            hint = "name its certificate authority with --ca FILE or FIELDBROOK_CA"
         return UnreachableError(f"cannot reach {self.server}: {reason}", hint)
 
 
-def _end(connected: socket.socket, late: Event) -> None:
+def _shut_down(connected: socket.socket, late: Event) -> None:
     late.set()
     with suppress(OSError):
         connected.shutdown(SHUT_RDWR)
@@ -430,15 +290,21 @@ def _chunks(answer: HTTPResponse, limit_bytes: int) -> Iterator[bytes]:
         yield chunk
 
 
-def _trusting(authorities: str) -> SSLContext:
+def _route(path: Iterable[str]) -> str:
+    return PREFIX + "".join("/" + quote(part, safe="") for part in path)
+
+
+def _ssl_context(authorities: str) -> SSLContext:
     from ssl import SSLError, create_default_context
 
     try:
         return create_default_context(cafile=authorities or None)
     except (OSError, SSLError) as error:
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-        hint = "name a PEM file of certificates with --ca or FIELDBROOK_CA"
-        raise ClientError(f"authorities {authorities}: {reason}", hint) from None
+        hint = "name a PEM file of certificates with --ca FILE or FIELDBROOK_CA"
+        raise ClientError(
+            f"cannot use {authorities} as certificate authorities: {reason}", hint
+        ) from None
 
 
 def encode_multipart(info: object, file: Upload | None, boundary: str) -> tuple[bytes, str]:
@@ -467,3 +333,12 @@ def _decode(content_type: str, answer: bytes) -> Any:
         with suppress(ValueError):
             return from_json(text)
     return text
+
+
+def items(answer: Any) -> list[dict[str, Any]]:
+    """Return the rows of a list route's answer: a bare array, or the array under `data`.
+
+    A `data` of null means that there are no rows.
+    """
+    rows = answer.get("data") if isinstance(answer, dict) else answer
+    return list(rows or [])

@@ -1,34 +1,18 @@
-"""Shared by all commands: the options `--json`, `--server` and `--ca`, the login, the output.
-
-Results go to standard output, everything else to standard error. Control characters in text
-from other sources (names, logs, errors) are printed as escapes, so that an applet's log line
-cannot control the terminal.
-"""
+"""State of one invocation: the form of the output, the server, the login, the connections."""
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
-from fieldbrook.cli.client import (
-    DEFAULT_SERVER,
-    Client,
-    ClientError,
-    NotLoggedInError,
-    RefusedError,
-    Session,
-    load_session,
-    normal_server,
-    session_path,
-)
+from fieldbrook.cli.client import DEFAULT_SERVER, Client, items, normal_server
+from fieldbrook.cli.errors import ClientError, NotLoggedInError, RefusedError
+from fieldbrook.cli.session import Session, load_session, session_path
+from fieldbrook.cli.text import available
 
-_NAMES_SHOWN = 20
 _TOKEN_KEYS = frozenset(
     {
         "AccessKeyExpired",
@@ -38,9 +22,6 @@ _TOKEN_KEYS = frozenset(
         "Unauthorized",
     }
 )
-
-Row = Mapping[str, Any]
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Console:
@@ -110,14 +91,14 @@ class Console:
         if error.key in _TOKEN_KEYS:
             return self._login_hint()
         if error.key == "OutcomeUnknown":
-            return "it may have happened; look before you do it again"
+            return "the node may have done it: check before you repeat the command"
         if error.status in (429, 503):
-            return "nothing was taken; try again in a moment"
+            return "the node did nothing: try again in a moment"
         return ""
 
-    def answered(self) -> str:
+    def last_answered(self) -> str:
         """Return method and path of the last request that was answered, "" when none was."""
-        return next((c.answered for c in reversed(self._clients) if c.answered), "")
+        return next((c.last_answered for c in reversed(self._clients) if c.last_answered), "")
 
     def close(self) -> None:
         """Close all clients."""
@@ -130,16 +111,16 @@ class Console:
 
     def _login_hint(self) -> str:
         if os.environ.get("FIELDBROOK_TOKEN"):
-            return "FIELDBROOK_TOKEN is set and was used: unset it or give it a fresh token"
-        place = "" if self.server == DEFAULT_SERVER else f" --server {self.server}"
-        return f"log in with `fieldbrook login{place}`"
+            return "the token came from FIELDBROOK_TOKEN: unset it or set a valid token"
+        option = "" if self.server == DEFAULT_SERVER else f" --server {self.server}"
+        return f"log in with `fieldbrook login{option}`"
 
     def _names_of_projects(self) -> str:
         # The hint is optional: leave it out when the projects cannot be listed.
         with suppress(ClientError, TypeError, LookupError, AttributeError):
             answer = self.client().call("GET", ["project"], query={"size": 100})
             names = [str(item["projectName"]) for item in items(answer)]
-            return available("projects", names)
+            return available("project", names)
         return ""
 
 
@@ -148,135 +129,3 @@ def current() -> Console:
     root = click.get_current_context().find_root()
     console = root.ensure_object(Console)
     return console
-
-
-def shared_options(command: F) -> F:
-    """Add `--json`, `--server` and `--ca` to a command.
-
-    The program and each command have these options, so that users may give them before or
-    after the command's name.
-    """
-
-    def set_json(_ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-        if value:
-            current().json = True
-
-    def set_server(_ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
-        if value:
-            current().given_server = normal_server(value)
-
-    def set_authorities(_ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
-        if value:
-            current().given_authorities = value
-
-    as_json = click.option(
-        "--json",
-        is_flag=True,
-        expose_value=False,
-        callback=set_json,
-        help="Print JSON, for programs.",
-    )
-    server = click.option(
-        "--server",
-        metavar="URL",
-        expose_value=False,
-        callback=set_server,
-        help="The node's address [env: FIELDBROOK_SERVER; default: the login's, else "
-        f"{DEFAULT_SERVER}].",
-    )
-    authorities = click.option(
-        "--ca",
-        metavar="FILE",
-        expose_value=False,
-        callback=set_authorities,
-        help="PEM file of the authorities that may vouch for an https:// server "
-        "[env: FIELDBROOK_CA; default: the login's, else the system's].",
-    )
-    return as_json(server(authorities(command)))
-
-
-def items(answer: Any) -> list[dict[str, Any]]:
-    """Return the rows of a list route's answer: a bare array, or the array under `data`.
-
-    A `data` of null means that there are no rows.
-    """
-    rows = answer.get("data") if isinstance(answer, dict) else answer
-    return list(rows or [])
-
-
-def available(what: str, names: Sequence[str]) -> str:
-    """Return a text that lists the existing names, at most 20; `what` is their plural noun."""
-    if not names:
-        return f"there are no {what} yet"
-    more = ", ..." if len(names) > _NAMES_SHOWN else ""
-    return f"{what}: {', '.join(printable(name) for name in names[:_NAMES_SHOWN])}{more}"
-
-
-def show_rows(rows: Sequence[Row], columns: Mapping[str, str], nothing: str) -> None:
-    """Print rows: a JSON array, or a table of `columns` (key of the row -> heading).
-
-    Without rows, `nothing` is printed on standard error in place of the table.
-    """
-    if current().json:
-        show_json(list(rows))
-        return
-    if not rows:
-        click.echo(nothing, err=True)
-        return
-    table = [list(columns.values())]
-    table += [[_cell(row.get(key)) for key in columns] for row in rows]
-    widths = [max(len(line[i]) for line in table) for i in range(len(columns))]
-    for line in table:
-        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        click.echo("  ".join(padded).rstrip())
-
-
-def show_fields(value: Row, names: Mapping[str, str]) -> None:
-    """Print one object: as JSON, or the fields in `names` (key -> label), one per line.
-
-    Fields without a value are left out of the lines.
-    """
-    if current().json:
-        show_json(value)
-        return
-    width = max(len(label) for label in names.values())
-    for key, label in names.items():
-        if value.get(key) not in (None, "", []):
-            click.echo(f"{label.ljust(width)}  {_cell(value[key])}")
-
-
-def show_done(text: str, **value: object) -> None:
-    """Report a finished action: print the sentence `text`, or `value` as JSON."""
-    if current().json:
-        show_json(value)
-    else:
-        click.echo(printable(text))
-
-
-def show_json(value: object) -> None:
-    """Print one JSON document."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
-
-
-def note(text: str) -> None:
-    """Print a remark on standard error."""
-    click.echo(printable(text), err=True)
-
-
-def printable(text: str) -> str:
-    """Return the text with control characters as escapes, line breaks included; tabs stay."""
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text
-    )
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        return ", ".join(_cell(item) for item in value)
-    return printable(str(value))

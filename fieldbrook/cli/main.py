@@ -9,49 +9,73 @@ called, so that `fieldbrook --help` answers at once.
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
+# These modules register commands of a group that is imported below.
+import fieldbrook.cli.local.applets.folders
+import fieldbrook.cli.local.applets.run
+import fieldbrook.cli.local.applets.test  # noqa: F401
 from fieldbrook import __version__
-from fieldbrook.cli.client import EXIT_REFUSED, EXIT_USAGE, ClientError
-from fieldbrook.cli.console import Console, current, note, shared_options, show_json
-from fieldbrook.cli.local.applets import applet
+from fieldbrook.cli.console import Console, current
+from fieldbrook.cli.errors import EXIT_REFUSED, EXIT_USAGE, ClientError
 from fieldbrook.cli.local.backup import backup, outbox, restore, verify
 from fieldbrook.cli.local.certificate import cert
-from fieldbrook.cli.remote.accounts.accounts import account, audit
-from fieldbrook.cli.remote.accounts.keys import key, operator
-from fieldbrook.cli.remote.accounts.login import admin, login, logout, whoami
+from fieldbrook.cli.options import CommandGroup, SharedCommand, shared_options
+from fieldbrook.cli.output import note, show_json
+from fieldbrook.cli.remote.accounts.access_keys import key
+from fieldbrook.cli.remote.accounts.accounts import account
+from fieldbrook.cli.remote.accounts.administrators import admin
+from fieldbrook.cli.remote.accounts.audit_log import audit
+from fieldbrook.cli.remote.accounts.login import login, logout, whoami
+from fieldbrook.cli.remote.accounts.operators import operator
 from fieldbrook.cli.remote.accounts.quotas import quota
-from fieldbrook.cli.remote.chain import abi, chain, monitor
-from fieldbrook.cli.remote.events import kv, logs, send
-from fieldbrook.cli.remote.health import health, status
-from fieldbrook.cli.remote.history import dead_letter, event, refused
-from fieldbrook.cli.remote.mqtt import mqtt
-from fieldbrook.cli.remote.objects import project, publisher, resource, strategy
-from fieldbrook.cli.remote.schedule import cron, limit
-from fieldbrook.cli.remote.transactions import tx
+from fieldbrook.cli.remote.chain.abis import abi
+from fieldbrook.cli.remote.chain.chains import chain
+from fieldbrook.cli.remote.chain.monitors import monitor
+from fieldbrook.cli.remote.chain.transactions import tx
+from fieldbrook.cli.remote.events.cron_jobs import cron
+from fieldbrook.cli.remote.events.dead_letters import dead_letter
+from fieldbrook.cli.remote.events.history import event, refused
+from fieldbrook.cli.remote.events.logs import logs
+from fieldbrook.cli.remote.events.send import send
+from fieldbrook.cli.remote.events.traffic_limits import limit
+from fieldbrook.cli.remote.node.broker import mqtt
+from fieldbrook.cli.remote.node.health import health, status
+from fieldbrook.cli.remote.projects.applets import applet
+from fieldbrook.cli.remote.projects.key_value import kv
+from fieldbrook.cli.remote.projects.projects import project
+from fieldbrook.cli.remote.projects.publishers import publisher
+from fieldbrook.cli.remote.projects.resources import resource
+from fieldbrook.cli.remote.projects.strategies import strategy
 
 PROGRAM = "fieldbrook"
 TRACEBACK_VARIABLE = "FIELDBROOK_TRACEBACK"
 EXIT_INTERRUPTED = 130
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-_COMPLETION_PLACES = {
+_COMPLETION_FILES = {
     "bash": "~/.local/share/bash-completion/completions/fieldbrook",
-    "zsh": "a folder of your $fpath, as _fieldbrook",
+    "zsh": "_fieldbrook in a folder of your $fpath",
     "fish": "~/.config/fish/completions/fieldbrook.fish",
 }
 
 
-class _Program(click.Group):
-    """Exits with 128 + SIGPIPE when the reader of its output closes the pipe (`| head`)."""
+class _Program(CommandGroup):
+    """The program: a group that has the shared options itself, and sections in its help.
+
+    It exits with 128 + SIGPIPE when the reader of its output closes the pipe (`| head`).
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.params += shared_options()
 
     def invoke(self, context: click.Context) -> Any:
         try:
@@ -63,43 +87,26 @@ class _Program(click.Group):
             context.exit(128 + signal.SIGPIPE)
         return value
 
-
-@click.group(
-    cls=_Program,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done; 1 the node refused, or a handler failed; 2 wrong usage or "
-    "settings; 3 the node cannot be reached; 4 not logged in, or not allowed.",
-)
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, file_okay=False),
-    envvar="FIELDBROOK_DATA",
-    help="The node's data folder [env: FIELDBROOK_DATA; default: ./data].",
-)
-@shared_options
-@click.version_option(__version__, message="%(prog)s %(version)s")
-def cli(data: Path | None) -> None:
-    """An event node for devices: run one, and talk to one.
-
-    \b
-    fieldbrook up                             run a node here
-    fieldbrook admin create                   make yourself its administrator
-    fieldbrook project create room
-    fieldbrook applet deploy room counter.wat
-    fieldbrook publisher add room sensor-1
-    fieldbrook send room --publisher sensor-1 --data 21.5
-    fieldbrook logs room --follow
-    """  # noqa: D301 - the backspace tells click to keep the lines
-    if data is not None:
-        current().data = data
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                limit = formatter.width - 6 - max(len(name) for name in self.commands)
+                formatter.write_dl(
+                    [
+                        (str(command.name), command.get_short_help_str(limit))
+                        for command in commands
+                    ],
+                    col_max=16,
+                )
 
 
 class _NodeCommand(click.Command):
-    """A command with one option per setting. They are made when they are first needed, because
-    importing the settings takes long."""
+    """A command with `--config` and one option per setting.
+
+    The options are made when they are needed, because importing the settings takes 0.1 s.
+    """
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """All options of the command."""
         if not self.params:
             self.params = _node_options()
         return super().get_params(ctx)
@@ -127,10 +134,39 @@ def _node_options() -> list[click.Parameter]:
     return [config, *options, *old]
 
 
-@cli.command(cls=_NodeCommand)
+@click.group(
+    cls=_Program,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done; 1 the node refused, or a handler failed; 2 wrong usage or "
+    "settings; 3 the node cannot be reached; 4 not logged in, or not allowed.",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="FIELDBROOK_DATA",
+    help="The node's data folder [env: FIELDBROOK_DATA; default: ./data].",
+)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def cli(data: Path | None) -> None:
+    """Run an event node for devices, or manage one that runs.
+
+    \b
+    fieldbrook up                                        # run a node here
+    fieldbrook admin create                              # in a second terminal
+    fieldbrook project create room
+    fieldbrook applet deploy room counter.wat
+    fieldbrook publisher add room sensor-1
+    fieldbrook send room --publisher sensor-1 --data 21.5
+    fieldbrook logs room --follow
+    """  # noqa: D301 - the backspace tells click to keep the lines
+    if data is not None:
+        current().data = data
+
+
+@click.command(cls=_NodeCommand)
 @click.pass_context
 def up(context: click.Context, /, config: Path | None, **given: str | None) -> None:
-    """Run a whole node in the foreground, its MQTT broker included.
+    """Run a complete node in the foreground, with its MQTT broker.
 
     Every option can also be an environment variable (FIELDBROOK_HTTP_PORT) or a line of the
     settings file (http_port = 8888). Options override variables, and variables the file.
@@ -141,18 +177,17 @@ def up(context: click.Context, /, config: Path | None, **given: str | None) -> N
     context.exit(run(settings))
 
 
-@cli.command(cls=_NodeCommand)
+@click.command(cls=_NodeCommand)
 @click.pass_context
 def node(context: click.Context, /, config: Path | None, **given: str | None) -> None:
-    """Run a node without a broker, for a process supervisor. The options are those of `up`."""
+    """Run a node without a broker, under a process supervisor. The options are those of `up`."""
     settings = _settings(context, config, given)
     from fieldbrook.node.main import run
 
     context.exit(run(settings))
 
 
-@cli.command()
-@shared_options
+@click.command(cls=SharedCommand)
 def version() -> None:
     """Print the version."""
     if current().json:
@@ -161,55 +196,30 @@ def version() -> None:
         click.echo(f"{PROGRAM} {__version__}")
 
 
-@cli.command()
-@click.argument("shell", type=click.Choice(sorted(_COMPLETION_PLACES)))
+@click.command()
+@click.argument("shell", type=click.Choice(sorted(_COMPLETION_FILES)))
 def completion(shell: str) -> None:
-    """Print the completion script of a shell, and say on standard error where to put it."""
+    """Print the completion script of a shell, and on standard error where to save it."""
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)
     assert kind is not None  # the choices are those that click knows
     click.echo(kind(cli, {}, PROGRAM, "_FIELDBROOK_COMPLETE").source())
-    note(f"put this into {_COMPLETION_PLACES[shell]} and open a new shell")
+    note(f"save this as {_COMPLETION_FILES[shell]} and open a new shell")
 
 
-COMMANDS: tuple[click.Command, ...] = (
-    status,
-    health,
-    mqtt,
-    event,
-    refused,
-    dead_letter,
-    cert,
-    admin,
-    login,
-    logout,
-    whoami,
-    account,
-    quota,
-    audit,
-    key,
-    operator,
-    project,
-    applet,
-    publisher,
-    strategy,
-    resource,
-    cron,
-    chain,
-    monitor,
-    abi,
-    tx,
-    limit,
-    send,
-    logs,
-    kv,
-    backup,
-    restore,
-    verify,
-    outbox,
-)
-for _command in COMMANDS:
+SECTIONS: dict[str, tuple[click.Command, ...]] = {
+    "Run a node": (up, node, status, health, mqtt, cert),
+    "Keep its data": (backup, restore, verify, outbox),
+    "Log in and manage accounts": (
+        *(admin, login, logout, whoami, account, key, operator, quota, audit),
+    ),
+    "Manage projects": (project, applet, strategy, publisher, resource, kv, cron, limit),
+    "Send and follow events": (send, logs, event, refused, dead_letter),
+    "Use chains": (chain, monitor, abi, tx),
+    "Other commands": (version, completion),
+}
+for _command in itertools.chain(*SECTIONS.values()):
     cli.add_command(_command)
 
 
@@ -224,16 +234,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
         code = cli.main(arguments, PROGRAM, standalone_mode=False, obj=console)
         return code if isinstance(code, int) else 0
     except ClientError as error:
-        _complain(str(error), console.explain(error))
+        _print_error(str(error), console.explain(error))
         return error.exit_code
     except (TypeError, ValueError, LookupError, AttributeError) as error:
-        answered = console.answered()
+        answered = console.last_answered()
         if not answered or TRACEBACK_VARIABLE in os.environ:
             raise
-        what = f"{answered} was answered with something this command cannot read"
-        _complain(
-            f"{what}: {type(error).__name__}: {str(error)[:200]}",
-            f"is the server a node of this version? {TRACEBACK_VARIABLE}=1 shows where it failed",
+        _print_error(
+            f"cannot read the answer to {answered}: {type(error).__name__}: {str(error)[:200]}",
+            f"is the server a node of this version? {TRACEBACK_VARIABLE}=1 shows the traceback",
         )
         return EXIT_REFUSED
     except click.exceptions.NoArgsIsHelpError as error:
@@ -268,7 +277,7 @@ def _settings(context: click.Context, config: Path | None, given: dict[str, str 
         raise click.UsageError(str(error)) from None
 
 
-def _complain(message: str, hint: str) -> None:
+def _print_error(message: str, hint: str) -> None:
     # Line breaks stay, because messages of this program have several lines. `note` escapes all
     # other control characters, which may come from a server.
     for line in f"{PROGRAM}: {message}".split("\n"):

@@ -365,7 +365,7 @@ def test_a_limit_of_events_is_set_changed_and_lifted(shell: Shell, project: str)
     assert (row["threshold"], row["publisherThreshold"]) == (5, 2)
     shell("limit", "delete", project)
     assert "no limits" in shell("limit", "list", project).stderr.decode()
-    assert "no limit of its events" in shell.fails("limit", "delete", project)
+    assert "has no event limit" in shell.fails("limit", "delete", project)
     send(shell, project, "x")
 
 

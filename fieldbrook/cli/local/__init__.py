@@ -2,5 +2,5 @@
 
 In: arguments; a data folder or an applet's folder.
 Out: files; reports about their content.
-Open first: `applets.py` for authors, `backup.py` for operators.
+Open first: `applets/` for authors of applets, `backup.py` for operators of nodes.
 """

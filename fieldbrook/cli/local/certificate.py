@@ -1,4 +1,4 @@
-"""Command that makes certificates for trying out TLS: `cert`. It only writes files."""
+"""Command that creates certificates for trying out TLS: `cert`. It only writes files."""
 
 from __future__ import annotations
 
@@ -7,22 +7,28 @@ from pathlib import Path
 
 import click
 
-from fieldbrook.cli.client import ClientError
-from fieldbrook.cli.console import note, shared_options, show_done
+from fieldbrook.cli.errors import ClientError, file_error
+from fieldbrook.cli.options import SharedCommand
+from fieldbrook.cli.output import note, show_done
 
 
-@click.command()
+@click.command(cls=SharedCommand)
 @click.argument("names", nargs=-1)
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("tls"),
-    help="Where the three files go [default: ./tls].",
+    help="The folder of the three files [default: ./tls].",
 )
-@click.option("--days", type=click.IntRange(1, 3650), default=365, help="How long it lasts.")
-@shared_options
+@click.option(
+    "--days",
+    type=click.IntRange(1, 3650),
+    default=365,
+    show_default=True,
+    help="Days until it expires.",
+)
 def cert(names: tuple[str, ...], folder: Path, days: int) -> None:
-    """Make a certificate for trying out TLS, and its authority.
+    """Create a certificate, and its authority, for trying out TLS.
 
     NAMES are the host names and addresses that clients use for the node; the default is those
     of this machine. A client trusts the authority only when it is given the file ca.pem.
@@ -33,13 +39,13 @@ def cert(names: tuple[str, ...], folder: Path, days: int) -> None:
     try:
         authorities, certificate, key = write(folder, known, days)
     except FileExistsError as error:
-        raise ClientError(str(error), "name another place with --folder") from None
+        raise ClientError(str(error), "name another folder with --folder") from None
     except OSError as error:
-        raise ClientError(f"{error.filename or folder}: {error.strerror}") from None
+        raise file_error(error.filename or folder, error) from None
     except ValueError as error:
-        raise ClientError(f"no certificate can have such names: {error}") from None
+        raise ClientError(f"a certificate cannot have these names: {error}") from None
     show_done(
-        f"made a certificate for {', '.join(known)}",
+        f"certificate created for {', '.join(known)}",
         names=list(known),
         ca=str(authorities),
         certificate=str(certificate),

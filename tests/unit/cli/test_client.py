@@ -9,9 +9,47 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fieldbrook.cli import client, main
-from fieldbrook.cli.client import Client, RefusedError, StrangeAnswerError, UnreachableError
+from fieldbrook.cli.client import Client, Upload, encode_multipart, normal_server
+from fieldbrook.cli.errors import (
+    InvalidAnswerError,
+    RefusedError,
+    UnreachableError,
+    WrongUsageError,
+)
+
+
+def test_an_address_without_a_scheme_is_http() -> None:
+    assert normal_server("node:8888/") == "http://node:8888"
+    assert normal_server("https://node/prefix/") == "https://node/prefix"
+
+
+@given(st.text(min_size=1), st.binary())
+def test_a_file_in_a_multipart_body_stays_whole_whatever_its_name_and_content(
+    filename: str, content: bytes
+) -> None:
+    from fieldbrook.gateway.management.multipart import parse_form
+
+    info = {"appletName": "a"}
+    body, content_type = encode_multipart(info, Upload(filename, content), "m" * 32)
+    form = parse_form(content_type, body)
+    assert form.file == content
+    assert form.info is not None
+    assert json.loads(form.info) == info
+
+
+def test_a_login_that_no_header_can_have_is_refused_before_anybody_is_asked() -> None:
+    with pytest.raises(WrongUsageError, match="characters that no HTTP header can carry"):
+        Client("http://127.0.0.1:1", "a\r\nX-Evil: 1").call("GET", ["project"])
+
+
+def test_a_client_refuses_an_address_before_it_connects() -> None:
+    with pytest.raises(WrongUsageError):
+        Client("gopher://old")
+
 
 Serve = Callable[[Callable[[socket.socket], None]], str]
 
@@ -89,7 +127,7 @@ def test_an_answer_without_end_is_given_up_at_a_limit(
 ) -> None:
     monkeypatch.setattr(client, "_CHUNK_BYTES", 1 << 16)
     node = connect(endless(start, part))
-    with pytest.raises(StrangeAnswerError, match="with more than 64 MiB"):
+    with pytest.raises(InvalidAnswerError, match="with more than 64 MiB"):
         node.call("GET", ["project"])
 
 

@@ -254,7 +254,7 @@ def test_what_is_no_applet_and_no_handler_is_told_without_a_traceback(
     bad.write_bytes(b"MZ\0\xff")
     code, _, err = run(capsys, "run", bad)
     assert code == 1
-    assert "a node would refuse the module: not a WebAssembly module" in err
+    assert "is not a WebAssembly module (it starts with " in err
 
 
 def test_what_a_handler_logs_cannot_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -328,7 +328,7 @@ def test_what_is_recorded_is_met_and_a_change_is_told(
     code, left = result(capsys, "test", *options)
     assert code == 1
     assert left["problems"] == [
-        {"run": 0, "problems": ["there are 2 runs and 1 expectations"]},
+        {"run": 0, "problems": ["there are 2 runs and 1 expected results"]},
     ]
 
 

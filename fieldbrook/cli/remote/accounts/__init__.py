@@ -1,4 +1,4 @@
-"""Commands about accounts: login, keys, quotas, administration.
+"""Commands on accounts: login, administrators, accounts, access keys, operators, quotas, audit log.
 
 In: arguments; answers of the management routes.
 Out: requests; tables or JSON.

@@ -6,17 +6,25 @@ from typing import Any
 
 import click
 
-from fieldbrook.cli.client import WrongUsageError
-from fieldbrook.cli.console import current, items, shared_options, show_rows
+from fieldbrook.cli.client import items
+from fieldbrook.cli.console import current
+from fieldbrook.cli.errors import WrongUsageError
+from fieldbrook.cli.options import SharedCommand
+from fieldbrook.cli.output import show_rows
 from fieldbrook.cli.remote.accounts.accounts import account, find_account
 
-_COLUMNS = {"name": "QUOTA", "used": "USED", "limit": "LIMIT", "from": "FROM", "desc": "OF"}
+_COLUMNS = {
+    "name": "QUOTA",
+    "used": "USED",
+    "limit": "LIMIT",
+    "from": "SOURCE",
+    "desc": "DESCRIPTION",
+}
 _UNITS = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _UNLIMITED, _DEFAULT = "unlimited", "default"
 
 
-@click.command()
-@shared_options
+@click.command(cls=SharedCommand)
 def quota() -> None:
     """Show the quotas of your account and how much of them is used."""
     _show(current().client().call("GET", ["quota"]))
@@ -29,26 +37,24 @@ def quota() -> None:
     "changes",
     multiple=True,
     metavar="QUOTA=LIMIT",
-    help="A number (bytes may have KiB, MiB, GiB or TiB behind it), `unlimited`, or `default` "
-    "for that of the settings; may be repeated.",
+    help="Change a quota to a number (with KiB, MiB, GiB or TiB for bytes), `unlimited`, or "
+    "`default` for that of the settings; repeatable.",
 )
-@shared_options
 def account_quota(name: str, changes: tuple[str, ...]) -> None:
     """Show the quotas of an account and how much of them is used, or change them."""
-    wanted = [_change(text) for text in changes]
+    quotas = [_change(text) for text in changes]
     client = current().client()
     path = ["account", str(find_account(client, name)["accountID"]), "quota"]
-    if wanted:
-        _show(client.call("PUT", path, body={"quotas": wanted}))
-    else:
-        _show(client.call("GET", path))
+    _show(client.call("PUT", path, body={"quotas": quotas}) if quotas else client.call("GET", path))
 
 
 def _change(text: str) -> dict[str, Any]:
     name, equals, limit = text.partition("=")
     name, limit = name.strip().replace("-", "_"), limit.strip()
     if not name or not equals or not limit:
-        raise WrongUsageError(f"--set takes QUOTA=LIMIT, not {text!r}", "e.g. --set projects=200")
+        raise WrongUsageError(
+            f"--set {text!r} does not have the form QUOTA=LIMIT", "e.g. --set projects=200"
+        )
     if limit == _UNLIMITED:
         return {"name": name, "unlimited": True}
     if limit == _DEFAULT:
@@ -62,7 +68,7 @@ def _number(text: str) -> int:
     digits = lowered.removesuffix(unit).strip()
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= 16):
         raise WrongUsageError(
-            f"{text!r} is no limit", "give a whole number, 10GiB, unlimited or default"
+            f"{text!r} is not a limit", "give a whole number, 10GiB, unlimited or default"
         )
     return int(digits) * _UNITS.get(unit, 1)
 
@@ -71,4 +77,4 @@ def _show(answer: dict[str, Any]) -> None:
     rows = items(answer)
     if not current().json:
         rows = [{**row, "limit": row.get("limit", "no limit")} for row in rows]
-    show_rows(rows, _COLUMNS, "there are no quotas")
+    show_rows(rows, _COLUMNS, "no quotas")

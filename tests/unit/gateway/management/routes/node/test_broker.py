@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fieldbrook.cli.remote import mqtt
+from fieldbrook.cli.remote.node import broker as mqtt
 from fieldbrook.gateway.mqtt.broker_bounds import KINDS
 from fieldbrook.observability import metrics
 

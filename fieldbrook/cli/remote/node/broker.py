@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import click
 
-from fieldbrook.cli.console import current, items, shared_options, show_done, show_rows
+from fieldbrook.cli.client import items
+from fieldbrook.cli.console import current
+from fieldbrook.cli.options import CommandGroup
+from fieldbrook.cli.output import show_done, show_rows
 
 KINDS = ("retained", "qos2", "sessions")
-_KEPT = {
+_COLUMNS = {
     "kind": "KIND",
     "count": "COUNT",
     "limit": "LIMIT",
@@ -17,21 +20,19 @@ _KEPT = {
 }
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def mqtt() -> None:
-    """The embedded MQTT broker, for administrators."""
+    """Show or clear the state of the embedded MQTT broker, for administrators."""
 
 
 @mqtt.command("status")
-@shared_options
 def mqtt_status() -> None:
     """Show how much state the broker keeps for devices, and the limits of it."""
-    show_rows(items(current().client().call("GET", ["mqtt"])), _KEPT, "nothing is kept")
+    show_rows(items(current().client().call("GET", ["mqtt"])), _COLUMNS, "no state is kept")
 
 
 @mqtt.command("clear")
-@click.argument("kind", type=click.Choice(KINDS))
-@shared_options
+@click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
 def mqtt_clear(kind: str) -> None:
     """Remove all state of one kind that the broker keeps for devices.
 
@@ -41,4 +42,4 @@ def mqtt_clear(kind: str) -> None:
     for a moment and have to subscribe again.
     """
     removed = current().client().call("DELETE", ["mqtt", kind])["removed"]
-    show_done(f"{removed} removed", kind=kind, removed=removed)
+    show_done(f"{kind}: {removed} removed", kind=kind, removed=removed)

@@ -1,0 +1,144 @@
+"""Command that replays recorded events without a node: `applet test`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fieldbrook.cli.console import current
+from fieldbrook.cli.errors import EXIT_REFUSED, WrongUsageError, expected_errors
+from fieldbrook.cli.local.applets.workbench import (
+    EXISTING_FILE,
+    WorkbenchOptions,
+    open_workbench,
+    require_handlers,
+    workbench_options,
+)
+from fieldbrook.cli.options import split_pair
+from fieldbrook.cli.output import note, show_json
+from fieldbrook.cli.remote.projects.applets import applet
+from fieldbrook.cli.text import counted, printable
+
+if TYPE_CHECKING:
+    from fieldbrook.workbench.runs import Outcome
+
+
+@applet.command("test")
+@click.argument("module", type=EXISTING_FILE)
+@click.argument("events", type=EXISTING_FILE)
+@click.option(
+    "--expect",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="File of expected results [default: EVENTS with the suffix .expected.jsonl, if any].",
+)
+@click.option(
+    "--record",
+    is_flag=True,
+    help="Write the file of expected results instead of comparing with it.",
+)
+@click.option("--handler", help="Run this handler for every event [default: start].")
+@click.option(
+    "--strategy",
+    "strategies",
+    multiple=True,
+    metavar="TYPE=HANDLER",
+    help="Run HANDLER for events of TYPE; repeatable.",
+)
+@workbench_options
+@click.pass_context
+def applet_test(
+    context: click.Context,
+    module: Path,
+    events: Path,
+    expect: Path | None,
+    record: bool,
+    handler: str | None,
+    strategies: tuple[str, ...],
+    given: WorkbenchOptions,
+) -> None:
+    """Replay recorded events in order, without a node, and compare the results.
+
+    EVENTS holds one event per line: a data message as a device sends it, or
+    {"event_type": TYPE, "payload": TEXT OR JSON}. The file of expected results has one line per
+    run, as --record writes it; only the fields that a line has are compared. With --chain, the
+    events with which the chains answer run after those of the file.
+
+    The exit code is 1 when a run differs from its expectation or, without expectations, when
+    a run failed.
+    """
+    from fieldbrook.workbench import runs as w
+    from fieldbrook.workbench.chain_file import ChainSourceError
+
+    if handler is not None and strategies:
+        raise WrongUsageError("--handler and --strategy cannot both be given")
+    rules = [split_pair(text, "--strategy", "TYPE=HANDLER") for text in strategies]
+    rules = rules or [("DEFAULT", handler or "start")]
+    expected_file = expect or events.with_name(f"{events.stem}.expected.jsonl")
+    with expected_errors(w.WorkbenchError, ChainSourceError):
+        trials = w.route(w.read_events(events), rules)
+        expected = None
+        if not record and (expect is not None or expected_file.exists()):
+            expected = w.read_expectations(expected_file)
+        with open_workbench(module, given) as bench:
+            require_handlers(bench, [name for _, name in rules])
+            outcomes = bench.replay(trials, rules)
+            if given.store is not None:
+                w.write_store(given.store, bench.store)
+        found = [w.describe(outcome) for outcome in outcomes]
+        if record:
+            w.write_lines(expected_file, found)
+    problems = [] if record else _problems(outcomes, found, expected)
+    if current().json:
+        show_json({"runs": found, "problems": problems})
+    else:
+        _show_replay(outcomes, problems)
+        if record:
+            note(f"results recorded in {expected_file}")
+    if problems:
+        context.exit(EXIT_REFUSED)
+
+
+def _problems(
+    outcomes: Sequence[Outcome],
+    found: Sequence[dict[str, Any]],
+    expected: Sequence[dict[str, Any]] | None,
+) -> list[dict[str, Any]]:
+    """Return the problems with the number of their run, from 1 on; 0 stands for all runs."""
+    from fieldbrook.workbench.runs import differences
+
+    if expected is None:
+        failed = ((n, o) for n, o in enumerate(outcomes, 1) if o.failed)
+        return [{"run": n, "problems": [o.error or f"code {o.code}"]} for n, o in failed]
+    pairs = enumerate(zip(expected, found, strict=False), 1)
+    compared = ((n, differences(wanted, result)) for n, (wanted, result) in pairs)
+    problems = [{"run": n, "problems": texts} for n, texts in compared if texts]
+    if len(expected) != len(found):
+        text = f"there are {len(found)} runs and {len(expected)} expected results"
+        problems.append({"run": 0, "problems": [text]})
+    return problems
+
+
+def _headline(outcome: Outcome) -> str:
+    """Return the line of a run: the event, the result, the number of writes and the duration."""
+    result = f"trap: {outcome.error}" if outcome.error else f"code {outcome.code}"
+    trial = outcome.trial
+    return printable(
+        f"{trial.event_type} {trial.handler} ({len(trial.payload)} bytes): {result}, "
+        f"{counted(len(outcome.writes), 'write')}, {outcome.elapsed_us / 1000:.2f} ms"
+    )
+
+
+def _show_replay(outcomes: Sequence[Outcome], problems: Sequence[dict[str, Any]]) -> None:
+    texts = {item["run"]: item["problems"] for item in problems}
+    for number, outcome in enumerate(outcomes, 1):
+        mark = "FAIL" if number in texts else "ok"
+        click.echo(f"{number:>4}  {mark:<4}  {_headline(outcome)}")
+        for text in texts.get(number, ()):
+            click.echo(f"            {printable(text)}")
+    for text in texts.get(0, ()):
+        click.echo(printable(text))
+    click.echo(f"{counted(len(outcomes), 'run')}, {len(problems)} not as expected")

@@ -1,0 +1,89 @@
+"""Looks up projects, applets and publishers by name or id, as the routes need them.
+
+Users may give either; the name is tried first.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from fieldbrook.cli.client import Client, items
+from fieldbrook.cli.console import current
+from fieldbrook.cli.errors import ClientError, WrongUsageError
+from fieldbrook.cli.text import available
+
+ALL = {"size": -1}
+_ID_DIGITS = 15  # ids have 15 to 19 digits; a shorter number is a name
+
+Object = dict[str, Any]
+
+
+def open_project(given: str) -> tuple[Client, str]:
+    """Return a client with the login, and the name of the project given by name or id.
+
+    A name is not looked up, because the route that it is sent to reports unknown projects.
+
+    Raises:
+        NotLoggedInError: there is no login for the server.
+        WrongUsageError: the name is empty.
+    """
+    if not given:
+        raise WrongUsageError("the name of the project is empty")
+    client = current().client()
+    if given.isdecimal() and len(given) >= _ID_DIGITS:
+        for row in projects(client):
+            if given in (row["projectName"], row["projectID"]):
+                return client, str(row["projectName"])
+    return client, given
+
+
+def open_project_by_id(given: str) -> tuple[Client, str]:
+    """Like `open_project`, but return the project's id, for routes that take no name."""
+    client, name = open_project(given)
+    return client, str(client.call("GET", ["project", name])["projectID"])
+
+
+def projects(client: Client) -> list[Object]:
+    """All projects of the account."""
+    return items(client.call("GET", ["project"], query=ALL))
+
+
+def applets(client: Client, project: str) -> list[Object]:
+    """All applets of a project."""
+    return items(client.call("GET", ["applet", project], query=ALL))
+
+
+def find_applet(client: Client, project: str, given: str) -> Object:
+    """The applet of a project by name or id."""
+    return find(applets(client, project), given, "applet", "name", "appletID")
+
+
+def publishers(client: Client, project: str) -> list[Object]:
+    """All publishers of a project."""
+    return items(client.call("GET", ["publisher", project], query=ALL))
+
+
+def find_publisher(client: Client, project: str, given: str) -> Object:
+    """The publisher of a project by key or id."""
+    return find(publishers(client, project), given, "publisher", "key", "publisherID")
+
+
+def find(rows: list[Object], given: str, noun: str, name_key: str, id_key: str) -> Object:
+    """Return the row whose name is `given`, otherwise the row whose id is `given`.
+
+    Raises:
+        ClientError: there is no such row; the hint suggests a similar name or lists the names.
+    """
+    for key in (name_key, id_key):
+        for row in rows:
+            if str(row[key]) == given:
+                return row
+    raise not_found(noun, given, [str(row[name_key]) for row in rows])
+
+
+def not_found(noun: str, given: str, names: list[str]) -> ClientError:
+    """Return the error for an unknown name; the hint suggests a similar one or lists them."""
+    close = difflib.get_close_matches(given, names, 1)
+    hint = f"did you mean {close[0]}?" if close else available(noun, names)
+    return ClientError(f"there is no {noun} {given}", hint)

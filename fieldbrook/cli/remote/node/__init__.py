@@ -1,0 +1,6 @@
+"""Commands on the node itself: its health, its embedded MQTT broker.
+
+In: arguments; answers of the management routes.
+Out: requests; tables or JSON.
+Open first: `health.py`.
+"""

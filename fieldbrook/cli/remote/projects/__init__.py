@@ -1,0 +1,6 @@
+"""Commands on projects and what belongs to them: applets, publishers, strategies, stored values.
+
+In: arguments; answers of the management routes.
+Out: requests; tables or JSON.
+Open first: `projects.py`, then `applets.py`.
+"""

@@ -183,7 +183,7 @@ def http_page() -> str:
         "POST, 200 with a body and 204 without; a failure is the 8-key error of "
         "[errors](errors.md). The account's token, or an access key, travels as `Authorization: "
         "Bearer TOKEN`. An access key needs READONLY on the group for GET, READ_WRITE for the rest "
-        "([accounts and keys](../how-to/accounts.md)). A `*` marks what is required. Beside these: `GET /` (204), `GET /liveness`, `GET /readiness`, `GET /metrics` ([operating](../how-to/monitor.md#metrics)), `GET /version`.",
+        "([accounts and keys](../how-to/accounts.md)). A `*` marks what is required. Beside these: `GET /` (204), `GET /liveness`, `GET /readiness`, `GET /metrics` ([monitoring](../how-to/monitor.md#metrics)), `GET /version`. The dashboard port also serves this documentation at `GET /docs/`.",
         table(("method", "path", "operation", "authority", "group", "what"), rows),
         "## Events",
         'One message: `{"header": {"pub_id", "token", "event_type"?, "pub_time"?, '

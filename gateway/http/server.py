@@ -26,6 +26,7 @@ from fieldbrook.gateway.events.project_client import Outcome
 from fieldbrook.gateway.events.refusals import Refusals
 from fieldbrook.gateway.events.request import KEY_HEADER, Meta, read_meta, stated_length
 from fieldbrook.gateway.http.connections import Connections, IdleConnection, connections_limit
+from fieldbrook.gateway.http.documentation import PACKAGED, DocumentationHandler, Site
 from fieldbrook.gateway.http.fast_path import FastPath, header_value
 from fieldbrook.gateway.http.listener import Listener
 from fieldbrook.gateway.http.request_stream import HEAD_LIMIT, RequestStream
@@ -239,7 +240,7 @@ class HttpGateway(GatewayActor):
             self._ports.append(self._serve(at, alone, events))
         if self.part == "http:0":
             at = bind(settings.dashboard_bind, settings.dashboard_port, shared=False)
-            self._ports.append(self._serve(at, application, events))
+            self._ports.append(self._serve(at, with_documentation(application), events))
             self._announce_setup()
             self._warn_of_hosts()
             self._connections.announce()
@@ -443,6 +444,12 @@ class HttpGateway(GatewayActor):
             log.warning("still serving with the certificate of before: %s", error)
         else:
             log.info("serving with the renewed certificate %s", self._identity.certificate)
+
+
+def with_documentation(application: web.Application) -> web.Application:
+    """The application of the dashboard port: the documentation, and all that `application` has."""
+    documentation = (r"/docs(?:/(.*))?", DocumentationHandler, {"site": Site(PACKAGED)})
+    return TargetApplication([documentation, (r".*", application)], log_function=log_request)
 
 
 def hand_over(

@@ -1,0 +1,195 @@
+"""The documentation site at `/docs/` of the dashboard port.
+
+`scripts/docs` builds the site and lists its files in `manifest.json`. A request is looked up in
+that list, and a file is sent only when its content has the listed digest. Paths that lead out of
+the folder, symbolic links and files put beside the site are therefore never served.
+
+Source: docs/decisions/0039-documentation-site.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from tornado import web
+
+import fieldbrook
+from fieldbrook.gateway import replies
+
+log = logging.getLogger(__name__)
+
+PACKAGED = Path(fieldbrook.__file__).parent / "site"
+"""Where `scripts/docs` and a wheel put the site."""
+
+_NO_SITE = b"""<!doctype html><html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>fieldbrook: no documentation</title></head><body>
+<h1>This node has no documentation site</h1>
+<p>The site is built separately. In a clone of the repository, run <code>scripts/docs</code> and
+reload this page; the node need not be restarted.</p>
+</body></html>
+"""
+_NOT_FOUND = "404.html"
+_HTML = "text/html; charset=utf-8"
+_TYPES = {
+    ".html": _HTML,
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    **dict.fromkeys(
+        ("", ".c", ".h", ".md", ".sh", ".sol", ".toml", ".ts", ".txt", ".wat"), replies.TEXT_TYPE
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a built site consists of: file names with their SHA-256 digests, and its policy."""
+
+    files: dict[str, str]
+    policy: str
+
+    @classmethod
+    def parse(cls, text: bytes) -> Manifest:
+        """Read `manifest.json`.
+
+        Shape: `{"files": {"<path>": "<sha256>"}, "scripts": ["sha256-<base64>"]}`.
+
+        Raises:
+            ValueError: the text has another shape, or names a file outside the site.
+        """
+        content = json.loads(text)
+        files, scripts = content["files"], content["scripts"]
+        for name in files:
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or str(path) != name:
+                raise ValueError(f"{name!r} is not a path inside the site")
+        hashes = "".join(f" '{script}'" for script in scripts)
+        # Diagrams have style elements of their own, so inline styles are allowed.
+        policy = (
+            f"default-src 'none'; script-src 'self'{hashes}; style-src 'self' 'unsafe-inline'; "
+            "img-src 'self' data:; font-src 'self'; connect-src 'self'; worker-src 'self'; "
+            "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        )
+        return cls(files, policy)
+
+
+class Site:
+    """The files of a built site, read from its folder.
+
+    The manifest is read again when it has changed, so a running node serves a new build.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stamp: tuple[int, int] | None = None
+        self._manifest: Manifest | None = None
+
+    def manifest(self) -> Manifest | None:
+        """The manifest of the site; None when there is no site, or none that can be read."""
+        path = self._folder / "manifest.json"
+        try:
+            status = path.stat()
+            stamp = status.st_mtime_ns, status.st_ino
+            if stamp != self._stamp:
+                self._manifest, self._stamp = None, stamp
+                self._manifest = Manifest.parse(path.read_bytes())
+        except FileNotFoundError:
+            self._manifest, self._stamp = None, None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            log.warning("the documentation site cannot be read: %s: %s", path, error)
+        return self._manifest
+
+    def read(self, name: str, digest: str) -> bytes | None:
+        """The content of a file; None unless it has the digest."""
+        try:
+            content = (self._folder / name).read_bytes()
+        except OSError:
+            return None
+        return content if hashlib.sha256(content).hexdigest() == digest else None
+
+
+@web.stream_request_body
+class DocumentationHandler(web.RequestHandler):
+    """Serves `/docs` and everything below it."""
+
+    def initialize(self, site: Site) -> None:
+        """Tornado's constructor hook."""
+        self._site = site
+
+    def set_default_headers(self) -> None:
+        """Called by Tornado for every answer, errors included."""
+        self.clear_header("Server")
+        tls, host = self.request.protocol == "https", self.request.host_name
+        for name, value in replies.safe_headers(tls=tls, host=host).items():
+            self.set_header(name, value)
+
+    def data_received(self, chunk: bytes) -> None:
+        """Called by Tornado for each part of a body, which is dropped."""
+
+    async def get(self, path: str | None = None) -> None:
+        """Send a file of the site, a redirect to it, or the page that says why there is none."""
+        manifest = await asyncio.to_thread(self._site.manifest)
+        if manifest is None:
+            self._send(404, _HTML, _NO_SITE)
+            return
+        if path is None:
+            self._redirect("/docs/")
+            return
+        name = f"{path}index.html" if not path or path.endswith("/") else path
+        if name not in manifest.files and f"{name}/index.html" in manifest.files:
+            self._redirect(f"/docs/{name}/")
+            return
+        await self._send_file(manifest, name)
+
+    head = get
+
+    async def _send_file(self, manifest: Manifest, name: str) -> None:
+        status = 200 if name in manifest.files else 404
+        if status == 404:
+            name = _NOT_FOUND
+        digest = manifest.files.get(name, "")
+        content = await asyncio.to_thread(self._site.read, name, digest)
+        if content is None:
+            self._send(404, replies.TEXT_TYPE, b"404 page not found\n")
+            return
+        self.set_header("Content-Security-Policy", manifest.policy)
+        if status == 200:
+            # A browser keeps the file and asks each time whether it has changed.
+            self.set_header("Cache-Control", "no-cache")
+            self.set_header("ETag", f'"{digest}"')
+            if self.check_etag_header():
+                self.set_status(304)
+                await self.finish()
+                return
+        kind = _TYPES.get(PurePosixPath(name).suffix, "application/octet-stream")
+        self._send(status, kind, content)
+
+    def _send(self, status: int, kind: str, body: bytes) -> None:
+        self.set_status(status)
+        self.set_header("Content-Type", kind)
+        self.finish(body)
+
+    def _redirect(self, path: str) -> None:
+        query = f"?{self.request.query}" if self.request.query else ""
+        self.set_header("Location", path + query)
+        self.set_status(301)
+        self.finish()
+
+    def compute_etag(self) -> str | None:
+        """None: `_send_file` sets the tag from the manifest."""
+        return None
+
+    def write_error(self, status_code: int, **_: object) -> None:
+        """Answer other methods and malformed paths with plain text."""
+        if status_code == 405:
+            self.set_header("Allow", "GET, HEAD")
+        self.set_header("Content-Type", replies.TEXT_TYPE)
+        self.finish(f"{self._reason}\n")

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from fieldbrook.gateway.mqtt import embedded_broker
 from fieldbrook.gateway.mqtt.sources import Delivery
-from tests.integration.brokers import (
+from tests.support.brokers import (
     LOOPBACK,
     Broker,
     Device,

@@ -24,8 +24,8 @@ from benchmarks.report import Table
 from tests.chain.evm import CHAIN_ID, Contract
 from tests.chain.hardhat import Hardhat
 from tests.chain.proxy import Proxy
-from tests.integration.applets import LEDGER
-from tests.integration.nodes import RunningNode, parts
+from tests.support.applets import LEDGER
+from tests.support.nodes import RunningNode, parts
 
 CONTRACTS = 3
 RANGE_LIMIT, LOGS_LIMIT = 5_000, 400

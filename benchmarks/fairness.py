@@ -17,7 +17,7 @@ from benchmarks.measure import BenchmarkError, quantile
 from benchmarks.node import deploy, node_server, running_node
 from benchmarks.report import P50, P99, Figures, Table
 from benchmarks.servers import Device, check, event_path
-from tests.integration.brokers import Device as MqttDevice
+from tests.support.brokers import Device as MqttDevice
 
 ALONE = "alone"
 REFUSED_NOISE, REFUSED = "noise refused/s", "refused"

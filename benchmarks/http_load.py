@@ -22,7 +22,7 @@ from benchmarks.servers import (
     write_requests,
 )
 from benchmarks.tools import run_tool
-from tests.integration.nodes import RunningNode
+from tests.support.nodes import RunningNode
 
 DEVICES = 50
 SINGLE_CONNECTIONS = (1, 16, 64, 256)

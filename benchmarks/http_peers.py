@@ -22,7 +22,7 @@ from benchmarks.applets import PLAIN
 from benchmarks.measure import wait_for
 from benchmarks.servers import Device, Server, answers_201, check, spawned
 from fieldbrook.actors.runtime import free_port
-from tests.integration.nodes import PREFIX
+from tests.support.nodes import PREFIX
 
 _START_S = 30.0
 _BASELINES = Path(__file__).parent / "baselines"

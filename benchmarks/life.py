@@ -17,7 +17,7 @@ from benchmarks.node import deploy, node_server, running_node, wait_until_live
 from benchmarks.report import Figures, Table
 from benchmarks.servers import Device, answers_201, event_path, event_requests
 from benchmarks.tools import run_tool
-from tests.integration.nodes import RunningNode, part_of
+from tests.support.nodes import RunningNode, part_of
 
 COLD_PROJECTS = 100
 FURTHER_PROJECTS = 8

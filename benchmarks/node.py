@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.applets import APPLET
 from benchmarks.measure import BenchmarkError, wait_for
 from benchmarks.servers import PROJECT, Device, Server
-from tests.integration.nodes import RunningNode
+from tests.support.nodes import RunningNode
 
 HANDLERS = ("sum", "kv", "tally", "spin")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import BenchmarkError
-from tests.integration.nodes import PREFIX, message
+from tests.support.nodes import PREFIX, message
 
 PAYLOAD = bytes(range(100))
 PROJECT = "load"

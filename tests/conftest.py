@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.tools import require_tool
+from tests.support.tools import require_tool
 
 if TYPE_CHECKING:
-    from tests.postgres import PostgresServer
+    from tests.support.postgres import PostgresServer
 
 __all__ = ["require_tool"]
 
@@ -67,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server for all tests of the session; who stops it starts it again."""
-    from tests.postgres import PostgresServer  # libpq, for those who ask
+    from tests.support.postgres import PostgresServer  # libpq, for those who ask
 
     server = PostgresServer()
     yield server

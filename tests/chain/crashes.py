@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fieldbrook.observability.fault_points import HOLD, VARIABLE
 from tests.chain.senders import Sending
-from tests.integration.nodes import RunningNode, alive, long_id, parts, until
+from tests.support.nodes import RunningNode, alive, long_id, parts, until
 
 CHAIN, PROJECT, NODE = "fb-chain:31337", "fb-project", "the node"
 

@@ -16,7 +16,7 @@ from fieldbrook.observability.fault_points import POINTS
 from tests.chain.crashes import CHAIN, NODE, PROJECT, CrashAt, Event, kill
 from tests.chain.evm import Evm
 from tests.chain.senders import Sending, request
-from tests.integration.nodes import until
+from tests.support.nodes import until
 
 Death = tuple[str, int, str]
 """A point, the how manieth time, and who dies there."""

@@ -15,8 +15,8 @@ from typing import Any
 from eth_abi.abi import encode
 
 from fieldbrook.wasm.signatures import keccak256
-from tests.integration.nodes import until
-from tests.tools import LIMIT_S, free_port, npm_installed
+from tests.support.nodes import until
+from tests.support.tools import LIMIT_S, free_port, npm_installed
 
 CHAIN_ID = 31337
 _HERE = Path(__file__).parent

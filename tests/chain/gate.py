@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from tests.tools import LIMIT_S
+from tests.support.tools import LIMIT_S
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.chain.evm import Contract, Evm, started
-from tests.tools import npm_installed, require_tool
+from tests.support.tools import npm_installed, require_tool
 
 FOLDER = Path(__file__).parent / "hardhat"
 _TOGETHER = 200

@@ -9,7 +9,7 @@ from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.tools import LIMIT_S
+from tests.support.tools import LIMIT_S
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 

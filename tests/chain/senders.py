@@ -11,7 +11,7 @@ from typing import Any
 from fieldbrook.storage.chain.store import ChainStoreReader, chain_path
 from fieldbrook.storage.chain.transactions import FINISHED, Transaction, TransactionReads
 from tests.chain.evm import Evm
-from tests.integration.nodes import Answer, RunningNode, long_id, message, until
+from tests.support.nodes import Answer, RunningNode, long_id, message, until
 
 APPLET = b"""
 ;; Handlers, whose payload is a request: `send` returns the code of a transaction and keeps its

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.chain.evm import Evm
-from tests.integration.nodes import RunningNode
-from tests.tools import require_tool
+from tests.support.nodes import RunningNode
+from tests.support.tools import require_tool
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXAMPLE = EXAMPLES / "device-token"

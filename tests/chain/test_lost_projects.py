@@ -12,7 +12,7 @@ from fieldbrook.storage.chain.transactions import LEASED
 from tests.chain.crashes import CHAIN, CrashAt, Event, held, kill
 from tests.chain.evm import Evm
 from tests.chain.senders import ETHER, SOMEBODY, Sending, request
-from tests.integration.nodes import until
+from tests.support.nodes import until
 
 
 @pytest.fixture(scope="module")

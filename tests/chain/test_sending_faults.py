@@ -15,8 +15,8 @@ from tests.chain.deaths import Ledger, mortal, sent_again, values
 from tests.chain.evm import Evm
 from tests.chain.gate import Gate
 from tests.chain.senders import Sending, request
-from tests.integration.nodes import until
-from tests.tools import LIMIT_S
+from tests.support.nodes import until
+from tests.support.tools import LIMIT_S
 
 
 @pytest.fixture(scope="module")

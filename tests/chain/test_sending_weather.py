@@ -12,8 +12,8 @@ from fieldbrook.storage.chain.transactions import Transaction
 from tests.chain.evm import Evm
 from tests.chain.gate import Gate
 from tests.chain.senders import ETHER, SOMEBODY, Sending, request
-from tests.integration.nodes import until
-from tests.tools import LIMIT_S
+from tests.support.nodes import until
+from tests.support.tools import LIMIT_S
 
 GWEI = 10**9
 CAP = 100 * GWEI

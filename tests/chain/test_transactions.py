@@ -16,9 +16,9 @@ from fieldbrook.security.operator_keys import ECDSA, address_of
 from fieldbrook.storage.project.outbox import park, release
 from tests.chain.evm import Contract, Evm
 from tests.chain.senders import ETHER, SOMEBODY, Sending, is_slow, request
-from tests.integration.nodes import message, until
-from tests.integration.test_cli_node import Shell
-from tests.integration.test_metrics import one
+from tests.support.metrics import one
+from tests.support.nodes import message, until
+from tests.support.shell import Shell
 
 
 @pytest.fixture(scope="module")

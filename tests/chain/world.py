@@ -21,7 +21,7 @@ from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.storage.chain.store import ChainStore, Cursor
 from fieldbrook.storage.registry.service import RegistryWriter, execute
 from tests.chain.evm import CHAIN_ID
-from tests.tools import LIMIT_S
+from tests.support.tools import LIMIT_S
 
 
 async def eventually(condition: Callable[[], Any], what: str = "") -> Any:
@@ -151,3 +151,12 @@ class World:
 
     def ids(self) -> Counter[str]:
         return Counter(event[2] for event in self.handled)
+
+
+def world_over(folder: Path, *chains: Any, **settings: Any) -> World:
+    """A world whose endpoints are these."""
+    urls = [f"http://e{n}.example" for n in range(len(chains))]
+    world = World(folder, urls, **settings)
+    by_url = dict(zip(urls, chains, strict=True))
+    world.client_options = {"transport": by_url.__getitem__, "probe_s": 0.05}
+    return world

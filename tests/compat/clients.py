@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fieldbrook.gateway.events.protobuf import Event
-from tests.integration.applets import TALLY
-from tests.integration.nodes import Answer, RunningNode, message
-from tests.tools import LIMIT_S, free_port
+from tests.support.applets import TALLY
+from tests.support.nodes import Answer, RunningNode, message
+from tests.support.tools import LIMIT_S, free_port
 
 PROJECT, BARE, OTHER = "NftMinter", "bare", "other"
 WALLET = "eth_0x19e7e376e7c213b7e7e7e46cc70a5dd086daff2a"

@@ -1,7 +1,7 @@
-"""The server and the accounts of the management tests, for the tests of this folder."""
+"""The management server and the accounts that call it: fixtures for the tests of this folder."""
 
 from __future__ import annotations
 
-from tests.integration.test_management import ada, bob, node, root
+from tests.support.management import ada, bob, root, server
 
-__all__ = ["ada", "bob", "node", "root"]
+__all__ = ["ada", "bob", "root", "server"]

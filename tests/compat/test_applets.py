@@ -8,15 +8,7 @@ from typing import Any
 import pytest
 
 from fieldbrook.storage.registry.service import RegistryReader
-from tests.integration.test_management import (
-    LOG_WAT,
-    PLAIN_WAT,
-    V0,
-    Node,
-    Reply,
-    User,
-    wasm,
-)
+from tests.support.management import LOG_WAT, PLAIN_WAT, V0, Reply, Server, User, wasm
 
 P = "NftMinter"
 
@@ -65,7 +57,7 @@ def test_an_upload_may_have_words_around_its_parts_and_name_them_in_any_case(
         body, _ = form(**{name: parts[name] for name in order})
         body = b"for old readers\r\n" + body + b"the end\r\n"
         headers = {"Authorization": ada.token, "Content-Type": content_type}
-        reply = ada.node.send("POST", f"{V0}/applet/x/{P}", body, headers)
+        reply = ada.server.send("POST", f"{V0}/applet/x/{P}", body, headers)
         assert reply.status == 201, reply.body
         assert reply.json["resource"]["md5"] == md5(parts["file"])
 
@@ -91,7 +83,7 @@ def test_an_upload_whose_file_name_is_not_utf_8_is_a_bad_request(ada: User) -> N
     body, headers = form(file=module(1), info=b'{"appletName":"a"}')
     body = body.replace(b"f.wasm", b"caf\xe9.wasm")
     headers["Authorization"] = ada.token
-    reply = ada.node.send("POST", f"{V0}/applet/x/{P}", body, headers)
+    reply = ada.server.send("POST", f"{V0}/applet/x/{P}", body, headers)
     assert (reply.status, reply.json["key"]) == (400, "badRequest")
 
 
@@ -117,7 +109,7 @@ def test_a_later_client_uploads_behind_x(ada: User) -> None:
     assert (row["appletID"], row["resource"]) == (made["appletID"], made["resource"])
 
 
-def test_a_file_that_was_damaged_on_its_way_is_not_even_compiled(ada: User, node: Node) -> None:
+def test_a_file_that_was_damaged_on_its_way_is_not_even_compiled(ada: User, server: Server) -> None:
     ada.project(P)
     file = wasm(LOG_WAT)
     info = {"appletName": "log", "wasmMd5": md5(file)}
@@ -126,7 +118,7 @@ def test_a_file_that_was_damaged_on_its_way_is_not_even_compiled(ada: User, node
         assert (damaged.status, damaged.key) == (403, "UploadFileMd5Unmatched")
         odd = ada.upload("POST", path, file, {**info, "wasmMd5": "é"})
         assert odd.key == "UploadFileMd5Unmatched"
-    assert not list(node.folder.glob("modules/*"))
+    assert not list(server.folder.glob("modules/*"))
     assert ada.upload("POST", f"/applet/x/{P}", file, info).status == 201
 
 
@@ -153,7 +145,7 @@ def test_an_upload_that_does_not_fit_says_where(ada: User, info: Any, field: str
 
 
 def test_an_applet_is_updated_and_deployed_in_one(
-    ada: User, node: Node, applet: dict[str, Any]
+    ada: User, server: Server, applet: dict[str, Any]
 ) -> None:
     applet_id, instance_id = applet["appletID"], applet["instance"]["instanceID"]
     assert ada("PUT", f"/deploy/{instance_id}/STOP").status == 204
@@ -161,7 +153,7 @@ def test_an_applet_is_updated_and_deployed_in_one(
         file=wasm(PLAIN_WAT), info=b'{"appletName":"b"}', cache=b'{"prefix":"shared"}'
     )
     headers["Authorization"] = ada.token
-    done = node.send("PUT", f"{V0}/applet/{applet_id}/{instance_id}", body, headers)
+    done = server.send("PUT", f"{V0}/applet/{applet_id}/{instance_id}", body, headers)
     assert (done.status, done.body) == (204, b"")
     changed = ada("GET", f"/applet/data/{applet_id}").json
     assert (changed["name"], changed["version"]) == ("b", 2)
@@ -175,7 +167,7 @@ def test_an_applet_is_updated_and_deployed_in_one(
     assert other.key == "InstanceNotFound"
     body, headers = form(info=b'{"appletName":"b"}', cache=b'{"mode":"DISK"}')
     headers["Authorization"] = ada.token
-    refused = node.send("PUT", f"{V0}/applet/{applet_id}/{instance_id}", body, headers)
+    refused = server.send("PUT", f"{V0}/applet/{applet_id}/{instance_id}", body, headers)
     assert list(refused.fields) == ["cache.mode"]
 
 
@@ -325,9 +317,9 @@ def test_versions_that_are_none_are_refused(ada: User, bob: User, applet: dict[s
 
 
 def test_what_is_removed_leaves_no_versions_behind(
-    ada: User, node: Node, applet: dict[str, Any]
+    ada: User, server: Server, applet: dict[str, Any]
 ) -> None:
-    reader: RegistryReader = node.writer.reader()
+    reader: RegistryReader = server.writer.reader()
     deploy(ada, applet["appletID"], module(2))
     other = ada.applet(P, "other")["appletID"]
     ada("DELETE", f"/applet/{applet['appletID']}")
@@ -338,7 +330,7 @@ def test_what_is_removed_leaves_no_versions_behind(
 
 
 def test_a_deleted_resource_is_in_no_list_and_its_applet_goes_on(
-    ada: User, node: Node, applet: dict[str, Any]
+    ada: User, server: Server, applet: dict[str, Any]
 ) -> None:
     applet_id, first = applet["appletID"], applet["resourceID"]
     second = deploy(ada, applet_id, module(2)).json["resourceID"]
@@ -355,7 +347,7 @@ def test_a_deleted_resource_is_in_no_list_and_its_applet_goes_on(
     assert again["resourceID"] == first
     assert [row["resourceID"] for row in ada("GET", "/resource").json["data"]] == [first]
     ada("DELETE", f"/applet/{applet_id}")
-    reader: RegistryReader = node.writer.reader()
+    reader: RegistryReader = server.writer.reader()
     assert [str(row.resource_id) for row in reader.resources()] == [first]
 
 

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from tests.compat.clients import PROJECT, WALLET, World, protobuf
-from tests.integration.nodes import PREFIX, until
-from tests.tools import LIMIT_S, npm_installed, require_tool
+from tests.support.nodes import PREFIX, until
+from tests.support.tools import LIMIT_S, npm_installed, require_tool
 
 ROUTE = f"{PREFIX}/event/{PROJECT}"
 CHANNEL = f"{WALLET}_{PROJECT}"

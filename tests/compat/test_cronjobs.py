@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fieldbrook.core.clock import now_ms, rfc3339
-from tests.integration.test_management import User
+from tests.support.management import User
 
 HUGE = "9" * 40
 

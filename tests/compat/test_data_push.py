@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.compat.clients import BARE, PROJECT, World
-from tests.integration.brokers import Device
-from tests.integration.nodes import Answer, until
+from tests.support.brokers import Device
+from tests.support.nodes import Answer, until
 
 PUSH = "eventType=DA-TA_PU-SH"
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.compat.test_applets import P, form
-from tests.integration.applets import TALLY
-from tests.integration.nodes import RunningNode, message, until
-from tests.integration.test_management import LOG_WAT, NO_START_WAT, V0, Reply, User, wasm
+from tests.support.applets import TALLY
+from tests.support.management import LOG_WAT, NO_START_WAT, V0, Reply, User, wasm
+from tests.support.nodes import RunningNode, message, until
 
 X = f"/strategy/x/{P}"
 
@@ -160,7 +160,7 @@ def test_the_early_way_to_swap_a_module_warns_in_a_header(ada: User, rule: dict[
     path = f"{V0}/applet/{applet['appletID']}/{applet['instances'][0]['instanceID']}"
     body, headers = form(file=wasm(NO_START_WAT), info=b'{"appletName":"b"}')
     headers["Authorization"] = ada.token
-    swapped = ada.node.send("PUT", path, body, headers)
+    swapped = ada.server.send("PUT", path, body, headers)
     assert swapped.status == 204
     assert "strategy DEFAULT is dead" in warnings(swapped)[0]
 

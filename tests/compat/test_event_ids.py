@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.compat.clients import PROJECT, World, exchange, protobuf
-from tests.integration.brokers import Device
-from tests.integration.nodes import PREFIX, message, until
+from tests.support.brokers import Device
+from tests.support.nodes import PREFIX, message, until
 
 ROUTE = f"{PREFIX}/event/{PROJECT}"
 LONG = "0123456789abcdef"

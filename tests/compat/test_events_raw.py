@@ -12,8 +12,8 @@ import pytest
 
 from fieldbrook import __version__
 from tests.compat.clients import BARE, OTHER, PROJECT, WALLET, World, exchange
-from tests.integration.applets import TALLY
-from tests.integration.nodes import PREFIX, message, until
+from tests.support.applets import TALLY
+from tests.support.nodes import PREFIX, message, until
 
 KEYS = {"key", "code", "msg", "desc", "canBeTalk", "id", "sources", "fields"}
 

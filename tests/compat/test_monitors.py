@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_management import V0, Node, User
+from tests.support.management import V0, Server, User
 
 ADDRESS = "0x1AA325E5144f763a520867c56FC77cC1411430d0"
 HASH = "e15a2ce8bcd5a2f0a0ad42a6a5b1a2c3e15a2ce8bcd5a2f0a0ad42a6a5b1a2c3"
@@ -226,12 +226,14 @@ def test_with_its_project_a_monitor_is_gone(ada: User, kind: str) -> None:
     assert ada("GET", f"{later(kind)}/datalist").json["total"] == 0
 
 
-def test_anybody_may_ask_which_chains_there_are_and_is_shown_no_endpoint(node: Node) -> None:
+def test_anybody_may_ask_which_chains_there_are_and_is_shown_no_endpoint(
+    server: Server,
+) -> None:
     for prefix in (V0, "/api/w3bapp"):
-        clients = node.send("GET", f"{prefix}/configuration/eth_client")
+        clients = server.send("GET", f"{prefix}/configuration/eth_client")
         assert clients.status == 200
         assert json.loads(clients.json["clients"]) == {"4690": ""}
-        chains = node.send("GET", f"{prefix}/configuration/chain_config")
+        chains = server.send("GET", f"{prefix}/configuration/chain_config")
         assert json.loads(chains.json["chains"]) == [
             {"chainID": 4690, "name": "iotex-testnet", "endpoint": ""}
         ]

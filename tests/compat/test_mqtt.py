@@ -14,9 +14,9 @@ from fieldbrook.gateway.events.request import Meta
 from fieldbrook.gateway.mqtt.gateway import Ingress, ack_topic, publisher_of, read_topic
 from fieldbrook.gateway.mqtt.sources import Delivery
 from tests.compat.clients import BARE, OTHER, PROJECT, WALLET, World, protobuf
-from tests.integration.brokers import Device, Mosquitto
-from tests.integration.nodes import message, until
-from tests.tools import LIMIT_S, require_tool
+from tests.support.brokers import Device, Mosquitto
+from tests.support.nodes import message, until
+from tests.support.tools import LIMIT_S, require_tool
 
 VECTOR = bytes.fromhex(
     "0a230a0744454641554c5412046d6e30311a057733625f542080d095ffbc312a046576743112087b2274223a32357d"

@@ -19,7 +19,7 @@ from fieldbrook.gateway.management.routes.projects.configurations import (
     database_value,
 )
 from fieldbrook.observability.health import NO_BROKER, Condition, NodeHealth
-from tests.integration.test_management import V0, Node, User
+from tests.support.management import V0, Server, User
 
 TABLE = {
     "name": "t_readings",
@@ -85,8 +85,8 @@ def test_the_seed_eras_schema_is_the_database_of_a_new_project(ada: User) -> Non
     assert ada("GET", "/project_config/p/PROJECT_SCHEMA").json["tables"][0]["withSoftDeletion"]
 
 
-def test_a_topic_nobody_listens_to_shows_in_the_channels_state(ada: User, node: Node) -> None:
-    node.health = NodeHealth((Condition("mqtt:0", NO_BROKER, "connection refused", 1),))
+def test_a_topic_nobody_listens_to_shows_in_the_channels_state(ada: User, server: Server) -> None:
+    server.health = NodeHealth((Condition("mqtt:0", NO_BROKER, "connection refused", 1),))
     assert ada("POST", "/project", {"name": "p"}).json["channelState"] is False
 
 
@@ -289,7 +289,7 @@ def test_variables_that_do_not_fit_say_where(ada: User, body: Any, fields: list[
     assert ada("GET", "/project_config/p/PROJECT_ENV").json == {"env": []}
 
 
-def test_tables_are_stored_in_the_interfaces_own_form(ada: User, node: Node) -> None:
+def test_tables_are_stored_in_the_interfaces_own_form(ada: User, server: Server) -> None:
     project = ada.project("p")
     path = "/project_config/x/p/PROJECT_DATABASE"
     assert ada("GET", path).json["schemas"] == [{"schema": "public", "tables": []}]
@@ -303,7 +303,7 @@ def test_tables_are_stored_in_the_interfaces_own_form(ada: User, node: Node) -> 
     ]
     assert table["cols"][2]["constrains"]["default"] == 1.5
     assert table["keys"][0] == {"columnNames": ["f_id"], "name": "primary", "isUnique": True}
-    stored = node.writer.reader().config(int(project["projectID"]), "PROJECT_DATABASE")
+    stored = server.writer.reader().config(int(project["projectID"]), "PROJECT_DATABASE")
     assert stored is not None
     assert json.loads(stored.value) == ada("GET", path).json
     seed = ada("POST", "/project_config/p/PROJECT_SCHEMA", {"tables": [TABLE]})
@@ -480,7 +480,7 @@ def test_configurations_of_somebody_elses_project_or_none_are_not_there(
     assert ada("GET", "/project_config/x/p/PROJECT_FLOW").json["operators"] is None
 
 
-def test_an_unknown_kind_of_configuration_is_an_unknown_path(node: Node, ada: User) -> None:
+def test_an_unknown_kind_of_configuration_is_an_unknown_path(server: Server, ada: User) -> None:
     ada.project("p")
     headers = {"Authorization": ada.token}
-    assert node.send("GET", f"{V0}/project_config/x/p/PROJECT_MOOD", None, headers).status == 404
+    assert server.send("GET", f"{V0}/project_config/x/p/PROJECT_MOOD", None, headers).status == 404

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.compat.clients import PROJECT, World, protobuf
-from tests.integration.brokers import Device
-from tests.integration.nodes import until
+from tests.support.brokers import Device
+from tests.support.nodes import until
 
 MINT = {"event_type": "MINT"}
 

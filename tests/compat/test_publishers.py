@@ -11,7 +11,7 @@ import pytest
 from fieldbrook.core.clock import now_ms, rfc3339
 from fieldbrook.security.access_keys import DESCRIPTIONS, Group
 from fieldbrook.security.tokens import PUBLISHER_TOKEN_LIMIT
-from tests.integration.test_management import Node, User
+from tests.support.management import Server, User
 
 X = "/publisher/x/NftMinter"
 HUGE = "9" * 40
@@ -58,14 +58,14 @@ def test_an_upsert_gives_the_publisher_that_is_there_as_it_is(ada: User) -> None
 
 
 def test_an_anonymous_publisher_makes_its_project_public_and_each_has_its_own(
-    ada: User, bob: User, node: Node, project: dict[str, Any]
+    ada: User, bob: User, server: Server, project: dict[str, Any]
 ) -> None:
     made = ada("POST", f"{X}/anonymous")
     assert (made.status, made.json["name"], made.json["key"]) == (201, "anonymous", "anonymous")
     assert ada("POST", f"{X}/anonymous").json == made.json
 
     def public() -> bool:
-        stored = node.writer.reader().project(int(project["projectID"]))
+        stored = server.writer.reader().project(int(project["projectID"]))
         assert stored is not None
         return stored.public
 

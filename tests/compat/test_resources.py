@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.compat.test_applets import md5, module
-from tests.integration.test_management import Node, User
+from tests.support.management import Server, User
 
 
 def upload(user: User, name: str, content: bytes, filename: str) -> dict[str, Any]:
@@ -96,9 +96,9 @@ def test_there_is_no_address_elsewhere_to_fetch_a_module_from(
 
 
 def test_a_module_whose_file_is_gone_is_not_found(
-    ada: User, node: Node, uploads: list[dict[str, Any]]
+    ada: User, server: Server, uploads: list[dict[str, Any]]
 ) -> None:
-    for path in node.folder.glob("modules/*"):
+    for path in server.folder.glob("modules/*"):
         path.unlink()
     refused = ada("GET", f"/resource/data/{uploads[0]['resourceID']}")
     assert (refused.status, refused.key) == (404, "ResourceNotFound")

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_management import Node, User
-from tests.tools import LIMIT_S
+from tests.support.management import Server, User
+from tests.support.tools import LIMIT_S
 
 ADDRESS = "0x1AA325E5144f763a520867c56FC77cC1411430d0"
 HASH = "2536e2aee0d8b6a4e5a8b0e6f2a1d0c9b8a7968574635241302f1e0d0c0b0a09"
@@ -172,9 +172,9 @@ def test_22_a_cron_job_needs_an_expression_of_five_fields(admin: User) -> None:
 # ---------------------------------------------------------------- byte for byte
 
 
-def exchange(node: Node, request: str) -> tuple[str, str]:
+def exchange(server: Server, request: str) -> tuple[str, str]:
     """Send these bytes; the head and the body of the answer."""
-    with socket.create_connection(("127.0.0.1", node.port), timeout=LIMIT_S) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=LIMIT_S) as connection:
         connection.sendall(request.encode())
         answer = b""
         while True:
@@ -187,12 +187,12 @@ def exchange(node: Node, request: str) -> tuple[str, str]:
             answer += data
 
 
-def test_a_publisher_as_curl_registers_it(node: Node, ada: User) -> None:
+def test_a_publisher_as_curl_registers_it(server: Server, ada: User) -> None:
     ada.project()
     head, body = exchange(
-        node,
+        server,
         "POST /srv-applet-mgr/v0/publisher/NftMinter HTTP/1.1\r\n"
-        f"Host: 127.0.0.1:{node.port}\r\n"
+        f"Host: 127.0.0.1:{server.port}\r\n"
         "User-Agent: curl/7.88.1\r\n"
         "Accept: */*\r\n"
         f"Authorization: Bearer {ada.token}\r\n"
@@ -209,14 +209,14 @@ def test_a_publisher_as_curl_registers_it(node: Node, ada: User) -> None:
     )
 
 
-def test_a_strategy_as_curl_states_it_is_204_without_a_body(node: Node, ada: User) -> None:
+def test_a_strategy_as_curl_states_it_is_204_without_a_body(server: Server, ada: User) -> None:
     ada.project()
     applet_id = ada.applet()["appletID"]
     rule = f'{{"strategies":[{{"appletID":"{applet_id}","eventType":"MINT","handler":"mint"}}]}}'
     head, body = exchange(
-        node,
+        server,
         "POST /srv-applet-mgr/v0/strategy/NftMinter HTTP/1.1\r\n"
-        f"Host: 127.0.0.1:{node.port}\r\n"
+        f"Host: 127.0.0.1:{server.port}\r\n"
         "User-Agent: curl/7.88.1\r\n"
         "Accept: */*\r\n"
         f"Authorization: Bearer {ada.token}\r\n"
@@ -227,11 +227,13 @@ def test_a_strategy_as_curl_states_it_is_204_without_a_body(node: Node, ada: Use
     assert body == ""
 
 
-def test_a_page_behind_the_alias_with_a_bare_token_as_axios_sends_it(node: Node, ada: User) -> None:
+def test_a_page_behind_the_alias_with_a_bare_token_as_axios_sends_it(
+    server: Server, ada: User
+) -> None:
     ada.project()
     body = '{"name":"d","key":"d"}'
     head, answer = exchange(
-        node,
+        server,
         "POST /api/w3bapp/publisher/x/NftMinter HTTP/1.1\r\n"
         "Accept: application/json, text/plain, */*\r\n"
         "Content-Type: application/json\r\n"
@@ -239,7 +241,7 @@ def test_a_page_behind_the_alias_with_a_bare_token_as_axios_sends_it(node: Node,
         "User-Agent: axios/1.21.1\r\n"
         f"Content-Length: {len(body)}\r\n"
         "Accept-Encoding: gzip, compress, deflate, br\r\n"
-        f"Host: 127.0.0.1:{node.port}\r\n"
+        f"Host: 127.0.0.1:{server.port}\r\n"
         f"Connection: keep-alive\r\n\r\n{body}",
     )
     assert head.startswith("HTTP/1.1 201 Created\r\n")
@@ -247,11 +249,11 @@ def test_a_page_behind_the_alias_with_a_bare_token_as_axios_sends_it(node: Node,
 
 
 def test_an_unknown_publishers_error_has_the_eight_keys_in_their_order(
-    node: Node, ada: User
+    server: Server, ada: User
 ) -> None:
     ada.project()
     head, body = exchange(
-        node,
+        server,
         "GET /srv-applet-mgr/v0/publisher/data/5 HTTP/1.1\r\nHost: x\r\n"
         f"Authorization: Bearer {ada.token}\r\n\r\n",
     )

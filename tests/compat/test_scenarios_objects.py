@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_management import LOG_WAT, Node, User, wasm
+from tests.support.management import LOG_WAT, Server, User, wasm
 
 PROJECT = "test_project"
 LATER, SEED = f"x/{PROJECT}", PROJECT
@@ -150,12 +150,12 @@ def test_an_applet_without_an_instance_is_deleted_too(admin: User) -> None:
     assert admin("DELETE", f"/applet/data/{applet['appletID']}").status == 204
 
 
-def test_a_projects_end_leaves_nothing_of_it_behind(admin: User, node: Node) -> None:
+def test_a_projects_end_leaves_nothing_of_it_behind(admin: User, server: Server) -> None:
     project_id = int(create(admin, public=True)["projectID"])
     applet_id = int(upload(admin)["appletID"])
     admin("POST", f"/cronjob/{project_id}", {"cronExpressions": "* * * * *"})
     admin("DELETE", f"/project/x/{PROJECT}")
-    reader = node.writer.reader()
+    reader = server.writer.reader()
     for rows in (
         reader.applets(project_id),
         reader.applet_versions(applet_id),
@@ -179,9 +179,9 @@ def test_a_seed_era_client_lists_the_applets_of_its_project_alone(admin: User) -
 # ---------------------------------------------------------------- byte for byte
 
 
-def exchange(node: Node, request: bytes) -> tuple[str, bytes]:
+def exchange(server: Server, request: bytes) -> tuple[str, bytes]:
     """Send these bytes; the head and the body of the answer."""
-    with socket.create_connection(("127.0.0.1", node.port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         connection.sendall(request)
         answer = b""
         while True:
@@ -194,10 +194,10 @@ def exchange(node: Node, request: bytes) -> tuple[str, bytes]:
             answer += data
 
 
-def test_a_project_as_curl_creates_it(node: Node, ada: User) -> None:
+def test_a_project_as_curl_creates_it(server: Server, ada: User) -> None:
     body = b'{"name":"NftMinter","envs":[["KEY","value"]]}'
     head, answer = exchange(
-        node,
+        server,
         b"POST /srv-applet-mgr/v0/project HTTP/1.1\r\n"
         b"Host: 127.0.0.1:8888\r\n"
         b"User-Agent: curl/7.88.1\r\n"
@@ -213,7 +213,7 @@ def test_a_project_as_curl_creates_it(node: Node, ada: User) -> None:
     assert answer.endswith(b"}\n")
 
 
-def test_an_applet_as_curl_uploads_it(node: Node, ada: User) -> None:
+def test_an_applet_as_curl_uploads_it(server: Server, ada: User) -> None:
     ada.project("NftMinter")
     mark = b"------------------------d74496d66958873e"
     body = (
@@ -223,7 +223,7 @@ def test_an_applet_as_curl_uploads_it(node: Node, ada: User) -> None:
         b'{"projectID":"0","appletName":"log","wasmName":"log.wasm"}\r\n--' + mark + b"--\r\n"
     )
     head, answer = exchange(
-        node,
+        server,
         b"POST /srv-applet-mgr/v0/applet/NftMinter HTTP/1.1\r\n"
         b"Host: 127.0.0.1:8888\r\n"
         b"Authorization: " + ada.token.encode() + b"\r\n"
@@ -236,7 +236,7 @@ def test_an_applet_as_curl_uploads_it(node: Node, ada: User) -> None:
     assert json.loads(answer)["name"] == "log"
 
 
-def test_an_applet_as_a_page_of_studio_uploads_it(node: Node, ada: User) -> None:
+def test_an_applet_as_a_page_of_studio_uploads_it(server: Server, ada: User) -> None:
     """Browsers send `info` as a file named `blob`, and the bare token."""
     ada.project("NftMinter")
     mark = b"----WebKitFormBoundary7MA4YWxkTrZu0gW"
@@ -249,7 +249,7 @@ def test_an_applet_as_a_page_of_studio_uploads_it(node: Node, ada: User) -> None
         b"--" + mark + b"--\r\n"
     )
     head, answer = exchange(
-        node,
+        server,
         b"POST /api/w3bapp/applet/x/NftMinter HTTP/1.1\r\n"
         b"Host: localhost:3000\r\n"
         b"Origin: http://localhost:3000\r\n"
@@ -262,13 +262,13 @@ def test_an_applet_as_a_page_of_studio_uploads_it(node: Node, ada: User) -> None
     assert [s["eventType"] for s in json.loads(answer)["strategies"]] == ["MINT"]
 
 
-def test_variables_as_a_page_of_studio_sets_them(node: Node, ada: User) -> None:
+def test_variables_as_a_page_of_studio_sets_them(server: Server, ada: User) -> None:
     """Its client names the body text, and the project with its owner's prefix."""
     ada.project("NftMinter")
     account_id = ada.account.account_id
     body = b'{"env":[["A","1"]]}'
     head, answer = exchange(
-        node,
+        server,
         b"POST /api/w3bapp/project_config/x/aid_%d_NftMinter/PROJECT_ENV HTTP/1.1\r\n"
         b"Host: localhost:3000\r\n"
         b"Authorization: Bearer %b\r\n"
@@ -280,11 +280,11 @@ def test_variables_as_a_page_of_studio_sets_them(node: Node, ada: User) -> None:
     assert ada("GET", "/project/NftMinter").json["envs"] == {"env": [["A", "1"]]}
 
 
-def test_an_instance_as_curl_stops_it(node: Node, ada: User) -> None:
+def test_an_instance_as_curl_stops_it(server: Server, ada: User) -> None:
     ada.project("NftMinter")
     instance_id = ada.applet()["instance"]["instanceID"]
     head, answer = exchange(
-        node,
+        server,
         b"PUT /srv-applet-mgr/v0/deploy/%b/stop HTTP/1.1\r\nHost: x\r\n"
         b"Authorization: Bearer %b\r\n\r\n" % (instance_id.encode(), ada.token.encode()),
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_management import User
+from tests.support.management import User
 
 X = "/strategy/x/NftMinter"
 HUGE = "9" * 40

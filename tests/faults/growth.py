@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.integration.nodes import part_of
+from tests.support.nodes import part_of
 
 WARM_UP = 0.2  # this share of a run says nothing: caches fill, allocators find their size
 FLAT_MIB_PER_HOUR = 4.0

@@ -20,7 +20,7 @@ from fieldbrook.storage.project.store import store_path
 from tests.faults.applet import counter
 from tests.faults.ledger import Ledger, Verdict
 from tests.faults.loads import HttpBatches, HttpSingles, Load, MqttMessages, Target
-from tests.integration.nodes import RunningNode, alive, part_of, parts, until
+from tests.support.nodes import RunningNode, alive, part_of, parts, until
 
 PROJECT = "faults"
 IDLE_S = 1

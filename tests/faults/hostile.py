@@ -33,10 +33,10 @@ from typing import Any, NamedTuple
 import jwt
 
 from fieldbrook.gateway.management.route_table import PREFIXES, ROUTES
-from tests.integration.applets import TALLY
-from tests.integration.brokers import Device
-from tests.integration.nodes import RunningNode, alive, message, part_of, until
-from tests.integration.test_tls import TlsNode
+from tests.support.applets import TALLY
+from tests.support.brokers import Device
+from tests.support.nodes import RunningNode, alive, message, part_of, until
+from tests.support.tls import TlsNode
 
 PROJECT = "room"
 OTHER = "good"  # a project that the attacker has no part in

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.faults.ledger import Ledger
-from tests.integration.brokers import Device
-from tests.integration.nodes import PREFIX, message, named
+from tests.support.brokers import Device
+from tests.support.nodes import PREFIX, message, named
 
 _RETRY_S = 0.02
 _ANSWER_S = 25.0  # longer than a gateway waits for a project

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from tests.faults.ledger import Entry, Verdict, judge
-from tests.integration.nodes import PREFIX, long_id
+from tests.support.nodes import PREFIX, long_id
 
 BLOCK = 1024  # events whose counts share a value of the store
 BATCH = 20

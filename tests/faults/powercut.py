@@ -42,8 +42,8 @@ from tests.faults.disk import Cut, Disk, Record, any_cut, read
 from tests.faults.harness import counts
 from tests.faults.ledger import Ledger
 from tests.faults.loads import HttpBatches, HttpSingles, Load, Target
-from tests.integration.nodes import MODULES, RunningNode, message, named, parts
-from tests.tools import require_tool
+from tests.support.nodes import MODULES, RunningNode, message, named, parts
+from tests.support.tools import require_tool
 
 KEPT, SQL = "kept", "rows"
 _PASSWORD = "correct horse"

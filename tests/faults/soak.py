@@ -34,7 +34,7 @@ from tests.faults.growth import (
 )
 from tests.faults.ledger import Verdict, table_of
 from tests.faults.open_loop import Batches, Device, Messages, Singles, compare, counter, name_of
-from tests.integration.nodes import RunningNode
+from tests.support.nodes import RunningNode
 
 PROJECT = "soak"
 RATE = 2_000.0

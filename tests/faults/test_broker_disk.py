@@ -27,10 +27,10 @@ from fieldbrook.actors.wire import (
     unpack,
 )
 from tests.faults.applet import counter
-from tests.integration.applets import TALLY
-from tests.integration.brokers import Device
-from tests.integration.nodes import Answer, RunningNode, message, until
-from tests.tools import require_tool
+from tests.support.applets import TALLY
+from tests.support.brokers import Device
+from tests.support.nodes import Answer, RunningNode, message, until
+from tests.support.tools import require_tool
 
 _LIMIT_S = 90.0
 _RECOVERY_S = 10.0  # 5 on a machine that has nothing else to do

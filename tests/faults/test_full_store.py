@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tests.faults.applet import counter
 from tests.faults.harness import PROJECT, counts
-from tests.integration.brokers import Device
-from tests.integration.nodes import RunningNode, alive, message, parts, until
-from tests.tools import fill, small_disk
+from tests.support.brokers import Device
+from tests.support.nodes import RunningNode, alive, message, parts, until
+from tests.support.tools import fill, small_disk
 
 _MIB = 1 << 20
 _VALUE = 16_384

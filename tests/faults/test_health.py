@@ -19,12 +19,12 @@ import pytest
 
 from fieldbrook.storage.project import outbox
 from tests.faults.applet import counter
-from tests.integration.applets import SENDER, TALLY
-from tests.integration.brokers import Mosquitto
-from tests.integration.nodes import RunningNode, alive, message, parts, until
-from tests.integration.test_shards_node import Load, shards_of
-from tests.integration.test_shards_node import module as heavy
-from tests.tools import LIMIT_S
+from tests.support.applets import SENDER, TALLY
+from tests.support.brokers import Mosquitto
+from tests.support.heavy import Load, shards_of
+from tests.support.heavy import module as heavy
+from tests.support.nodes import RunningNode, alive, message, parts, until
+from tests.support.tools import LIMIT_S
 
 _MIB = 1 << 20
 _WATCHDOG_S = 3  # what hangs is named after half of it, and killed after all of it

@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.faults.hostile import Run, memory_of, table
-from tests.integration.applets import TALLY
-from tests.integration.nodes import PREFIX, RunningNode, message, parts
-from tests.tools import LIMIT_S
+from tests.support.applets import TALLY
+from tests.support.nodes import PREFIX, RunningNode, message, parts
+from tests.support.tools import LIMIT_S
 
 _SLOW_CLIENTS = 400
 _LARGE = 900_000

@@ -15,14 +15,11 @@ from fieldbrook.gateway.management.route_table import ROUTES
 from fieldbrook.security import access_keys
 from fieldbrook.security.access_keys import Group
 from fieldbrook.storage.registry.commands.accounts.access_keys import add_access_key
-from tests.integration.nodes import until
-from tests.integration.people import KeyHolder, holder
-from tests.integration.test_management import Node, User, ada, bob, node, root
-
-__all__ = ["ada", "bob", "node", "root"]
+from tests.support.management import KeyHolder, Server, User, holder
+from tests.support.nodes import until
 
 
-def test_a_key_is_shown_once_and_works(node: Node, ada: User) -> None:
+def test_a_key_is_shown_once_and_works(server: Server, ada: User) -> None:
     body = {
         "name": "ci",
         "expirationDays": 30,
@@ -51,7 +48,7 @@ def test_a_key_is_shown_once_and_works(node: Node, ada: User) -> None:
     assert listed.json == {"data": [got.json], "total": 1}
     for reply in (got, listed):
         assert shown["accessKey"] not in reply.body.decode()
-    assert KeyHolder(node, shown["accessKey"])("GET", "/project").status == 200
+    assert KeyHolder(server, shown["accessKey"])("GET", "/project").status == 200
 
 
 @pytest.mark.parametrize(
@@ -120,31 +117,33 @@ def test_a_removed_key_is_not_found_from_the_next_request_on(ada: User) -> None:
     assert (refused.status, refused.key) == (404, "AccessKeyNotFound")
 
 
-def test_an_expired_key_is_refused(node: Node, ada: User) -> None:
-    made = node.writer.create_access_key(
+def test_an_expired_key_is_refused(server: Server, ada: User) -> None:
+    made = server.writer.create_access_key(
         ada.account.account_id, "old", {"Project": "READONLY"}, expires_at=now_ms() - 1
     )
-    refused = KeyHolder(node, made.text)("GET", "/project")
+    refused = KeyHolder(server, made.text)("GET", "/project")
     assert (refused.status, refused.key) == (403, "AccessKeyExpired")
 
 
 @pytest.mark.parametrize("text", ["w3b_", "w3b_xxxx", "w3b_" + "M" * 5_000, "w3b_MV8"])
-def test_a_malformed_key_is_refused_and_is_no_failure_of_the_node(node: Node, text: str) -> None:
-    refused = KeyHolder(node, text)("GET", "/project")
+def test_a_malformed_key_is_refused_and_is_no_failure_of_the_node(
+    server: Server, text: str
+) -> None:
+    refused = KeyHolder(server, text)("GET", "/project")
     assert (refused.status, refused.key) == (401, "InvalidAccessKey")
     assert text not in refused.body.decode() or len(text) < 5
 
 
-def test_a_key_of_another_node_and_a_forged_time_are_refused(node: Node, ada: User) -> None:
+def test_a_key_of_another_node_and_a_forged_time_are_refused(server: Server, ada: User) -> None:
     stranger = access_keys.issue(now_ms()).text
-    assert KeyHolder(node, stranger)("GET", "/project").key == "AccessKeyNotFound"
+    assert KeyHolder(server, stranger)("GET", "/project").key == "AccessKeyNotFound"
     text = holder(ada, Project="READONLY").text
     content = base64.urlsafe_b64decode(text[4:] + "==").decode()
     version, seconds, random = content.split("_")
     # A minute later: the second of the minute is the same.
     forged = f"{version}_{int(seconds) + 60}_{random}".encode()
     forged_text = "w3b_" + base64.urlsafe_b64encode(forged).decode().rstrip("=")
-    refused = KeyHolder(node, forged_text)("GET", "/project")
+    refused = KeyHolder(server, forged_text)("GET", "/project")
     assert (refused.status, refused.key) == (401, "InvalidAccessKey")
 
 
@@ -176,8 +175,8 @@ def test_every_route_belongs_to_a_group_and_is_closed_to_a_key_without_it(ada: U
         assert (refused.status, refused.key) == (403, "AccessKeyPermissionDenied"), path
 
 
-def test_a_publishers_key_manages_nothing(node: Node, ada: User) -> None:
-    with node.writer.change() as change:
+def test_a_publishers_key_manages_nothing(server: Server, ada: User) -> None:
+    with server.writer.change() as change:
         made = add_access_key(
             change,
             account_id=ada.account.account_id,
@@ -186,7 +185,7 @@ def test_a_publishers_key_manages_nothing(node: Node, ada: User) -> None:
             name="pub_77",
             privileges={"Event": "READ_WRITE", "Project": "READONLY"},
         )
-    key = KeyHolder(node, made.text)
+    key = KeyHolder(server, made.text)
     assert (key("GET", "/project").status, key("GET", "/project").key) == (401, "InvalidAuthValue")
     assert key("GET", "/resource").key == "AccessKeyPermissionDenied"
     listed = ada("GET", "/account_access_key/datalist?identityType=publisher").json
@@ -264,16 +263,16 @@ def test_the_groups_are_listed_by_name(ada: User) -> None:
 
 
 def test_when_a_key_was_used_is_noted_once_a_minute_without_moving_the_counter(
-    node: Node, ada: User
+    server: Server, ada: User
 ) -> None:
     key = holder(ada, Project="READONLY")
-    version = node.writer.reader().version()
+    version = server.writer.reader().version()
     account_id = ada.account.account_id
     for _ in range(3):
         assert key("GET", "/project").status == 200
 
     def last_used() -> int:
-        found = node.writer.reader().access_key_named(account_id, "ci")
+        found = server.writer.reader().access_key_named(account_id, "ci")
         assert found is not None
         return found.last_used
 
@@ -281,4 +280,4 @@ def test_when_a_key_was_used_is_noted_once_a_minute_without_moving_the_counter(
     assert key("GET", "/project").status == 200
     assert ada("GET", "/account_access_key/data/ci").json["lastUsed"]
     assert last_used() == noted
-    assert node.writer.reader().version() == version
+    assert server.writer.reader().version() == version

@@ -19,9 +19,9 @@ import pytest
 from thespian.system.transport.streamBuffer import ReceiveBuffer, toSendBuffer
 
 from fieldbrook.actors.runtime import Address, NodeActor, SignedPickle, UnauthenticatedFrameError
-from tests.integration.applets import TALLY
-from tests.integration.nodes import RunningNode, alive, message, parts, until
-from tests.tools import LIMIT_S, free_port
+from tests.support.applets import TALLY
+from tests.support.nodes import RunningNode, alive, message, parts, until
+from tests.support.tools import LIMIT_S, free_port
 
 SLOW_S = 20.0  # a second or two, on a machine that has nothing else to do
 

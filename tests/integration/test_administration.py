@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 
 from fieldbrook.core.model import ADMIN
-from tests.integration.people import holder
-from tests.integration.test_accounts import PASSWORD, login, register
-from tests.integration.test_management import LOG_WAT, V0, Node, User, ada, bob, node, root, wasm
-
-__all__ = ["ada", "bob", "node", "root"]
+from tests.integration.test_accounts import register
+from tests.support.management import LOG_WAT, PASSWORD, V0, Server, User, holder, login, wasm
 
 
 def path(user: User, more: str = "") -> str:
@@ -83,16 +80,16 @@ def test_a_disabled_account_is_shut_out_at_once_until_it_is_enabled(root: User, 
 def test_a_disabled_account_cannot_log_in(root: User) -> None:
     made = register(root, username="eve", password=PASSWORD).json
     root("PUT", f"/account/{made['accountID']}/disable")
-    refused = login(root.node, "eve")
+    refused = login(root.server, "eve")
     assert (refused.status, refused.key) == (403, "DisabledAccount")
-    assert login(root.node, "eve", "wrong").key == "InvalidPassword"
+    assert login(root.server, "eve", "wrong").key == "InvalidPassword"
 
 
-def test_the_last_administrator_stays(node: Node, root: User) -> None:
+def test_the_last_administrator_stays(server: Server, root: User) -> None:
     for method, more in (("PUT", "/disable"), ("DELETE", ""), ("DELETE", "?force=true")):
         refused = root(method, path(root, more))
         assert (refused.status, refused.key) == (409, "LastAdministrator")
-    second = node.account("second", ADMIN)
+    second = server.account("second", ADMIN)
     assert root("PUT", path(second, "/disable")).status == 200
     assert root("PUT", path(root, "/disable")).key == "LastAdministrator"
     assert root("PUT", path(second, "/enable")).status == 200
@@ -108,11 +105,11 @@ def test_the_last_administrator_keeps_their_projects_too(root: User) -> None:
     assert root("GET", "/project/room").status == 200
 
 
-def test_an_account_is_deleted_with_what_is_its_own(node: Node, root: User, ada: User) -> None:
+def test_an_account_is_deleted_with_what_is_its_own(server: Server, root: User, ada: User) -> None:
     key = holder(ada, Project="READONLY")
     ada("GET", "/account/operatoraddr")
     assert root("DELETE", path(ada)).status == 204
-    reader = node.writer.reader()
+    reader = server.writer.reader()
     account_id = ada.account.account_id
     assert not reader.access_keys(account_id)
     assert not reader.operators(account_id)
@@ -122,7 +119,7 @@ def test_an_account_is_deleted_with_what_is_its_own(node: Node, root: User, ada:
 
 
 def test_an_account_with_projects_is_deleted_by_force_only(
-    node: Node, root: User, ada: User
+    server: Server, root: User, ada: User
 ) -> None:
     ada.project("room")
     ada.applet("room")
@@ -130,21 +127,21 @@ def test_an_account_with_projects_is_deleted_by_force_only(
     assert (refused.status, refused.key) == (409, "AccountInUse")
     assert ada("GET", "/project/room").status == 200
     assert root("DELETE", path(ada, "?force=true")).status == 204
-    reader = node.writer.reader()
+    reader = server.writer.reader()
     assert reader.projects() == []
     assert reader.resources() == []
     assert reader.account(ada.account.account_id) is None
 
 
 def test_a_resource_that_somebody_elses_applet_runs_outlives_its_account(
-    node: Node, root: User, ada: User
+    server: Server, root: User, ada: User
 ) -> None:
     root.project("shared")
     root.upload("POST", "/applet/shared", wasm(LOG_WAT), {"appletName": "log"})
     ada.project("own")
     ada.applet("own")
     assert root("DELETE", path(ada, "?force=true")).status == 204
-    assert len(node.writer.reader().resources()) == 1
+    assert len(server.writer.reader().resources()) == 1
     assert root("GET", "/applet/shared").json["data"][0]["name"] == "log"
 
 
@@ -154,10 +151,10 @@ def test_a_password_is_reset_to_a_given_or_a_generated_one(root: User) -> None:
     given = root("PUT", where, {"password": "battery staple"})
     assert given.status == 200
     assert "password" not in given.json
-    assert login(root.node, "eve", "battery staple").status == 200
+    assert login(root.server, "eve", "battery staple").status == 200
     generated = root("PUT", where).json["password"]
-    assert login(root.node, "eve", generated).status == 200
-    assert login(root.node, "eve", "battery staple").key == "InvalidPassword"
+    assert login(root.server, "eve", generated).status == 200
+    assert login(root.server, "eve", "battery staple").key == "InvalidPassword"
     assert list(root("PUT", where, {"password": "short"}).fields) == ["password"]
     assert list(root("PUT", where, {"password": "x" * 1_025}).fields) == ["password"]
 
@@ -165,15 +162,15 @@ def test_a_password_is_reset_to_a_given_or_a_generated_one(root: User) -> None:
 def test_a_reset_password_ends_the_logins_there_are(root: User) -> None:
     made = register(root, username="eve", password=PASSWORD).json
     where = f"/account/{made['accountID']}/password"
-    tokens = [login(root.node, "eve").json["token"]]
+    tokens = [login(root.server, "eve").json["token"]]
     for password in ("battery staple", "horse battery"):
         assert root("PUT", where, {"password": password}).status == 200
         for token in tokens:
-            old = root.node.send("GET", f"{V0}/project", headers={"Authorization": token})
+            old = root.server.send("GET", f"{V0}/project", headers={"Authorization": token})
             assert (old.status, old.key) == (401, "InvalidToken")
-        tokens.append(login(root.node, "eve", password).json["token"])
+        tokens.append(login(root.server, "eve", password).json["token"])
         headers = {"Authorization": tokens[-1]}
-        assert root.node.send("GET", f"{V0}/project", headers=headers).status == 200
+        assert root.server.send("GET", f"{V0}/project", headers=headers).status == 200
 
 
 def test_ones_own_password_is_not_reset_without_the_old_one(root: User) -> None:

@@ -14,7 +14,7 @@ from fieldbrook.cli import main
 from fieldbrook.wasm.module import abi
 from fieldbrook.workbench import scaffold
 from fieldbrook.workbench.scaffold import ScaffoldError
-from tests.tools import require_tool
+from tests.support.tools import require_tool
 
 TEMPLATES = Path(scaffold.__file__).parent / "templates"
 # Debian's compiler beside one that somebody keeps for himself and that lacks the target.

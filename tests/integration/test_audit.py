@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration.nodes import until
-from tests.integration.people import holder
-from tests.integration.test_accounts import PASSWORD, login, register
-from tests.integration.test_management import CODE, V0, Node, User, ada, bob, node, root
-from tests.integration.test_management import register as register_with
-
-__all__ = ["ada", "bob", "node", "root"]
+from tests.integration.test_accounts import register
+from tests.support.management import CODE, PASSWORD, V0, Server, User, holder, login
+from tests.support.management import register as register_with
+from tests.support.nodes import until
 
 
 def rows(user: User, query: str = "") -> list[dict[str, Any]]:
@@ -70,11 +67,11 @@ def test_a_refused_change_is_in_the_log_with_the_reason(root: User, ada: User) -
     assert (denied["accessKey"], denied["path"]) == ("weak", "/project/room")
 
 
-def test_reading_and_strangers_leave_no_row(node: Node, root: User, ada: User) -> None:
+def test_reading_and_strangers_leave_no_row(server: Server, root: User, ada: User) -> None:
     ada("GET", "/project")
     ada("GET", "/project/none")
-    node.send("POST", f"{V0}/project", "{}", {"Authorization": "nonsense"})
-    login(node, "nobody")
+    server.send("POST", f"{V0}/project", "{}", {"Authorization": "nonsense"})
+    login(server, "nobody")
     ada("POST", "/project", {"name": ""})
     found = waited_for(root, "")
     assert [row["error"] for row in found] == ["badRequest"]
@@ -82,8 +79,8 @@ def test_reading_and_strangers_leave_no_row(node: Node, root: User, ada: User) -
 
 def test_logins_are_in_the_log(root: User) -> None:
     register(root, username="eve", password=PASSWORD)
-    assert login(root.node, "eve").status == 200
-    assert login(root.node, "eve", "wrong").status == 401
+    assert login(root.server, "eve").status == 200
+    assert login(root.server, "eve", "wrong").status == 401
     found = waited_for(root, "?account=eve", 2)
     assert [(row["operation"], row["status"]) for row in found] == [
         ("LoginByUsername", 401),
@@ -91,35 +88,35 @@ def test_logins_are_in_the_log(root: User) -> None:
     ]
 
 
-def test_the_first_administrator_is_in_the_log(node: Node) -> None:
+def test_the_first_administrator_is_in_the_log(server: Server) -> None:
     body = {"username": "admin", "password": PASSWORD}
-    register_with(node, body, X_Setup_Code=CODE)
-    token = login(node, "admin").json["token"]
-    reply = node.send("GET", f"{V0}/audit?operation=CreateAccountByUsernameAndPassword", None)
+    register_with(server, body, X_Setup_Code=CODE)
+    token = login(server, "admin").json["token"]
+    reply = server.send("GET", f"{V0}/audit?operation=CreateAccountByUsernameAndPassword", None)
     assert reply.status == 401
     headers = {"Authorization": token}
-    reply = node.send("GET", f"{V0}/audit?path=/register", headers=headers)
+    reply = server.send("GET", f"{V0}/audit?path=/register", headers=headers)
     (row,) = reply.json["data"]
     assert row["account"] == "admin"
 
 
-def test_nothing_secret_is_in_the_log(node: Node, root: User) -> None:
+def test_nothing_secret_is_in_the_log(server: Server, root: User) -> None:
     secret = "11" * 32
     made = register(root, username="eve").json
-    eve = login(node, "eve", made["password"]).json["token"]
+    eve = login(server, "eve", made["password"]).json["token"]
     body = json.dumps({"name": "signer", "privateKey": secret})
     path = f"{V0}/operator?authorization={eve}&Authorization={eve}&x=1"
-    assert node.send("POST", path, body).status == 201
+    assert server.send("POST", path, body).status == 201
     headers = {"Authorization": eve}
     body = json.dumps({"oldPassword": "wrong-secret", "password": "another-secret"})
-    node.send("PUT", f"{V0}/account", body, headers)
-    key = node.send("POST", f"{V0}/account_access_key", '{"name":"k"}', headers).json["accessKey"]
+    server.send("PUT", f"{V0}/account", body, headers)
+    key = server.send("POST", f"{V0}/account_access_key", '{"name":"k"}', headers).json["accessKey"]
     found = waited_for(root, "?account=eve&limit=1000", 4)
     assert {row["path"] for row in found} >= {"/operator?x=1", "/account", "/account_access_key"}
     text = json.dumps(found)
     for hidden in (secret, made["password"], eve, "wrong-secret", "another-secret", key):
         assert hidden not in text
-    stored = b"".join(file.read_bytes() for file in (node.folder / "registry").iterdir())
+    stored = b"".join(file.read_bytes() for file in (server.folder / "registry").iterdir())
     for hidden in (made["password"], "wrong-secret", "another-secret", eve):
         assert hidden.encode() not in stored
 

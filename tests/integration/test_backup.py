@@ -14,10 +14,10 @@ from tests.faults.applet import counter
 from tests.faults.harness import counts
 from tests.faults.ledger import Ledger
 from tests.faults.loads import HttpBatches, HttpSingles, Load, Target
-from tests.integration.applets import SENDER
-from tests.integration.nodes import RunningNode, message, until
-from tests.integration.test_cli_node import Shell
-from tests.integration.test_effects import Subscriber
+from tests.support.applets import SENDER
+from tests.support.brokers import Subscriber
+from tests.support.nodes import RunningNode, message, until
+from tests.support.shell import Shell
 
 # Many processes are started: a minute, with a fifth of a core.
 pytestmark = pytest.mark.timeout(240)

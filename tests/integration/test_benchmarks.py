@@ -20,7 +20,7 @@ from benchmarks.tools import compiler
 from fieldbrook.core.clock import now_ms
 from fieldbrook.security import node_secrets
 from fieldbrook.storage.registry.service import RegistryReader, RegistryWriter
-from tests.tools import require_tool
+from tests.support.tools import require_tool
 
 DEVICE = Device("load", "d0", "the token")
 

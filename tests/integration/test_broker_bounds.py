@@ -19,11 +19,11 @@ from fieldbrook.gateway.mqtt.broker_bounds import Bounds, StateUsage, read_usage
 from fieldbrook.gateway.mqtt.nats_source import NatsSource
 from fieldbrook.gateway.mqtt.nats_wire import NatsConnection
 from fieldbrook.gateway.mqtt.sources import Delivery
-from tests.integration.applets import TALLY
-from tests.integration.brokers import REFUSED, Device, Embedded, Mosquitto
-from tests.integration.nodes import RunningNode, message, until
-from tests.integration.test_cli_node import Shell
-from tests.tools import require_tool
+from tests.support.applets import TALLY
+from tests.support.brokers import REFUSED, Device, Embedded, Mosquitto
+from tests.support.nodes import RunningNode, message, until
+from tests.support.shell import Shell
+from tests.support.tools import require_tool
 
 LIMIT = 10
 FLOOD = 60

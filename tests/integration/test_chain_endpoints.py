@@ -22,7 +22,7 @@ from tests.chain.evm import CHAIN_ID, Evm
 from tests.chain.proxy import Proxy
 from tests.chain.tall import ADDRESS, TallChain
 from tests.chain.world import World, eventually
-from tests.tools import LIMIT_S
+from tests.support.tools import LIMIT_S
 
 SECRET = "s3cret-key-of-mine"
 SLOW_S = 5  # the other endpoint has no more

@@ -17,10 +17,10 @@ from fieldbrook.observability.health import NO_CHAIN
 from tests.chain.evm import CHAIN_ID, Evm
 from tests.chain.proxy import Proxy
 from tests.chain.world import World, eventually
-from tests.integration.applets import TALLY
-from tests.integration.nodes import RunningNode, until
-from tests.integration.test_metrics import one
-from tests.tools import free_port
+from tests.support.applets import TALLY
+from tests.support.metrics import one
+from tests.support.nodes import RunningNode, until
+from tests.support.tools import free_port
 
 _KINDS = ("contract_log", "chain_tx", "chain_height")
 

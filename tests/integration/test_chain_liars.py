@@ -17,7 +17,7 @@ from tests.chain.cable import Cable
 from tests.chain.evm import Evm
 from tests.chain.forked import ADDRESS, TOPIC, ForkedChain
 from tests.chain.liar import Liar
-from tests.chain.world import World, eventually
+from tests.chain.world import World, eventually, world_over
 
 
 @pytest.fixture
@@ -26,15 +26,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_REST_S", (0.0, 0.01))
     monkeypatch.setattr(client, "_FOREIGN_REST_S", 0.01)
     monkeypatch.setattr(watcher, "_REST_S", (0.01,))
-
-
-def world_over(folder: Path, *chains: Any, **settings: Any) -> World:
-    """A world whose endpoints are these."""
-    urls = [f"http://e{n}.example" for n in range(len(chains))]
-    world = World(folder, urls, **settings)
-    by_url = dict(zip(urls, chains, strict=True))
-    world.client_options = {"transport": by_url.__getitem__, "probe_s": 0.05}
-    return world
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -11,10 +11,10 @@ import pytest
 
 from tests.chain.evm import CHAIN_ID, Contract, Evm
 from tests.chain.proxy import Proxy
-from tests.integration.applets import TALLY
-from tests.integration.nodes import RunningNode, until
-from tests.integration.test_cli_node import Shell
-from tests.integration.test_metrics import one
+from tests.support.applets import TALLY
+from tests.support.metrics import one
+from tests.support.nodes import RunningNode, until
+from tests.support.shell import Shell
 
 CHAIN = str(CHAIN_ID)
 

@@ -13,9 +13,9 @@ import pytest
 
 from tests.chain.evm import CHAIN_ID, Contract, Evm, contract, topic
 from tests.chain.proxy import Proxy
-from tests.integration.applets import TALLY
-from tests.integration.nodes import RunningNode, parts, until
-from tests.integration.test_cli_node import Shell
+from tests.support.applets import TALLY
+from tests.support.nodes import RunningNode, parts, until
+from tests.support.shell import Shell
 
 PART = f"fb-chain:{CHAIN_ID}"
 RULES = [{"eventType": "SEEN", "handler": "start"}, {"eventType": "LAST", "handler": "echo"}]

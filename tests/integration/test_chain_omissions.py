@@ -18,8 +18,7 @@ from tests.chain.evm import Evm
 from tests.chain.forgetful import ALL, BY_CONTRACT, RECEIPTS, Busy, Forgetful, Strange
 from tests.chain.forked import ADDRESS, TOPIC, Block
 from tests.chain.proxy import Proxy
-from tests.chain.world import World, eventually
-from tests.integration.test_chain_liars import world_over
+from tests.chain.world import World, eventually, world_over
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.nodes import RunningNode
-from tests.integration.test_cli_node import Shell
+from tests.support.nodes import RunningNode
+from tests.support.shell import Shell
 
 SECRET = "11" * 32
 ADDRESS = "0x19E7E376E7C213B7E7e7e46cc70A5dD086DAff2A"

@@ -14,11 +14,9 @@ from fieldbrook.storage.backup.transfer import KIND, Exported
 from fieldbrook.storage.backup.verify import verify
 from fieldbrook.storage.lmdb.codec import decode_record, encode_record
 from tests.chain.evm import CHAIN_ID, contract, topic
-from tests.integration.nodes import RunningNode
-from tests.integration.test_cli_node import Shell
-from tests.integration.test_management import Node, User, ada, bob, node, root
-
-__all__ = ["Node", "ada", "bob", "node", "root"]
+from tests.support.management import User
+from tests.support.nodes import RunningNode
+from tests.support.shell import Shell
 
 ABI = contract("Beacon")["abi"]
 P = "NftMinter"

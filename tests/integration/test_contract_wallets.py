@@ -11,8 +11,8 @@ import pytest
 from fieldbrook.core.clock import now_ms, rfc3339
 from fieldbrook.security.operator_keys import eip55
 from tests.chain.evm import CHAIN_ID, Contract, Evm
-from tests.integration.nodes import Answer, RunningNode
-from tests.integration.nodes import until as wait_until
+from tests.support.nodes import Answer, RunningNode
+from tests.support.nodes import until as wait_until
 
 
 @pytest.fixture(scope="module")

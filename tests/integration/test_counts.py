@@ -10,13 +10,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import paho.mqtt.client as mqtt
 import pytest
-from paho.mqtt.enums import CallbackAPIVersion
 
-from tests.integration.applets import TALLY
-from tests.integration.nodes import RunningNode, flood, message, parts, until
-from tests.tools import LIMIT_S
+from tests.support.applets import TALLY
+from tests.support.brokers import publish
+from tests.support.nodes import RunningNode, flood, message, parts, until
 
 HTTP_EVENTS = 100_000
 MQTT_EVENTS = 20_000
@@ -31,27 +29,6 @@ def counting(tmp_path: Path) -> Iterator[tuple[RunningNode, str]]:
     strategies = [{"eventType": "DEFAULT", "handler": "quiet"}]
     yield node, node.deploy("load", TALLY, strategies=strategies)["appletID"]
     node.stop()
-
-
-def publish(port: int, topic: str, body: bytes, events: int) -> int:
-    """Publish at QoS 1, wait for every PUBACK; returns how many came."""
-    client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=f"load-{os.getpid()}")
-    client.max_inflight_messages_set(200)
-    client.max_queued_messages_set(0)
-    acknowledged = threading.Semaphore(0)
-    client.on_publish = lambda *_: acknowledged.release()
-    client.connect("127.0.0.1", port)
-    client.loop_start()
-    try:
-        for _ in range(events):
-            client.publish(topic, body, qos=1)
-        got = 0
-        while got < events and acknowledged.acquire(timeout=LIMIT_S):
-            got += 1
-        return got
-    finally:
-        client.loop_stop()
-        client.disconnect()
 
 
 @pytest.mark.timeout(600)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import metadata
 from pathlib import Path
 
-from tests.integration.applets import TALLY
-from tests.integration.nodes import RunningNode, message
+from tests.support.applets import TALLY
+from tests.support.nodes import RunningNode, message
 
 # Of the standard library what is imported late, by what starts children and compiles modules.
 _STANDARD = ("argparse", "hashlib", "hmac", "json", "multiprocessing", "sqlite3", "tempfile")

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.applets import TALLY
-from tests.integration.brokers import Device
-from tests.integration.nodes import READY, RunningNode, alive, message, parts, until
-from tests.tools import LIMIT_S, free_port
+from tests.support.applets import TALLY
+from tests.support.brokers import Device
+from tests.support.nodes import READY, RunningNode, alive, message, parts, until
+from tests.support.tools import LIMIT_S, free_port
 
 
 @pytest.fixture(params=["up", "node"])

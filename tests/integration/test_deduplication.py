@@ -15,7 +15,7 @@ from fieldbrook.storage.project import deduplication
 from fieldbrook.storage.project.deduplication import old_digest_of
 from fieldbrook.storage.project.store import ProjectStore
 from fieldbrook.wasm.run import Run
-from tests.integration.test_shards import MAP, Project
+from tests.support.projects import MAP, Project
 
 PUBLISHER = 1_000
 COUNT = b"ck"

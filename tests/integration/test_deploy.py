@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.applets import TALLY, UNLINKABLE
-from tests.integration.nodes import PREFIX, RunningNode, message, until
-from tests.tools import LIMIT_S
+from tests.support.applets import TALLY, UNLINKABLE
+from tests.support.nodes import PREFIX, RunningNode, message, until
+from tests.support.tools import LIMIT_S
 
 # Many processes are started: a minute, with a fifth of a core.
 pytestmark = pytest.mark.timeout(240)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration import applets
-from tests.integration.nodes import PREFIX, RunningNode, message, parts, until
-from tests.integration.test_tls import TlsNode
+from tests.support import applets
+from tests.support.nodes import PREFIX, RunningNode, message, parts, until
+from tests.support.tls import TlsNode
 
 LIMIT = 200
 ALLOWED = LIMIT // 2

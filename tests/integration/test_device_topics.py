@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from fieldbrook.gateway.mqtt import embedded_broker
-from tests.integration.applets import SENDER, TALLY
-from tests.integration.brokers import REFUSED, Device
-from tests.integration.nodes import RunningNode, message, parts, until
-from tests.tools import LIMIT_S
+from tests.support.applets import SENDER, TALLY
+from tests.support.brokers import REFUSED, Device
+from tests.support.nodes import RunningNode, message, parts, until
+from tests.support.tools import LIMIT_S
 
 TOPICS = "readings, sender, out/#, +/status"
 

@@ -7,7 +7,6 @@ import http.server
 import json
 import os
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -16,10 +15,9 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.gateway.mqtt import embedded_broker
-from tests.integration.applets import SENDER
-from tests.integration.nodes import RunningNode, message, parts, until
-from tests.tools import require_tool
+from tests.support.applets import SENDER
+from tests.support.brokers import Subscriber
+from tests.support.nodes import RunningNode, message, parts, until
 
 HANDLERS = ("publish", "loopback", "twice", "submit", "call", "result", "transact")
 
@@ -82,41 +80,6 @@ def sending(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sending]:
     made = Sending(tmp_path_factory.mktemp("effects"), "--api-hosts", "127.0.0.1, example.org")
     yield made
     made.node.stop()
-
-
-class Subscriber:
-    """`mosquitto_sub` with the node's own credentials at the embedded broker."""
-
-    def __init__(self, node: RunningNode, topic: str) -> None:
-        require_tool("mosquitto_sub")
-        # A line at a time, although it writes to a pipe.
-        command = ["stdbuf", "-oL", "mosquitto_sub", "-h", "127.0.0.1", "-p", str(node.mqtt_port)]
-        login = ["-u", embedded_broker.NODE_USER, "-P", embedded_broker.password(node.data)]
-        session = ["-c", "-i", "subscriber"]
-        self._process = subprocess.Popen(
-            [*command, *login, *session, "-q", "1", "-v", "-d", "-t", topic],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.lines: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        until(lambda: any("SUBACK" in line for line in self.lines), "the subscription")
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.lines.append(line.strip())
-
-    def received(self, topic: str) -> list[str]:
-        return [line.removeprefix(topic + " ") for line in self.lines if line.startswith(topic)]
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._reader.join()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
 
 
 def test_a_handlers_messages_are_published_in_order_once_it_is_committed(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.applets import COLOUR
-from tests.integration.nodes import RunningNode, message
+from tests.support.applets import COLOUR
+from tests.support.nodes import RunningNode, message
 
 
 @pytest.fixture

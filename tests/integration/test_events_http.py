@@ -15,9 +15,9 @@ from typing import Any
 import jwt
 import pytest
 
-from tests.integration.applets import TALLY, UNLINKABLE
-from tests.integration.nodes import PREFIX, RunningNode, flood, message, parts, until
-from tests.tools import LIMIT_S
+from tests.support.applets import TALLY, UNLINKABLE
+from tests.support.nodes import PREFIX, RunningNode, flood, message, parts, until
+from tests.support.tools import LIMIT_S
 
 KEYS = {"key", "code", "msg", "desc", "canBeTalk", "id", "sources", "fields"}
 DEADLINE_MS = 1_000

@@ -24,8 +24,8 @@ from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.module.inspection import check, compile_module, to_binary
 from fieldbrook.wasm.run import Host, Run
 from fieldbrook.wasm.signatures import keccak256
-from tests.integration.nodes import RunningNode
-from tests.tools import require_tool
+from tests.support.nodes import RunningNode
+from tests.support.tools import require_tool
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TOOLS = {

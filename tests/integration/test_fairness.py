@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.applets import TALLY
-from tests.integration.brokers import Device, Mosquitto
-from tests.integration.nodes import PREFIX, Answer, RunningNode, message, until
+from tests.support.applets import TALLY
+from tests.support.brokers import Device, Mosquitto
+from tests.support.nodes import PREFIX, Answer, RunningNode, message, until
 
 STRATEGIES = [{"eventType": name.upper(), "handler": name} for name in ("start", "burn")]
 _QUIET = 60

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.applets import TALLY
-from tests.integration.nodes import PREFIX, RunningNode, message, until
-from tests.tools import LIMIT_S
+from tests.support.applets import TALLY
+from tests.support.nodes import PREFIX, RunningNode, message, until
+from tests.support.tools import LIMIT_S
 
 
 @pytest.fixture(scope="module")

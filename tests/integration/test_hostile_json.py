@@ -14,8 +14,8 @@ import pytest
 
 from fieldbrook.gateway.management.route_table import ROUTES
 from tests import bombs
-from tests.integration.nodes import PREFIX, RunningNode, message, parts
-from tests.tools import LIMIT_S
+from tests.support.nodes import PREFIX, RunningNode, message, parts
+from tests.support.tools import LIMIT_S
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -21,8 +21,8 @@ from fieldbrook.gateway.management.routes.projects.project_files import ProjectF
 from fieldbrook.storage.backup.transfer import Exported, ReadLimits
 from fieldbrook.storage.lmdb.codec import encode_record
 from tests import bombs
-from tests.integration.applets import TALLY
-from tests.integration.nodes import Answer, RunningNode, parts, until
+from tests.support.applets import TALLY
+from tests.support.nodes import Answer, RunningNode, parts, until
 
 # A process is started for each archive.
 pytestmark = pytest.mark.timeout(400)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.nodes import RunningNode, message, parts, until
-from tests.integration.test_cli_node import Shell
+from tests.support.nodes import RunningNode, message, parts, until
+from tests.support.shell import Shell
 
 # Handlers: `start` logs its payload and does nothing else; `put` stores its payload under the
 # empty key; `get` logs what is stored there.

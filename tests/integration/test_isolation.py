@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.applets import TALLY
-from tests.integration.nodes import RunningNode, flood, message
+from tests.support.applets import TALLY
+from tests.support.nodes import RunningNode, flood, message
 
 STRATEGIES = [{"eventType": name.upper(), "handler": name} for name in ("start", "echo", "fail")]
 

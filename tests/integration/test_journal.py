@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.applets import TALLY
-from tests.integration.nodes import RunningNode, message, parts, until
-from tests.integration.test_cli_node import Shell
+from tests.support.applets import TALLY
+from tests.support.nodes import RunningNode, message, parts, until
+from tests.support.shell import Shell
 
 HANDLERS = ("start", "echo", "fail", "seven")
 

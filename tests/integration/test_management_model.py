@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.nodes import Answer, RunningNode, message
-from tests.integration.test_management import LOG_WAT, wasm
+from tests.support.management import LOG_WAT, wasm
+from tests.support.nodes import Answer, RunningNode, message
 
 SEEDS = range(4)
 STEPS = 90  # before the restart, and again after it

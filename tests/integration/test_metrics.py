@@ -5,35 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
-from tests.integration.applets import SENDER, TALLY
-from tests.integration.nodes import RunningNode, alive, flood, message, parts, until
-from tests.integration.test_counts import publish
-
-Figures = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
-
-
-def scrape(node: RunningNode) -> Figures:
-    answer = node.call("GET", "/metrics", token="")
-    assert answer.status == 200, answer
-    found = {}
-    for family in text_string_to_metric_families(answer.body.decode()):
-        for sample in family.samples:
-            key = sample.name, frozenset(sample.labels.items())
-            assert key not in found, key
-            found[key] = sample.value
-    return found
-
-
-def one(node: RunningNode, name: str, /, **labels: str) -> float:
-    """A figure as it is now; 0 where there is none, as for a reason that never occurred."""
-    return scrape(node).get((f"fieldbrook_{name}", frozenset(labels.items())), 0.0)
+from tests.support.applets import SENDER, TALLY
+from tests.support.brokers import publish
+from tests.support.metrics import Figures, one, scrape
+from tests.support.nodes import RunningNode, alive, flood, message, parts, until
 
 
 def counters(figures: Figures) -> dict[Any, float]:

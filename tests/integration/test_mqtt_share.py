@@ -6,9 +6,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.integration.applets import TALLY
-from tests.integration.brokers import Device
-from tests.integration.nodes import RunningNode, message, until
+from tests.support.applets import TALLY
+from tests.support.brokers import Device
+from tests.support.nodes import RunningNode, message, until
 
 STRATEGIES = [{"eventType": name.upper(), "handler": name} for name in ("echo", "quiet")]
 LIMIT_BYTES = 1 << 20

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.applets import TALLY
-from tests.integration.nodes import RunningNode, long_id, message, named, parts, until
+from tests.support.applets import TALLY
+from tests.support.nodes import RunningNode, long_id, message, named, parts, until
 
 STRATEGIES = [{"eventType": name.upper(), "handler": name} for name in ("start", "seven", "fail")]
 

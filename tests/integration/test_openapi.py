@@ -26,9 +26,9 @@ from schemathesis.specs.openapi.checks import (
 from fieldbrook.core.errors import ModuleRefusedError
 from fieldbrook.gateway import replies
 from fieldbrook.gateway.management.openapi import shapes
-from tests.integration.nodes import PREFIX, Answer, RunningNode
-from tests.integration.test_management import LOG_WAT, wasm
-from tests.tools import LIMIT_S
+from tests.support.management import LOG_WAT, wasm
+from tests.support.nodes import PREFIX, Answer, RunningNode
+from tests.support.tools import LIMIT_S
 
 EXAMPLES = 10
 # Of the operations are carried out at least once; chance makes few cron expressions.

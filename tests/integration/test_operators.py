@@ -9,11 +9,9 @@ import pytest
 
 from fieldbrook.gateway.management.routes.accounts.operators import draft_operator
 from fieldbrook.security.operator_keys import ECDSA, ED25519, Vault
-from tests.integration.test_management import KEY, V0, Node, Reply, User, ada, bob, node, root
-from tests.integration.test_management import register as register_with
+from tests.support.management import KEY, V0, Reply, Server, User
+from tests.support.management import register as register_with
 from tests.unit.security.test_operator_keys import PAIR
-
-__all__ = ["ada", "bob", "node", "root"]
 
 SECRET = "11" * 32
 ADDRESS = "0x19E7E376E7C213B7E7e7e46cc70A5dD086DAff2A"
@@ -31,7 +29,7 @@ def rows(user: User, query: str = "") -> list[dict[str, Any]]:
 
 
 def test_an_operator_is_created_listed_and_removed_and_its_key_never_comes_out(
-    node: Node, ada: User, caplog: pytest.LogCaptureFixture
+    server: Server, ada: User, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     made = create(ada, paymasterKey="paymaster-secret", unknown=1)
@@ -39,7 +37,7 @@ def test_an_operator_is_created_listed_and_removed_and_its_key_never_comes_out(
     listed = ada("GET", "/operator/datalist")
     assert {row["name"] for row in listed.json["data"]} == {"signer", "default"}
     assert listed.json["total"] == 2
-    operator = node.writer.reader().operator(int(made.json["operatorID"]))
+    operator = server.writer.reader().operator(int(made.json["operatorID"]))
     assert operator is not None
     vault = Vault(KEY)
     assert vault.open(operator.sealed_key, ADDRESS) == bytes.fromhex(SECRET)
@@ -47,8 +45,8 @@ def test_an_operator_is_created_listed_and_removed_and_its_key_never_comes_out(
     for text in (made.body.decode(), listed.body.decode(), repr(operator), caplog.text):
         assert SECRET not in text
         assert "paymaster-secret" not in text
-    node.writer._environment.sync(True)
-    stored = b"".join(file.read_bytes() for file in (node.folder / "registry").iterdir())
+    server.writer._environment.sync(True)
+    stored = b"".join(file.read_bytes() for file in (server.folder / "registry").iterdir())
     assert bytes.fromhex(SECRET) not in stored
     assert SECRET.encode() not in stored
     assert b"paymaster-secret" not in stored
@@ -100,17 +98,17 @@ def test_a_name_is_taken_once_in_an_account(ada: User, bob: User) -> None:
 
 
 def test_an_account_has_a_default_operator_from_the_start_or_from_first_need(
-    node: Node, ada: User, root: User
+    server: Server, ada: User, root: User
 ) -> None:
-    assert node.writer.reader().operators(ada.account.account_id) == []
+    assert server.writer.reader().operators(ada.account.account_id) == []
     given = ada("GET", "/account/operatoraddr")
     assert given.status == 200
     assert given.headers["Content-Type"].startswith("text/plain")
-    (operator,) = node.writer.reader().operators(ada.account.account_id)
+    (operator,) = server.writer.reader().operators(ada.account.account_id)
     assert given.body.decode() == operator.address
     assert ada("GET", "/account/operatoraddr").body == given.body
-    made = register_with(node, {"username": "dev"}, Authorization=root.token).json
-    (own,) = node.writer.reader().operators(int(made["accountID"]))
+    made = register_with(server, {"username": "dev"}, Authorization=root.token).json
+    (own,) = server.writer.reader().operators(int(made["accountID"]))
     assert own.name == "default"
     assert own.address != operator.address
 
@@ -199,17 +197,19 @@ def test_operators_are_paged(ada: User) -> None:
     assert list(ada("GET", "/operator/datalist?size=-2").fields) == ["size"]
 
 
-def test_two_first_needs_at_once_make_one_default(node: Node, ada: User) -> None:
+def test_two_first_needs_at_once_make_one_default(server: Server, ada: User) -> None:
     drafts = [draft_operator(Vault(KEY), "default", ECDSA, bytes([n]) * 32) for n in (1, 2)]
     made = [
-        node.writer.create_operator(ada.account.account_id, draft, unless_exists=True)
+        server.writer.create_operator(ada.account.account_id, draft, unless_exists=True)
         for draft in drafts
     ]
     assert made[0] == made[1]
     assert ada("GET", "/account/operatoraddr").body.decode() == drafts[0].address
 
 
-def test_both_prefixes_serve_operators(node: Node, ada: User) -> None:
+def test_both_prefixes_serve_operators(server: Server, ada: User) -> None:
     path = "/api/w3bapp/account/operatoraddr"
-    reply = node.send("GET", path, headers={"Authorization": ada.token})
-    assert reply.body == node.send("GET", V0 + path[11:], headers={"Authorization": ada.token}).body
+    reply = server.send("GET", path, headers={"Authorization": ada.token})
+    assert (
+        reply.body == server.send("GET", V0 + path[11:], headers={"Authorization": ada.token}).body
+    )

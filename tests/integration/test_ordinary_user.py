@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.applets import TALLY
-from tests.integration.brokers import Device
-from tests.integration.nodes import RunningNode, message, parts, until
-from tests.tools import require_tool
+from tests.support.applets import TALLY
+from tests.support.brokers import Device
+from tests.support.nodes import RunningNode, message, parts, until
+from tests.support.tools import require_tool
 
 _UID = 65_534  # nobody
 _BECOME = ("setpriv", f"--reuid={_UID}", f"--regid={_UID}", "--clear-groups")

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.integration.applets import TALLY
-from tests.integration.brokers import Device
-from tests.integration.nodes import RunningNode, long_id, message, named, parts, until
-from tests.integration.test_metrics import one
-from tests.tools import LIMIT_S
+from tests.support.applets import TALLY
+from tests.support.brokers import Device
+from tests.support.metrics import one
+from tests.support.nodes import RunningNode, long_id, message, named, parts, until
+from tests.support.tools import LIMIT_S
 
 HANDLERS = ("start", "spin")
 # Above what a process uses that has nothing but an event to read.

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from fieldbrook.storage.sql.postgres.namespace import namespace_of
-from tests.integration.nodes import RunningNode, message, named, parts, until
-from tests.postgres import PostgresServer
-from tests.tools import LIMIT_S
+from tests.support.nodes import RunningNode, message, named, parts, until
+from tests.support.postgres import PostgresServer
+from tests.support.tools import LIMIT_S
 
 MODULES = Path(__file__).parents[1] / "modules"
 TABLE = {"name": "t_seen", "cols": [{"name": "f_event", "constrains": {"datatype": "TEXT"}}]}

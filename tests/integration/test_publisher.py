@@ -10,8 +10,8 @@ import pytest
 from fieldbrook.gateway.delivery import mqtt_publisher as module
 from fieldbrook.gateway.delivery.mqtt_publisher import Publisher
 from fieldbrook.gateway.delivery.outbox import MessageRefusedError
-from tests.integration.brokers import LOOPBACK, Mosquitto
-from tests.tools import LIMIT_S
+from tests.support.brokers import LOOPBACK, Mosquitto
+from tests.support.tools import LIMIT_S
 
 CONNECT, PUBLISH, TOPIC = 0x10, 0x30, "out"
 

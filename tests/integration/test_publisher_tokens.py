@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fieldbrook.core.clock import now_ms, rfc3339
-from tests.integration.applets import TALLY
-from tests.integration.nodes import RunningNode, message, until
+from tests.support.applets import TALLY
+from tests.support.nodes import RunningNode, message, until
 
 
 class World:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.applets import TALLY
-from tests.integration.nodes import Answer, RunningNode, message, until
-from tests.integration.test_cli_node import Shell
+from tests.support.applets import TALLY
+from tests.support.nodes import Answer, RunningNode, message, until
+from tests.support.shell import Shell
 
 PASSWORD = "correct horse"
 QUOTAS = ("--quota-projects", "4", "--quota-publishers", "3", "--quota-processes", "1")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.applets import SENDER, TALLY
-from tests.integration.brokers import Device
-from tests.integration.nodes import RunningNode, long_id, message, named, until
+from tests.support.applets import SENDER, TALLY
+from tests.support.brokers import Device
+from tests.support.nodes import RunningNode, long_id, message, named, until
 
 _LIMIT = 4_096
 

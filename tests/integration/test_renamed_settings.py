@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.nodes import RunningNode
+from tests.support.nodes import RunningNode
 
 
 def test_a_node_warns_once_of_each_old_name_and_uses_its_value(

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration import applets
-from tests.integration.nodes import PREFIX, RunningNode, message, parts
-from tests.integration.test_tls import TlsNode
-from tests.tools import LIMIT_S
+from tests.support import applets
+from tests.support.nodes import PREFIX, RunningNode, message, parts
+from tests.support.tls import TlsNode
+from tests.support.tools import LIMIT_S
 
 HEAD_LIMIT = 16_384
 EVENT = f"{PREFIX}/event/room"

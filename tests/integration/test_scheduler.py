@@ -15,8 +15,8 @@ from fieldbrook.core.model import ADMIN, NODE_PUBLISHER
 from fieldbrook.gateway.events.project_client import Settle
 from fieldbrook.gateway.schedule.ticker import Ticker
 from fieldbrook.storage.registry.service import RegistryWriter
-from tests.integration.applets import TALLY
-from tests.integration.nodes import RunningNode, parts, until
+from tests.support.applets import TALLY
+from tests.support.nodes import RunningNode, parts, until
 
 NOON = int(datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()) * 1000
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from fieldbrook.gateway.mqtt import embedded_broker
-from tests.integration.applets import TALLY
-from tests.integration.brokers import Device
-from tests.integration.nodes import RunningNode, alive, message, parts, until
+from tests.support.applets import TALLY
+from tests.support.brokers import Device
+from tests.support.nodes import RunningNode, alive, message, parts, until
 
 # Many processes are started: a minute, with a fifth of a core.
 pytestmark = pytest.mark.timeout(240)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,177 +13,17 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from fieldbrook.actors.project.executor import ProjectWorker
-from fieldbrook.actors.project.pool import InstancePool
-from fieldbrook.actors.project.shard import Setup
-from fieldbrook.actors.project.shards import IDLE_S, Shards
-from fieldbrook.actors.project.worth import Worth
-from fieldbrook.actors.wire import NAMED, REPEATED, FrameReader, Peer, WireEvent, pack, unpack
-from fieldbrook.core import clock
-from fieldbrook.core.model import ADMIN, PER_BATCH, PER_INSTANCE
+from fieldbrook.actors.project.shards import IDLE_S
+from fieldbrook.actors.wire import NAMED, REPEATED, WireEvent
+from fieldbrook.core.model import PER_BATCH, PER_INSTANCE
 from fieldbrook.observability import health
-from fieldbrook.storage.project import kv
-from fieldbrook.storage.project.reader import ProjectStoreReader
-from fieldbrook.storage.project.store import ProjectStore
-from fieldbrook.storage.registry.service import Module, RegistryWriter
+from fieldbrook.storage.registry.service import Module
 from fieldbrook.wasm.engine.compile import compile_in_child
-from fieldbrook.wasm.limits import Limits
-from tests.integration.nodes import MODULES, alive, part_of, until
+from tests.support.nodes import MODULES, alive, part_of, until
+from tests.support.projects import CHAIN, COUNTER, LARGE, LIMITS, SEND, TRAP, Project
 
-MAP = 64 << 20
-LIMITS = Limits(deadline_ms=1_000)
-COUNTER, TRAP, SEND, SPIN, CHAIN, LARGE = b"c", b"t", b"s", b"e", b"x", b"l"
-
-# `start` looks at the first byte of its payload: it counts under the second one (u64,
-# little-endian) and returns the count; traps after that; publishes the payload; never
-# ends; returns the code of a transaction; or adds 100 bytes to what lies under the key. All
-# log the payload. `quick` returns 5.
-MODULE = b"""
-(module
-  (import "env" "ws_get_data" (func $get_data (param i32 i32 i32) (result i32)))
-  (import "env" "ws_log" (func $log (param i32 i32 i32) (result i32)))
-  (import "env" "ws_get_db" (func $get_db (param i32 i32 i32 i32) (result i32)))
-  (import "env" "ws_set_db" (func $set_db (param i32 i32 i32 i32) (result i32)))
-  (import "env" "ws_send_mqtt_msg" (func $send (param i32 i32 i32 i32) (result i32)))
-  (import "env" "ws_send_tx" (func $tx (param i32 i32 i32 i32 i32) (result i32)))
-  (memory (export "memory") 4)
-  (data (i32.const 64) "out/readings")
-  (global $heap (mut i32) (i32.const 4096))
-  (func (export "alloc") (param $size i32) (result i32) (local $at i32)
-    (local.set $at (global.get $heap))
-    (global.set $heap (i32.add (local.get $at) (local.get $size)))
-    (local.get $at))
-  (func $count (param $key i32) (result i32)
-    (i64.store (i32.const 128) (i64.const 0))
-    (if (i32.eqz (call $get_db (local.get $key) (i32.const 1) (i32.const 16) (i32.const 20)))
-      (then (i64.store (i32.const 128) (i64.load (i32.load (i32.const 16))))))
-    (i64.store (i32.const 128) (i64.add (i64.load (i32.const 128)) (i64.const 1)))
-    (drop (call $set_db (local.get $key) (i32.const 1) (i32.const 128) (i32.const 8)))
-    (i32.load (i32.const 128)))
-  (func $grow (param $key i32) (result i32)
-    (i32.store (i32.const 20) (i32.const 0))
-    (drop (call $get_db (local.get $key) (i32.const 1) (i32.const 16) (i32.const 20)))
-    (call $set_db (local.get $key) (i32.const 1)
-      (i32.load (i32.const 16)) (i32.add (i32.load (i32.const 20)) (i32.const 100))))
-  (func (export "start") (param $rid i32) (result i32) (local $at i32) (local $size i32)
-    (local $what i32) (local $key i32)
-    (drop (call $get_data (local.get $rid) (i32.const 0) (i32.const 4)))
-    (local.set $at (i32.load (i32.const 0)))
-    (local.set $size (i32.load (i32.const 4)))
-    (local.set $what (i32.load8_u (local.get $at)))
-    (local.set $key (i32.add (local.get $at) (i32.const 1)))
-    (drop (call $log (i32.const 4) (local.get $at) (local.get $size)))
-    (if (i32.eq (local.get $what) (i32.const 0x63)) (then (return (call $count (local.get $key)))))
-    (if (i32.eq (local.get $what) (i32.const 0x74))
-      (then (drop (call $count (local.get $key))) (unreachable)))
-    (if (i32.eq (local.get $what) (i32.const 0x73))
-      (then (return (call $send (i32.const 64) (i32.const 12) (local.get $at) (local.get $size)))))
-    (if (i32.eq (local.get $what) (i32.const 0x65))
-      (then (loop $ever (br $ever))))
-    (if (i32.eq (local.get $what) (i32.const 0x78))
-      (then (return (call $tx (i32.const 1) (local.get $at) (local.get $size)
-        (i32.const 16) (i32.const 20)))))
-    (call $grow (local.get $key)))
-  (func (export "quick") (param $rid i32) (result i32) (i32.const 5)))
-"""
 OTHER = b"""(module (memory (export "memory") 1)
   (func (export "start") (param i32) (result i32) (i32.const 77)))"""
-
-
-class Project:
-    """One project's worker with its store, and shards if there are to be any."""
-
-    def __init__(self, folder: Path, modules: Path, shards: int, **applet: Any) -> None:
-        self.registry = RegistryWriter(folder / "registry", MAP, clock.now_ms, b"k" * 32)
-        account = self.registry.create_account("ada", "h", ADMIN)
-        project = self.registry.create_project(account.account_id, "p")
-        self.modules, self.account_id = modules, account.account_id
-        self.project_id = project.project_id
-        made = self.deploy("a", MODULE, [("DEFAULT", "start"), ("TWO", "start")], **applet)
-        self.applet_id = made.applet.applet_id
-        self.registry.create_strategy(self.project_id, self.applet_id, "TWO", "quick")
-        self.store = ProjectStore(folder / "store", MAP)
-        self.pool = InstancePool(modules, LIMITS)
-        setup = Setup(
-            store=str(self.store.path),
-            modules=str(modules),
-            registry=str(folder / "registry"),
-            api_hosts=(),
-            limits=LIMITS,
-            log_level="WARNING",
-            log_format="text",
-        )
-        self.shards = (
-            Shards(shards, setup, self.store, Worth(heavy_s=0, pause_s=0)) if shards else None
-        )
-        self.worker = ProjectWorker(
-            *(self.project_id, self.registry.reader(), self.store, self.pool),
-            shards=self.shards,
-        )
-        self.worker.refresh()
-        if self.shards is not None:
-            self.wait_for_shards(shards)
-        ours, theirs = socket.socketpair()
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        self._socket, self._peer, self._reader = ours, Peer(theirs), FrameReader()
-
-    def wait_for_shards(self, count: int) -> None:
-        assert self.shards is not None
-
-        shards = self.shards
-
-        def all_ready() -> bool:
-            shards.start(time.monotonic())
-            return len(shards.ready) == count
-
-        until(all_ready, "shards are ready")
-
-    def deploy(self, name: str, module: bytes, strategies: Any, **more: Any) -> Any:
-        source = self.modules / "upload"
-        source.write_bytes(module)
-        found = compile_in_child(source, self.modules, LIMITS)
-        return self.registry.create_applet(
-            *(self.project_id, self.account_id, name, "a.wasm", "a.wasm", found.sha256),
-            *(found.md5, found.size, list(found.handlers), strategies),
-            **more,
-        )
-
-    def round(self, *frames: Sequence[WireEvent]) -> list[Any]:
-        """Results of the events of one round, in order."""
-        self.worker.on_round([(self._peer, pack(list(events))) for events in frames])
-        results: list[Any] = []
-        while len(results) < sum(len(events) for events in frames):
-            for answer in self._reader.feed(self._socket.recv(1 << 20)):
-                results.extend(unpack(answer))
-        return results
-
-    def kept(self) -> Any:
-        """What is stored: pairs, what was sent, logs, dead letters, all without their times."""
-        reader = ProjectStoreReader.__new__(ProjectStoreReader)
-        store = self.store
-        store._rows_since = 0.0
-        store.flush_logs()
-        reader._environment, reader._kv = store._environment, store._kv
-        reader._logs = store._tables.logs
-        scope = kv.scope(self.applet_id)
-        keys = reader.kv_keys(self.applet_id, b"", 1000)
-        letters, count = reader.dead_letters(None, 1000)
-        return (
-            {key: store.read(kv.stored_key(scope, key)) for key in keys},
-            [(e.kind, e.target, e.body, e.event_id) for _, e in store.outbox.first(9999, 0)],
-            [(r.row.level, r.row.source, r.row.event_id, r.row.text) for r in reader.logs(0, 9999)],
-            [(n.letter.event_id, n.letter.reason, n.letter.handler) for n in letters],
-            count,
-        )
-
-    def close(self) -> None:
-        if self.shards is not None:
-            self.shards.close()
-        self._peer.close()
-        self._socket.close()
-        self.pool.close()
-        self.store.close()
-        self.registry.close()
 
 
 def event(

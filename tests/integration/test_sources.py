@@ -18,7 +18,7 @@ from fieldbrook.gateway.mqtt import embedded_broker, nats_source, paho_source
 from fieldbrook.gateway.mqtt.nats_source import topic_of
 from fieldbrook.gateway.mqtt.nats_wire import NatsConnection
 from fieldbrook.gateway.mqtt.sources import UNACKNOWLEDGED_HIGH, Delivery, Source
-from tests.integration.brokers import (
+from tests.support.brokers import (
     LOOPBACK,
     REFUSED,
     Broker,
@@ -27,7 +27,7 @@ from tests.integration.brokers import (
     Mosquitto,
     numbered,
 )
-from tests.tools import LIMIT_S, free_port
+from tests.support.tools import LIMIT_S, free_port
 
 PROJECT = frozenset({"p1"})
 

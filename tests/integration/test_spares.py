@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.applets import TALLY
-from tests.integration.nodes import RunningNode, message, parts, until
+from tests.support.applets import TALLY
+from tests.support.nodes import RunningNode, message, parts, until
 
 DEFAULT = [{"eventType": "DEFAULT", "handler": "quiet"}]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.nodes import RunningNode, message, parts, until
+from tests.support.nodes import RunningNode, message, parts, until
 
 MODULE = (Path(__file__).parents[1] / "modules" / "sql.wat").read_bytes()
 TABLE = {

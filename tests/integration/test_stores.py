@@ -12,7 +12,7 @@ import pytest
 from fieldbrook import __version__
 from fieldbrook.storage.backup.backup import restore
 from fieldbrook.storage.backup.verify import verify
-from tests.integration.nodes import RunningNode, message
+from tests.support.nodes import RunningNode, message
 
 STORES = Path(__file__).parents[1] / "stores"
 VERSIONS = sorted(path.name.removesuffix(".tar.gz") for path in STORES.glob("*.tar.gz"))

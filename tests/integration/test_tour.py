@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.nodes import RunningNode
-from tests.tools import require_tool
+from tests.support.nodes import RunningNode
+from tests.support.tools import require_tool
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.applets import TALLY
-from tests.integration.brokers import Device
-from tests.integration.nodes import RunningNode, alive, flood, message, parts, until
+from tests.support.applets import TALLY
+from tests.support.brokers import Device
+from tests.support.nodes import RunningNode, alive, flood, message, parts, until
 
 
 class World:

@@ -12,10 +12,10 @@ import pytest
 
 from fieldbrook.storage.backup.archive import read_manifest
 from fieldbrook.storage.backup.verify import verify
-from tests.integration.applets import TALLY
-from tests.integration.nodes import PREFIX, RunningNode, message, parts
-from tests.integration.test_cli_node import Shell
 from tests.stores.make import PROJECT, fill
+from tests.support.applets import TALLY
+from tests.support.nodes import PREFIX, RunningNode, message, parts
+from tests.support.shell import Shell
 
 # Many processes are started: a minute, with a fifth of a core.
 pytestmark = pytest.mark.timeout(240)

@@ -13,7 +13,7 @@ import pytest
 from fieldbrook.core.model import DEVELOPER, ENABLED
 from fieldbrook.gateway.management.sign_in.throttle import PER_NAME
 from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
-from tests.integration.test_management import V0, Node, Reply, serving, started
+from tests.support.management import V0, Reply, Server, serving, started
 from tests.unit.gateway.management.sign_in.test_wallet import (
     ADDRESS,
     ISSUED_MS,
@@ -26,132 +26,140 @@ NOW_MS = ISSUED_MS + 1_000
 
 
 @pytest.fixture
-def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
+def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
     policy = getattr(request, "param", WalletPolicy(whitelist=frozenset({"*"})))
-    node, context = started(tmp_path, lambda: NOW_MS)
+    server, context = started(tmp_path, lambda: NOW_MS)
     context = dataclasses.replace(context, wallets=policy)
     with serving(context) as port:
-        node.port = port
-        yield node
-    node.writer.close()
+        server.port = port
+        yield server
+    server.writer.close()
 
 
 def policy(**fields: Any) -> pytest.MarkDecorator:
     """Runs a test with this policy."""
-    return pytest.mark.parametrize("node", [WalletPolicy(**fields)], indirect=True)
+    return pytest.mark.parametrize("server", [WalletPolicy(**fields)], indirect=True)
 
 
 def login(
-    node: Node, message: str, signature: str, path: str = "/login/wallet", **headers: str
+    server: Server,
+    message: str,
+    signature: str,
+    path: str = "/login/wallet",
+    **headers: str,
 ) -> Reply:
     body = json.dumps({"message": message, "signature": signature})
     sent = {"Content-Type": "text/plain", "Host": "localhost:3000", **headers}
-    return node.send("PUT", V0 + path, body, sent)
+    return server.send("PUT", V0 + path, body, sent)
 
 
-def with_nonce(node: Node) -> str:
-    given = node.send("GET", f"{V0}/login/wallet/nonce")
+def with_nonce(server: Server) -> str:
+    given = server.send("GET", f"{V0}/login/wallet/nonce")
     assert given.status == 200
     assert given.json["expireAt"] == "2023-11-14T22:18:21.000Z"
     return SAMPLE.replace("abcdEFGH1234", given.json["nonce"])
 
 
 @pytest.mark.parametrize("path", ["/login/wallet", "/login/eth"])
-def test_a_wallet_signs_in_once_with_a_nonce(node: Node, path: str) -> None:
-    message = with_nonce(node)
-    reply = login(node, message, signed(message), path)
+def test_a_wallet_signs_in_once_with_a_nonce(server: Server, path: str) -> None:
+    message = with_nonce(server)
+    reply = login(server, message, signed(message), path)
     assert reply.status == 200, reply.body
     assert set(reply.json) == {"accountID", "accountRole", "token", "expireAt", "issuer"}
     assert reply.json["accountRole"] == "DEVELOPER"
-    again = login(node, message, signed(message))
+    again = login(server, message, signed(message))
     assert (again.status, again.key) == (401, "InvalidEthLoginMessage")
     assert "used before" in again.json["desc"]
-    account = node.writer.reader().account_named(ADDRESS.lower())
+    account = server.writer.reader().account_named(ADDRESS.lower())
     assert account is not None
     assert str(account.account_id) == reply.json["accountID"]
     assert (account.role, account.state) == (DEVELOPER, ENABLED)
-    second = with_nonce(node)
-    assert login(node, second, signed(second)).json["accountID"] == reply.json["accountID"]
+    second = with_nonce(server)
+    assert login(server, second, signed(second)).json["accountID"] == reply.json["accountID"]
 
 
 @policy(nonce_required=False, whitelist=frozenset({ADDRESS.lower()}))
 def test_the_sample_of_other_libraries_signs_in_once_where_nonces_are_the_clients(
-    node: Node,
+    server: Server,
 ) -> None:
-    assert login(node, SAMPLE, SIGNATURE).status == 200
-    assert login(node, SAMPLE, SIGNATURE).key == "InvalidEthLoginMessage"
+    assert login(server, SAMPLE, SIGNATURE).status == 200
+    assert login(server, SAMPLE, SIGNATURE).key == "InvalidEthLoginMessage"
 
 
-def test_a_nonce_of_the_clients_own_is_refused_by_default(node: Node) -> None:
-    refused = login(node, SAMPLE, SIGNATURE)
+def test_a_nonce_of_the_clients_own_is_refused_by_default(server: Server) -> None:
+    refused = login(server, SAMPLE, SIGNATURE)
     assert (refused.status, refused.key) == (401, "InvalidEthLoginMessage")
     assert "nonce" in refused.json["desc"]
 
 
-def test_another_signature_is_refused_and_the_nonce_stays_good(node: Node) -> None:
-    message = with_nonce(node)
-    refused = login(node, message, SIGNATURE)
+def test_another_signature_is_refused_and_the_nonce_stays_good(server: Server) -> None:
+    message = with_nonce(server)
+    refused = login(server, message, SIGNATURE)
     assert (refused.status, refused.key) == (401, "InvalidEthLoginSignature")
-    stranger = login(node, message, signed(message, b"\x22" * 32))
+    stranger = login(server, message, signed(message, b"\x22" * 32))
     assert stranger.key == "InvalidEthLoginSignature"
-    assert login(node, message, signed(message)).status == 200
+    assert login(server, message, signed(message)).status == 200
 
 
 @policy()
-def test_without_a_white_list_only_wallets_that_have_an_account_sign_in(node: Node) -> None:
-    message = with_nonce(node)
-    refused = login(node, message, signed(message))
+def test_without_a_white_list_only_wallets_that_have_an_account_sign_in(
+    server: Server,
+) -> None:
+    message = with_nonce(server)
+    refused = login(server, message, signed(message))
     assert (refused.status, refused.key) == (403, "WhiteListForbidden")
-    node.writer.create_account(ADDRESS.lower(), "", DEVELOPER)
-    assert login(node, message, signed(message)).status == 200
+    server.writer.create_account(ADDRESS.lower(), "", DEVELOPER)
+    assert login(server, message, signed(message)).status == 200
 
 
 @policy(whitelist=frozenset({"0x" + "0" * 40}))
-def test_a_wallet_that_is_not_on_the_white_list_is_refused(node: Node) -> None:
-    node.writer.create_account(ADDRESS.lower(), "", DEVELOPER)
-    message = with_nonce(node)
-    assert login(node, message, signed(message)).key == "WhiteListForbidden"
+def test_a_wallet_that_is_not_on_the_white_list_is_refused(server: Server) -> None:
+    server.writer.create_account(ADDRESS.lower(), "", DEVELOPER)
+    message = with_nonce(server)
+    assert login(server, message, signed(message)).key == "WhiteListForbidden"
 
 
 @policy(whitelist=frozenset({"*"}), domains=frozenset({"studio.example"}))
-def test_a_message_for_another_page_is_refused(node: Node) -> None:
-    message = with_nonce(node)
-    assert login(node, message, signed(message)).key == "InvalidEthLoginMessage"
+def test_a_message_for_another_page_is_refused(server: Server) -> None:
+    message = with_nonce(server)
+    assert login(server, message, signed(message)).key == "InvalidEthLoginMessage"
     ours = message.replace("localhost:3000 wants", "studio.example wants")
-    assert login(node, ours, signed(ours)).status == 200
+    assert login(server, ours, signed(ours)).status == 200
 
 
-def test_a_message_for_another_site_signs_nobody_in_by_default(node: Node) -> None:
-    for host in ("localhost", "localhost:3001", f"127.0.0.1:{node.port}", "localhost:3000.evil"):
-        message = with_nonce(node)
-        refused = login(node, message, signed(message), Host=host)
+def test_a_message_for_another_site_signs_nobody_in_by_default(server: Server) -> None:
+    for host in ("localhost", "localhost:3001", f"127.0.0.1:{server.port}", "localhost:3000.evil"):
+        message = with_nonce(server)
+        refused = login(server, message, signed(message), Host=host)
         assert (refused.status, refused.key) == (401, "InvalidEthLoginMessage")
         assert "wallet_domains" in refused.json["desc"]
         assert "localhost:3000" in refused.json["desc"]
-    phished = with_nonce(node).replace("localhost:3000 wants", "evil.example wants")
-    assert login(node, phished, signed(phished)).status == 401
-    ours = message.replace("localhost:3000 wants", f"127.0.0.1:{node.port} wants")
-    assert login(node, ours, signed(ours), Host=f"127.0.0.1:{node.port}").status == 200
+    phished = with_nonce(server).replace("localhost:3000 wants", "evil.example wants")
+    assert login(server, phished, signed(phished)).status == 401
+    ours = message.replace("localhost:3000 wants", f"127.0.0.1:{server.port} wants")
+    assert login(server, ours, signed(ours), Host=f"127.0.0.1:{server.port}").status == 200
 
 
-def test_what_a_proxy_says_of_the_host_does_not_count(node: Node) -> None:
-    message = with_nonce(node).replace("localhost:3000 wants", "evil.example wants")
+def test_what_a_proxy_says_of_the_host_does_not_count(server: Server) -> None:
+    message = with_nonce(server).replace("localhost:3000 wants", "evil.example wants")
     headers = {"X-Forwarded-Host": "evil.example", "Forwarded": "host=evil.example"}
-    assert login(node, message, signed(message), **headers).status == 401
+    assert login(server, message, signed(message), **headers).status == 401
 
 
 @policy(whitelist=frozenset({"*"}), domains=frozenset({"*"}))
-def test_a_message_for_any_site_signs_in_where_the_settings_say_so(node: Node) -> None:
-    message = with_nonce(node).replace("localhost:3000 wants", "studio.example wants")
-    assert login(node, message, signed(message)).status == 200
+def test_a_message_for_any_site_signs_in_where_the_settings_say_so(
+    server: Server,
+) -> None:
+    message = with_nonce(server).replace("localhost:3000 wants", "studio.example wants")
+    assert login(server, message, signed(message)).status == 200
 
 
-def test_a_wallets_account_has_no_password(node: Node) -> None:
-    message = with_nonce(node)
-    login(node, message, signed(message))
+def test_a_wallets_account_has_no_password(server: Server) -> None:
+    message = with_nonce(server)
+    login(server, message, signed(message))
     for password in ("", "x"):
         body = json.dumps({"username": ADDRESS.lower(), "password": password})
-        assert node.send("PUT", f"{V0}/login", body).status in (400, 401)
+        assert server.send("PUT", f"{V0}/login", body).status in (400, 401)
 
 
 @pytest.mark.parametrize(
@@ -165,14 +173,14 @@ def test_a_wallets_account_has_no_password(node: Node) -> None:
         ({"message": "x", "signature": "x" * 16_385}, "signature"),
     ],
 )
-def test_a_login_that_does_not_fit_is_refused(node: Node, body: Any, field: str) -> None:
+def test_a_login_that_does_not_fit_is_refused(server: Server, body: Any, field: str) -> None:
     for path in ("/login/wallet", "/login/eth"):
-        assert list(node.send("PUT", V0 + path, json.dumps(body)).fields) == [field]
+        assert list(server.send("PUT", V0 + path, json.dumps(body)).fields) == [field]
 
 
-def test_failed_signatures_are_slowed_down(node: Node) -> None:
+def test_failed_signatures_are_slowed_down(server: Server) -> None:
     keys = []
     for _ in range(PER_NAME.burst + 1):
-        message = with_nonce(node)
-        keys.append(login(node, message, SIGNATURE).key)
+        message = with_nonce(server)
+        keys.append(login(server, message, SIGNATURE).key)
     assert keys == ["InvalidEthLoginSignature"] * PER_NAME.burst + ["TooManyAttempts"]

@@ -29,8 +29,8 @@ from fieldbrook.workbench.simulated_chain import SimulatedChains
 from tests.contract.hosts import harness as h
 from tests.contract.sql.databases import Backend
 from tests.integration.test_applet_projects import rustc_for_wasm
-from tests.postgres import PostgresServer
-from tests.tools import require_tool
+from tests.support.postgres import PostgresServer
+from tests.support.tools import require_tool
 
 HERE = Path(__file__).parent
 THERMOSTAT = HERE.parents[1] / "examples" / "thermostat"

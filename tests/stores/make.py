@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from fieldbrook import __version__
-from tests.integration.applets import SENDER, TALLY
-from tests.integration.nodes import RunningNode, message, until
+from tests.support.applets import SENDER, TALLY
+from tests.support.nodes import RunningNode, message, until
 
 STORES = Path(__file__).parent
 SQL = (STORES.parent / "modules" / "sql.wat").read_bytes()

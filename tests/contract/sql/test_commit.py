@@ -26,9 +26,9 @@ from fieldbrook.storage.sql.postgres.database import PostgresDatabase
 from fieldbrook.storage.sql.postgres.namespace import committed_number, namespace_of
 from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
 from tests.contract.sql.databases import Backend, Database
-from tests.integration.nodes import until
-from tests.postgres import PostgresServer
-from tests.tools import LIMIT_S
+from tests.support.nodes import until
+from tests.support.postgres import PostgresServer
+from tests.support.tools import LIMIT_S
 
 ROOT = Path(__file__).parents[3]
 CONFIG = {"tables": [{"name": "t", "cols": [{"name": "n", "constrains": {"datatype": "INT64"}}]}]}

@@ -20,7 +20,7 @@ from fieldbrook.storage.sql.postgres.setup import prepare_namespace
 from fieldbrook.storage.sql.postgres.statements import translate
 from fieldbrook.storage.sql.schema import parse_schema
 from tests.contract.sql.databases import READINGS, ask, config, devices, insert, request
-from tests.postgres import PostgresServer
+from tests.support.postgres import PostgresServer
 
 
 @pytest.fixture

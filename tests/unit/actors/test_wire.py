@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldbrook.actors.wire import FrameReader, FrameServer, Round, frame, pack, unpack
-from tests.tools import LIMIT_S
+from tests.support.tools import LIMIT_S
 
 
 @given(st.lists(st.binary(max_size=300)), st.lists(st.integers(1, 64), min_size=1))

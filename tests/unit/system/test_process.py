@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from fieldbrook.system.process import FATAL_SIGNALS, own_program
-from tests.tools import LIMIT_S
+from tests.support.tools import LIMIT_S
 
 PRODUCT = Path(__file__).parent.parent.parent.parent
 

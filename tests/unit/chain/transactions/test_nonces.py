@@ -36,7 +36,7 @@ from fieldbrook.security.operator_keys import ECDSA, Vault, address_of
 from fieldbrook.storage.chain.transactions import INIT, LEASED, ChainTransactions, Transaction
 from fieldbrook.storage.lmdb.environment import open_environment
 from fieldbrook.storage.registry.service import RegistryReader
-from tests.tools import LIMIT_S
+from tests.support.tools import LIMIT_S
 
 SECRET = bytes.fromhex("11" * 32)
 ADDRESS = address_of(SECRET, ECDSA)

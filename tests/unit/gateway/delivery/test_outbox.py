@@ -10,7 +10,7 @@ from fieldbrook.actors.wire import AFTER, DONE, TAKE, FrameServer, Round, WireEn
 from fieldbrook.gateway.delivery.outbox import _UNDELIVERED_BYTES, OutboxTaker, deliveries
 from fieldbrook.storage.project.outbox import FIRST_BYTES, MQTT, OutboxEntry
 from fieldbrook.storage.project.store import ProjectStore
-from tests.tools import LIMIT_S
+from tests.support.tools import LIMIT_S
 
 BODY = bytes(1 << 20)
 ENTRIES = 60

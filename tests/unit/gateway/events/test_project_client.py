@@ -36,7 +36,7 @@ from fieldbrook.core.errors import (
 from fieldbrook.gateway.events import fair_queue
 from fieldbrook.gateway.events import project_client as module
 from fieldbrook.gateway.events.project_client import Outcome, ProjectClient, StoredResults
-from tests.tools import LIMIT_S
+from tests.support.tools import LIMIT_S
 
 
 class Project:

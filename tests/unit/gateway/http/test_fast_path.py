@@ -23,7 +23,7 @@ from fieldbrook.gateway.http.fast_path import (
     render,
 )
 from fieldbrook.gateway.replies import Answer, EventReply
-from tests.tools import LIMIT_S
+from tests.support.tools import LIMIT_S
 
 PATH = "/srv-applet-mgr/v0/event/NftMinter"
 

@@ -24,7 +24,7 @@ from fieldbrook.gateway.http.server import bind
 from fieldbrook.gateway.management.framework.open_stores import OPEN_LIMIT, open_limit
 from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
 from fieldbrook.gateway.replies import EventReply
-from tests.tools import LIMIT_S
+from tests.support.tools import LIMIT_S
 
 Scenario = Callable[[FastPath, int], Awaitable[None]]
 _PATH = "/srv-applet-mgr/v0/event/room"

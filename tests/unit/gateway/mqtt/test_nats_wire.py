@@ -11,7 +11,7 @@ import pytest
 
 from fieldbrook.gateway.mqtt.embedded_broker import Endpoint
 from fieldbrook.gateway.mqtt.nats_wire import NatsConnection, RequestError
-from tests.tools import LIMIT_S
+from tests.support.tools import LIMIT_S
 
 INFO = b'INFO {"server_id":"x"}\r\n'
 Taken = tuple[bytes, bytes, bytes, bytes]

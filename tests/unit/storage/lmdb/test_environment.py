@@ -16,7 +16,7 @@ import pytest
 
 from fieldbrook.core.errors import StoreError
 from fieldbrook.storage.lmdb.environment import open_environment, reader_check, store_errors
-from tests.tools import LIMIT_S
+from tests.support.tools import LIMIT_S
 
 MIB = 1 << 20
 REASON_OF_A_SHORT_WRITE = "the disk is full or failing (input/output error)"

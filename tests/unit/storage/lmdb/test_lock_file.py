@@ -13,7 +13,7 @@ import pytest
 
 from fieldbrook.storage.lmdb import lock_file
 from fieldbrook.storage.lmdb.environment import FEW_READERS, MAX_READERS, open_environment
-from tests.tools import LIMIT_S, fill, small_disk
+from tests.support.tools import LIMIT_S, fill, small_disk
 
 MIB = 1 << 20
 

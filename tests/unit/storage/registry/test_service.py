@@ -48,7 +48,7 @@ from fieldbrook.storage.registry.service import (
     execute,
 )
 from fieldbrook.storage.registry.tables import SCHEMA
-from tests.tools import LIMIT_S
+from tests.support.tools import LIMIT_S
 
 KEY = b"k" * 32
 MAP = 16 << 20

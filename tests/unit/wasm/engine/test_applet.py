@@ -27,7 +27,7 @@ from fieldbrook.wasm.engine.reference import ReferenceHost
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module.inspection import compile_module, to_binary
 from fieldbrook.wasm.run import Run
-from tests.tools import LIMIT_S
+from tests.support.tools import LIMIT_S
 
 MODULES = Path(__file__).parents[3] / "modules"
 LIMITS = Limits(memory_bytes=1 << 20)

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import psycopg
 
 from fieldbrook.actors.runtime import descendants
-from tests.integration.nodes import alive
-from tests.tools import LIMIT_S, free_port, require_tool
+from tests.support.nodes import alive
+from tests.support.tools import LIMIT_S, free_port, require_tool
 
 # What the documentation says the role of the DSN needs, and no more.
 _RIGHTS = (

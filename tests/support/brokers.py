@@ -9,17 +9,22 @@ import os
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
+
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion
 
 from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.mqtt import embedded_broker
 from fieldbrook.gateway.mqtt.nats_source import NatsSource
 from fieldbrook.gateway.mqtt.paho_source import PahoSource
 from fieldbrook.gateway.mqtt.sources import Source
-from tests.tools import LIMIT_S, free_port
+from tests.support.nodes import RunningNode, until
+from tests.support.tools import LIMIT_S, free_port, require_tool
 
 LOOPBACK = "127.0.0.1"
 REFUSED = 0x80
@@ -286,3 +291,59 @@ def _length(value: int) -> bytes:
         out.append(low | (0x80 if value else 0))
         if not value:
             return bytes(out)
+
+
+def publish(port: int, topic: str, body: bytes, events: int) -> int:
+    """Publish at QoS 1, wait for every PUBACK; returns how many came."""
+    client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=f"load-{os.getpid()}")
+    client.max_inflight_messages_set(200)
+    client.max_queued_messages_set(0)
+    acknowledged = threading.Semaphore(0)
+    client.on_publish = lambda *_: acknowledged.release()
+    client.connect("127.0.0.1", port)
+    client.loop_start()
+    try:
+        for _ in range(events):
+            client.publish(topic, body, qos=1)
+        got = 0
+        while got < events and acknowledged.acquire(timeout=LIMIT_S):
+            got += 1
+        return got
+    finally:
+        client.loop_stop()
+        client.disconnect()
+
+
+class Subscriber:
+    """`mosquitto_sub` with the node's own credentials at the embedded broker."""
+
+    def __init__(self, node: RunningNode, topic: str) -> None:
+        require_tool("mosquitto_sub")
+        # A line at a time, although it writes to a pipe.
+        command = ["stdbuf", "-oL", "mosquitto_sub", "-h", "127.0.0.1", "-p", str(node.mqtt_port)]
+        login = ["-u", embedded_broker.NODE_USER, "-P", embedded_broker.password(node.data)]
+        session = ["-c", "-i", "subscriber"]
+        self._process = subprocess.Popen(
+            [*command, *login, *session, "-q", "1", "-v", "-d", "-t", topic],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        until(lambda: any("SUBACK" in line for line in self.lines), "the subscription")
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.lines.append(line.strip())
+
+    def received(self, topic: str) -> list[str]:
+        return [line.removeprefix(topic + " ") for line in self.lines if line.startswith(topic)]
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from fieldbrook.actors.runtime import descendants
-from tests.tools import LIMIT_S, free_port
+from tests.support.tools import LIMIT_S, free_port
 
 PREFIX = "/srv-applet-mgr/v0"
 MODULES = Path(__file__).parent.parent / "modules"

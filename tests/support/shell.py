@@ -1,0 +1,60 @@
+"""The command line, in a process of its own as its users run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.support.tools import LIMIT_S
+
+ROOT = Path(__file__).parents[2]
+
+
+class Shell:
+    """Runs `fieldbrook` with a home and a login of its own."""
+
+    def __init__(self, home: Path, server: str) -> None:
+        self.environment = {
+            **{key: text for key, text in os.environ.items() if not key.startswith("FIELDBROOK_")},
+            "PYTHONPATH": str(ROOT),
+            "XDG_CONFIG_HOME": str(home),
+            "FIELDBROOK_SERVER": server,
+        }
+
+    def start(self, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "fieldbrook", *arguments], env=self.environment, **more
+        )
+
+    def __call__(
+        self, *arguments: str, stdin: bytes = b"", code: int = 0
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a command to its end; it must end with `code`."""
+        done = subprocess.run(
+            [sys.executable, "-m", "fieldbrook", *arguments],
+            env=self.environment,
+            input=stdin,
+            capture_output=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert done.returncode == code, (arguments, done)
+        return done
+
+    def text(self, *arguments: str) -> str:
+        return self(*arguments).stdout.decode()
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self("--json", *arguments).stdout)
+
+    def fails(self, *arguments: str, code: int = 1, stdin: bytes = b"") -> str:
+        """Run a command that must fail; returns what it says. It prints no traceback."""
+        done = self(*arguments, code=code, stdin=stdin)
+        said = done.stderr.decode()
+        assert said
+        assert "Traceback" not in said
+        return said

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import settings
 from tests.support.tools import require_tool
 
 if TYPE_CHECKING:
+    from tests.support.nodes import StartNode
     from tests.support.postgres import PostgresServer
 
 __all__ = ["require_tool"]
@@ -72,6 +74,24 @@ def postgres() -> Iterator[PostgresServer]:
     server = PostgresServer()
     yield server
     server.remove()
+
+
+@pytest.fixture
+def start_node(tmp_path: Path) -> Iterator[StartNode]:
+    """Starts nodes that one test has for itself."""
+    from tests.support.nodes import node_starter  # Thespian, only for tests of nodes
+
+    with node_starter(tmp_path) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def start_module_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartNode]:
+    """Starts nodes that the tests of a module share."""
+    from tests.support.nodes import node_starter
+
+    with node_starter(tmp_path_factory.mktemp("nodes")) as start:
+        yield start
 
 
 class _Collector(logging.Handler):

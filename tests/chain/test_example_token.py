@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.chain.evm import Evm
-from tests.support.nodes import RunningNode
+from tests.support.nodes import RunningNode, StartNode
 from tests.support.tools import require_tool
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -27,15 +27,12 @@ def evm() -> Iterator[Evm]:
 
 
 @pytest.fixture
-def node(tmp_path: Path, evm: Evm) -> Iterator[RunningNode]:
+def node(start_node: StartNode, tmp_path: Path, evm: Evm) -> RunningNode:
     config = tmp_path / "fieldbrook.toml"
     config.write_text(
         f'[[chains]]\nid = {evm.chain_id}\nname = "dev"\nendpoint = "{evm.url}"\npoll_ms = 50\n'
     )
-    running = RunningNode(tmp_path / "n", "--config", str(config))
-    running.log_in()
-    yield running
-    running.stop()
+    return start_node("--config", str(config))
 
 
 def test_a_device_reports_a_token_is_minted_and_a_second_handler_hears_of_it(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from tests.compat.test_applets import P, form
 from tests.support.applets import TALLY
 from tests.support.management import LOG_WAT, NO_START_WAT, V0, Reply, User, wasm
-from tests.support.nodes import RunningNode, message, until
+from tests.support.nodes import RunningNode, StartNode, message, until
 
 X = f"/strategy/x/{P}"
 
@@ -193,11 +192,8 @@ def test_applets_uploaded_under_one_name_get_names_of_their_own(ada: User) -> No
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    node = RunningNode(tmp_path_factory.mktemp("dead") / "data", "--metrics", "loopback")
-    node.log_in()
-    yield node
-    node.stop()
+def running(start_module_node: StartNode) -> RunningNode:
+    return start_module_node("--metrics", "loopback")
 
 
 @pytest.mark.parametrize("isolation", ["EVENT", "BATCH", "INSTANCE"])

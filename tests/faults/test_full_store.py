@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.faults.applet import counter
 from tests.faults.harness import PROJECT, counts
 from tests.support.brokers import Device
-from tests.support.nodes import RunningNode, alive, message, parts, until
+from tests.support.nodes import RunningNode, StartNode, alive, message, parts, until
 from tests.support.tools import fill, small_disk
 
 _MIB = 1 << 20
@@ -23,6 +23,7 @@ def named(publisher: object, name: str) -> dict[str, object]:
 
 
 def test_what_was_acknowledged_before_the_store_was_full_is_there_and_the_rest_comes_later(
+    start_node: StartNode,
     tmp_path: Path,
 ) -> None:
     node = RunningNode(tmp_path / "n", "--project-map-bytes", str(2 * _MIB))
@@ -53,19 +54,16 @@ def test_what_was_acknowledged_before_the_store_was_full_is_there_and_the_rest_c
         assert node.call("GET", f"/kv/{PROJECT}?appletID={applet_id}").status == 200
     finally:
         node.stop()
-    raised = RunningNode(tmp_path / "n", "--project-map-bytes", str(64 * _MIB))
-    try:
-        for name in refused:
-            assert raised.send(PROJECT, named(publisher, name)).status == 201
-        expected = acknowledged | waiting | set(refused)
-        until(
-            lambda: expected <= counts(raised.data, project_id, applet_id).keys(),
-            "what waited at the broker is handled",
-        )
-        seen = counts(raised.data, project_id, applet_id)
-        assert {seen[name] for name in expected} == {1}
-    finally:
-        raised.stop()
+    raised = start_node("--project-map-bytes", str(64 * _MIB), logged_in=False)
+    for name in refused:
+        assert raised.send(PROJECT, named(publisher, name)).status == 201
+    expected = acknowledged | waiting | set(refused)
+    until(
+        lambda: expected <= counts(raised.data, project_id, applet_id).keys(),
+        "what waited at the broker is handled",
+    )
+    seen = counts(raised.data, project_id, applet_id)
+    assert {seen[name] for name in expected} == {1}
 
 
 def test_a_full_disk_ends_no_gateway_and_a_gateway_that_is_killed_there_starts_again(

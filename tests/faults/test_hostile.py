@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.faults.hostile import Run, memory_of, table
 from tests.support.applets import TALLY
-from tests.support.nodes import PREFIX, RunningNode, message, parts
+from tests.support.nodes import PREFIX, RunningNode, StartNode, message, parts
 from tests.support.tools import LIMIT_S
 
 _SLOW_CLIENTS = 400
@@ -31,27 +31,21 @@ def test_hostile_requests_over_tls_do_no_harm_either(tmp_path: Path) -> None:
     assert report.answers["201"], table(report)
 
 
-def test_clients_that_go_away_within_a_body_leave_nothing_behind(tmp_path: Path) -> None:
-    node = RunningNode(tmp_path / "n")
-    try:
-        node.log_in()
-        gateway = parts(node)["fb-http:0"]
-        begun = (
-            f"POST {PREFIX}/project HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nsome".encode()
-        )
+def test_clients_that_go_away_within_a_body_leave_nothing_behind(start_node: StartNode) -> None:
+    node = start_node()
+    gateway = parts(node)["fb-http:0"]
+    begun = f"POST {PREFIX}/project HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nsome".encode()
 
-        def cut_off(times: int) -> int:
-            for _ in range(times):
-                with socket.create_connection(("127.0.0.1", node.http_port), LIMIT_S) as client:
-                    client.sendall(begun)
-            assert node.call("GET", "/project").status == 200
-            return memory_of(gateway)
+    def cut_off(times: int) -> int:
+        for _ in range(times):
+            with socket.create_connection(("127.0.0.1", node.http_port), LIMIT_S) as client:
+                client.sendall(begun)
+        assert node.call("GET", "/project").status == 200
+        return memory_of(gateway)
 
-        before = cut_off(_CUT_OFF)  # as much garbage as there ever is
-        assert cut_off(_CUT_OFF) - before < _CUT_OFF_LIMIT_BYTES
-        assert parts(node)["fb-http:0"] == gateway
-    finally:
-        node.stop()
+    before = cut_off(_CUT_OFF)  # as much garbage as there ever is
+    assert cut_off(_CUT_OFF) - before < _CUT_OFF_LIMIT_BYTES
+    assert parts(node)["fb-http:0"] == gateway
 
 
 def test_slow_and_huge_clients_together_hold_little_and_keep_no_good_event_waiting(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import stat
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from tests.faults.ledger import Ledger
 from tests.faults.loads import HttpBatches, HttpSingles, Load, Target
 from tests.support.applets import SENDER
 from tests.support.brokers import Subscriber
-from tests.support.nodes import RunningNode, message, until
+from tests.support.nodes import RunningNode, StartNode, message, until
 from tests.support.shell import Shell
 
 # Many processes are started: a minute, with a fifth of a core.
@@ -26,11 +25,8 @@ EVENTS = 300
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[RunningNode]:
-    running = RunningNode(tmp_path / "n")
-    running.log_in()
-    yield running
-    running.stop()
+def node(start_node: StartNode) -> RunningNode:
+    return start_node()
 
 
 @pytest.fixture

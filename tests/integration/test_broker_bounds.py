@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from fieldbrook.gateway.mqtt.nats_wire import NatsConnection
 from fieldbrook.gateway.mqtt.sources import Delivery
 from tests.support.applets import TALLY
 from tests.support.brokers import REFUSED, Device, Embedded, Mosquitto
-from tests.support.nodes import RunningNode, message, until
+from tests.support.nodes import RunningNode, StartNode, message, until
 from tests.support.shell import Shell
 from tests.support.tools import require_tool
 
@@ -31,16 +30,14 @@ TIGHT = Bounds(LIMIT, LIMIT, LIMIT)
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[RunningNode]:
+def node(start_node: StartNode) -> RunningNode:
     flags = [
         *("--mqtt-retained-limit", str(LIMIT), "--mqtt-qos2-limit", str(LIMIT)),
         *("--mqtt-session-limit", str(LIMIT)),
     ]
-    running = RunningNode(tmp_path / "n", *flags)
-    running.log_in()
+    running = start_node(*flags)
     until(lambda: "connected to the embedded broker" in running.log, "the broker has its limits")
-    yield running
-    running.stop()
+    return running
 
 
 @pytest.fixture
@@ -247,25 +244,21 @@ def test_the_limits_hold_while_no_node_runs_and_after_the_broker_was_killed(
 
 
 def test_a_broker_that_runs_out_of_memory_is_started_again_and_the_node_goes_on(
-    tmp_path: Path,
+    start_node: StartNode,
 ) -> None:
-    node = RunningNode(tmp_path / "n", "--mqtt-memory-bytes", str(300 << 20))
-    try:
-        node.log_in()
-        node.create_project("p")
-        node.deploy("p", TALLY)
-        publisher = node.add_publisher("p", "d")
-        first = broker_of(node)
-        limits = Path(f"/proc/{first}/limits").read_text()
-        assert re.search(rf"^Max data size +{300 << 20} +{300 << 20} ", limits, re.MULTILINE)
-        # A Go program that has no memory left, or panics, ends as after this signal: with code 2.
-        os.kill(first, signal.SIGQUIT)
-        until(lambda: broker_of(node) not in (0, first), "the broker is there again")
-        assert node.send("p", message(publisher)).status == 201
-        until(lambda: connects(node.mqtt_port), "devices connect again")
-        assert "ended with 2; starting again" in node.log
-    finally:
-        node.stop()
+    node = start_node("--mqtt-memory-bytes", str(300 << 20))
+    node.create_project("p")
+    node.deploy("p", TALLY)
+    publisher = node.add_publisher("p", "d")
+    first = broker_of(node)
+    limits = Path(f"/proc/{first}/limits").read_text()
+    assert re.search(rf"^Max data size +{300 << 20} +{300 << 20} ", limits, re.MULTILINE)
+    # A Go program that has no memory left, or panics, ends as after this signal: with code 2.
+    os.kill(first, signal.SIGQUIT)
+    until(lambda: broker_of(node) not in (0, first), "the broker is there again")
+    assert node.send("p", message(publisher)).status == 201
+    until(lambda: connects(node.mqtt_port), "devices connect again")
+    assert "ended with 2; starting again" in node.log
 
 
 def broker_of(node: RunningNode) -> int:

@@ -19,7 +19,7 @@ from tests.chain.proxy import Proxy
 from tests.chain.world import World, eventually
 from tests.support.applets import TALLY
 from tests.support.metrics import one
-from tests.support.nodes import RunningNode, until
+from tests.support.nodes import StartNode, until
 from tests.support.tools import free_port
 
 _KINDS = ("contract_log", "chain_tx", "chain_height")
@@ -40,7 +40,7 @@ def history(evm: Evm) -> tuple[str, str]:
 
 
 def test_a_node_whose_chain_comes_late_tells_of_it_and_misses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_node: StartNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = Evm()
     address, tx_hash = history(before)
@@ -49,50 +49,46 @@ def test_a_node_whose_chain_comes_late_tells_of_it_and_misses_nothing(
     port = free_port()
     chain = {"id": CHAIN_ID, "name": "dev", "endpoint": f"http://127.0.0.1:{port}", "poll_ms": 50}
     monkeypatch.setenv("FIELDBROOK_CHAINS", json.dumps([chain]))
-    node = RunningNode(tmp_path / "n")
+    node = start_node()
+    node.create_project("p")
+    applets = {}
+    for kind in _KINDS:
+        rules = [{"eventType": kind.upper(), "handler": "start"}]
+        applets[kind] = node.deploy("p", TALLY, kind, strategies=rules)["appletID"]
+    made: dict[str, dict[str, Any]] = {
+        "contract_log": {"contractAddress": address, "blockStart": 1},
+        "chain_tx": {"txAddress": tx_hash},
+        "chain_height": {"height": height - 1},
+    }
+    for kind, fields in made.items():
+        body = {"chainID": CHAIN_ID, "eventType": kind.upper(), **fields}
+        assert node.call("POST", f"/monitor/x/p/{kind}", body).status == 201
+
+    until(lambda: one(node, "health_state", state=NO_CHAIN) == 1, "the health tells of it")
+    assert node.call("GET", "/chain/dev").json["state"] == "UNREACHABLE"
+    for kind in _KINDS:
+        (row,) = node.call("GET", f"/monitor/x/p/{kind}/datalist").json["data"]
+        assert (row["state"], row["events"]) == ("UNREACHABLE", 0)
+    assert node.call("GET", "/readiness", token="").status == 200, "the rest serves"
+
+    late = Evm(port=port)
     try:
-        node.log_in()
-        node.create_project("p")
-        applets = {}
-        for kind in _KINDS:
-            rules = [{"eventType": kind.upper(), "handler": "start"}]
-            applets[kind] = node.deploy("p", TALLY, kind, strategies=rules)["appletID"]
-        made: dict[str, dict[str, Any]] = {
-            "contract_log": {"contractAddress": address, "blockStart": 1},
-            "chain_tx": {"txAddress": tx_hash},
-            "chain_height": {"height": height - 1},
-        }
-        for kind, fields in made.items():
-            body = {"chainID": CHAIN_ID, "eventType": kind.upper(), **fields}
-            assert node.call("POST", f"/monitor/x/p/{kind}", body).status == 201
-
-        until(lambda: one(node, "health_state", state=NO_CHAIN) == 1, "the health tells of it")
-        assert node.call("GET", "/chain/dev").json["state"] == "UNREACHABLE"
-        for kind in _KINDS:
-            (row,) = node.call("GET", f"/monitor/x/p/{kind}/datalist").json["data"]
-            assert (row["state"], row["events"]) == ("UNREACHABLE", 0)
-        assert node.call("GET", "/readiness", token="").status == 200, "the rest serves"
-
-        late = Evm(port=port)
-        try:
-            assert history(late) == (address, tx_hash)
-            until(lambda: one(node, "health_state", state=NO_CHAIN) == 0, "it ends by itself", 90)
-            until(lambda: node.count("p", applets["contract_log"]) == 5, "each log is told")
-            until(lambda: node.count("p", applets["chain_tx"]) == 1, "so is the transaction")
-            until(lambda: node.count("p", applets["chain_height"]) == 1, "and the height")
-            until(
-                lambda: one(node, "chain_head_block", chain=str(CHAIN_ID)) == late.height,
-                "it is at the newest block",
-            )
-            state = node.call("GET", "/chain/dev").json
-            assert (state["state"], state["monitors"]["greatestLag"]) == ("OK", 0)
-            (row,) = node.call("GET", "/monitor/x/p/contract_log/datalist").json["data"]
-            assert (row["state"], row["events"], row["removedEvents"]) == ("ACTIVE", 5, 0)
-            assert [node.count("p", applets[kind]) for kind in _KINDS] == [5, 1, 1]
-        finally:
-            late.stop()
+        assert history(late) == (address, tx_hash)
+        until(lambda: one(node, "health_state", state=NO_CHAIN) == 0, "it ends by itself", 90)
+        until(lambda: node.count("p", applets["contract_log"]) == 5, "each log is told")
+        until(lambda: node.count("p", applets["chain_tx"]) == 1, "so is the transaction")
+        until(lambda: node.count("p", applets["chain_height"]) == 1, "and the height")
+        until(
+            lambda: one(node, "chain_head_block", chain=str(CHAIN_ID)) == late.height,
+            "it is at the newest block",
+        )
+        state = node.call("GET", "/chain/dev").json
+        assert (state["state"], state["monitors"]["greatestLag"]) == ("OK", 0)
+        (row,) = node.call("GET", "/monitor/x/p/contract_log/datalist").json["data"]
+        assert (row["state"], row["events"], row["removedEvents"]) == ("ACTIVE", 5, 0)
+        assert [node.count("p", applets[kind]) for kind in _KINDS] == [5, 1, 1]
     finally:
-        node.stop()
+        late.stop()
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.applets import TALLY
-from tests.support.nodes import RunningNode, until
+from tests.support.nodes import RunningNode, StartNode, until
 from tests.support.shell import ROOT, Shell
 from tests.support.tools import LIMIT_S
 
@@ -22,11 +22,8 @@ COUNTER = ROOT / "examples" / "counter" / "counter.wat"
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    running = RunningNode(tmp_path_factory.mktemp("node") / "data")
-    running.log_in()
-    yield running
-    running.stop()
+def node(start_module_node: StartNode) -> RunningNode:
+    return start_module_node()
 
 
 @pytest.fixture
@@ -55,22 +52,21 @@ def send(shell: Shell, project: str, payload: str, *more: str) -> Any:
 # ---------------------------------------------------------------- the first minutes
 
 
-def test_from_nothing_to_a_counted_event_with_six_commands(tmp_path: Path) -> None:
-    running = RunningNode(tmp_path / "data")
-    try:
-        shell = Shell(tmp_path / "config", f"http://127.0.0.1:{running.http_port}")
-        created = shell.json("admin", "create", "--data", str(running.data))
-        assert len(created["password"]) >= 8
-        assert shell.json("whoami")["username"] == "admin"
-        shell("project", "create", "room")
-        assert shell.json("applet", "deploy", "room", str(COUNTER))["state"] == "STARTED"
-        assert shell.json("publisher", "add", "room", "sensor-1")["key"] == "sensor-1"
-        shell("send", "room", "--publisher", "sensor-1", "--data", "21.5")
-        assert shell.text("kv", "get", "room", "count") == "1\n"
-        said = shell.fails("admin", "create", "--username", "admin", "--data", str(running.data))
-        assert "AccountIdentityConflict" in said
-    finally:
-        running.stop()
+def test_from_nothing_to_a_counted_event_with_six_commands(
+    start_node: StartNode, tmp_path: Path
+) -> None:
+    running = start_node(logged_in=False)
+    shell = Shell(tmp_path / "config", f"http://127.0.0.1:{running.http_port}")
+    created = shell.json("admin", "create", "--data", str(running.data))
+    assert len(created["password"]) >= 8
+    assert shell.json("whoami")["username"] == "admin"
+    shell("project", "create", "room")
+    assert shell.json("applet", "deploy", "room", str(COUNTER))["state"] == "STARTED"
+    assert shell.json("publisher", "add", "room", "sensor-1")["key"] == "sensor-1"
+    shell("send", "room", "--publisher", "sensor-1", "--data", "21.5")
+    assert shell.text("kv", "get", "room", "count") == "1\n"
+    said = shell.fails("admin", "create", "--username", "admin", "--data", str(running.data))
+    assert "AccountIdentityConflict" in said
 
 
 def test_a_login_ends_with_a_logout_and_a_wrong_password_saves_none(shell: Shell) -> None:

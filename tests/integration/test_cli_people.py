@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.nodes import RunningNode
+from tests.support.nodes import RunningNode, StartNode
 from tests.support.shell import Shell
 
 SECRET = "11" * 32
@@ -15,11 +14,8 @@ ADDRESS = "0x19E7E376E7C213B7E7e7e46cc70A5dD086DAff2A"
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    running = RunningNode(tmp_path_factory.mktemp("node") / "data")
-    running.log_in()
-    yield running
-    running.stop()
+def node(start_module_node: StartNode) -> RunningNode:
+    return start_module_node()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from fieldbrook.storage.backup.verify import verify
 from fieldbrook.storage.lmdb.codec import decode_record, encode_record
 from tests.chain.evm import CHAIN_ID, contract, topic
 from tests.support.management import User
-from tests.support.nodes import RunningNode
+from tests.support.nodes import RunningNode, StartNode
 from tests.support.shell import Shell
 
 ABI = contract("Beacon")["abi"]
@@ -118,13 +118,10 @@ def test_a_monitor_that_names_an_abi_says_which_event_and_has_none_of_its_own(ad
 
 
 @pytest.fixture
-def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def running(start_node: StartNode, monkeypatch: pytest.MonkeyPatch) -> RunningNode:
     chain = {"id": CHAIN_ID, "name": "dev", "endpoints": ["http://127.0.0.1:9"]}
     monkeypatch.setenv("FIELDBROOK_CHAINS", json.dumps([chain]))
-    made = RunningNode(tmp_path / "n")
-    made.log_in()
-    yield made
-    made.stop()
+    return start_node()
 
 
 def test_the_commands_of_abis_and_that_a_projects_file_has_them(

@@ -11,7 +11,7 @@ import pytest
 from fieldbrook.core.clock import now_ms, rfc3339
 from fieldbrook.security.operator_keys import eip55
 from tests.chain.evm import CHAIN_ID, Contract, Evm
-from tests.support.nodes import Answer, RunningNode
+from tests.support.nodes import Answer, RunningNode, StartNode
 from tests.support.nodes import until as wait_until
 
 
@@ -91,27 +91,24 @@ def test_what_the_contract_does_not_take_is_refused(
 
 
 def test_a_chain_out_of_reach_is_said_and_can_be_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_node: StartNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Evm()
     port, address = first.port, first.deploy("ContractWallet").address
     chain = {"id": CHAIN_ID, "name": "here", "endpoint": first.url}
     monkeypatch.setenv("FIELDBROOK_CHAINS", json.dumps([chain]))
     monkeypatch.setenv("FIELDBROOK_WALLET_WHITELIST", "*")
-    node = RunningNode(tmp_path / "n", command="node")
+    node = start_node(command="node", logged_in=False)
+    assert sign_in(node, first, address).status == 200
+    first.stop()
+    signer = Evm()
+    answer = sign_in(node, signer, address)
+    signer.stop()
+    assert (answer.status, answer.json["key"]) == (503, "ServiceUnavailable")
+    assert "127.0.0.1" in answer.json["desc"]
+    second = Evm(port=port)
     try:
-        assert sign_in(node, first, address).status == 200
-        first.stop()
-        signer = Evm()
-        answer = sign_in(node, signer, address)
-        signer.stop()
-        assert (answer.status, answer.json["key"]) == (503, "ServiceUnavailable")
-        assert "127.0.0.1" in answer.json["desc"]
-        second = Evm(port=port)
-        try:
-            assert second.deploy("ContractWallet").address == address
-            wait_until(lambda: sign_in(node, second, address).status == 200, "it is asked again")
-        finally:
-            second.stop()
+        assert second.deploy("ContractWallet").address == address
+        wait_until(lambda: sign_in(node, second, address).status == 200, "it is asked again")
     finally:
-        node.stop()
+        second.stop()

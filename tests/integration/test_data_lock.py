@@ -7,30 +7,26 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.applets import TALLY
 from tests.support.brokers import Device
-from tests.support.nodes import READY, RunningNode, alive, message, parts, until
+from tests.support.nodes import READY, RunningNode, StartNode, alive, message, parts, until
 from tests.support.tools import LIMIT_S, free_port
 
 
 @pytest.fixture(params=["up", "node"])
-def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RunningNode]:
-    running = RunningNode(tmp_path / "n", command=request.param)
+def node(start_node: StartNode, request: pytest.FixtureRequest) -> RunningNode:
+    running = start_node(command=request.param, logged_in=False)
     until(lambda: "fb-spare" in parts(running), "the spare is there")
-    yield running
-    running.stop()
+    return running
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Iterator[RunningNode]:
-    running = RunningNode(tmp_path / "n")
-    yield running
-    running.stop()
+def whole(start_node: StartNode) -> RunningNode:
+    return start_node(logged_in=False)
 
 
 def start_another(command: str, data: Path) -> subprocess.CompletedProcess[str]:

@@ -6,14 +6,13 @@ import http.client
 import json
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.applets import TALLY, UNLINKABLE
-from tests.support.nodes import PREFIX, RunningNode, message, until
+from tests.support.nodes import PREFIX, RunningNode, StartNode, message, until
 from tests.support.tools import LIMIT_S
 
 # Many processes are started: a minute, with a fifth of a core.
@@ -24,11 +23,8 @@ SENDERS = 4
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    running = RunningNode(tmp_path_factory.mktemp("deploy") / "data")
-    running.log_in()
-    yield running
-    running.stop()
+def node(start_module_node: StartNode) -> RunningNode:
+    return start_module_node()
 
 
 def counting(key: bytes) -> bytes:
@@ -126,29 +122,21 @@ def test_an_event_after_the_answer_meets_the_new_module(node: RunningNode) -> No
         assert node.kv("next", applet_id, key) == (1).to_bytes(8, "little")
 
 
-def test_an_export_leaves_the_disk_its_reserve(tmp_path: Path) -> None:
-    node = RunningNode(tmp_path / "data", "--disk-reserve-bytes", str(1 << 50))
-    try:
-        node.log_in()
-        node.create_project("full")
-        refused = node.call("POST", "/project/x/full/export", {})
-        assert (refused.status, refused.json["key"]) == (403, "UploadFileDiskLimit")
-        assert not list((node.data / "uploads").iterdir())
-    finally:
-        node.stop()
+def test_an_export_leaves_the_disk_its_reserve(start_node: StartNode) -> None:
+    node = start_node("--disk-reserve-bytes", str(1 << 50))
+    node.create_project("full")
+    refused = node.call("POST", "/project/x/full/export", {})
+    assert (refused.status, refused.json["key"]) == (403, "UploadFileDiskLimit")
+    assert not list((node.data / "uploads").iterdir())
 
 
-def test_an_upload_leaves_the_disk_its_reserve(tmp_path: Path) -> None:
-    node = RunningNode(tmp_path / "data", "--disk-reserve-bytes", str(1 << 50))
-    try:
-        node.log_in()
-        node.create_project("full")
-        refused = node.upload("full", TALLY)
-        assert (refused.status, refused.json["key"]) == (403, "UploadFileDiskLimit")
-        assert refused.json["code"] == 403_999_006
-        assert not list((node.data / "uploads").iterdir())
-    finally:
-        node.stop()
+def test_an_upload_leaves_the_disk_its_reserve(start_node: StartNode) -> None:
+    node = start_node("--disk-reserve-bytes", str(1 << 50))
+    node.create_project("full")
+    refused = node.upload("full", TALLY)
+    assert (refused.status, refused.json["key"]) == (403, "UploadFileDiskLimit")
+    assert refused.json["code"] == 403_999_006
+    assert not list((node.data / "uploads").iterdir())
 
 
 def test_applets_with_the_same_cache_prefix_share_their_pairs(node: RunningNode) -> None:

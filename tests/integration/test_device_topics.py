@@ -9,7 +9,6 @@ import signal
 import socket
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ import pytest
 from fieldbrook.gateway.mqtt import embedded_broker
 from tests.support.applets import SENDER, TALLY
 from tests.support.brokers import REFUSED, Device
-from tests.support.nodes import RunningNode, message, parts, until
+from tests.support.nodes import RunningNode, StartNode, message, parts, until
 from tests.support.tools import LIMIT_S
 
 TOPICS = "readings, sender, out/#, +/status"
@@ -84,36 +83,30 @@ def test_a_device_with_any_user_name_and_password_may_do_what_one_without_may(
 
 
 def test_devices_read_nothing_that_the_broker_and_the_node_say_to_each_other(
-    tmp_path: Path,
+    start_node: StartNode,
 ) -> None:
     # The server's questions about logins have the names and the passwords of other devices.
-    running = RunningNode(tmp_path / "n", "--mqtt-device-topics", "+/+,+/+/#")
-    try:
-        until(lambda: "connected to the embedded broker" in running.log, "logins are answered")
-        with Device(running.mqtt_port, "spy", "any", "login") as spy:
-            assert spy.subscribe("open/topic") == 0
-            for closed in ("$SYS/REQ/USER/AUTH", "+/REQ/USER/AUTH", "$JS/API/x", "_INBOX/x"):
-                spy.subscribe(closed)
-            Device(running.mqtt_port, "d", "a name", "a secret").close()
-            with Device(running.mqtt_port, "e", "a name", "a secret") as other:
-                assert other.subscribe("open/topic", 1) == 1
-                other.publish("p/push/T", b"an event", 1)
-            spy.settimeout(1.0)
-            with pytest.raises(TimeoutError):
-                spy.read()
-    finally:
-        running.stop()
+    running = start_node("--mqtt-device-topics", "+/+,+/+/#", logged_in=False)
+    until(lambda: "connected to the embedded broker" in running.log, "logins are answered")
+    with Device(running.mqtt_port, "spy", "any", "login") as spy:
+        assert spy.subscribe("open/topic") == 0
+        for closed in ("$SYS/REQ/USER/AUTH", "+/REQ/USER/AUTH", "$JS/API/x", "_INBOX/x"):
+            spy.subscribe(closed)
+        Device(running.mqtt_port, "d", "a name", "a secret").close()
+        with Device(running.mqtt_port, "e", "a name", "a secret") as other:
+            assert other.subscribe("open/topic", 1) == 1
+            other.publish("p/push/T", b"an event", 1)
+        spy.settimeout(1.0)
+        with pytest.raises(TimeoutError):
+            spy.read()
 
 
-def test_a_node_without_logins_lets_in_devices_that_send_none(tmp_path: Path) -> None:
-    running = RunningNode(tmp_path / "n", "--mqtt-logins", "false")
-    try:
-        with pytest.raises(ConnectionError):
-            Device(running.mqtt_port, "d", "esp32", "any password")
-        with Device(running.mqtt_port, "d") as device:
-            assert device.subscribe("ack/key") == 0
-    finally:
-        running.stop()
+def test_a_node_without_logins_lets_in_devices_that_send_none(start_node: StartNode) -> None:
+    running = start_node("--mqtt-logins", "false", logged_in=False)
+    with pytest.raises(ConnectionError):
+        Device(running.mqtt_port, "d", "esp32", "any password")
+    with Device(running.mqtt_port, "d") as device:
+        assert device.subscribe("ack/key") == 0
 
 
 @pytest.mark.parametrize("said", [{}, {"user": "esp32", "pass": "x"}, {"jwt": "e30.e30.e30"}])
@@ -188,13 +181,9 @@ def test_a_message_that_comes_right_after_its_project_is_no_refused_one(node: Ru
         until(partial(is_handled, name, applet_id), "it is handled")
 
 
-def test_a_project_that_every_device_can_read_is_warned_of(tmp_path: Path) -> None:
-    running = RunningNode(tmp_path / "n", "--mqtt-device-topics", "room, out/#")
-    try:
-        running.log_in()
-        running.create_project("other")
-        running.create_project("room")
-        until(lambda: "read the events of the project room" in running.log, "it is warned of")
-        assert "project other" not in running.log
-    finally:
-        running.stop()
+def test_a_project_that_every_device_can_read_is_warned_of(start_node: StartNode) -> None:
+    running = start_node("--mqtt-device-topics", "room, out/#")
+    running.create_project("other")
+    running.create_project("room")
+    until(lambda: "read the events of the project room" in running.log, "it is warned of")
+    assert "project other" not in running.log

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.support.applets import COLOUR
-from tests.support.nodes import RunningNode, message
+from tests.support.nodes import RunningNode, StartNode, message
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[RunningNode]:
-    running = RunningNode(tmp_path / "data")
-    running.log_in()
-    yield running
-    running.stop()
+def node(start_node: StartNode) -> RunningNode:
+    return start_node()
 
 
 def test_an_event_after_the_answer_finds_the_new_variables(node: RunningNode) -> None:

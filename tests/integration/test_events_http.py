@@ -16,7 +16,7 @@ import jwt
 import pytest
 
 from tests.support.applets import TALLY, UNLINKABLE
-from tests.support.nodes import PREFIX, RunningNode, flood, message, parts, until
+from tests.support.nodes import PREFIX, RunningNode, StartNode, flood, message, parts, until
 from tests.support.tools import LIMIT_S
 
 KEYS = {"key", "code", "msg", "desc", "canBeTalk", "id", "sources", "fields"}
@@ -507,31 +507,29 @@ def test_the_log_of_a_trap_and_of_a_handler_can_be_read(world: World) -> None:
     until(rows, "both are in the applet log")
 
 
-def test_a_project_that_idles_is_stopped_and_started_by_its_next_event(tmp_path: Path) -> None:
-    node = RunningNode(tmp_path / "n", "--project-idle-s", "1", command="node")
-    try:
-        node.log_in()
-        node.create_project("p")
-        node.deploy("p", TALLY)
-        publisher = node.add_publisher("p", "d")
-        body = json.dumps(message(publisher)).encode()
+def test_a_project_that_idles_is_stopped_and_started_by_its_next_event(
+    start_node: StartNode,
+) -> None:
+    node = start_node("--project-idle-s", "1", command="node")
+    node.create_project("p")
+    node.deploy("p", TALLY)
+    publisher = node.add_publisher("p", "d")
+    body = json.dumps(message(publisher)).encode()
 
-        def running() -> bool:
-            return "fb-project" in parts(node)
+    def running() -> bool:
+        return "fb-project" in parts(node)
 
-        until(lambda: flood(node.http_port, "p", body, 10) == 10 and running(), "it runs")
-        until(lambda: not running(), "the idle project's process ends")
-        assert flood(node.http_port, "p", body, 10) == 10
-        # Events that keep arriving around the moment of retirement are all handled.
-        accepted, limit = 0, time.monotonic() + 4
-        sent = 0
-        while time.monotonic() < limit:
-            accepted += flood(node.http_port, "p", body, 1, connections=1)
-            sent += 1
-            time.sleep(0.9 + (sent % 10) / 50)
-        assert accepted == sent
-    finally:
-        node.stop()
+    until(lambda: flood(node.http_port, "p", body, 10) == 10 and running(), "it runs")
+    until(lambda: not running(), "the idle project's process ends")
+    assert flood(node.http_port, "p", body, 10) == 10
+    # Events that keep arriving around the moment of retirement are all handled.
+    accepted, limit = 0, time.monotonic() + 4
+    sent = 0
+    while time.monotonic() < limit:
+        accepted += flood(node.http_port, "p", body, 1, connections=1)
+        sent += 1
+        time.sleep(0.9 + (sent % 10) / 50)
+    assert accepted == sent
 
 
 def open_files(pid: int) -> list[str]:
@@ -543,105 +541,91 @@ def open_files(pid: int) -> list[str]:
     return found
 
 
-def test_a_removed_project_leaves_nothing_behind(tmp_path: Path) -> None:
-    node = RunningNode(tmp_path / "n", command="node")
-    try:
-        node.log_in()
-        project = node.create_project("p")
-        node.deploy("p", TALLY)
-        publisher = node.add_publisher("p", "d")
-        applet_id = node.deploy("p", TALLY, "reader")["appletID"]
-        assert node.send("p", message(publisher)).status == 201
-        assert node.kv("p", applet_id, b"none") == b""  # a gateway has opened its store, too
-        store = next((node.data / "projects").iterdir())
-        gateway = parts(node)["fb-http:0"]
-        assert any(str(store) in file for file in open_files(gateway))
-        assert node.call("DELETE", "/project/p").status == 204
-        assert node.send("p", message(publisher)).status == 404
-        until(lambda: not store.exists(), "its store is removed")
-        until(
-            lambda: not any(str(store) in file for file in open_files(gateway)),
-            "its files are closed",
-        )
-        assert project
-    finally:
-        node.stop()
+def test_a_removed_project_leaves_nothing_behind(start_node: StartNode) -> None:
+    node = start_node(command="node")
+    project = node.create_project("p")
+    node.deploy("p", TALLY)
+    publisher = node.add_publisher("p", "d")
+    applet_id = node.deploy("p", TALLY, "reader")["appletID"]
+    assert node.send("p", message(publisher)).status == 201
+    assert node.kv("p", applet_id, b"none") == b""  # a gateway has opened its store, too
+    store = next((node.data / "projects").iterdir())
+    gateway = parts(node)["fb-http:0"]
+    assert any(str(store) in file for file in open_files(gateway))
+    assert node.call("DELETE", "/project/p").status == 204
+    assert node.send("p", message(publisher)).status == 404
+    until(lambda: not store.exists(), "its store is removed")
+    until(
+        lambda: not any(str(store) in file for file in open_files(gateway)),
+        "its files are closed",
+    )
+    assert project
 
 
 def test_events_that_wait_for_a_project_do_not_bring_it_back_after_its_removal(
-    tmp_path: Path,
+    start_node: StartNode,
 ) -> None:
-    node = RunningNode(tmp_path / "n", "--deadline-ms", str(DEADLINE_MS), command="node")
-    try:
-        node.log_in()
-        node.create_project("p")
-        node.deploy("p", TALLY, strategies=[{"eventType": "DEFAULT", "handler": "spin"}])
-        publisher = node.add_publisher("p", "d")
-        assert node.send("p", message(publisher)).status == 201
-        store = next((node.data / "projects").iterdir())
-        body = json.dumps(message(publisher)).encode()
-        request = (
-            f"POST {PREFIX}/event/p HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-        ).encode() + body
-        address = ("127.0.0.1", node.http_port)
-        waiting = [socket.create_connection(address, timeout=LIMIT_S) for _ in range(12)]
-        for connection in waiting:
-            connection.sendall(request)
-            time.sleep(DEADLINE_MS / 1000 / 8)  # in frames of their own: two are on their way
-        assert node.call("DELETE", "/project/p").status == 204
-        answers = [connection.recv(65536) for connection in waiting]
-        assert b" 404 Not Found" in answers[-1]
-        for connection in waiting:
-            connection.close()
-        until(lambda: not store.exists(), "its store is removed")
-        until(lambda: "fb-project" not in parts(node), "its process is gone")
-    finally:
-        node.stop()
+    node = start_node("--deadline-ms", str(DEADLINE_MS), command="node")
+    node.create_project("p")
+    node.deploy("p", TALLY, strategies=[{"eventType": "DEFAULT", "handler": "spin"}])
+    publisher = node.add_publisher("p", "d")
+    assert node.send("p", message(publisher)).status == 201
+    store = next((node.data / "projects").iterdir())
+    body = json.dumps(message(publisher)).encode()
+    request = (
+        f"POST {PREFIX}/event/p HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode() + body
+    address = ("127.0.0.1", node.http_port)
+    waiting = [socket.create_connection(address, timeout=LIMIT_S) for _ in range(12)]
+    for connection in waiting:
+        connection.sendall(request)
+        time.sleep(DEADLINE_MS / 1000 / 8)  # in frames of their own: two are on their way
+    assert node.call("DELETE", "/project/p").status == 204
+    answers = [connection.recv(65536) for connection in waiting]
+    assert b" 404 Not Found" in answers[-1]
+    for connection in waiting:
+        connection.close()
+    until(lambda: not store.exists(), "its store is removed")
+    until(lambda: "fb-project" not in parts(node), "its process is gone")
 
 
-def test_a_full_store_refuses_the_event_and_takes_the_next_that_fits(tmp_path: Path) -> None:
-    node = RunningNode(tmp_path / "n", "--project-map-bytes", str(1 << 20), command="node")
-    try:
-        node.log_in()
-        node.create_project("p")
-        strategies = [{"eventType": "DEFAULT", "handler": "echo"}]
-        applet_id = node.deploy("p", TALLY, strategies=strategies)["appletID"]
-        publisher = node.add_publisher("p", "d")
-        kept = b"1" * 700_000  # while it is kept, another of its size does not fit
-        assert node.send("p", message(publisher, kept)).status == 201
-        answer = node.send("p", message(publisher, bytes(700_000)))
-        assert (answer.status, answer.json["key"]) == (507, "InsufficientStorage"), answer
-        assert "size limit" in answer.json["desc"]
-        assert node.kv("p", applet_id, b"last") == kept
-        assert node.send("p", message(publisher, b"next")).status == 201
-        assert node.kv("p", applet_id, b"last") == b"next"
-    finally:
-        node.stop()
+def test_a_full_store_refuses_the_event_and_takes_the_next_that_fits(start_node: StartNode) -> None:
+    node = start_node("--project-map-bytes", str(1 << 20), command="node")
+    node.create_project("p")
+    strategies = [{"eventType": "DEFAULT", "handler": "echo"}]
+    applet_id = node.deploy("p", TALLY, strategies=strategies)["appletID"]
+    publisher = node.add_publisher("p", "d")
+    kept = b"1" * 700_000  # while it is kept, another of its size does not fit
+    assert node.send("p", message(publisher, kept)).status == 201
+    answer = node.send("p", message(publisher, bytes(700_000)))
+    assert (answer.status, answer.json["key"]) == (507, "InsufficientStorage"), answer
+    assert "size limit" in answer.json["desc"]
+    assert node.kv("p", applet_id, b"last") == kept
+    assert node.send("p", message(publisher, b"next")).status == 201
+    assert node.kv("p", applet_id, b"last") == b"next"
 
 
-def test_two_gateways_share_the_port_and_one_goes_on_when_the_other_dies(tmp_path: Path) -> None:
-    node = RunningNode(tmp_path / "n", "--http-gateways", "2", command="node")
-    try:
-        node.log_in()
-        node.create_project("p")
-        applet_id = node.deploy("p", TALLY)["appletID"]
-        publisher = node.add_publisher("p", "d")
-        body = json.dumps(message(publisher)).encode()
-        assert flood(node.http_port, "p", body, 640, connections=32) == 640
-        assert node.count("p", applet_id) == 640
-        os.kill(parts(node)["fb-http:1"], signal.SIGKILL)
-        until(lambda: "fb-http:1" in parts(node), "the gateway comes back")
+def test_two_gateways_share_the_port_and_one_goes_on_when_the_other_dies(
+    start_node: StartNode,
+) -> None:
+    node = start_node("--http-gateways", "2", command="node")
+    node.create_project("p")
+    applet_id = node.deploy("p", TALLY)["appletID"]
+    publisher = node.add_publisher("p", "d")
+    body = json.dumps(message(publisher)).encode()
+    assert flood(node.http_port, "p", body, 640, connections=32) == 640
+    assert node.count("p", applet_id) == 640
+    os.kill(parts(node)["fb-http:1"], signal.SIGKILL)
+    until(lambda: "fb-http:1" in parts(node), "the gateway comes back")
 
-        def all_served() -> bool:
-            try:
-                return flood(node.http_port, "p", body, 64, connections=32) == 64
-            except (OSError, AssertionError):
-                return False  # a connection that the dead gateway had not yet accepted
+    def all_served() -> bool:
+        try:
+            return flood(node.http_port, "p", body, 64, connections=32) == 64
+        except (OSError, AssertionError):
+            return False  # a connection that the dead gateway had not yet accepted
 
-        until(all_served, "both serve")
-        path = f"/publisher/p?publisherID={publisher['publisherID']}"
-        assert node.call("DELETE", path).status == 204
-        # With the answer to the removal, and by whichever gateway has the connection.
-        assert {node.send("p", json.loads(body)).status for _ in range(16)} == {404}
-    finally:
-        node.stop()
+    until(all_served, "both serve")
+    path = f"/publisher/p?publisherID={publisher['publisherID']}"
+    assert node.call("DELETE", path).status == 204
+    # With the answer to the removal, and by whichever gateway has the connection.
+    assert {node.send("p", json.loads(body)).status for _ in range(16)} == {404}

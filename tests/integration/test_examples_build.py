@@ -24,7 +24,7 @@ from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.module.inspection import check, compile_module, to_binary
 from fieldbrook.wasm.run import Host, Run
 from fieldbrook.wasm.signatures import keccak256
-from tests.support.nodes import RunningNode
+from tests.support.nodes import RunningNode, StartNode
 from tests.support.tools import require_tool
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -391,11 +391,8 @@ def test_without_a_key_nothing_is_kept(
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    running = RunningNode(tmp_path_factory.mktemp("node") / "data", "--deadline-ms", "1500")
-    running.log_in()
-    yield running
-    running.stop()
+def node(start_module_node: StartNode) -> RunningNode:
+    return start_module_node("--deadline-ms", "1500")
 
 
 @pytest.mark.parametrize(

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.applets import TALLY
-from tests.support.nodes import PREFIX, RunningNode, message, until
+from tests.support.nodes import PREFIX, RunningNode, StartNode, message, until
 from tests.support.tools import LIMIT_S
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    running = RunningNode(tmp_path_factory.mktemp("follow") / "data")
-    running.log_in()
-    yield running
-    running.stop()
+def node(start_module_node: StartNode) -> RunningNode:
+    return start_module_node()
 
 
 class Follower:

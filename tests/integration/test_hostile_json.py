@@ -14,7 +14,7 @@ import pytest
 
 from fieldbrook.gateway.management.route_table import ROUTES
 from tests import bombs
-from tests.support.nodes import PREFIX, RunningNode, message, parts
+from tests.support.nodes import PREFIX, RunningNode, StartNode, message, parts
 from tests.support.tools import LIMIT_S
 
 pytestmark = pytest.mark.timeout(240)
@@ -40,12 +40,10 @@ GROWTH_BYTES = 160 << 20
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    made = RunningNode(tmp_path_factory.mktemp("json") / "data")
-    made.log_in()
+def node(start_module_node: StartNode) -> RunningNode:
+    made = start_module_node()
     made.create_project("room")
-    yield made
-    made.stop()
+    return made
 
 
 def bodies(names: list[str]) -> Iterator[tuple[str, bytes]]:

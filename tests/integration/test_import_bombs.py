@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from fieldbrook.storage.backup.transfer import Exported, ReadLimits
 from fieldbrook.storage.lmdb.codec import encode_record
 from tests import bombs
 from tests.support.applets import TALLY
-from tests.support.nodes import Answer, RunningNode, parts, until
+from tests.support.nodes import Answer, RunningNode, StartNode, parts, until
 
 # A process is started for each archive.
 pytestmark = pytest.mark.timeout(400)
@@ -36,11 +35,8 @@ HEAVY = (
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    made = RunningNode(tmp_path_factory.mktemp("bombs") / "data")
-    made.log_in()
-    yield made
-    made.stop()
+def node(start_module_node: StartNode) -> RunningNode:
+    return start_module_node()
 
 
 def send(node: RunningNode, archive: bytes) -> Answer:

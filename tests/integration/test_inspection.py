@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.nodes import RunningNode, message, parts, until
+from tests.support.nodes import RunningNode, StartNode, message, parts, until
 from tests.support.shell import Shell
 
 # Handlers: `start` logs its payload and does nothing else; `put` stores its payload under the
@@ -39,11 +38,8 @@ STRATEGIES = [
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    made = RunningNode(tmp_path_factory.mktemp("inspection") / "data", "--project-idle-s", "2")
-    made.log_in()
-    yield made
-    made.stop()
+def node(start_module_node: StartNode) -> RunningNode:
+    return start_module_node("--project-idle-s", "2")
 
 
 def logged(node: RunningNode, project: str) -> list[str]:

@@ -8,17 +8,14 @@ from typing import Any
 import pytest
 
 from tests.support.applets import TALLY
-from tests.support.nodes import RunningNode, flood, message
+from tests.support.nodes import RunningNode, StartNode, flood, message
 
 STRATEGIES = [{"eventType": name.upper(), "handler": name} for name in ("start", "echo", "fail")]
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    running = RunningNode(tmp_path_factory.mktemp("isolation") / "n", "--deadline-ms", "1000")
-    running.log_in()
-    yield running
-    running.stop()
+def node(start_module_node: StartNode) -> RunningNode:
+    return start_module_node("--deadline-ms", "1000")
 
 
 def batch(publisher: Any, types: list[str]) -> dict[str, Any]:

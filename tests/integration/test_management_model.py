@@ -7,14 +7,14 @@ too; after every call all lists are compared, and in the middle the node is rest
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from tests.support.management import LOG_WAT, wasm
-from tests.support.nodes import Answer, RunningNode, message
+from tests.support.nodes import Answer, RunningNode, StartNode, message
 
 SEEDS = range(4)
 STEPS = 90  # before the restart, and again after it
@@ -445,11 +445,8 @@ class Walk:
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    running = RunningNode(tmp_path_factory.mktemp("model") / "data")
-    running.log_in()
-    yield running
-    running.stop()
+def node(start_module_node: StartNode) -> RunningNode:
+    return start_module_node()
 
 
 def accounts(node: RunningNode) -> dict[str, str]:

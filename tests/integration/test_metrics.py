@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ import pytest
 from tests.support.applets import SENDER, TALLY
 from tests.support.brokers import publish
 from tests.support.metrics import Figures, one, scrape
-from tests.support.nodes import RunningNode, alive, flood, message, parts, until
+from tests.support.nodes import RunningNode, StartNode, alive, flood, message, parts, until
 
 
 def counters(figures: Figures) -> dict[Any, float]:
@@ -23,19 +21,16 @@ def counters(figures: Figures) -> dict[Any, float]:
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    running = RunningNode(
-        tmp_path_factory.mktemp("m") / "n",
+def node(start_module_node: StartNode) -> RunningNode:
+    running = start_module_node(
         *("--http-gateways", "2", "--deadline-ms", "1000", "--metrics-projects", "1"),
     )
-    running.log_in()
     running.create_project("load")
     strategies = [
         {"eventType": name.upper(), "handler": name} for name in ("quiet", "fail", "spin")
     ]
     running.deploy("load", TALLY, strategies=strategies)
-    yield running
-    running.stop()
+    return running
 
 
 @pytest.fixture(scope="module")
@@ -159,65 +154,55 @@ def soon(node: RunningNode, name: str, part: str) -> float:
         return -1.0
 
 
-def test_what_handlers_send_is_counted_on_its_way(tmp_path: Path) -> None:
-    node = RunningNode(tmp_path / "n")
-    try:
-        node.log_in()
-        node.create_project("sender")
-        strategies = [
-            {"eventType": name.upper(), "handler": name} for name in ("publish", "submit")
-        ]
-        node.deploy("sender", SENDER, strategies=strategies)
-        publisher = node.add_publisher("sender", "d")
-        for _ in range(4):
-            assert node.send("sender", message(publisher, b"x", "PUBLISH")).status == 201
-        assert node.send("sender", message(publisher, b'{"a": 1}', "SUBMIT")).status == 201
-        assert one(node, "handler_effects_total", kind="mqtt") == 4
-        assert one(node, "applet_metrics_total") == 1
-        until(lambda: one(node, "outbox_delivered_total", kind="mqtt") == 4, "all are delivered")
-        until(lambda: one(node, "outbox_pending") == 0, "nothing waits")
-        assert one(node, "registry_rows", table="projects") == 1
-        assert one(node, "store_bytes", store="registry") > 0
-        assert one(node, "process_resident_bytes", part="project") > 1 << 20
-        # Administrators may read them from anywhere, everybody else from the machine alone.
-        far = {"X-Forwarded-For": "192.0.2.1"}
-        assert node.call("GET", "/metrics", token="", headers=far).status == 401
-        assert node.call("GET", "/metrics", headers=far).status == 200
-        key = node.call(
-            "POST",
-            "/account_access_key",
-            {
-                "name": "prometheus",
-                "expirationDays": 1,
-                "privileges": [{"name": "Account", "perm": "READONLY"}],
-            },
-        ).json["accessKey"]
-        assert node.call("GET", "/metrics", token=key, headers=far).status == 200
-        other = node.call(
-            "POST",
-            "/account_access_key",
-            {
-                "name": "other",
-                "expirationDays": 1,
-                "privileges": [{"name": "Applet", "perm": "READ_WRITE"}],
-            },
-        ).json["accessKey"]
-        assert node.call("GET", "/metrics", token=other, headers=far).status == 403
-        assert node.call("POST", "/metrics").status == 405
-    finally:
-        node.stop()
+def test_what_handlers_send_is_counted_on_its_way(start_node: StartNode) -> None:
+    node = start_node()
+    node.create_project("sender")
+    strategies = [{"eventType": name.upper(), "handler": name} for name in ("publish", "submit")]
+    node.deploy("sender", SENDER, strategies=strategies)
+    publisher = node.add_publisher("sender", "d")
+    for _ in range(4):
+        assert node.send("sender", message(publisher, b"x", "PUBLISH")).status == 201
+    assert node.send("sender", message(publisher, b'{"a": 1}', "SUBMIT")).status == 201
+    assert one(node, "handler_effects_total", kind="mqtt") == 4
+    assert one(node, "applet_metrics_total") == 1
+    until(lambda: one(node, "outbox_delivered_total", kind="mqtt") == 4, "all are delivered")
+    until(lambda: one(node, "outbox_pending") == 0, "nothing waits")
+    assert one(node, "registry_rows", table="projects") == 1
+    assert one(node, "store_bytes", store="registry") > 0
+    assert one(node, "process_resident_bytes", part="project") > 1 << 20
+    # Administrators may read them from anywhere, everybody else from the machine alone.
+    far = {"X-Forwarded-For": "192.0.2.1"}
+    assert node.call("GET", "/metrics", token="", headers=far).status == 401
+    assert node.call("GET", "/metrics", headers=far).status == 200
+    key = node.call(
+        "POST",
+        "/account_access_key",
+        {
+            "name": "prometheus",
+            "expirationDays": 1,
+            "privileges": [{"name": "Account", "perm": "READONLY"}],
+        },
+    ).json["accessKey"]
+    assert node.call("GET", "/metrics", token=key, headers=far).status == 200
+    other = node.call(
+        "POST",
+        "/account_access_key",
+        {
+            "name": "other",
+            "expirationDays": 1,
+            "privileges": [{"name": "Applet", "perm": "READ_WRITE"}],
+        },
+    ).json["accessKey"]
+    assert node.call("GET", "/metrics", token=other, headers=far).status == 403
+    assert node.call("POST", "/metrics").status == 405
 
 
 @pytest.mark.parametrize(
     ("setting", "local", "administrator"), [("token", 401, 200), ("off", 404, 404)]
 )
 def test_metrics_can_be_for_administrators_alone_or_for_nobody(
-    tmp_path: Path, setting: str, local: int, administrator: int
+    start_node: StartNode, setting: str, local: int, administrator: int
 ) -> None:
-    node = RunningNode(tmp_path / "n", "--metrics", setting)
-    try:
-        node.log_in()
-        assert node.call("GET", "/metrics", token="").status == local
-        assert node.call("GET", "/metrics").status == administrator
-    finally:
-        node.stop()
+    node = start_node("--metrics", setting)
+    assert node.call("GET", "/metrics", token="").status == local
+    assert node.call("GET", "/metrics").status == administrator

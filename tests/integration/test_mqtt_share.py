@@ -4,70 +4,61 @@ project could ever take keeps nobody from anything."""
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from tests.support.applets import TALLY
 from tests.support.brokers import Device
-from tests.support.nodes import RunningNode, message, until
+from tests.support.nodes import StartNode, message, until
 
 STRATEGIES = [{"eventType": name.upper(), "handler": name} for name in ("echo", "quiet")]
 LIMIT_BYTES = 1 << 20
 
 
 def test_messages_for_a_project_with_a_full_store_leave_room_for_another_project(
-    tmp_path: Path,
+    start_node: StartNode,
 ) -> None:
     flags = ("--project-map-bytes", str(LIMIT_BYTES), "--body-limit-bytes", str(2 << 20))
-    node = RunningNode(tmp_path / "n", *flags)
-    try:
-        node.log_in()
-        publishers, applets = {}, {}
-        for name in ("full", "other"):
-            node.create_project(name)
-            applets[name] = node.deploy(name, TALLY, strategies=STRATEGIES)["appletID"]
-            publishers[name] = node.add_publisher(name, "d")
-        # While one is kept in 1 MiB, another does not fit: it is refused, and tried again.
-        large = json.dumps(message(publishers["full"], b"x" * 900_000, "ECHO")).encode()
-        small = json.dumps(message(publishers["other"], b"x", "QUIET")).encode()
-        with Device(node.mqtt_port, "d") as device:
-            for _ in range(60):  # more bytes than the gateway holds for all projects
-                device.publish("full", large)
-            for _ in range(20):
-                device.publish("other", small)
-            until(
-                lambda: node.count("other", applets["other"]) == 20,
-                "the other project's events",
-            )
-    finally:
-        node.stop()
+    node = start_node(*flags)
+    publishers, applets = {}, {}
+    for name in ("full", "other"):
+        node.create_project(name)
+        applets[name] = node.deploy(name, TALLY, strategies=STRATEGIES)["appletID"]
+        publishers[name] = node.add_publisher(name, "d")
+    # While one is kept in 1 MiB, another does not fit: it is refused, and tried again.
+    large = json.dumps(message(publishers["full"], b"x" * 900_000, "ECHO")).encode()
+    small = json.dumps(message(publishers["other"], b"x", "QUIET")).encode()
+    with Device(node.mqtt_port, "d") as device:
+        for _ in range(60):  # more bytes than the gateway holds for all projects
+            device.publish("full", large)
+        for _ in range(20):
+            device.publish("other", small)
+        until(
+            lambda: node.count("other", applets["other"]) == 20,
+            "the other project's events",
+        )
 
 
 def test_a_message_that_never_fits_is_refused_with_its_reason_and_those_behind_it_are_handled(
-    tmp_path: Path,
+    start_node: StartNode,
 ) -> None:
     flags = ("--project-map-bytes", str(LIMIT_BYTES), "--body-limit-bytes", str(4 << 20))
-    node = RunningNode(tmp_path / "n", *flags)
-    try:
-        node.log_in()
-        node.create_project("p")
-        applet_id = node.deploy("p", TALLY, strategies=STRATEGIES)["appletID"]
-        publisher = node.add_publisher("p", "d")
-        too_large = message(publisher, b"x" * (LIMIT_BYTES + 1), "ECHO")
-        too_large["header"]["event_id"] = "too-large"
-        small = json.dumps(message(publisher, b"x", "QUIET")).encode()
-        with Device(node.mqtt_port, "d") as device:
-            device.publish("p", json.dumps(too_large).encode())
-            for _ in range(5):
-                device.publish("p", small)
-            until(lambda: node.count("p", applet_id) == 5, "those behind it")
-        assert "EffectsTooLarge" in node.log
-        assert node.send("p", too_large).status == 413
+    node = start_node(*flags)
+    node.create_project("p")
+    applet_id = node.deploy("p", TALLY, strategies=STRATEGIES)["appletID"]
+    publisher = node.add_publisher("p", "d")
+    too_large = message(publisher, b"x" * (LIMIT_BYTES + 1), "ECHO")
+    too_large["header"]["event_id"] = "too-large"
+    small = json.dumps(message(publisher, b"x", "QUIET")).encode()
+    with Device(node.mqtt_port, "d") as device:
+        device.publish("p", json.dumps(too_large).encode())
+        for _ in range(5):
+            device.publish("p", small)
+        until(lambda: node.count("p", applet_id) == 5, "those behind it")
+    assert "EffectsTooLarge" in node.log
+    assert node.send("p", too_large).status == 413
 
-        def reasons() -> list[str]:
-            found = node.call("GET", "/event_log/p?eventID=too-large").json
-            return [refusal["error"] for refusal in found["refusals"]]
+    def reasons() -> list[str]:
+        found = node.call("GET", "/event_log/p?eventID=too-large").json
+        return [refusal["error"] for refusal in found["refusals"]]
 
-        until(lambda: reasons() == ["EffectsTooLarge"] * 2, "the reasons")
-        assert node.send("p", json.loads(small)).status == 201
-    finally:
-        node.stop()
+    until(lambda: reasons() == ["EffectsTooLarge"] * 2, "the reasons")
+    assert node.send("p", json.loads(small)).status == 201

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 import hypothesis
@@ -27,7 +26,7 @@ from fieldbrook.core.errors import ModuleRefusedError
 from fieldbrook.gateway import replies
 from fieldbrook.gateway.management.openapi import shapes
 from tests.support.management import LOG_WAT, wasm
-from tests.support.nodes import PREFIX, Answer, RunningNode
+from tests.support.nodes import PREFIX, Answer, RunningNode, StartNode
 from tests.support.tools import LIMIT_S
 
 EXAMPLES = 10
@@ -42,11 +41,8 @@ PAGE = "/srv-applet-mgr/docs"
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    running = RunningNode(tmp_path_factory.mktemp("described") / "data")
-    running.log_in()
-    yield running
-    running.stop()
+def node(start_module_node: StartNode) -> RunningNode:
+    return start_module_node()
 
 
 def ask(node: RunningNode, method: str, path: str, origin: str = "") -> Answer:

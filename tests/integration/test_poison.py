@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from tests.support.applets import TALLY
 from tests.support.brokers import Device
 from tests.support.metrics import one
-from tests.support.nodes import RunningNode, long_id, message, named, parts, until
+from tests.support.nodes import RunningNode, StartNode, long_id, message, named, parts, until
 from tests.support.tools import LIMIT_S
 
 HANDLERS = ("start", "spin")
@@ -24,12 +23,9 @@ _BUSY_TICKS = 20
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[RunningNode]:
+def node(start_node: StartNode) -> RunningNode:
     # A handler that never ends runs for its whole deadline: long enough to be killed in.
-    running = RunningNode(tmp_path / "n", "--deadline-ms", "10000")
-    running.log_in()
-    yield running
-    running.stop()
+    return start_node("--deadline-ms", "10000")
 
 
 def ticks(pid: int) -> int:

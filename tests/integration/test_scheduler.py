@@ -16,7 +16,7 @@ from fieldbrook.gateway.events.project_client import Settle
 from fieldbrook.gateway.schedule.ticker import Ticker
 from fieldbrook.storage.registry.service import RegistryWriter
 from tests.support.applets import TALLY
-from tests.support.nodes import RunningNode, parts, until
+from tests.support.nodes import StartNode, parts, until
 
 NOON = int(datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()) * 1000
 
@@ -167,23 +167,19 @@ def test_while_a_tick_runs_the_next_ones_of_its_job_are_skipped(
     assert len(world.turn(1_000)) == 1
 
 
-def test_a_cron_job_runs_its_handler_in_a_running_node(tmp_path: Path) -> None:
-    node = RunningNode(tmp_path / "n")
-    try:
-        node.log_in()
-        project = node.create_project("clock")
-        rule = [{"eventType": "TICK", "handler": "echo"}, {"eventType": "TICK", "handler": "quiet"}]
-        applet = node.deploy("clock", TALLY, "tally", strategies=rule)
-        path = f"/cronjob/{project['projectID']}"
-        made = node.call("POST", path, {"cronExpressions": "@every 1s", "eventType": "TICK"})
-        assert made.status == 201, made
-        until(lambda: node.count("clock", applet["appletID"]) >= 2, "two ticks")
-        told = json.loads(node.kv("clock", applet["appletID"], b"last"))
-        assert told["ID"] == made.json["cronJobID"]
-        assert "fb-scheduler" in parts(node)
-        gone = node.call("DELETE", f"/cronjob/data/{made.json['cronJobID']}")
-        assert gone.status == 204
-        node.stop()
-        assert "ERROR" not in node.log, "nothing had to be killed after its time"
-    finally:
-        node.stop()
+def test_a_cron_job_runs_its_handler_in_a_running_node(start_node: StartNode) -> None:
+    node = start_node()
+    project = node.create_project("clock")
+    rule = [{"eventType": "TICK", "handler": "echo"}, {"eventType": "TICK", "handler": "quiet"}]
+    applet = node.deploy("clock", TALLY, "tally", strategies=rule)
+    path = f"/cronjob/{project['projectID']}"
+    made = node.call("POST", path, {"cronExpressions": "@every 1s", "eventType": "TICK"})
+    assert made.status == 201, made
+    until(lambda: node.count("clock", applet["appletID"]) >= 2, "two ticks")
+    told = json.loads(node.kv("clock", applet["appletID"], b"last"))
+    assert told["ID"] == made.json["cronJobID"]
+    assert "fb-scheduler" in parts(node)
+    gone = node.call("DELETE", f"/cronjob/data/{made.json['cronJobID']}")
+    assert gone.status == 204
+    node.stop()
+    assert "ERROR" not in node.log, "nothing had to be killed after its time"

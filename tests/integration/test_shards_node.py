@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 
 import pytest
 
 from tests.support.heavy import KEYS, Load, module, shards_of
-from tests.support.nodes import RunningNode, alive, message, part_of, until
+from tests.support.nodes import RunningNode, StartNode, alive, message, part_of, until
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    running = RunningNode(tmp_path_factory.mktemp("shards") / "n", "--shards", "3")
-    running.log_in()
-    yield running
-    running.stop()
+def node(start_module_node: StartNode) -> RunningNode:
+    return start_module_node("--shards", "3")
 
 
 def counted(node: RunningNode, project: str, applet: str) -> int:

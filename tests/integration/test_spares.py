@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.support.applets import TALLY
-from tests.support.nodes import RunningNode, message, parts, until
+from tests.support.nodes import RunningNode, StartNode, message, parts, until
 
 DEFAULT = [{"eventType": "DEFAULT", "handler": "quiet"}]
 
@@ -20,10 +18,8 @@ def spare(node: RunningNode) -> int | None:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[RunningNode]:
-    node = RunningNode(tmp_path / "n", command="node")
-    yield node
-    node.stop()
+def node(start_node: StartNode) -> RunningNode:
+    return start_node(command="node", logged_in=False)
 
 
 def test_a_project_starts_in_the_spare_process_and_another_spare_takes_its_place(
@@ -51,13 +47,9 @@ def test_a_spare_that_dies_costs_no_event_and_is_replaced(node: RunningNode) -> 
     assert until(lambda: spare(node), "another spare") != ready
 
 
-def test_a_node_without_spares_has_none(tmp_path: Path) -> None:
-    node = RunningNode(tmp_path / "n", "--spare-projects", "0", command="node")
-    try:
-        node.log_in()
-        node.create_project("p")
-        node.deploy("p", TALLY, strategies=DEFAULT)
-        assert node.send("p", message(node.add_publisher("p", "k"))).status == 201
-        assert spare(node) is None
-    finally:
-        node.stop()
+def test_a_node_without_spares_has_none(start_node: StartNode) -> None:
+    node = start_node("--spare-projects", "0", command="node")
+    node.create_project("p")
+    node.deploy("p", TALLY, strategies=DEFAULT)
+    assert node.send("p", message(node.add_publisher("p", "k"))).status == 201
+    assert spare(node) is None

@@ -21,7 +21,7 @@ from fieldbrook.core.settings import Settings
 from fieldbrook.security.certificates import Authority
 from fieldbrook.security.tls import check
 from tests.support import applets
-from tests.support.nodes import PREFIX, RunningNode, message, parts, until
+from tests.support.nodes import PREFIX, RunningNode, StartNode, message, parts, until
 from tests.support.tls import TlsNode, make_files, shown_at
 from tests.support.tools import LIMIT_S, free_port, require_tool
 from tests.unit.gateway.management.sign_in.test_wallet import SAMPLE, signed
@@ -282,20 +282,19 @@ def test_the_command_line_talks_https_to_a_node_whose_authority_it_is_given(worl
     assert "room" in listed.stdout, listed
 
 
-def test_clients_without_a_certificate_of_the_authority_are_kept_out(tmp_path: Path) -> None:
+def test_clients_without_a_certificate_of_the_authority_are_kept_out(
+    start_node: StartNode, tmp_path: Path
+) -> None:
     files = make_files(tmp_path / "tls")
     others = files.authority.issue(["device-1"], client=True)
     device = tmp_path / "device.pem"
     device.write_bytes(others.certificate + others.key)
     curl = require_tool("curl")
-    node = RunningNode(tmp_path / "n", *files.flags, "--tls-client-ca", str(files.ca))
-    try:
-        url = f"https://localhost:{node.http_port}/version"
-        let_in = run(curl, "-sS", "--cacert", str(files.ca), "--cert", str(device), url)
-        assert let_in.stdout.startswith("fieldbrook@"), let_in
-        assert run(curl, "-sS", "--cacert", str(files.ca), url).returncode != 0
-    finally:
-        node.stop()
+    node = start_node(*files.flags, "--tls-client-ca", str(files.ca), logged_in=False)
+    url = f"https://localhost:{node.http_port}/version"
+    let_in = run(curl, "-sS", "--cacert", str(files.ca), "--cert", str(device), url)
+    assert let_in.stdout.startswith("fieldbrook@"), let_in
+    assert run(curl, "-sS", "--cacert", str(files.ca), url).returncode != 0
 
 
 def test_devices_without_a_certificate_of_the_authority_are_kept_out_of_the_broker(

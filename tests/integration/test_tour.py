@@ -6,22 +6,19 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.nodes import RunningNode
+from tests.support.nodes import RunningNode, StartNode
 from tests.support.tools import require_tool
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[RunningNode]:
-    running = RunningNode(tmp_path / "data")
-    yield running
-    running.stop()
+def node(start_node: StartNode) -> RunningNode:
+    return start_node(logged_in=False)
 
 
 # A user types slower than a message is on its way.

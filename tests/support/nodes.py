@@ -10,9 +10,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from fieldbrook.actors.runtime import descendants
@@ -232,6 +233,42 @@ class RunningNode:
     def count(self, project: str, applet_id: str) -> int:
         """How many events the tally applet has counted."""
         return int.from_bytes(self.kv(project, applet_id, b"count"), "little")
+
+
+class StartNode(Protocol):
+    """What the fixtures `start_node` and `start_module_node` give: a function that starts a node
+    with these options and, unless `logged_in` is False, logs its first administrator in. The node
+    is stopped when the test, or the last test of the module, is over."""
+
+    def __call__(
+        self,
+        *flags: str,
+        name: str = "n",
+        command: str = "up",
+        ready: bool = True,
+        logged_in: bool = True,
+    ) -> RunningNode: ...
+
+
+@contextmanager
+def node_starter(folder: Path) -> Iterator[StartNode]:
+    """Starts nodes with data folders below `folder`, and stops all of them at the end."""
+    with ExitStack() as nodes:
+
+        def start(
+            *flags: str,
+            name: str = "n",
+            command: str = "up",
+            ready: bool = True,
+            logged_in: bool = True,
+        ) -> RunningNode:
+            node = RunningNode(folder / name, *flags, command=command, ready=ready)
+            nodes.callback(node.stop)
+            if ready and logged_in:
+                node.log_in()
+            return node
+
+        yield start
 
 
 def message(publisher: Any, payload: bytes = b"", event_type: str = "DEFAULT") -> dict[str, Any]:

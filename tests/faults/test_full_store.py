@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from pathlib import Path
 
 from tests.faults.applet import counter
 from tests.faults.harness import PROJECT, counts
 from tests.support.brokers import Device
-from tests.support.nodes import RunningNode, StartNode, alive, message, parts, until
-from tests.support.tools import fill, small_disk
+from tests.support.nodes import RunningNode, StartNode, message, until
 
 _MIB = 1 << 20
 _VALUE = 16_384
@@ -64,43 +61,3 @@ def test_what_was_acknowledged_before_the_store_was_full_is_there_and_the_rest_c
     )
     seen = counts(raised.data, project_id, applet_id)
     assert {seen[name] for name in expected} == {1}
-
-
-def test_a_full_disk_ends_no_gateway_and_a_gateway_that_is_killed_there_starts_again(
-    tmp_path: Path,
-) -> None:
-    """The ring of refusals is a store that is made when the first event is refused."""
-    with small_disk(tmp_path / "disk", 64 * _MIB) as disk:
-        node = RunningNode(disk / "n", command="node")
-        try:
-            node.log_in()
-            node.create_project(PROJECT)
-            publisher = node.add_publisher(PROJECT, "d")
-            wrong = message({**publisher, "token": "wrong"})
-            filler = fill(disk)
-            gateway = parts(node)["fb-http:0"]
-            assert node.send(PROJECT, wrong).status == 401
-            ring = disk / "n" / "refused" / "http-0"
-            until(ring.exists, "the gateway tries to keep the refusal")
-            assert node.send(PROJECT, wrong).status == 401
-            assert parts(node)["fb-http:0"] == gateway
-            os.kill(gateway, signal.SIGKILL)
-            until(lambda: not alive(gateway), "the gateway is gone")
-            until(lambda: _refuses(node, wrong), "another serves, on the full disk")
-            filler.unlink()
-            until(lambda: _refuses(node, wrong) and _kept(node), "there is room: it is kept")
-            assert "Fatal Python error" not in node.log
-        finally:
-            node.stop()
-
-
-def _refuses(node: RunningNode, event: object) -> bool:
-    try:
-        return node.send(PROJECT, event).status == 401
-    except OSError:  # it is being started
-        return False
-
-
-def _kept(node: RunningNode) -> bool:
-    answer = node.call("GET", "/refused_event")
-    return answer.status == 200 and bool(answer.json["data"])

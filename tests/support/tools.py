@@ -8,8 +8,6 @@ import random
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -36,33 +34,6 @@ def require_tool(name: str) -> str:
     if os.environ.get("CI") == "true":
         pytest.fail(f"{name} is not installed, and CI tests everything", pytrace=False)
     pytest.skip(f"{name} is not installed")
-
-
-@contextmanager
-def small_disk(folder: Path, size: int) -> Iterator[Path]:
-    """A file system of its own with so many bytes, mounted at `folder`. Only root may: the test is
-    skipped for others, and fails when CI=true."""
-    folder.mkdir()
-    mount = [require_tool("mount"), "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs"]
-    done = subprocess.run([*mount, str(folder)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"no disk can be mounted: {done.stderr}", pytrace=False)
-        pytest.skip(f"no disk can be mounted: {done.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run([require_tool("umount"), "--lazy", str(folder)], check=True)
-
-
-def fill(folder: Path) -> Path:
-    """Write a file until nothing more fits on its disk; returns the file."""
-    path = folder / "filler"
-    with path.open("wb", buffering=0) as file, suppress(OSError):
-        while True:
-            file.write(bytes(1 << 16))
-    assert os.statvfs(folder).f_bavail == 0
-    return path
 
 
 def free_port() -> int:

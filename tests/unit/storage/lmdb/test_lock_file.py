@@ -13,7 +13,8 @@ import pytest
 
 from fieldbrook.storage.lmdb import lock_file
 from fieldbrook.storage.lmdb.environment import FEW_READERS, MAX_READERS, open_environment
-from tests.support.tools import LIMIT_S, fill, small_disk
+from tests.support.disks import fill, small_disk
+from tests.support.tools import LIMIT_S
 
 MIB = 1 << 20
 

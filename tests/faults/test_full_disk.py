@@ -1,0 +1,294 @@
+"""Disks that are full, and then have space again: of the embedded broker, of projects, of the
+registry and of a whole node. The node names the condition, refuses what it cannot keep, and goes on
+within seconds of space."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fieldbrook.actors.wire import (
+    BY_MQTT,
+    DELIVERY,
+    NODE_COMMAND,
+    RESUME,
+    EventResult,
+    FrameReader,
+    WireEvent,
+    frame,
+    pack,
+    unpack,
+)
+from tests.faults.applet import counter
+from tests.support.applets import TALLY
+from tests.support.brokers import Device
+from tests.support.disks import MIB, fill, small_disk
+from tests.support.nodes import Answer, RunningNode, StartNode, alive, message, parts, until
+
+_LIMIT_S = 90.0
+_RECOVERY_S = 5.0  # what the node promises
+_FILLS = 4
+_EVENTS = 600
+
+
+@pytest.fixture
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A small disk below the data folder of the node that the test starts."""
+    folder, size = request.param
+    with small_disk(tmp_path / "n" / folder, size) as mounted:
+        yield mounted
+
+
+def small(folder: str, mib: int) -> pytest.MarkDecorator:
+    """The folder below a node's data folder that has a small disk of its own."""
+    return pytest.mark.parametrize("disk", [(folder, mib * MIB)], indirect=True, ids=[folder])
+
+
+def node_that_counts(start_node: StartNode, value_size: int) -> tuple[RunningNode, dict[str, str]]:
+    """A node with a project `p` that stores so many bytes per event, and a publisher of it."""
+    node = start_node()
+    node.create_project("p")
+    node.deploy("p", counter(1, value_size))
+    return node, node.add_publisher("p", "d")
+
+
+# ---------------------------------------------------------------- the embedded broker
+
+
+@small("broker/store", 40)
+@pytest.mark.timeout(400)
+def test_a_broker_with_a_full_disk_is_reported_and_goes_on_within_seconds_of_space(
+    disk: Path, start_node: StartNode
+) -> None:
+    node = start_node()
+    node.create_project("p")
+    rules = [{"eventType": "DEFAULT", "handler": "quiet"}]
+    applet_id = node.deploy("p", TALLY, strategies=rules)["appletID"]
+    event = json.dumps(message(node.add_publisher("p", "d"))).encode()
+
+    def stored() -> bool:
+        with contextlib.suppress(OSError), Device(node.mqtt_port, "d", limit_s=1) as device:
+            device.publish("p", event)
+            return True
+        return False
+
+    def broker() -> str:
+        body: dict[str, str] = node.call("GET", "/liveness").json
+        return body["Broker"]
+
+    assert stored()
+    until(lambda: node.count("p", applet_id) == 1, "the first event is handled")
+    filler = fill(disk)
+    stored()  # the broker may take it, but does not say that it is stored
+    until(lambda: broker().startswith("broker_full"), "the full disk is reported", _LIMIT_S)
+    assert node.call("GET", "/readiness").status == 200, "HTTP goes on"
+    assert "it was ended" not in node.log, "a restart would not help before there is space"
+    filler.unlink()
+    before = node.count("p", applet_id)
+    until(stored, "the broker takes messages again", _RECOVERY_S)
+    until(lambda: node.count("p", applet_id) > before, "the messages are handled", _LIMIT_S)
+    until(lambda: broker() == "ok", "the condition is cleared", _LIMIT_S)
+
+
+# ---------------------------------------------------------------- projects
+
+
+@small("projects", 64)
+@pytest.mark.timeout(400)
+def test_a_publishers_mqtt_events_keep_their_order_over_times_of_a_full_disk(
+    disk: Path, start_node: StartNode
+) -> None:
+    node, publisher = node_that_counts(start_node, 16_384)
+    events = [
+        ("p", json.dumps(message(publisher, b"%06d" % number)).encode())
+        for number in range(_EVENTS + 1)
+    ]
+
+    def full() -> bool:
+        return any("disk_full" in text for text in node.call("GET", "/liveness").json.values())
+
+    def handled() -> list[int]:
+        rows = node.call("GET", "/event_log/p?limit=1000").json["data"]
+        return [int(row["eventID"][5:].partition(".")[0]) for row in reversed(rows)]
+
+    def settled(number: int) -> bool:
+        return full() or len(handled()) > number
+
+    was_full, share = 0, _EVENTS // _FILLS
+    with Device(node.mqtt_port, "d") as device:
+        device.publish(*events.pop(0))  # makes the project's store
+        until(handled, "the first event is handled")
+        for first in range(0, _EVENTS, share):
+            filler = fill(disk)
+            half, end = first + share // 2, first + share
+            assert device.publish_all(events[first:half]) == half - first
+            until(partial(settled, half), "the events that fit are handled")
+            was_full += full()
+            # Some events are on their way to the project at the moment at which there is space.
+            filler.unlink()
+            assert device.publish_all(events[half:end]) == end - half
+    assert was_full
+    until(lambda: len(handled()) > _EVENTS, "all events are handled", _LIMIT_S)
+    numbers = handled()
+    overtaken = [pair for pair in itertools.pairwise(numbers) if pair[0] > pair[1]]
+    assert not overtaken, "pairs of events that were handled in the wrong order"
+
+
+def refusal(send: Callable[[], Answer]) -> Answer | None:
+    """The answer of a request that a full disk refused."""
+    answer = send()
+    return None if answer.status == 201 else answer
+
+
+def is_507(answer: Answer) -> None:
+    assert (answer.status, answer.headers["Retry-After"]) == (507, "1"), answer
+    assert (answer.json["key"], answer.json["code"]) == ("InsufficientStorage", 507_999_002)
+    assert answer.json["desc"] == "the disk is full"
+
+
+@small("projects", 64)
+@pytest.mark.timeout(200)
+def test_an_event_without_space_on_the_disk_is_answered_507_until_there_is_space(
+    disk: Path, start_node: StartNode
+) -> None:
+    node, publisher = node_that_counts(start_node, 4_096)
+    assert node.send("p", message(publisher, b"first")).status == 201
+    filler = fill(disk)
+
+    def send() -> Answer:
+        return node.send("p", message(publisher, b"%d" % time.monotonic_ns()))
+
+    is_507(until(lambda: refusal(send), "the disk has no space for an event"))
+    filler.unlink()
+    until(lambda: refusal(send) is None, "events are taken again", _RECOVERY_S)
+
+
+class Gateway:
+    """The link of a gateway to a project, byte by byte."""
+
+    def __init__(self, node: RunningNode) -> None:
+        [path] = [p for p in (node.data / "run").glob("p*") if p.is_socket()]
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(_LIMIT_S)
+        self._socket.connect(str(path))
+        self._reader = FrameReader()
+
+    def ask(self, *events: WireEvent) -> list[EventResult]:
+        """Send a frame and wait for all of its answer."""
+        self._socket.sendall(frame(pack(events)))
+        results: list[EventResult] = []
+        while len(results) < len(events):
+            for answer in self._reader.feed(self._socket.recv(1 << 16)):
+                results += unpack(answer)
+        return results
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@small("projects", 64)
+@pytest.mark.timeout(200)
+def test_an_event_does_not_overtake_one_of_its_publisher_that_could_not_be_stored(
+    disk: Path, start_node: StartNode
+) -> None:
+    node, publisher = node_that_counts(start_node, 16_384)
+    assert node.send("p", message(publisher, b"first")).status == 201
+
+    def event(number: int) -> WireEvent:
+        payload = b"event %d" % number
+        by = int(publisher["publisherID"])
+        return "DEFAULT", by, f"mqtt-{number}.1", payload, 0, DELIVERY | BY_MQTT, ""
+
+    with contextlib.closing(Gateway(node)) as gateway:
+        filler = fill(disk)
+        number, result = 0, gateway.ask(event(0))[0]
+        while not isinstance(result[0], str):
+            number, result = number + 1, gateway.ask(event(number + 1))[0]
+        assert result[0] == "StorageFullError"
+        filler.unlink()
+        [behind] = gateway.ask(event(number + 1))
+        assert behind[0] == "UnavailableError", "there is space, but it would overtake"
+        assert node.send("p", message(publisher, b"http")).status == 201, "other events go on"
+        resume = (RESUME, NODE_COMMAND, "", pack([]), 0, 0, "")
+        resumed, *handled = gateway.ask(resume, event(number), event(number + 1))
+        assert resumed == ()
+        assert [each[0][1:] for each in handled] == [(0, ""), (0, "")]
+
+
+# ---------------------------------------------------------------- the registry
+
+
+@small("registry", 4)
+@pytest.mark.timeout(200)
+def test_a_change_without_space_for_the_registry_is_answered_507_until_there_is_space(
+    disk: Path, start_node: StartNode
+) -> None:
+    node, publisher = node_that_counts(start_node, 8)
+    numbers = iter(range(100_000))
+
+    def create_project() -> Answer:
+        text = "x" * 1_000
+        return node.call("POST", "/project", {"name": f"q{next(numbers)}", "description": text})
+
+    filler = fill(disk)
+    is_507(until(lambda: refusal(create_project), "the disk has no space for a project"))
+    names = {row["name"] for row in node.call("GET", "/project/datalist?size=-1").json["data"]}
+    is_507(node.upload("p", TALLY, "second"))
+    key = {"name": "k", "key": "k", "description": "x" * 1_000}
+    is_507(node.call("POST", "/publisher/p", key))
+    assert names == {
+        row["name"] for row in node.call("GET", "/project/datalist?size=-1").json["data"]
+    }, "a refused change leaves nothing behind"
+    assert node.send("p", message(publisher)).status == 201, "events go on"
+    filler.unlink()
+    until(lambda: refusal(create_project) is None, "projects are created again", _RECOVERY_S)
+    assert node.upload("p", TALLY, "second").status == 201
+    assert node.call("POST", "/publisher/p", key).status == 201
+
+
+# ---------------------------------------------------------------- a whole node
+
+
+@small(".", 64)
+def test_a_full_disk_ends_no_gateway_and_a_gateway_that_is_killed_there_starts_again(
+    disk: Path, start_node: StartNode
+) -> None:
+    """The ring of refusals is a store that is made when the first event is refused."""
+    node = start_node(command="node")
+    node.create_project("p")
+    wrong = message({**node.add_publisher("p", "d"), "token": "wrong"})
+    filler = fill(disk)
+    gateway = parts(node)["fb-http:0"]
+    assert node.send("p", wrong).status == 401
+    ring = disk / "refused" / "http-0"
+    until(ring.exists, "the gateway tries to keep the refusal")
+    assert node.send("p", wrong).status == 401
+    assert parts(node)["fb-http:0"] == gateway
+    os.kill(gateway, signal.SIGKILL)
+    until(lambda: not alive(gateway), "the gateway is gone")
+    until(lambda: _refuses(node, wrong), "another gateway serves on the full disk")
+    filler.unlink()
+    until(lambda: _refuses(node, wrong) and _kept(node), "a refusal is kept when there is space")
+    assert "Fatal Python error" not in node.log
+
+
+def _refuses(node: RunningNode, event: object) -> bool:
+    try:
+        return node.send("p", event).status == 401
+    except OSError:  # it is being started
+        return False
+
+
+def _kept(node: RunningNode) -> bool:
+    answer = node.call("GET", "/refused_event")
+    return answer.status == 200 and bool(answer.json["data"])

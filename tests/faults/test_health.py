@@ -23,7 +23,7 @@ from tests.support.applets import SENDER, TALLY
 from tests.support.brokers import Mosquitto
 from tests.support.heavy import Load, shards_of
 from tests.support.heavy import module as heavy
-from tests.support.nodes import RunningNode, alive, message, parts, until
+from tests.support.nodes import RunningNode, StartNode, alive, message, parts, until
 from tests.support.tools import LIMIT_S
 
 _MIB = 1 << 20
@@ -33,14 +33,12 @@ _WATCHDOG_S = 3  # what hangs is named after half of it, and killed after all of
 class Watched:
     """A node that looks often, with a project of the tally applet and one that fills up."""
 
-    def __init__(self, folder: Path, *flags: str, command: str = "up") -> None:
-        self.node = RunningNode(
-            folder / "n",
+    def __init__(self, start: StartNode, *flags: str, command: str = "up") -> None:
+        self.node = start(
             *("--watchdog-s", str(_WATCHDOG_S), "--deadline-ms", "1000"),
             *("--project-map-bytes", str(2 * _MIB), *flags),
             command=command,
         )
-        self.node.log_in()
 
     def project(self, name: str, module: bytes = TALLY, **more: Any) -> Any:
         self.node.create_project(name)
@@ -86,10 +84,8 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    made = Watched(tmp_path_factory.mktemp("h"))
-    yield made
-    made.node.stop()
+def watched(start_module_node: StartNode) -> Watched:
+    return Watched(start_module_node)
 
 
 @pytest.mark.parametrize("part", ["mqtt:0", "scheduler", "registry"])
@@ -265,19 +261,18 @@ def test_a_registry_that_is_damaged_is_named_and_events_go_on(watched: Watched) 
     assert watched.node.call("POST", "/project", {"name": "after"}).status == 201
 
 
-def test_a_broker_that_is_gone_is_named_until_it_is_back(tmp_path: Path) -> None:
+def test_a_broker_that_is_gone_is_named_until_it_is_back(
+    start_node: StartNode, tmp_path: Path
+) -> None:
     (tmp_path / "b").mkdir()
     with Mosquitto(tmp_path / "b") as broker:
-        watched = Watched(tmp_path, "--mqtt-broker", f"127.0.0.1:{broker.port}", command="node")
-        try:
-            broker.kill()
-            watched.begins("mqtt:0", "no_broker")
-            assert watched.liveness()[1]["Broker"].startswith("no_broker")
-            broker.start()
-            watched.ends("mqtt:0", "no_broker")
-            assert json.loads(json.dumps(watched.liveness()[1]["Broker"])) == "ok"
-        finally:
-            watched.node.stop()
+        watched = Watched(start_node, "--mqtt-broker", f"127.0.0.1:{broker.port}", command="node")
+        broker.kill()
+        watched.begins("mqtt:0", "no_broker")
+        assert watched.liveness()[1]["Broker"].startswith("no_broker")
+        broker.start()
+        watched.ends("mqtt:0", "no_broker")
+        assert json.loads(json.dumps(watched.liveness()[1]["Broker"])) == "ok"
 
 
 def _process_of(node: RunningNode, applet: Any) -> int:
@@ -326,47 +321,43 @@ def _repeatedly(node: RunningNode, project: str, event: Any) -> Iterator[list[Fu
             over.set()
 
 
-def test_what_a_restored_node_holds_back_is_counted_until_it_is_released(tmp_path: Path) -> None:
+def test_what_a_restored_node_holds_back_is_counted_until_it_is_released(
+    start_node: StartNode, tmp_path: Path
+) -> None:
     data = tmp_path / "n"
     data.mkdir(mode=0o700)
     outbox.park(data)
-    held = Watched(tmp_path)
-    try:
-        strategies = [{"eventType": "DEFAULT", "handler": "publish"}]
-        held.project("sender", SENDER, strategies=strategies)
-        held.begins("outbox", "parked")
+    held = Watched(start_node)
+    strategies = [{"eventType": "DEFAULT", "handler": "publish"}]
+    held.project("sender", SENDER, strategies=strategies)
+    held.begins("outbox", "parked")
 
-        def detail() -> str:
-            rows = held.node.call("GET", "/health").json["data"]
-            return next((row["detail"] for row in rows if row["state"] == "parked"), "")
+    def detail() -> str:
+        rows = held.node.call("GET", "/health").json["data"]
+        return next((row["detail"] for row in rows if row["state"] == "parked"), "")
 
-        until(lambda: detail().startswith("1 parked, of 1 projects"), "it counts")
-        assert b"fieldbrook_outbox_parked 1.0" in held.node.call("GET", "/metrics").body
-        assert b'health_state{state="parked"} 1.0' in held.node.call("GET", "/metrics").body
-        assert outbox.release(data)
-        held.ends("outbox", "parked")
-        until(
-            lambda: b"fieldbrook_outbox_pending 0.0" in held.node.call("GET", "/metrics").body,
-            "all has left",
-        )
-        assert b'health_state{state="parked"} 0.0' in held.node.call("GET", "/metrics").body
-    finally:
-        held.node.stop()
+    until(lambda: detail().startswith("1 parked, of 1 projects"), "it counts")
+    assert b"fieldbrook_outbox_parked 1.0" in held.node.call("GET", "/metrics").body
+    assert b'health_state{state="parked"} 1.0' in held.node.call("GET", "/metrics").body
+    assert outbox.release(data)
+    held.ends("outbox", "parked")
+    until(
+        lambda: b"fieldbrook_outbox_pending 0.0" in held.node.call("GET", "/metrics").body,
+        "all has left",
+    )
+    assert b'health_state{state="parked"} 0.0' in held.node.call("GET", "/metrics").body
 
 
 @pytest.mark.timeout(240)
-def test_shards_that_die_are_named_until_nobody_needs_them(tmp_path: Path) -> None:
-    made = Watched(tmp_path, "--shards", "3", "--watchdog-s", "10", "--deadline-ms", "5000")
+def test_shards_that_die_are_named_until_nobody_needs_them(start_node: StartNode) -> None:
+    made = Watched(start_node, "--shards", "3", "--watchdog-s", "10", "--deadline-ms", "5000")
     node = made.node
-    try:
-        node.create_project("heavy")
-        applet = node.deploy("heavy", heavy(3))
-        part = f"project:{applet['projectID']}"
-        with Load(node, "heavy"):
-            pid = until(lambda: max(shards_of(node), default=0), "a shard")
-            os.kill(pid, signal.SIGKILL)
-            made.begins(part, "shards_die")
-        made.ends(part, "shards_die")
-        assert b"fieldbrook_shards_lost_total 0.0" not in node.call("GET", "/metrics").body
-    finally:
-        node.stop()
+    node.create_project("heavy")
+    applet = node.deploy("heavy", heavy(3))
+    part = f"project:{applet['projectID']}"
+    with Load(node, "heavy"):
+        pid = until(lambda: max(shards_of(node), default=0), "a shard")
+        os.kill(pid, signal.SIGKILL)
+        made.begins(part, "shards_die")
+    made.ends(part, "shards_die")
+    assert b"fieldbrook_shards_lost_total 0.0" not in node.call("GET", "/metrics").body

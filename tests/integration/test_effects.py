@@ -10,14 +10,13 @@ import signal
 import threading
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.applets import SENDER
 from tests.support.brokers import Subscriber
-from tests.support.nodes import RunningNode, message, parts, until
+from tests.support.nodes import StartNode, message, parts, until
 
 HANDLERS = ("publish", "loopback", "twice", "submit", "call", "result", "transact")
 
@@ -25,9 +24,8 @@ HANDLERS = ("publish", "loopback", "twice", "submit", "call", "result", "transac
 class Sending:
     """A node whose project "sender" has the sending applet."""
 
-    def __init__(self, folder: Path, *flags: str) -> None:
-        self.node = RunningNode(folder / "n", *flags)
-        self.node.log_in()
+    def __init__(self, start: StartNode, *flags: str) -> None:
+        self.node = start(*flags)
         self.node.create_project("sender")
         strategies = [{"eventType": name.upper(), "handler": name} for name in HANDLERS]
         applet = self.node.deploy("sender", SENDER, strategies=strategies)
@@ -76,10 +74,8 @@ def hook() -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def sending(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sending]:
-    made = Sending(tmp_path_factory.mktemp("effects"), "--api-hosts", "127.0.0.1, example.org")
-    yield made
-    made.node.stop()
+def sending(start_module_node: StartNode) -> Sending:
+    return Sending(start_module_node, "--api-hosts", "127.0.0.1, example.org")
 
 
 def test_a_handlers_messages_are_published_in_order_once_it_is_committed(
@@ -173,9 +169,9 @@ def test_an_api_call_that_fails_is_told_by_an_event_too(sending: Sending, hook: 
 
 @pytest.mark.parametrize("victim", ["mqtt:0", "project", "broker"])
 def test_what_was_sent_is_delivered_although_its_bearer_is_killed(
-    tmp_path: Path, victim: str
+    start_node: StartNode, victim: str
 ) -> None:
-    sending = Sending(tmp_path)
+    sending = Sending(start_node)
     subscriber = Subscriber(sending.node, "out/readings")
     sending.send("publish", b"first")
     until(lambda: subscriber.received("out/readings"), "the first message")
@@ -196,4 +192,3 @@ def test_what_was_sent_is_delivered_although_its_bearer_is_killed(
     expected = {f"reading {number}" for number in range(26, 50)}
     until(lambda: expected <= set(subscriber.received("out/readings")), "every message")
     subscriber.close()
-    sending.node.stop()

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import jwt
 import pytest
 
 from tests.support.applets import TALLY, UNLINKABLE
-from tests.support.nodes import PREFIX, RunningNode, StartNode, flood, message, parts, until
+from tests.support.nodes import PREFIX, StartNode, flood, message, parts, until
 from tests.support.tools import LIMIT_S
 
 KEYS = {"key", "code", "msg", "desc", "canBeTalk", "id", "sources", "fields"}
@@ -26,10 +25,9 @@ DEADLINE_MS = 1_000
 class World:
     """A node with a project, an applet whose handlers are strategies, and a publisher."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, start: StartNode) -> None:
         flags = ("--deadline-ms", str(DEADLINE_MS), "--memory-limit-bytes", str(4 << 20))
-        self.node = RunningNode(folder / "n", *flags)
-        self.node.log_in()
+        self.node = start(*flags)
         for name in ("NftMinter", "Other"):
             self.node.create_project(name)
         handlers = ("start", "echo", "seven", "fail", "spin", "greedy")
@@ -58,10 +56,8 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    made = World(tmp_path_factory.mktemp("events"))
-    yield made
-    made.node.stop()
+def world(start_module_node: StartNode) -> World:
+    return World(start_module_node)
 
 
 def result(answer: Any) -> Any:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.applets import TALLY
 from tests.support.brokers import Device, Mosquitto
-from tests.support.nodes import PREFIX, Answer, RunningNode, message, until
+from tests.support.nodes import PREFIX, Answer, StartNode, message, until
 
 STRATEGIES = [{"eventType": name.upper(), "handler": name} for name in ("start", "burn")]
 _QUIET = 60
@@ -26,9 +26,8 @@ _BATCH = 8_192  # events: what one publisher alone may have waiting
 class Pair:
     """A node with a project that is slow and noisy, and one that is neither."""
 
-    def __init__(self, folder: Path, *flags: str, command: str = "up") -> None:
-        self.node = RunningNode(folder / "n", *flags, command=command)
-        self.node.log_in()
+    def __init__(self, start: StartNode, *flags: str, command: str = "up") -> None:
+        self.node = start(*flags, command=command)
         self.applets: dict[str, Any] = {}
         self.publishers: dict[str, Any] = {}
         for name in ("noisy", "quiet"):
@@ -80,10 +79,8 @@ class Pair:
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    made = Pair(tmp_path, "--body-limit-bytes", str(16 << 20))
-    yield made
-    made.node.stop()
+def pair(start_node: StartNode) -> Pair:
+    return Pair(start_node, "--body-limit-bytes", str(16 << 20))
 
 
 def test_a_quiet_projects_events_are_all_taken_while_a_noisy_one_is_refused(pair: Pair) -> None:
@@ -108,39 +105,36 @@ def test_a_quiet_publisher_has_its_turn_beside_a_noisy_one_of_its_project(pair: 
 
 @pytest.mark.parametrize("kind", ["embedded", "external"])
 def test_a_device_that_floods_its_slow_project_over_mqtt_holds_up_no_other(
-    tmp_path: Path, kind: str
+    start_node: StartNode, tmp_path: Path, kind: str
 ) -> None:
     if kind == "external":
         (tmp_path / "b").mkdir()
         with Mosquitto(tmp_path / "b") as broker:
             _flood_over_mqtt(
-                Pair(tmp_path, "--mqtt-broker", f"127.0.0.1:{broker.port}", command="node"),
+                Pair(start_node, "--mqtt-broker", f"127.0.0.1:{broker.port}", command="node"),
                 broker.port,
             )
     else:
-        pair = Pair(tmp_path)
+        pair = Pair(start_node)
         _flood_over_mqtt(pair, pair.node.mqtt_port)
 
 
 def _flood_over_mqtt(pair: Pair, port: int) -> None:
     """Another project's events, and those of another device of the same one, are handled long
     before the flood is over."""
-    try:
-        slow = json.dumps(pair.slow()).encode()
-        quick = json.dumps(message(pair.publishers["quiet"], b"x", "START")).encode()
-        patient = pair.node.add_publisher("noisy", "patient")
-        beside = json.dumps(message(patient, b"x", "START")).encode()
-        applet_id = pair.applets["noisy"]["appletID"]
-        with Device(port, "noisy") as noisy, Device(port, "quiet") as quiet:
-            noisy.publish_all([("noisy", slow)] * 6_000)
-            quiet.publish_all([("noisy", beside)] * _FEW)
-            quiet.publish_all([("quiet", quick)] * _QUIET)
-            until(lambda: pair.counted() == _QUIET, "the quiet one's events")
-            until(
-                lambda: pair.node.count("noisy", applet_id) == _FEW,
-                "those of a device beside the noisy one",
-            )
-        letters = pair.node.call("GET", "/dead_letter/noisy?limit=1").json["total"]
-        assert letters < 1_500  # the noisy one is far from done, with what was at work first, too
-    finally:
-        pair.node.stop()
+    slow = json.dumps(pair.slow()).encode()
+    quick = json.dumps(message(pair.publishers["quiet"], b"x", "START")).encode()
+    patient = pair.node.add_publisher("noisy", "patient")
+    beside = json.dumps(message(patient, b"x", "START")).encode()
+    applet_id = pair.applets["noisy"]["appletID"]
+    with Device(port, "noisy") as noisy, Device(port, "quiet") as quiet:
+        noisy.publish_all([("noisy", slow)] * 6_000)
+        quiet.publish_all([("noisy", beside)] * _FEW)
+        quiet.publish_all([("quiet", quick)] * _QUIET)
+        until(lambda: pair.counted() == _QUIET, "the quiet one's events")
+        until(
+            lambda: pair.node.count("noisy", applet_id) == _FEW,
+            "those of a device beside the noisy one",
+        )
+    letters = pair.node.call("GET", "/dead_letter/noisy?limit=1").json["total"]
+    assert letters < 1_500  # the noisy one is far from done, with what was at work first, too

@@ -6,14 +6,13 @@ import base64
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.applets import TALLY
-from tests.support.nodes import RunningNode, message, parts, until
+from tests.support.nodes import StartNode, message, parts, until
 from tests.support.shell import Shell
 
 HANDLERS = ("start", "echo", "fail", "seven")
@@ -22,9 +21,8 @@ HANDLERS = ("start", "echo", "fail", "seven")
 class Keeping:
     """A node with a project whose handlers succeed and fail by event type."""
 
-    def __init__(self, folder: Path) -> None:
-        self.node = RunningNode(folder / "n")
-        self.node.log_in()
+    def __init__(self, start: StartNode) -> None:
+        self.node = start()
         self.node.create_project("kept")
         strategies = [{"eventType": name.upper(), "handler": name} for name in HANDLERS]
         self.applet = self.node.deploy("kept", TALLY, strategies=strategies)
@@ -54,10 +52,8 @@ class Keeping:
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keeping]:
-    made = Keeping(tmp_path_factory.mktemp("journal"))
-    yield made
-    made.node.stop()
+def kept(start_module_node: StartNode) -> Keeping:
+    return Keeping(start_module_node)
 
 
 def test_an_event_can_be_asked_what_became_of_it(kept: Keeping) -> None:

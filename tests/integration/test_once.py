@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.applets import TALLY
-from tests.support.nodes import RunningNode, long_id, message, named, parts, until
+from tests.support.nodes import StartNode, long_id, message, named, parts, until
 
 STRATEGIES = [{"eventType": name.upper(), "handler": name} for name in ("start", "seven", "fail")]
 
 
 class Counting:
-    def __init__(self, folder: Path) -> None:
-        self.node = RunningNode(folder / "n")
-        self.node.log_in()
+    def __init__(self, start: StartNode) -> None:
+        self.node = start()
         self.node.create_project("once")
         applet = self.node.deploy("once", TALLY, strategies=STRATEGIES)
         self.applet_id: str = applet["appletID"]
@@ -33,10 +30,8 @@ class Counting:
 
 
 @pytest.fixture(scope="module")
-def counting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counting]:
-    made = Counting(tmp_path_factory.mktemp("once"))
-    yield made
-    made.node.stop()
+def counting(start_module_node: StartNode) -> Counting:
+    return Counting(start_module_node)
 
 
 def test_an_event_sent_again_is_answered_alike_and_counted_once(counting: Counting) -> None:

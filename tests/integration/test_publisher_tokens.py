@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fieldbrook.core.clock import now_ms, rfc3339
 from tests.support.applets import TALLY
-from tests.support.nodes import RunningNode, message, until
+from tests.support.nodes import StartNode, message, until
 
 
 class World:
     """A node with a project whose applet counts."""
 
-    def __init__(self, folder: Path) -> None:
-        self.node = RunningNode(folder / "n", "--http-gateways", "2")
-        self.node.log_in()
+    def __init__(self, start: StartNode) -> None:
+        self.node = start("--http-gateways", "2")
         self.node.create_project("p")
         rules = [{"eventType": "DEFAULT", "handler": "quiet"}]
         self.applet_id: str = self.node.deploy("p", TALLY, strategies=rules)["appletID"]
@@ -39,10 +36,8 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    made = World(tmp_path_factory.mktemp("tokens"))
-    yield made
-    made.node.stop()
+def world(start_module_node: StartNode) -> World:
+    return World(start_module_node)
 
 
 def test_an_access_key_works_as_a_token_and_stops_when_it_is_replaced(world: World) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.applets import TALLY
-from tests.support.nodes import Answer, RunningNode, message, until
+from tests.support.nodes import Answer, StartNode, message, until
 from tests.support.shell import Shell
 
 PASSWORD = "correct horse"
@@ -22,9 +21,8 @@ QUOTAS = ("--quota-projects", "4", "--quota-publishers", "3", "--quota-processes
 class World:
     """A node, its administrator, and accounts of developers."""
 
-    def __init__(self, folder: Path) -> None:
-        self.node = RunningNode(folder / "data", *QUOTAS)
-        self.node.log_in()
+    def __init__(self, start: StartNode) -> None:
+        self.node = start(*QUOTAS)
         self.root = self.node.token
         self.applet_id = ""
 
@@ -56,10 +54,8 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    made = World(tmp_path_factory.mktemp("quotas"))
-    yield made
-    made.node.stop()
+def world(start_module_node: StartNode) -> World:
+    return World(start_module_node)
 
 
 def test_a_developer_is_told_the_limit_and_an_administrator_raises_it(world: World) -> None:

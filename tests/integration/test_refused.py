@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.applets import SENDER, TALLY
 from tests.support.brokers import Device
-from tests.support.nodes import RunningNode, long_id, message, named, until
+from tests.support.nodes import StartNode, long_id, message, named, until
 
 _LIMIT = 4_096
 
@@ -20,9 +18,8 @@ _LIMIT = 4_096
 class Refusing:
     """A node with a project, and with a limit that is soon reached."""
 
-    def __init__(self, folder: Path) -> None:
-        self.node = RunningNode(folder / "n", "--body-limit-bytes", str(_LIMIT))
-        self.node.log_in()
+    def __init__(self, start: StartNode) -> None:
+        self.node = start("--body-limit-bytes", str(_LIMIT))
         self.node.create_project("asked")
         self.applet = self.node.deploy("asked", TALLY)
         self.publisher = self.node.add_publisher("asked", "d")
@@ -52,10 +49,8 @@ class Refusing:
 
 
 @pytest.fixture(scope="module")
-def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Refusing]:
-    made = Refusing(tmp_path_factory.mktemp("refused"))
-    yield made
-    made.node.stop()
+def refusing(start_module_node: StartNode) -> Refusing:
+    return Refusing(start_module_node)
 
 
 def test_a_bad_token_is_the_answer_to_what_became_of_an_event(refusing: Refusing) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.nodes import RunningNode, message, parts, until
+from tests.support.nodes import StartNode, message, parts, until
 
 MODULE = (Path(__file__).parents[1] / "modules" / "sql.wat").read_bytes()
 TABLE = {
@@ -28,9 +27,8 @@ COUNT = "SELECT count(*) AS n FROM t_readings WHERE f_device = ?"
 class Querying:
     """A node whose project has a table and an applet that hands its payload to SQL."""
 
-    def __init__(self, folder: Path) -> None:
-        self.node = RunningNode(folder / "n")
-        self.node.log_in()
+    def __init__(self, start: StartNode) -> None:
+        self.node = start()
         self.node.create_project("sql")
         config = {"schemas": [{"schema": "public", "tables": [TABLE]}]}
         answer = self.node.call("POST", "/project_config/x/sql/PROJECT_DATABASE", config)
@@ -62,10 +60,8 @@ class Querying:
 
 
 @pytest.fixture(scope="module")
-def querying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Querying]:
-    made = Querying(tmp_path_factory.mktemp("sql"))
-    yield made
-    made.node.stop()
+def querying(start_module_node: StartNode) -> Querying:
+    return Querying(start_module_node)
 
 
 def test_rows_of_a_batch_are_there_for_the_next_statement(querying: Querying) -> None:

@@ -5,23 +5,20 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.applets import TALLY
 from tests.support.brokers import Device
-from tests.support.nodes import RunningNode, alive, flood, message, parts, until
+from tests.support.nodes import StartNode, alive, flood, message, parts, until
 
 
 class World:
     """A node with a project whose applet counts, and two publishers."""
 
-    def __init__(self, folder: Path, *flags: str) -> None:
-        self.node = RunningNode(folder / "n", *flags)
-        self.node.log_in()
+    def __init__(self, start: StartNode, *flags: str) -> None:
+        self.node = start(*flags)
         self.node.create_project("p")
         rules = [{"eventType": "DEFAULT", "handler": "quiet"}]
         applet = self.node.deploy("p", TALLY, "tally", strategies=rules)
@@ -44,10 +41,8 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    made = World(tmp_path_factory.mktemp("traffic"))
-    yield made
-    made.node.stop()
+def world(start_module_node: StartNode) -> World:
+    return World(start_module_node)
 
 
 def test_an_event_over_the_limit_is_429_with_retry_after_and_does_not_run(world: World) -> None:
@@ -161,22 +156,19 @@ def test_events_over_the_limit_are_found_and_counted_and_push_out_none_that_were
     until(lambda: counted() >= 502, "all are counted")
 
 
-def test_a_limit_is_one_however_many_gateways_take_the_events(tmp_path: Path) -> None:
-    several = World(tmp_path, "--http-gateways", "2")
-    try:
-        several.limit(threshold=300)
-        body = json.dumps(message(several.one)).encode()
-        with Device(several.node.mqtt_port, "device") as device:
-            assert device.publish_all([("p", body)] * 150) == 150
-        until(lambda: several.count() == 150, "those of the broker are handled")
-        # The kernel gives connections to either gateway: with 16 both have some.
-        assert flood(several.node.http_port, "p", body, 320, connections=16) == 150
-        with Device(several.node.mqtt_port, "device") as device:
-            assert device.publish_all([("p", body)] * 20) == 20
-        until(
-            lambda: "20 more" in several.node.log or "message on p refused" in several.node.log,
-            "those of the broker are refused",
-        )
-        assert several.count() == 300
-    finally:
-        several.node.stop()
+def test_a_limit_is_one_however_many_gateways_take_the_events(start_node: StartNode) -> None:
+    several = World(start_node, "--http-gateways", "2")
+    several.limit(threshold=300)
+    body = json.dumps(message(several.one)).encode()
+    with Device(several.node.mqtt_port, "device") as device:
+        assert device.publish_all([("p", body)] * 150) == 150
+    until(lambda: several.count() == 150, "those of the broker are handled")
+    # The kernel gives connections to either gateway: with 16 both have some.
+    assert flood(several.node.http_port, "p", body, 320, connections=16) == 150
+    with Device(several.node.mqtt_port, "device") as device:
+        assert device.publish_all([("p", body)] * 20) == 20
+    until(
+        lambda: "20 more" in several.node.log or "message on p refused" in several.node.log,
+        "those of the broker are refused",
+    )
+    assert several.count() == 300

@@ -364,8 +364,7 @@ def test_an_operator_is_generated_and_exported_with_the_password_and_a_note(
 def test_transactions_are_seen_and_ruled_from_the_command_line(
     sending: Sending, tmp_path: Path
 ) -> None:
-    shell = Shell(tmp_path / "config", f"http://127.0.0.1:{sending.node.http_port}")
-    shell("login", "--password-stdin", stdin=b"correct horse\n")
+    shell = Shell(tmp_path / "config", sending.node)
     event_id = sending.sends("send", request(value=6))
     until(lambda: listed(sending, f"eventID={event_id}"), "it is there")
     name = shell.json("tx", "list", "sender", "--event", event_id)["data"][0]["transactionID"]

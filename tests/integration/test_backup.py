@@ -31,7 +31,7 @@ def node(start_node: StartNode) -> RunningNode:
 
 @pytest.fixture
 def shell(node: RunningNode, tmp_path: Path) -> Shell:
-    return Shell(tmp_path / "home", f"http://127.0.0.1:{node.http_port}")
+    return Shell(tmp_path / "home", node, logged_in=False)
 
 
 def test_everything_acknowledged_before_a_backup_under_load_began_is_in_it(

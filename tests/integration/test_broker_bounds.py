@@ -42,9 +42,7 @@ def node(start_node: StartNode) -> RunningNode:
 
 @pytest.fixture
 def shell(node: RunningNode, tmp_path: Path) -> Shell:
-    run = Shell(tmp_path / "home", f"http://127.0.0.1:{node.http_port}")
-    run("login", "--username", "admin", "--password-stdin", stdin=b"correct horse\n")
-    return run
+    return Shell(tmp_path / "home", node)
 
 
 def kept(node: RunningNode) -> dict[str, Any]:

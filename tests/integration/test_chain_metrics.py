@@ -30,8 +30,7 @@ class World:
         monkeypatch.setenv("FIELDBROOK_CHAINS", json.dumps([chain]))
         self.node = RunningNode(folder / "n")
         self.node.log_in()
-        self.shell = Shell(folder / "home", f"http://127.0.0.1:{self.node.http_port}")
-        self.shell.environment["FIELDBROOK_TOKEN"] = self.node.token
+        self.shell = Shell(folder / "home", self.node)
         self.node.create_project("p")
         rules = [{"eventType": "SEEN", "handler": "start"}]
         self.applet: str = self.node.deploy("p", TALLY, "seen", strategies=rules)["appletID"]

@@ -233,8 +233,7 @@ def test_an_abi_reads_whatever_an_event_has(world: World) -> None:
 def test_the_commands_of_chains_and_monitors(world: World, tmp_path: Path) -> None:
     evm = world.evm
     beacon = evm.deploy()
-    shell = Shell(tmp_path / "home", f"http://127.0.0.1:{world.node.http_port}")
-    shell.environment["FIELDBROOK_TOKEN"] = world.node.token
+    shell = Shell(tmp_path / "home", world.node)
     run = shell.text
     made = run(
         *("monitor", "add-log", "p", beacon.address, "--chain", str(CHAIN_ID), "--from", "1"),

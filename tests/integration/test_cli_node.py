@@ -7,7 +7,6 @@ import signal
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +27,25 @@ def node(start_module_node: StartNode) -> RunningNode:
 
 @pytest.fixture
 def shell(node: RunningNode, tmp_path: Path) -> Shell:
-    """A shell that is logged in."""
-    made = Shell(tmp_path / "config", f"http://127.0.0.1:{node.http_port}")
+    return Shell(tmp_path / "config", node)
+
+
+@pytest.fixture
+def login(node: RunningNode, tmp_path: Path) -> Shell:
+    """A shell with a login that was saved by the command."""
+    made = Shell(tmp_path / "config", node, logged_in=False)
     made("login", "--password-stdin", stdin=b"correct horse\n")
     return made
 
 
 @pytest.fixture
-def project(shell: Shell, request: pytest.FixtureRequest) -> Iterator[str]:
+def project(node: RunningNode, request: pytest.FixtureRequest) -> str:
     """A project with the counter and the publisher `sensor`."""
     name = f"p{abs(hash(request.node.name))}"[:32]
-    shell("project", "create", name)
-    shell("applet", "deploy", name, str(COUNTER))
-    shell("publisher", "add", name, "sensor")
-    yield name
-    shell("project", "delete", name, "--yes")
+    node.create_project(name)
+    node.deploy(name, COUNTER.read_bytes(), "counter")
+    node.add_publisher(name, "sensor")
+    return name
 
 
 def send(shell: Shell, project: str, payload: str, *more: str) -> Any:
@@ -56,7 +59,7 @@ def test_from_nothing_to_a_counted_event_with_six_commands(
     start_node: StartNode, tmp_path: Path
 ) -> None:
     running = start_node(logged_in=False)
-    shell = Shell(tmp_path / "config", f"http://127.0.0.1:{running.http_port}")
+    shell = Shell(tmp_path / "config", running, logged_in=False)
     created = shell.json("admin", "create", "--data", str(running.data))
     assert len(created["password"]) >= 8
     assert shell.json("whoami")["username"] == "admin"
@@ -69,13 +72,13 @@ def test_from_nothing_to_a_counted_event_with_six_commands(
     assert "AccountIdentityConflict" in said
 
 
-def test_a_login_ends_with_a_logout_and_a_wrong_password_saves_none(shell: Shell) -> None:
-    assert shell.json("whoami")["role"] == "ADMIN"
-    shell("logout")
-    assert "fieldbrook login" in shell.fails("whoami", code=4)
-    said = shell.fails("login", "--password-stdin", code=4, stdin=b"wrong password\n")
+def test_a_login_ends_with_a_logout_and_a_wrong_password_saves_none(login: Shell) -> None:
+    assert login.json("whoami")["role"] == "ADMIN"
+    login("logout")
+    assert "fieldbrook login" in login.fails("whoami", code=4)
+    said = login.fails("login", "--password-stdin", code=4, stdin=b"wrong password\n")
     assert "check the username and the password" in said
-    shell.fails("whoami", code=4)
+    login.fails("whoami", code=4)
 
 
 def test_a_token_the_node_does_not_accept_is_answered_with_how_to_get_one(shell: Shell) -> None:
@@ -83,31 +86,31 @@ def test_a_token_the_node_does_not_accept_is_answered_with_how_to_get_one(shell:
     assert "FIELDBROOK_TOKEN" in shell.fails("project", "list", code=4)
 
 
-def test_a_password_can_be_changed_and_the_new_one_holds(node: RunningNode, shell: Shell) -> None:
+def test_a_password_can_be_changed_and_the_new_one_holds(node: RunningNode, login: Shell) -> None:
     old, new = b"correct horse", b"battery staple"
-    elsewhere = {**shell.environment, "XDG_CONFIG_HOME": f"{shell.environment['HOME']}/none"}
+    elsewhere = {**login.environment, "XDG_CONFIG_HOME": f"{login.environment['HOME']}/none"}
     elsewhere["FIELDBROOK_TOKEN"] = node.token
-    shell("admin", "password", "--password-stdin", stdin=old + b"\n" + new + b"\n")
-    assert shell.json("whoami")["role"] == "ADMIN", "the saved login was replaced"
-    shell("login", "--password-stdin", stdin=new + b"\n")
-    shell("admin", "password", "--password-stdin", stdin=new + b"\n" + old + b"\n")
-    saved, shell.environment = shell.environment, elsewhere
-    assert "log in again" in shell.fails("project", "list", code=4)
+    login("admin", "password", "--password-stdin", stdin=old + b"\n" + new + b"\n")
+    assert login.json("whoami")["role"] == "ADMIN", "the saved login was replaced"
+    login("login", "--password-stdin", stdin=new + b"\n")
+    login("admin", "password", "--password-stdin", stdin=new + b"\n" + old + b"\n")
+    saved, login.environment = login.environment, elsewhere
+    assert "log in again" in login.fails("project", "list", code=4)
     node.log_in()
-    shell.environment["FIELDBROOK_TOKEN"] = node.token
-    done = shell("admin", "password", "--password-stdin", stdin=old + b"\n" + new + b"\n")
+    login.environment["FIELDBROOK_TOKEN"] = node.token
+    done = login("admin", "password", "--password-stdin", stdin=old + b"\n" + new + b"\n")
     assert b"FIELDBROOK_TOKEN is set" in done.stderr
-    shell.environment = saved
-    shell("login", "--password-stdin", stdin=new + b"\n")
-    shell("admin", "password", "--password-stdin", stdin=new + b"\n" + old + b"\n")
+    login.environment = saved
+    login("login", "--password-stdin", stdin=new + b"\n")
+    login("admin", "password", "--password-stdin", stdin=new + b"\n" + old + b"\n")
     node.log_in()
 
 
 def test_a_logout_everywhere_ends_the_logins_of_other_machines(
-    node: RunningNode, shell: Shell
+    node: RunningNode, login: Shell
 ) -> None:
-    shell("logout", "--everywhere")
-    assert "fieldbrook login" in shell.fails("whoami", code=4)
+    login("logout", "--everywhere")
+    assert "fieldbrook login" in login.fails("whoami", code=4)
     assert node.call("GET", "/project").json["key"] == "InvalidToken"
     node.log_in()
 

@@ -20,7 +20,7 @@ def node(start_module_node: StartNode) -> RunningNode:
 
 @pytest.fixture
 def shell(node: RunningNode, tmp_path: Path) -> Shell:
-    made = Shell(tmp_path / "config", f"http://127.0.0.1:{node.http_port}")
+    made = Shell(tmp_path / "config", node, logged_in=False)
     made("login", "--password-stdin", stdin=b"correct horse\n")
     return made
 

@@ -127,8 +127,7 @@ def running(start_node: StartNode, monkeypatch: pytest.MonkeyPatch) -> RunningNo
 def test_the_commands_of_abis_and_that_a_projects_file_has_them(
     running: RunningNode, tmp_path: Path
 ) -> None:
-    shell = Shell(tmp_path / "home", f"http://127.0.0.1:{running.http_port}")
-    shell.environment["FIELDBROOK_TOKEN"] = running.token
+    shell = Shell(tmp_path / "home", running)
     run = shell.text
     run("project", "create", "p")
     (tmp_path / "abi.json").write_text(json.dumps(contract("Beacon")))

@@ -95,7 +95,6 @@ def test_a_value_under_the_empty_key_can_be_listed_and_read(
     assert (read["key"], read["value"]) == ("", "kept")
     node.send("pairs", message(publisher, b"", "GET"))
     assert logged(node, "pairs") == ["kept"]
-    shell = Shell(tmp_path / "home", f"http://127.0.0.1:{node.http_port}")
-    shell.environment["FIELDBROOK_TOKEN"] = node.token
+    shell = Shell(tmp_path / "home", node)
     assert shell.text("kv", "get", "pairs", "") == "kept\n"
     assert shell.json("kv", "list", "pairs") == [{"key": ""}]

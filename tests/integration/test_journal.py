@@ -235,8 +235,7 @@ def test_a_replay_that_fails_is_told_and_leaves_a_dead_letter(
 ) -> None:
     kept.send("FAIL", b"x", "failing-0")
     first = moment(kept, "failing-0")
-    shell = Shell(tmp_path / "home", f"http://127.0.0.1:{kept.node.http_port}")
-    shell("login", "--password-stdin", stdin=b"correct horse\n")
+    shell = Shell(tmp_path / "home", kept.node)
     options = ("--project", "kept", "--from", first, "--to", FOREVER, "--type", "FAIL")
     assert shell.json("event", "replay", *options, "--dry-run")["found"] == 1
     done = shell("--json", "event", "replay", *options, code=1)

@@ -238,7 +238,7 @@ def test_projects_of_an_account_take_turns_where_few_may_run_at_once(world: Worl
 
 def test_the_command_line_shows_quotas_and_changes_them(world: World, tmp_path: Path) -> None:
     world.developer("jon")
-    shell = Shell(tmp_path / "config", f"http://127.0.0.1:{world.node.http_port}")
+    shell = Shell(tmp_path / "config", world.node, logged_in=False)
     shell("login", "--username", "jon", "--password-stdin", stdin=PASSWORD.encode() + b"\n")
     shown = {row["name"]: row for row in shell.json("quota")}
     assert (shown["projects"]["limit"], shown["bytes"]["limit"]) == (4, 4 << 30)

@@ -46,7 +46,7 @@ class Pair:
         self.there = self._shell(folder / "there", self.second, b"correct horse\n")
 
     def _shell(self, home: Path, node: RunningNode, password: bytes) -> Shell:
-        made = Shell(home, f"http://127.0.0.1:{node.http_port}")
+        made = Shell(home, node, logged_in=False)
         made("login", "--password-stdin", stdin=password)
         return made
 

@@ -9,21 +9,25 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.nodes import RunningNode
 from tests.support.tools import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
 
 
 class Shell:
-    """Runs `fieldbrook` with a home and a login of its own."""
+    """Runs `fieldbrook` commands against a node, with a home of its own: as the account whose
+    token the node holds, or with no login until the command `login` saves one."""
 
-    def __init__(self, home: Path, server: str) -> None:
+    def __init__(self, home: Path, node: RunningNode, *, logged_in: bool = True) -> None:
         self.environment = {
             **{key: text for key, text in os.environ.items() if not key.startswith("FIELDBROOK_")},
             "PYTHONPATH": str(ROOT),
             "XDG_CONFIG_HOME": str(home),
-            "FIELDBROOK_SERVER": server,
+            "FIELDBROOK_SERVER": f"http://127.0.0.1:{node.http_port}",
         }
+        if logged_in:
+            self.environment["FIELDBROOK_TOKEN"] = node.token
 
     def start(self, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:
         return subprocess.Popen(

@@ -32,6 +32,47 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# Files that take longest, the longest first. Several processes take whole files: one that is
+# taken late would leave the other processes without work at the end.
+LONGEST_FIRST = (
+    "tests/integration/test_import_bombs.py",
+    "tests/integration/test_openapi.py",
+    "tests/integration/test_counts.py",
+    "tests/faults/test_health.py",
+    "tests/integration/test_examples_build.py",
+    "tests/chain/test_sending_faults_outcome.py",
+    "tests/chain/test_sending_faults_lease.py",
+    "tests/chain/test_sending_faults.py",
+    "tests/sdk/test_sdk_matrix.py",
+    "tests/faults/test_powercut.py",
+    "tests/faults/test_faults.py",
+    "tests/faults/test_hostile.py",
+    "tests/faults/test_soak.py",
+    "tests/faults/test_full_disk.py",
+    "tests/integration/test_broker_bounds.py",
+    "tests/integration/test_cli_node.py",
+    "tests/integration/test_deploy.py",
+    "tests/integration/test_management_model.py",
+    "tests/chain/test_sending_weather.py",
+    "tests/chain/test_transactions.py",
+    "tests/chain/test_lost_projects.py",
+    "tests/compat/test_mqtt.py",
+    "tests/compat/test_clients.py",
+    "tests/integration/test_fairness.py",
+    "tests/integration/test_actor_runtime.py",
+    "tests/integration/test_transfer.py",
+    "tests/integration/test_tls.py",
+    "tests/integration/test_data_lock.py",
+    "tests/integration/test_fuzz.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first; the others stay in their order."""
+    place = {file: number for number, file in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))
+
+
 class _Progress:
     """Shows a failure when it happens, and what was under way when a run is ended from outside."""
 

@@ -10,7 +10,7 @@ import pytest
 from tests.compat.test_applets import P, form
 from tests.support.applets import TALLY
 from tests.support.management import LOG_WAT, NO_START_WAT, V0, Reply, User, wasm
-from tests.support.nodes import RunningNode, StartNode, message, until
+from tests.support.nodes import RunningNode, StartNode, message, strategies, until
 
 X = f"/strategy/x/{P}"
 
@@ -202,8 +202,9 @@ def test_events_of_a_dead_strategy_become_dead_letters_that_run_once_the_handler
 ) -> None:
     project = f"dead_{isolation.lower()}"
     running.create_project(project)
-    rules = [{"eventType": "DEFAULT", "handler": "strat"}]
-    made = running.deploy(project, TALLY, "tally", strategies=rules, isolation=isolation)
+    made = running.deploy(
+        project, TALLY, "tally", strategies=strategies(DEFAULT="strat"), isolation=isolation
+    )
     publisher = running.add_publisher(project, "d")
     for number in range(3):
         answer = running.send(project, message(publisher, b"%d" % number))

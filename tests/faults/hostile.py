@@ -35,7 +35,7 @@ import jwt
 from fieldbrook.gateway.management.route_table import PREFIXES, ROUTES
 from tests.support.applets import TALLY
 from tests.support.brokers import Device
-from tests.support.nodes import RunningNode, alive, message, part_of, until
+from tests.support.nodes import RunningNode, alive, message, part_of, strategies, until
 from tests.support.tls import TlsNode
 
 PROJECT = "room"
@@ -425,8 +425,7 @@ class Run:
         node.call("POST", "/register/admin", user)
         logged_in = node.call("PUT", "/login", {k: user[k] for k in ("username", "password")})
         node.create_project(OTHER)
-        strategies = [{"eventType": "START", "handler": "start"}]
-        self._applet = node.deploy(OTHER, TALLY, strategies=strategies)["appletID"]
+        self._applet = node.deploy(OTHER, TALLY, strategies=strategies(START="start"))["appletID"]
         self._good = node.add_publisher(OTHER, "device-1")
         node.token = logged_in.json["token"]
         applet = self._make_victim()
@@ -439,8 +438,7 @@ class Run:
 
     def _make_victim(self) -> Any:
         self.node.create_project(PROJECT)
-        strategies = [{"eventType": "START", "handler": "start"}]
-        return self.node.deploy(PROJECT, TALLY, strategies=strategies)
+        return self.node.deploy(PROJECT, TALLY, strategies=strategies(START="start"))
 
     def _attack(self, todo: Iterator[Attempt], until_sent: int) -> None:
         def work() -> None:

@@ -33,7 +33,16 @@ from tests.faults.applet import counter
 from tests.support.applets import TALLY
 from tests.support.brokers import Device
 from tests.support.disks import MIB, fill, small_disk
-from tests.support.nodes import Answer, RunningNode, StartNode, alive, message, parts, until
+from tests.support.nodes import (
+    Answer,
+    RunningNode,
+    StartNode,
+    alive,
+    message,
+    parts,
+    strategies,
+    until,
+)
 
 _LIMIT_S = 90.0
 _RECOVERY_S = 5.0  # what the node promises
@@ -72,8 +81,7 @@ def test_a_broker_with_a_full_disk_is_reported_and_goes_on_within_seconds_of_spa
 ) -> None:
     node = start_node()
     node.create_project("p")
-    rules = [{"eventType": "DEFAULT", "handler": "quiet"}]
-    applet_id = node.deploy("p", TALLY, strategies=rules)["appletID"]
+    applet_id = node.deploy("p", TALLY, strategies=strategies(DEFAULT="quiet"))["appletID"]
     event = json.dumps(message(node.add_publisher("p", "d"))).encode()
 
     def stored() -> bool:

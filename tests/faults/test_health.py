@@ -23,7 +23,7 @@ from tests.support.applets import SENDER, TALLY
 from tests.support.brokers import Mosquitto
 from tests.support.heavy import Load, shards_of
 from tests.support.heavy import module as heavy
-from tests.support.nodes import RunningNode, StartNode, alive, message, parts, until
+from tests.support.nodes import RunningNode, StartNode, alive, message, parts, strategies, until
 from tests.support.tools import LIMIT_S
 
 _MIB = 1 << 20
@@ -328,8 +328,7 @@ def test_what_a_restored_node_holds_back_is_counted_until_it_is_released(
     data.mkdir(mode=0o700)
     outbox.park(data)
     held = Watched(start_node)
-    strategies = [{"eventType": "DEFAULT", "handler": "publish"}]
-    held.project("sender", SENDER, strategies=strategies)
+    held.project("sender", SENDER, strategies=strategies(DEFAULT="publish"))
     held.begins("outbox", "parked")
 
     def detail() -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.faults.hostile import Run, memory_of, table
 from tests.support.applets import TALLY
-from tests.support.nodes import PREFIX, RunningNode, StartNode, message, parts
+from tests.support.nodes import PREFIX, RunningNode, StartNode, message, parts, strategies
 from tests.support.tools import LIMIT_S
 
 _SLOW_CLIENTS = 400
@@ -56,7 +56,7 @@ def test_slow_and_huge_clients_together_hold_little_and_keep_no_good_event_waiti
     try:
         node.log_in()
         node.create_project("room")
-        node.deploy("room", TALLY, strategies=[{"eventType": "START", "handler": "start"}])
+        node.deploy("room", TALLY, strategies=strategies(START="start"))
         good = message(node.add_publisher("room", "device-1"), b"x", "START")
         assert node.send("room", good).status == 201
         gateway = parts(node)["fb-http:0"]

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -20,19 +19,51 @@ from thespian.system.transport.streamBuffer import ReceiveBuffer, toSendBuffer
 
 from fieldbrook.actors.runtime import Address, NodeActor, SignedPickle, UnauthenticatedFrameError
 from tests.support.applets import TALLY
-from tests.support.nodes import RunningNode, alive, message, parts, until
+from tests.support.nodes import RunningNode, StartNode, alive, message, parts, until
 from tests.support.tools import LIMIT_S, free_port
 
 SLOW_S = 20.0  # a second or two, on a machine that has nothing else to do
+CHILDREN = ("fb-registry", "fb-http:0", "fb-mqtt:0", "fb-scheduler")
+PARTS = {"fb-root", "fb-admin", "fb-actor", "fb-spare", *CHILDREN}
+SIGNALS = {
+    signal.SIGSEGV: "Segmentation fault",
+    signal.SIGBUS: "Bus error",
+    signal.SIGILL: "Illegal instruction",
+    signal.SIGFPE: "Floating point exception",
+    signal.SIGABRT: "Aborted",
+}
+
+
+FLAGS = ("--bind", "0.0.0.0")  # noqa: S104 - what must not be reached from outside would be
+
+
+def whole(node: RunningNode) -> RunningNode:
+    """The node when all of its processes run; one that is being forked still has another name."""
+    until(lambda: parts(node).keys() >= PARTS, "all processes of the node run")
+    return node
+
+
+@pytest.fixture(scope="module")
+def lasting(start_module_node: StartNode) -> RunningNode:
+    return start_module_node(*FLAGS, command="node")
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[RunningNode]:
-    running = RunningNode(tmp_path / "n", "--bind", "0.0.0.0", command="node")  # noqa: S104
-    # A process that is being forked still has its parent's name.
-    until(lambda: "fb-spare" in parts(running), "the spare is there")
-    yield running
-    running.stop()
+def node(lasting: RunningNode) -> RunningNode:
+    """A node that the tests share, because it recovers from what they do to it."""
+    return whole(lasting)
+
+
+@pytest.fixture(scope="module")
+def gateways(start_module_node: StartNode) -> RunningNode:
+    """A node with a gateway for each fatal signal."""
+    return start_module_node("--http-gateways", str(len(SIGNALS)), name="g", command="node")
+
+
+@pytest.fixture
+def mortal(start_node: StartNode) -> RunningNode:
+    """A node for a test that ends it."""
+    return whole(start_node(*FLAGS, command="node"))
 
 
 def listeners(pids: list[int]) -> set[tuple[str, int]]:
@@ -107,7 +138,6 @@ def test_a_frame_without_the_key_is_not_unpickled_and_harms_nothing(
 def test_unfinished_frames_at_the_actors_ports_hold_nothing_up_and_are_closed(
     node: RunningNode,
 ) -> None:
-    node.log_in()
     root = {port for _, port in listeners([parts(node)["fb-root"]])}
     ports = [port for port in actor_ports(node) if port in root]
     before = parts(node)
@@ -190,36 +220,37 @@ def test_sends_are_neither_throttled_nor_described(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", script], check=True, timeout=LIMIT_S)
 
 
-def test_everything_dies_with_the_nodes_process(node: RunningNode) -> None:
-    assert len(node.processes()) >= 6
-    node.kill()
+def test_everything_dies_with_the_nodes_process(mortal: RunningNode) -> None:
+    assert len(mortal.processes()) >= 6
+    mortal.kill()
 
 
 @pytest.mark.parametrize("name", ["fb-root", "fb-admin"])
 def test_the_node_ends_with_an_error_when_the_actor_systems_core_dies(
-    node: RunningNode, name: str
+    mortal: RunningNode, name: str
 ) -> None:
-    pids = node.processes()
-    os.kill(parts(node)[name], signal.SIGKILL)
-    assert node.process.wait(LIMIT_S) == 1
+    pids = mortal.processes()
+    os.kill(parts(mortal)[name], signal.SIGKILL)
+    assert mortal.process.wait(LIMIT_S) == 1
     until(lambda: not any(alive(pid) for pid in pids), "nothing is left of it")
 
 
-def test_the_node_survives_the_death_of_the_runtimes_logging_process(node: RunningNode) -> None:
-    before = parts(node)
+def test_the_node_survives_the_death_of_the_runtimes_logging_process(mortal: RunningNode) -> None:
+    before = parts(mortal)
     logger = before["fb-actor"]
     os.kill(logger, signal.SIGKILL)
     until(lambda: not alive(logger), "the logging process is gone")
     old = before["fb-registry"]
     os.kill(old, signal.SIGKILL)
     until(
-        lambda: parts(node).get("fb-registry", old) != old, "the supervisor still restarts children"
+        lambda: parts(mortal).get("fb-registry", old) != old,
+        "the supervisor still restarts children",
     )
-    assert node.process.poll() is None
-    assert node.call("GET", "/").status == 204
+    assert mortal.process.poll() is None
+    assert mortal.call("GET", "/").status == 204
 
 
-@pytest.mark.parametrize("name", ["fb-registry", "fb-http:0", "fb-mqtt:0", "fb-scheduler"])
+@pytest.mark.parametrize("name", CHILDREN)
 def test_a_part_that_is_killed_comes_back(node: RunningNode, name: str) -> None:
     old = parts(node)[name]
     os.kill(old, signal.SIGKILL)
@@ -234,42 +265,33 @@ def test_a_part_that_is_killed_comes_back(node: RunningNode, name: str) -> None:
     until(serves, "it serves")
 
 
-@pytest.mark.parametrize(
-    ("number", "title"),
-    [
-        (signal.SIGSEGV, "Segmentation fault"),
-        (signal.SIGBUS, "Bus error"),
-        (signal.SIGILL, "Illegal instruction"),
-        (signal.SIGFPE, "Floating point exception"),
-        (signal.SIGABRT, "Aborted"),
-    ],
-)
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_fatal_signal_ends_a_part_with_the_traceback_of_all_threads_and_it_is_started_again(
-    node: RunningNode, number: signal.Signals, title: str
+    gateways: RunningNode, number: signal.Signals
 ) -> None:
-    old = parts(node)["fb-http:0"]
+    part = f"http:{list(SIGNALS).index(number)}"
+    old = until(lambda: parts(gateways).get(f"fb-{part}"), "the gateway runs")
     os.kill(old, number)
     until(lambda: not alive(old), "the process has ended")
-    until(lambda: parts(node).get("fb-http:0", old) != old, "the gateway is started again")
-    until(lambda: f"http:0: {number.name} ended it after" in node.log, "the supervisor says why")
-    _, _, report = node.log.partition(f"Fatal Python error: {title}\n")
-    assert len(re.findall(r"^(?:Current thread|Thread) 0x", report, re.MULTILINE)) >= 2, node.log
+    until(lambda: parts(gateways).get(f"fb-{part}", old) != old, "the gateway is started again")
+    until(lambda: f"{part}: {number.name} ended it after" in gateways.log, "the log has the signal")
+    _, _, report = gateways.log.partition(f"Fatal Python error: {SIGNALS[number]}\n")
+    assert len(re.findall(r"^(?:Current thread|Thread) 0x", report, re.MULTILINE)) >= 2, report
     assert "gateway/http/server.py" in report or "gateway/base.py" in report, report
 
 
 def test_a_project_that_has_run_a_module_ends_by_a_fatal_signal_as_well(node: RunningNode) -> None:
     """The engine has handlers of its own for the traps of modules."""
-    node.log_in()
-    node.create_project("room")
-    applet = node.deploy("room", TALLY)
-    publisher = node.add_publisher("room", "d")
-    assert node.send("room", message(publisher)).status == 201
+    node.create_project("fatal")
+    applet = node.deploy("fatal", TALLY)
+    publisher = node.add_publisher("fatal", "d")
+    assert node.send("fatal", message(publisher)).status == 201
     old = next(pid for name, pid in parts(node).items() if name.startswith("fb-project"))
     os.kill(old, signal.SIGSEGV)
     until(lambda: not alive(old), "the process has ended")
     assert "Fatal Python error: Segmentation fault" in node.log
-    until(lambda: node.send("room", message(publisher)).status == 201, "another takes events")
-    assert node.count("room", applet["appletID"]) >= 2
+    until(lambda: node.send("fatal", message(publisher)).status == 201, "another takes events")
+    assert node.count("fatal", applet["appletID"]) >= 2
 
 
 def test_memory_that_is_not_there_ends_the_process_that_touches_it(tmp_path: Path) -> None:
@@ -308,11 +330,11 @@ class Faulty(NodeActor):
         self.send(self._asked, self.how_it_ended(self._child))
 
 
-def test_a_stopped_process_does_not_keep_the_node_from_stopping(node: RunningNode) -> None:
-    pids = node.processes()
-    os.kill(parts(node)["fb-mqtt:0"], signal.SIGSTOP)
-    node.stop(signal.SIGTERM)
-    assert node.process.returncode == 0
+def test_a_stopped_process_does_not_keep_the_node_from_stopping(mortal: RunningNode) -> None:
+    pids = mortal.processes()
+    os.kill(parts(mortal)["fb-mqtt:0"], signal.SIGSTOP)
+    mortal.stop(signal.SIGTERM)
+    assert mortal.process.returncode == 0
     until(lambda: not any(alive(pid) for pid in pids), "nothing is left of it")
 
 

@@ -15,7 +15,7 @@ from tests.faults.ledger import Ledger
 from tests.faults.loads import HttpBatches, HttpSingles, Load, Target
 from tests.support.applets import SENDER
 from tests.support.brokers import Subscriber
-from tests.support.nodes import RunningNode, StartNode, message, until
+from tests.support.nodes import RunningNode, StartNode, message, strategies, until
 from tests.support.shell import Shell
 
 # Many processes are started: a minute, with a fifth of a core.
@@ -97,8 +97,7 @@ def test_what_a_restored_node_had_not_delivered_stays_until_it_is_released(
     node: RunningNode, shell: Shell, tmp_path: Path
 ) -> None:
     node.create_project("sender")
-    strategies = [{"eventType": "PUBLISH", "handler": "publish"}]
-    node.deploy("sender", SENDER, strategies=strategies)
+    node.deploy("sender", SENDER, strategies=strategies(PUBLISH="publish"))
     publisher = node.add_publisher("sender", "d")
     archive = tmp_path / "b.tar.gz"
     shell("--data", str(node.data), "backup", str(archive))

@@ -20,7 +20,7 @@ from fieldbrook.gateway.mqtt.nats_wire import NatsConnection
 from fieldbrook.gateway.mqtt.sources import Delivery
 from tests.support.applets import TALLY
 from tests.support.brokers import REFUSED, Device, Embedded, Mosquitto
-from tests.support.nodes import RunningNode, StartNode, message, until
+from tests.support.nodes import RunningNode, StartNode, message, strategies, until
 from tests.support.shell import Shell
 from tests.support.tools import require_tool
 
@@ -29,15 +29,21 @@ FLOOD = 60
 TIGHT = Bounds(LIMIT, LIMIT, LIMIT)
 
 
-@pytest.fixture
-def node(start_node: StartNode) -> RunningNode:
+@pytest.fixture(scope="module")
+def node(start_module_node: StartNode) -> RunningNode:
+    """Each test removes what it leaves at the broker."""
     flags = [
         *("--mqtt-retained-limit", str(LIMIT), "--mqtt-qos2-limit", str(LIMIT)),
         *("--mqtt-session-limit", str(LIMIT)),
     ]
-    running = start_node(*flags)
+    running = start_module_node(*flags)
     until(lambda: "connected to the embedded broker" in running.log, "the broker has its limits")
     return running
+
+
+@pytest.fixture(scope="module")
+def events(node: RunningNode) -> Events:
+    return Events(node)
 
 
 @pytest.fixture
@@ -61,8 +67,7 @@ class Events:
     def __init__(self, node: RunningNode) -> None:
         self.node = node
         node.create_project("p")
-        rules = [{"eventType": "DEFAULT", "handler": "start"}]
-        self.applet_id = node.deploy("p", TALLY, strategies=rules)["appletID"]
+        self.applet_id = node.deploy("p", TALLY, strategies=strategies(DEFAULT="start"))["appletID"]
         self.body = json.dumps(message(node.add_publisher("p", "d"))).encode()
 
     def count(self) -> int:
@@ -76,14 +81,14 @@ class Events:
 
 
 def test_retained_messages_beyond_the_limit_are_handled_and_not_kept(
-    node: RunningNode, shell: Shell
+    node: RunningNode, shell: Shell, events: Events
 ) -> None:
-    events = Events(node)
+    before = events.count()
     with Device(node.mqtt_port, "flood") as device:
         for number in range(FLOOD):
             device.publish(f"t{number}", bytes(1_000), retain=True)
         device.publish("p", events.body, retain=True)
-    until(lambda: events.count() == 1, "a retained message is an event, too")
+    until(lambda: events.count() == before + 1, "a retained message is an event, too")
     retained = kept(node)["retained"]
     assert (retained["count"], retained["limit"], retained["full"]) == (LIMIT, LIMIT, True)
     assert "broker_limit" not in states(node), "nobody is refused"
@@ -100,9 +105,8 @@ def test_retained_messages_beyond_the_limit_are_handled_and_not_kept(
 
 
 def test_unreleased_qos_2_messages_end_at_the_limit_and_can_be_removed(
-    node: RunningNode, shell: Shell
+    node: RunningNode, shell: Shell, events: Events
 ) -> None:
-    events = Events(node)
     taken = 0
     with Device(node.mqtt_port, "flood") as device, pytest.raises(ConnectionError):
         for number in range(FLOOD):
@@ -120,8 +124,9 @@ def test_unreleased_qos_2_messages_end_at_the_limit_and_can_be_removed(
     until(lambda: "broker_limit" not in states(node), "the condition has ended")
 
 
-def test_sessions_end_at_the_limit_and_can_be_removed(node: RunningNode, shell: Shell) -> None:
-    events = Events(node)
+def test_sessions_end_at_the_limit_and_can_be_removed(
+    node: RunningNode, shell: Shell, events: Events
+) -> None:
     made = 0
     with pytest.raises(ConnectionError):
         for number in range(FLOOD):

@@ -13,7 +13,7 @@ from tests.chain.evm import CHAIN_ID, Contract, Evm
 from tests.chain.proxy import Proxy
 from tests.support.applets import TALLY
 from tests.support.metrics import one
-from tests.support.nodes import RunningNode, until
+from tests.support.nodes import RunningNode, strategies, until
 from tests.support.shell import Shell
 
 CHAIN = str(CHAIN_ID)
@@ -32,8 +32,9 @@ class World:
         self.node.log_in()
         self.shell = Shell(folder / "home", self.node)
         self.node.create_project("p")
-        rules = [{"eventType": "SEEN", "handler": "start"}]
-        self.applet: str = self.node.deploy("p", TALLY, "seen", strategies=rules)["appletID"]
+        self.applet: str = self.node.deploy(
+            "p", TALLY, "seen", strategies=strategies(SEEN="start")
+        )["appletID"]
         self.beacon: Contract = self.evm.deploy()
         body = {
             "chainID": CHAIN_ID,

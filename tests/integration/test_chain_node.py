@@ -14,7 +14,7 @@ import pytest
 from tests.chain.evm import CHAIN_ID, Contract, Evm, contract, topic
 from tests.chain.proxy import Proxy
 from tests.support.applets import TALLY
-from tests.support.nodes import RunningNode, parts, until
+from tests.support.nodes import RunningNode, parts, strategies, until
 from tests.support.shell import Shell
 
 PART = f"fb-chain:{CHAIN_ID}"
@@ -36,10 +36,11 @@ class World:
         self.node.call("DELETE", "/project/p")
         self.node.create_project("p")
         self.seen: str = self.node.deploy("p", TALLY, "seen", strategies=RULES)["appletID"]
-        removed = [{"eventType": "SEEN_REMOVED", "handler": "start"}]
+        removed = strategies(SEEN_REMOVED="start")
         self.removed: str = self.node.deploy("p", TALLY, "removed", strategies=removed)["appletID"]
-        everything = [{"eventType": "DEFAULT", "handler": "start"}]
-        self.rest: str = self.node.deploy("p", TALLY, "rest", strategies=everything)["appletID"]
+        self.rest: str = self.node.deploy(
+            "p", TALLY, "rest", strategies=strategies(DEFAULT="start")
+        )["appletID"]
 
     def watch(self, contract: Contract, first: int, **more: Any) -> Any:
         body = {

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.applets import TALLY
 from tests.support.brokers import publish
-from tests.support.nodes import RunningNode, flood, message, parts, until
+from tests.support.nodes import RunningNode, flood, message, parts, strategies, until
 
 HTTP_EVENTS = 100_000
 MQTT_EVENTS = 20_000
@@ -26,8 +26,7 @@ def counting(tmp_path: Path) -> Iterator[tuple[RunningNode, str]]:
     node = RunningNode(tmp_path / "n")
     node.log_in()
     node.create_project("load")
-    strategies = [{"eventType": "DEFAULT", "handler": "quiet"}]
-    yield node, node.deploy("load", TALLY, strategies=strategies)["appletID"]
+    yield node, node.deploy("load", TALLY, strategies=strategies(DEFAULT="quiet"))["appletID"]
     node.stop()
 
 

@@ -13,7 +13,16 @@ import pytest
 
 from tests.support.applets import TALLY
 from tests.support.brokers import Device
-from tests.support.nodes import READY, RunningNode, StartNode, alive, message, parts, until
+from tests.support.nodes import (
+    READY,
+    RunningNode,
+    StartNode,
+    alive,
+    message,
+    parts,
+    strategies,
+    until,
+)
 from tests.support.tools import LIMIT_S, free_port
 
 
@@ -58,8 +67,7 @@ def test_a_second_node_on_the_same_data_is_refused_and_told_who_runs_there(
 def test_a_second_up_on_a_running_nodes_data_leaves_its_mqtt_alone(whole: RunningNode) -> None:
     whole.log_in()
     whole.create_project("p")
-    rules = [{"eventType": "DEFAULT", "handler": "quiet"}]
-    applet_id = whole.deploy("p", TALLY, strategies=rules)["appletID"]
+    applet_id = whole.deploy("p", TALLY, strategies=strategies(DEFAULT="quiet"))["appletID"]
     event = json.dumps(message(whole.add_publisher("p", "d"))).encode()
     folder = whole.data / "broker"
     files = {path: path.read_bytes() for path in (folder / "nats.conf", *folder.glob("nats*p*s"))}

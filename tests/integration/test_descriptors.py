@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import applets
-from tests.support.nodes import PREFIX, RunningNode, message, parts, until
+from tests.support.nodes import PREFIX, RunningNode, message, parts, strategies, until
 from tests.support.tls import TlsNode
 
 LIMIT = 200
@@ -98,8 +98,7 @@ def test_more_connections_than_files_take_nothing_from_others_and_are_logged_onc
     if not node.token:
         node.log_in()
         node.create_project("room")
-        strategies = [{"eventType": "START", "handler": "start"}]
-        node.deploy("room", applets.TALLY, "tally", strategies=strategies)
+        node.deploy("room", applets.TALLY, "tally", strategies=strategies(START="start"))
         node.publisher = node.add_publisher("room", "device-1")  # type: ignore[attr-defined]
     event = json.dumps(message(node.publisher, b"hi", "START"))  # type: ignore[attr-defined]
 

@@ -16,7 +16,7 @@ import pytest
 from fieldbrook.gateway.mqtt import embedded_broker
 from tests.support.applets import SENDER, TALLY
 from tests.support.brokers import REFUSED, Device
-from tests.support.nodes import RunningNode, StartNode, message, parts, until
+from tests.support.nodes import RunningNode, StartNode, message, parts, strategies, until
 from tests.support.tools import LIMIT_S
 
 TOPICS = "readings, sender, out/#, +/status"
@@ -58,8 +58,7 @@ def test_a_device_receives_what_a_handler_publishes_to_a_topic_of_one_level(
     node.create_project("makers")
     module = SENDER.replace(b'(data (i32.const 80) "sender")', b'(data (i32.const 80) "reads!")')
     module = module.replace(b"reads!", b"sender")
-    rules = [{"eventType": "LOOP", "handler": "loopback"}]
-    node.deploy("makers", module, strategies=rules)
+    node.deploy("makers", module, strategies=strategies(LOOP="loopback"))
     publisher = node.add_publisher("makers", "d")
     before = counted(node)
     with Device(node.mqtt_port, "listener") as device:
@@ -173,8 +172,7 @@ def test_a_message_that_comes_right_after_its_project_is_no_refused_one(node: Ru
     for number in range(5):
         name = f"young{number}"
         node.create_project(name)
-        rules = [{"eventType": "DEFAULT", "handler": "start"}]
-        applet_id = node.deploy(name, TALLY, strategies=rules)["appletID"]
+        applet_id = node.deploy(name, TALLY, strategies=strategies(DEFAULT="start"))["appletID"]
         event = json.dumps(message(node.add_publisher(name, "d"))).encode()
         with Device(node.mqtt_port, "d") as device:
             device.publish(name, event)

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.applets import SENDER
 from tests.support.brokers import Subscriber
-from tests.support.nodes import StartNode, message, parts, until
+from tests.support.nodes import StartNode, message, parts, strategies, until
 
 HANDLERS = ("publish", "loopback", "twice", "submit", "call", "result", "transact")
 
@@ -27,8 +27,7 @@ class Sending:
     def __init__(self, start: StartNode, *flags: str) -> None:
         self.node = start(*flags)
         self.node.create_project("sender")
-        strategies = [{"eventType": name.upper(), "handler": name} for name in HANDLERS]
-        applet = self.node.deploy("sender", SENDER, strategies=strategies)
+        applet = self.node.deploy("sender", SENDER, strategies=strategies(*HANDLERS))
         self.applet_id: str = applet["appletID"]
         self.publisher = self.node.add_publisher("sender", "d")
 

@@ -15,7 +15,7 @@ import jwt
 import pytest
 
 from tests.support.applets import TALLY, UNLINKABLE
-from tests.support.nodes import PREFIX, StartNode, flood, message, parts, until
+from tests.support.nodes import PREFIX, StartNode, flood, message, parts, strategies, until
 from tests.support.tools import LIMIT_S
 
 KEYS = {"key", "code", "msg", "desc", "canBeTalk", "id", "sources", "fields"}
@@ -31,8 +31,7 @@ class World:
         for name in ("NftMinter", "Other"):
             self.node.create_project(name)
         handlers = ("start", "echo", "seven", "fail", "spin", "greedy")
-        strategies = [{"eventType": name.upper(), "handler": name} for name in handlers]
-        applet = self.node.deploy("NftMinter", TALLY, "tally", strategies=strategies)
+        applet = self.node.deploy("NftMinter", TALLY, "tally", strategies=strategies(*handlers))
         self.applet_id: str = applet["appletID"]
         self.instance_id: str = applet["instance"]["instanceID"]
         self.publisher = self.node.add_publisher("NftMinter", "device-1")
@@ -563,7 +562,7 @@ def test_events_that_wait_for_a_project_do_not_bring_it_back_after_its_removal(
 ) -> None:
     node = start_node("--deadline-ms", str(DEADLINE_MS), command="node")
     node.create_project("p")
-    node.deploy("p", TALLY, strategies=[{"eventType": "DEFAULT", "handler": "spin"}])
+    node.deploy("p", TALLY, strategies=strategies(DEFAULT="spin"))
     publisher = node.add_publisher("p", "d")
     assert node.send("p", message(publisher)).status == 201
     store = next((node.data / "projects").iterdir())
@@ -588,8 +587,7 @@ def test_events_that_wait_for_a_project_do_not_bring_it_back_after_its_removal(
 def test_a_full_store_refuses_the_event_and_takes_the_next_that_fits(start_node: StartNode) -> None:
     node = start_node("--project-map-bytes", str(1 << 20), command="node")
     node.create_project("p")
-    strategies = [{"eventType": "DEFAULT", "handler": "echo"}]
-    applet_id = node.deploy("p", TALLY, strategies=strategies)["appletID"]
+    applet_id = node.deploy("p", TALLY, strategies=strategies(DEFAULT="echo"))["appletID"]
     publisher = node.add_publisher("p", "d")
     kept = b"1" * 700_000  # while it is kept, another of its size does not fit
     assert node.send("p", message(publisher, kept)).status == 201

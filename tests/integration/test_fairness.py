@@ -15,9 +15,9 @@ import pytest
 
 from tests.support.applets import TALLY
 from tests.support.brokers import Device, Mosquitto
-from tests.support.nodes import PREFIX, Answer, StartNode, message, until
+from tests.support.nodes import PREFIX, Answer, StartNode, message, strategies, until
 
-STRATEGIES = [{"eventType": name.upper(), "handler": name} for name in ("start", "burn")]
+STRATEGIES = strategies("start", "burn")
 _QUIET = 60
 _FEW = 5
 _BATCH = 8_192  # events: what one publisher alone may have waiting

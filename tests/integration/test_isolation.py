@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.support.applets import TALLY
-from tests.support.nodes import RunningNode, StartNode, flood, message
+from tests.support.nodes import RunningNode, StartNode, flood, message, strategies
 
-STRATEGIES = [{"eventType": name.upper(), "handler": name} for name in ("start", "echo", "fail")]
+STRATEGIES = strategies("start", "echo", "fail")
 
 
 @pytest.fixture(scope="module")

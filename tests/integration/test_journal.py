@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.applets import TALLY
-from tests.support.nodes import StartNode, message, parts, until
+from tests.support.nodes import StartNode, message, parts, strategies, until
 from tests.support.shell import Shell
 
 HANDLERS = ("start", "echo", "fail", "seven")
@@ -24,8 +24,7 @@ class Keeping:
     def __init__(self, start: StartNode) -> None:
         self.node = start()
         self.node.create_project("kept")
-        strategies = [{"eventType": name.upper(), "handler": name} for name in HANDLERS]
-        self.applet = self.node.deploy("kept", TALLY, strategies=strategies)
+        self.applet = self.node.deploy("kept", TALLY, strategies=strategies(*HANDLERS))
         self.publisher = self.node.add_publisher("kept", "d")
 
     def send(self, event_type: str, payload: bytes = b"x", event_id: str = "") -> Any:

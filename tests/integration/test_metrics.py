@@ -12,7 +12,16 @@ import pytest
 from tests.support.applets import SENDER, TALLY
 from tests.support.brokers import publish
 from tests.support.metrics import Figures, one, scrape
-from tests.support.nodes import RunningNode, StartNode, alive, flood, message, parts, until
+from tests.support.nodes import (
+    RunningNode,
+    StartNode,
+    alive,
+    flood,
+    message,
+    parts,
+    strategies,
+    until,
+)
 
 
 def counters(figures: Figures) -> dict[Any, float]:
@@ -26,10 +35,7 @@ def node(start_module_node: StartNode) -> RunningNode:
         *("--http-gateways", "2", "--deadline-ms", "1000", "--metrics-projects", "1"),
     )
     running.create_project("load")
-    strategies = [
-        {"eventType": name.upper(), "handler": name} for name in ("quiet", "fail", "spin")
-    ]
-    running.deploy("load", TALLY, strategies=strategies)
+    running.deploy("load", TALLY, strategies=strategies("quiet", "fail", "spin"))
     return running
 
 
@@ -157,8 +163,7 @@ def soon(node: RunningNode, name: str, part: str) -> float:
 def test_what_handlers_send_is_counted_on_its_way(start_node: StartNode) -> None:
     node = start_node()
     node.create_project("sender")
-    strategies = [{"eventType": name.upper(), "handler": name} for name in ("publish", "submit")]
-    node.deploy("sender", SENDER, strategies=strategies)
+    node.deploy("sender", SENDER, strategies=strategies("publish", "submit"))
     publisher = node.add_publisher("sender", "d")
     for _ in range(4):
         assert node.send("sender", message(publisher, b"x", "PUBLISH")).status == 201

@@ -7,9 +7,9 @@ import json
 
 from tests.support.applets import TALLY
 from tests.support.brokers import Device
-from tests.support.nodes import StartNode, message, until
+from tests.support.nodes import StartNode, message, strategies, until
 
-STRATEGIES = [{"eventType": name.upper(), "handler": name} for name in ("echo", "quiet")]
+STRATEGIES = strategies("echo", "quiet")
 LIMIT_BYTES = 1 << 20
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.support.applets import TALLY
-from tests.support.nodes import StartNode, long_id, message, named, parts, until
+from tests.support.nodes import StartNode, long_id, message, named, parts, strategies, until
 
-STRATEGIES = [{"eventType": name.upper(), "handler": name} for name in ("start", "seven", "fail")]
+STRATEGIES = strategies("start", "seven", "fail")
 
 
 class Counting:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.applets import TALLY
 from tests.support.brokers import Device
-from tests.support.nodes import RunningNode, message, parts, until
+from tests.support.nodes import RunningNode, message, parts, strategies, until
 from tests.support.tools import require_tool
 
 _UID = 65_534  # nobody
@@ -85,8 +85,7 @@ def test_a_node_of_an_ordinary_user_writes_nowhere_but_in_its_data_folder(data: 
         node.create_project("room")
         config = {"schemas": [{"schema": "public", "tables": []}]}
         assert node.call("POST", "/project_config/x/room/PROJECT_DATABASE", config).status == 201
-        strategies = [{"eventType": "START", "handler": "start"}]
-        applet = node.deploy("room", TALLY, strategies=strategies)["appletID"]
+        applet = node.deploy("room", TALLY, strategies=strategies(START="start"))["appletID"]
         publisher = node.add_publisher("room", "device-1")
         event = message(publisher, b"hi", "START")
         assert node.send("room", event).status == 201

@@ -14,7 +14,16 @@ import pytest
 from tests.support.applets import TALLY
 from tests.support.brokers import Device
 from tests.support.metrics import one
-from tests.support.nodes import RunningNode, StartNode, long_id, message, named, parts, until
+from tests.support.nodes import (
+    RunningNode,
+    StartNode,
+    long_id,
+    message,
+    named,
+    parts,
+    strategies,
+    until,
+)
 from tests.support.tools import LIMIT_S
 
 HANDLERS = ("start", "spin")
@@ -53,8 +62,7 @@ def test_an_event_that_killed_its_project_twice_is_a_dead_letter_and_others_are_
     node: RunningNode,
 ) -> None:
     node.create_project("deadly")
-    strategies = [{"eventType": name.upper(), "handler": name} for name in HANDLERS]
-    applet_id = node.deploy("deadly", TALLY, strategies=strategies)["appletID"]
+    applet_id = node.deploy("deadly", TALLY, strategies=strategies(*HANDLERS))["appletID"]
     publisher = node.add_publisher("deadly", "d")
     with Device(node.mqtt_port, "device") as device:
         for payload, kind in ((b"deadly", "SPIN"), (b"harmless", "START")):
@@ -87,8 +95,7 @@ def test_nothing_of_a_batch_runs_after_the_event_that_killed_its_project(
     node: RunningNode,
 ) -> None:
     node.create_project("ordered")
-    strategies = [{"eventType": name.upper(), "handler": name} for name in HANDLERS]
-    applet_id = node.deploy("ordered", TALLY, strategies=strategies)["appletID"]
+    applet_id = node.deploy("ordered", TALLY, strategies=strategies(*HANDLERS))["appletID"]
     ours, others = (node.add_publisher("ordered", key) for key in ("one", "other"))
     kinds = ["START"] * 5 + ["SPIN"] + ["START"] * 400
     events = [message(ours, b"x", kind) for kind in kinds]

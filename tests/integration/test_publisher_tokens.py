@@ -8,7 +8,7 @@ import pytest
 
 from fieldbrook.core.clock import now_ms, rfc3339
 from tests.support.applets import TALLY
-from tests.support.nodes import StartNode, message, until
+from tests.support.nodes import StartNode, message, strategies, until
 
 
 class World:
@@ -17,8 +17,9 @@ class World:
     def __init__(self, start: StartNode) -> None:
         self.node = start("--http-gateways", "2")
         self.node.create_project("p")
-        rules = [{"eventType": "DEFAULT", "handler": "quiet"}]
-        self.applet_id: str = self.node.deploy("p", TALLY, strategies=rules)["appletID"]
+        self.applet_id: str = self.node.deploy("p", TALLY, strategies=strategies(DEFAULT="quiet"))[
+            "appletID"
+        ]
         self._made = 0
 
     def publisher(self, **fields: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.applets import TALLY
-from tests.support.nodes import Answer, StartNode, message, until
+from tests.support.nodes import Answer, StartNode, message, strategies, until
 from tests.support.shell import Shell
 
 PASSWORD = "correct horse"
@@ -48,8 +48,9 @@ class World:
     def room(self, name: str) -> Any:
         """A project with the tally applet; its publisher."""
         self.node.create_project(name)
-        strategies = [{"eventType": "DEFAULT", "handler": "start"}]
-        self.applet_id = self.node.deploy(name, TALLY, strategies=strategies)["appletID"]
+        self.applet_id = self.node.deploy(name, TALLY, strategies=strategies(DEFAULT="start"))[
+            "appletID"
+        ]
         return self.node.add_publisher(name, "d")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.applets import SENDER, TALLY
 from tests.support.brokers import Device
-from tests.support.nodes import StartNode, long_id, message, named, until
+from tests.support.nodes import StartNode, long_id, message, named, strategies, until
 
 _LIMIT = 4_096
 
@@ -152,8 +152,7 @@ def test_a_history_says_what_an_event_has_sent_and_whether_it_was_delivered(
 ) -> None:
     node = refusing.node
     node.create_project("sender")
-    strategies = [{"eventType": "DEFAULT", "handler": "publish"}]
-    node.deploy("sender", SENDER, strategies=strategies)
+    node.deploy("sender", SENDER, strategies=strategies(DEFAULT="publish"))
     publisher = node.add_publisher("sender", "d")
     sent = message(publisher, b"21.5")
     sent["header"]["event_id"] = "sends-1"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import applets
-from tests.support.nodes import PREFIX, RunningNode, message, parts
+from tests.support.nodes import PREFIX, RunningNode, message, parts, strategies
 from tests.support.tls import TlsNode
 from tests.support.tools import LIMIT_S
 
@@ -27,8 +27,7 @@ class World:
         self.node = node
         node.log_in()
         node.create_project("room")
-        strategies = [{"eventType": "START", "handler": "start"}]
-        node.deploy("room", applets.TALLY, "tally", strategies=strategies)
+        node.deploy("room", applets.TALLY, "tally", strategies=strategies(START="start"))
         publisher = node.add_publisher("room", "device-1")
         self.event = json.dumps(message(publisher, b"hi", "START")).encode()
 

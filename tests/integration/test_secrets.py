@@ -17,7 +17,7 @@ import pytest
 from fieldbrook.gateway.mqtt import embedded_broker
 from tests.support.applets import TALLY
 from tests.support.brokers import Device
-from tests.support.nodes import RunningNode, alive, message, parts, until
+from tests.support.nodes import RunningNode, alive, message, parts, strategies, until
 
 # Many processes are started: a minute, with a fifth of a core.
 pytestmark = pytest.mark.timeout(240)
@@ -62,8 +62,9 @@ class Planted:
         node.log_in(password=PASSWORD)
         self.secrets["login"] = node.token
         node.create_project("room")
-        strategies = [{"eventType": n.upper(), "handler": n} for n in ("start", "fail", "spin")]
-        self.applet_id = node.deploy("room", TALLY, strategies=strategies)["appletID"]
+        self.applet_id = node.deploy("room", TALLY, strategies=strategies("start", "fail", "spin"))[
+            "appletID"
+        ]
         self.publisher = node.add_publisher("room", "device-1")
         self.secrets["publisher's token"] = self.publisher["token"]
         named = {"name": "op", "privateKey": "0x" + OPERATOR_KEY}

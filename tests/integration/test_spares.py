@@ -8,9 +8,9 @@ import signal
 import pytest
 
 from tests.support.applets import TALLY
-from tests.support.nodes import RunningNode, StartNode, message, parts, until
+from tests.support.nodes import RunningNode, StartNode, message, parts, strategies, until
 
-DEFAULT = [{"eventType": "DEFAULT", "handler": "quiet"}]
+DEFAULT = strategies(DEFAULT="quiet")
 
 
 def spare(node: RunningNode) -> int | None:

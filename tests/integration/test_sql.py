@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.nodes import StartNode, message, parts, until
+from tests.support.nodes import StartNode, message, parts, strategies, until
 
 MODULE = (Path(__file__).parents[1] / "modules" / "sql.wat").read_bytes()
 TABLE = {
@@ -34,8 +34,9 @@ class Querying:
         answer = self.node.call("POST", "/project_config/x/sql/PROJECT_DATABASE", config)
         assert answer.status == 201, answer
         handlers = ("set", "get", "set_and_trap")
-        strategies = [{"eventType": name.upper(), "handler": name} for name in handlers]
-        self.applet_id = self.node.deploy("sql", MODULE, strategies=strategies)["appletID"]
+        self.applet_id = self.node.deploy("sql", MODULE, strategies=strategies(*handlers))[
+            "appletID"
+        ]
         self.publisher = self.node.add_publisher("sql", "d")
 
     def events(self, *requests: tuple[str, str, list[Any]]) -> list[int]:

@@ -21,7 +21,7 @@ from fieldbrook.core.settings import Settings
 from fieldbrook.security.certificates import Authority
 from fieldbrook.security.tls import check
 from tests.support import applets
-from tests.support.nodes import PREFIX, RunningNode, StartNode, message, parts, until
+from tests.support.nodes import PREFIX, RunningNode, StartNode, message, parts, strategies, until
 from tests.support.tls import TlsNode, make_files, shown_at
 from tests.support.tools import LIMIT_S, free_port, require_tool
 from tests.unit.gateway.management.sign_in.test_wallet import SAMPLE, signed
@@ -35,12 +35,10 @@ class World:
         self.files = self.node.files
         self.node.log_in()
         self.node.create_project("room")
-        strategies = [{"eventType": "START", "handler": "start"}]
         self.applet_id: str = self.node.deploy(
-            "room", applets.TALLY, "tally", strategies=strategies
+            "room", applets.TALLY, "tally", strategies=strategies(START="start")
         )["appletID"]
-        strategies = [{"eventType": "OUT", "handler": "publish"}]
-        self.node.deploy("room", applets.SENDER, "sender", strategies=strategies)
+        self.node.deploy("room", applets.SENDER, "sender", strategies=strategies(OUT="publish"))
         self.publisher = self.node.add_publisher("room", "device-1")
 
     def event(self, event_type: str = "START", payload: bytes = b"hi") -> str:
@@ -208,8 +206,7 @@ def test_what_handlers_publish_reaches_the_embedded_broker_over_tls(tmp_path: Pa
     try:
         node.log_in()
         node.create_project("sender")
-        strategies = [{"eventType": "OUT", "handler": "publish"}]
-        node.deploy("sender", applets.SENDER, "sender", strategies=strategies)
+        node.deploy("sender", applets.SENDER, "sender", strategies=strategies(OUT="publish"))
         publisher = node.add_publisher("sender", "device-1")
         subscriber = subprocess.Popen(
             [
@@ -308,10 +305,10 @@ def test_devices_without_a_certificate_of_the_authority_are_kept_out_of_the_brok
     try:
         node.log_in()
         node.create_project("room")
-        rules = [{"eventType": "START", "handler": "start"}]
-        applet_id = node.deploy("room", applets.TALLY, "tally", strategies=rules)["appletID"]
-        rules = [{"eventType": "OUT", "handler": "publish"}]
-        node.deploy("room", applets.SENDER, "sender", strategies=rules)
+        applet_id = node.deploy(
+            "room", applets.TALLY, "tally", strategies=strategies(START="start")
+        )["appletID"]
+        node.deploy("room", applets.SENDER, "sender", strategies=strategies(OUT="publish"))
         publisher = node.add_publisher("room", "device-1")
         event = json.dumps(message(publisher, b"hi", "START"))
         words = ("-h", "localhost", "-p", str(node.mqtt_port), "--cafile", str(node.files.ca))
@@ -425,8 +422,9 @@ def test_events_and_answers_pass_an_external_broker_over_tls_with_a_password(
             try:
                 node.log_in()
                 node.create_project("room")
-                strategies = [{"eventType": "START", "handler": "start"}]
-                applet = node.deploy("room", applets.TALLY, "tally", strategies=strategies)
+                applet = node.deploy(
+                    "room", applets.TALLY, "tally", strategies=strategies(START="start")
+                )
                 publisher = node.add_publisher("room", "device-1")
                 sent = json.dumps(message(publisher, b"hi", "START"))
                 login = ("-u", "node", "-P", "broker word", "--cafile", str(files.ca))

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.applets import TALLY
 from tests.support.brokers import Device
-from tests.support.nodes import StartNode, alive, flood, message, parts, until
+from tests.support.nodes import StartNode, alive, flood, message, parts, strategies, until
 
 
 class World:
@@ -20,8 +20,7 @@ class World:
     def __init__(self, start: StartNode, *flags: str) -> None:
         self.node = start(*flags)
         self.node.create_project("p")
-        rules = [{"eventType": "DEFAULT", "handler": "quiet"}]
-        applet = self.node.deploy("p", TALLY, "tally", strategies=rules)
+        applet = self.node.deploy("p", TALLY, "tally", strategies=strategies(DEFAULT="quiet"))
         self.applet_id: str = applet["appletID"]
         self.one, self.two = (self.node.add_publisher("p", key) for key in ("one", "two"))
 

@@ -14,7 +14,7 @@ from fieldbrook.storage.backup.archive import read_manifest
 from fieldbrook.storage.backup.verify import verify
 from tests.stores.make import PROJECT, fill
 from tests.support.applets import TALLY
-from tests.support.nodes import PREFIX, RunningNode, message, parts
+from tests.support.nodes import PREFIX, RunningNode, message, parts, strategies
 from tests.support.shell import Shell
 
 # Many processes are started: a minute, with a fifth of a core.
@@ -146,7 +146,7 @@ def test_a_project_with_a_dead_strategy_is_moved_and_the_import_warns(
 ) -> None:
     file = tmp_path / "dead.fieldbrook"
     pair.here("project", "create", "dead")
-    pair.first.deploy("dead", TALLY, "tally", strategies=[{"eventType": "A", "handler": "none"}])
+    pair.first.deploy("dead", TALLY, "tally", strategies=strategies(A="none"))
     pair.here("project", "export", "dead", str(file))
     made = pair.there("project", "import", str(file))
     assert "warning: strategy A is dead: the module exports no handler none" in made.stderr.decode()
@@ -196,7 +196,7 @@ def test_a_large_export_is_sent_whole_and_the_gateway_does_not_grow_by_it(
 ) -> None:
     node = pair.first
     node.create_project("large")
-    node.deploy("large", STORING, strategies=[{"eventType": "DEFAULT", "handler": "start"}])
+    node.deploy("large", STORING, strategies=strategies(DEFAULT="start"))
     sender = node.add_publisher("large", "p")
     for number in range(60):
         payload = number.to_bytes(4) + os.urandom(700_000)

@@ -17,7 +17,7 @@ from typing import Any
 
 from fieldbrook import __version__
 from tests.support.applets import SENDER, TALLY
-from tests.support.nodes import RunningNode, message, until
+from tests.support.nodes import RunningNode, message, strategies, until
 
 STORES = Path(__file__).parent
 SQL = (STORES.parent / "modules" / "sql.wat").read_bytes()
@@ -54,12 +54,10 @@ def fill(node: RunningNode) -> dict[str, Any]:
         PROJECT,
         TALLY,
         "tally",
-        strategies=[{"eventType": n.upper(), "handler": n} for n in ("start", "fail", "seven")],
+        strategies=strategies("start", "fail", "seven"),
     )
-    strategies = [{"eventType": name.upper(), "handler": name} for name in ("set", "get")]
-    querying = node.deploy(PROJECT, SQL, "querying", strategies=strategies)
-    publish = [{"eventType": "PUBLISH", "handler": "publish"}]
-    node.deploy(PROJECT, SENDER, "sending", strategies=publish)
+    querying = node.deploy(PROJECT, SQL, "querying", strategies=strategies("set", "get"))
+    node.deploy(PROJECT, SENDER, "sending", strategies=strategies(PUBLISH="publish"))
     publishers = [node.add_publisher(PROJECT, key) for key in ("one", "two")]
     _post(node, f"/cronjob/{project_id}", {"cronExpressions": "0 5 1 1 *", "eventType": "YEARLY"})
     limit = {"threshold": 1000, "duration": "24h", "apiType": "EVENT"}

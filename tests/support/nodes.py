@@ -271,6 +271,13 @@ def node_starter(folder: Path) -> Iterator[StartNode]:
         yield start
 
 
+def strategies(*handlers: str, **by_type: str) -> list[dict[str, str]]:
+    """Strategies of an applet: each handler for the event type of its name in capitals, and
+    `by_type` for those of other names: `strategies("start", DEFAULT="quiet")`."""
+    rules = {**{name.upper(): name for name in handlers}, **by_type}
+    return [{"eventType": name, "handler": handler} for name, handler in rules.items()]
+
+
 def message(publisher: Any, payload: bytes = b"", event_type: str = "DEFAULT") -> dict[str, Any]:
     """A data message in the single-message form."""
     return {

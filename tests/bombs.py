@@ -1,4 +1,4 @@
-"""Archives that take much memory, disk or time from a reader that believes them.
+"""Hostile archives: small on disk, expensive in memory, disk or time for a naive reader.
 
 Each is small on disk, and what it unpacks to is bounded: `SIZE` is enough to see a reader that
 holds it in memory, and harms no machine.

@@ -1,4 +1,4 @@
-"""Rules that hold for every test."""
+"""Rules and fixtures for all tests."""
 
 from __future__ import annotations
 

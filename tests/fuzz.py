@@ -1,4 +1,4 @@
-"""Damaged modules and wild host calls, for as long as one likes: python -m tests.fuzz
+"""Fuzzer of modules and host calls: python -m tests.fuzz
 
     python -m tests.fuzz --minutes 10 [--seed N]
 

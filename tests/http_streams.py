@@ -1,4 +1,4 @@
-"""Streams of HTTP requests, whole and damaged, sent to the fast path and to Tornado alone.
+"""Random request streams, sent to the fast path and to Tornado alone, which must agree.
 
     python -m tests.http_streams --seeds 0-999 [--cases 60]
 

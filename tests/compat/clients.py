@@ -1,4 +1,4 @@
-"""A node as devices of every generation meet it, and their requests byte by byte."""
+"""A node for the clients of every generation, and their requests byte by byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applets, their versions and their instances, in both generations' routes."""
+"""Applets, their versions and instances, over the routes of both generations."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_file_that_was_damaged_on_its_way_is_not_even_compiled(ada: User, serv
         ({"appletName": "a", "isolation": "NONE"}, "isolation"),
     ],
 )
-def test_an_upload_that_does_not_fit_says_where(ada: User, info: Any, field: str) -> None:
+def test_the_answer_to_an_invalid_upload_names_the_field(ada: User, info: Any, field: str) -> None:
     ada.project(P)
     for path in (f"/applet/x/{P}", f"/applet/{P}"):
         refused = ada.upload("POST", path, wasm(LOG_WAT), info)
@@ -299,7 +299,7 @@ def test_an_instance_that_was_removed_or_stopped_starts_with_an_earlier_version(
     assert again["instance"]["instanceID"] != instance_id
 
 
-def test_versions_that_are_none_are_refused(ada: User, bob: User, applet: dict[str, Any]) -> None:
+def test_unknown_versions_are_refused(ada: User, bob: User, applet: dict[str, Any]) -> None:
     path = f"/applet/data/{applet['appletID']}/versions"
     assert list(ada("PUT", f"{path}/latest").fields) == ["version"]
     for number in ("0", "2", str(2**63 - 1)):
@@ -433,7 +433,7 @@ def test_instances_of_a_project_are_removed_by_filter(ada: User) -> None:
     assert third["instance"]["state"] == "STARTED"
 
 
-def test_instances_that_are_none_or_somebody_elses_are_not_there(
+def test_unknown_instances_and_those_of_others_are_not_found(
     ada: User, bob: User, applet: dict[str, Any]
 ) -> None:
     applet_id, instance_id = applet["appletID"], applet["instance"]["instanceID"]

@@ -1,4 +1,4 @@
-"""Each client of the interface: what it literally sends, and that it gets what it needs.
+"""Each client of the interface: its literal request, and the answer that it needs.
 
 The heads are those recorded from the real clients (interface document, 8) where they could
 be run, and built from their sources where not; real clients are run as processes below.

@@ -1,4 +1,4 @@
-"""Cron jobs over the real HTTP port."""
+"""Cron jobs over the routes of both generations."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_job_may_name_the_time_zone_of_its_hours(ada: User, path: str) -> None
 
 
 @pytest.mark.parametrize("expression", ["*/3 * * * * *", "* * * *", "61 * * * *", "x", "@every 1"])
-def test_an_expression_that_is_none_is_refused(ada: User, path: str, expression: str) -> None:
+def test_an_invalid_expression_is_refused(ada: User, path: str, expression: str) -> None:
     refused = ada("POST", path, {"cronExpressions": expression})
     assert (refused.status, refused.key) == (400, "InvalidCronExpressions")
     assert refused.json["code"] == 400_999_005

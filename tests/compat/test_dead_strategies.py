@@ -1,4 +1,5 @@
-"""Strategies whose handler the module does not export: taken as by the original, and marked."""
+"""Strategies for handlers that the module does not export: accepted as by the original, and
+marked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys, numbers and messages of errors, as the later generation's clients know them.
+"""Keys, numbers and messages of errors as clients of the later generation know them.
 
 Source: interface document, 9.1.
 """

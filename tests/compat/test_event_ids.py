@@ -173,7 +173,7 @@ def test_a_batch_sent_again_with_its_key_runs_what_it_did_not_run(world: World) 
     assert world.count() == before + 5
 
 
-def test_a_key_does_not_mean_the_same_for_one_event_and_for_an_item_of_a_batch(
+def test_one_key_names_different_events_alone_and_in_a_batch(
     world: World,
 ) -> None:
     before, key = world.count(), str(uuid.uuid4())
@@ -236,7 +236,7 @@ def test_an_event_that_matched_nothing_may_be_sent_again_with_its_key(world: Wor
 
 @pytest.mark.parametrize("key", ["", '""', "x" * 256, "k\tx"])
 @pytest.mark.parametrize("query", ["", "eventType=START"])
-def test_a_key_that_is_none_is_refused_by_name(key: str, query: str, world: World) -> None:
+def test_a_malformed_key_is_refused_by_name(key: str, query: str, world: World) -> None:
     before = world.count()
     answer = keyed(world, key, b"x" if query else labelled(world, b"x"), query)
     assert answer.status == 400, answer

@@ -149,7 +149,7 @@ def test_the_token_is_found_wherever_clients_put_it(query: str, header: str, wor
     assert (answer.status, answer.json["results"][0]["code"]) == (201, 7)
 
 
-def test_what_the_front_leaves_to_tornado_is_answered_alike(world: World) -> None:
+def test_the_fast_path_and_tornado_give_the_same_answers(world: World) -> None:
     line = f"POST {PREFIX}/event/{PROJECT}?eventType=SEVEN&eventID=a%20B HTTP/1.1"
     head = f"{line}\nHost: x\nAuthorization: {world.token}\n"
     fast = world.send(head, b"x")
@@ -324,7 +324,7 @@ def test_a_channel_that_is_not_the_tokens_is_said_in_the_reply(world: World) -> 
         }
 
 
-def test_what_is_wrong_in_the_query_is_named(world: World) -> None:
+def test_an_invalid_query_parameter_is_named(world: World) -> None:
     refused(world.post("eventType=ECHO&timestamp=soon"), 400, "badRequest", '"timestamp"')
     refused(world.post(f"eventType=ECHO&timestamp={1 << 63}"), 400, "badRequest", "64-bit")
     answer = world.post(f"eventType=ECHO&eventID={'x' * 129}")

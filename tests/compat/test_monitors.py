@@ -1,4 +1,4 @@
-"""Monitors of chains over the real HTTP port, in both generations."""
+"""Chain monitors over the routes of both generations."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_height_may_name_its_chain(ada: User) -> None:
         ("chain_height", {"chainName": "x" * 257}, ["chainName"]),
     ],
 )
-def test_a_field_of_a_monitor_that_does_not_fit_is_named(
+def test_an_invalid_field_of_a_monitor_is_named(
     ada: User, kind: str, change: dict[str, Any], fields: list[str]
 ) -> None:
     ada.project()

@@ -1,4 +1,4 @@
-"""Projects and their configurations, in both generations' routes."""
+"""Projects and their configurations over the routes of both generations."""
 
 from __future__ import annotations
 
@@ -111,7 +111,9 @@ def test_a_topic_nobody_listens_to_shows_in_the_channels_state(ada: User, server
         ({"name": "x", "envs": [["", ""]]}, ["name", "envs[0][0]"]),
     ],
 )
-def test_a_project_that_does_not_fit_says_where(ada: User, body: Any, fields: list[str]) -> None:
+def test_the_answer_to_an_invalid_project_names_the_field(
+    ada: User, body: Any, fields: list[str]
+) -> None:
     assert list(ada("POST", "/project", body).fields) == fields
     assert ada("GET", "/project").json["total"] == 0
 
@@ -282,7 +284,9 @@ def test_a_projects_variables_are_replaced_as_a_whole(ada: User) -> None:
         ({"env": [[f"k{n}", ""] for n in range(ENV_LIMIT + 1)]}, ["env"]),
     ],
 )
-def test_variables_that_do_not_fit_say_where(ada: User, body: Any, fields: list[str]) -> None:
+def test_the_answer_to_invalid_variables_names_the_field(
+    ada: User, body: Any, fields: list[str]
+) -> None:
     ada.project("p")
     for path in ("/project_config/x/p/PROJECT_ENV", "/project_config/p/PROJECT_ENV"):
         assert list(ada("POST", path, body).fields) == fields
@@ -379,7 +383,7 @@ def _column(**constrains: Any) -> list[Any]:
         ([], "body", "expected an object"),
     ],
 )
-def test_tables_that_do_not_fit_say_where_and_why(
+def test_the_answer_to_invalid_tables_names_the_field_and_the_reason(
     ada: User, body: Any, field: str, reason: str
 ) -> None:
     ada.project("p")
@@ -449,7 +453,7 @@ def test_a_new_project_has_an_empty_flow_and_keeps_another(ada: User) -> None:
         ({"sink": {"sinkType": "RMDB", "sinkInfo": 5}}, "sink.sinkInfo"),
     ],
 )
-def test_a_flow_that_does_not_fit_says_where(change: Any, field: str) -> None:
+def test_the_answer_to_an_invalid_flow_names_the_field(change: Any, field: str) -> None:
     with pytest.raises(BadRequestError) as refused:
         bind_body(json.dumps({**FLOW, **change}).encode(), Flow)
     assert [error.field for error in refused.value.fields() or ()] == [field]

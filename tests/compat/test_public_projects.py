@@ -63,7 +63,9 @@ def test_a_message_with_neither_publisher_nor_token_is_too(world: World, anonymo
     assert world.last == b"one"
 
 
-def test_half_of_what_a_message_must_say_is_not_enough(world: World, anonymous: Any) -> None:
+def test_a_message_with_only_a_publisher_or_only_a_token_is_refused(
+    world: World, anonymous: Any
+) -> None:
     for header, missing in (({"pub_id": "my_publisher_id"}, "token"), ({"token": "t"}, "pub_id")):
         answer = world.node.send(PROJECT, message(MINT | header, b"x"))
         assert (answer.status, answer.json["key"]) == (400, "badRequest")
@@ -71,7 +73,7 @@ def test_half_of_what_a_message_must_say_is_not_enough(world: World, anonymous: 
         assert (field["field"], field["msg"]) == (f"header.{missing}", "missing required field")
 
 
-def test_a_bad_token_is_no_missing_one(world: World, anonymous: Any) -> None:
+def test_an_invalid_token_is_not_treated_as_a_missing_one(world: World, anonymous: Any) -> None:
     assert world.post("eventType=ECHO", token="x").status == 401
     answer = world.node.send(PROJECT, message({"pub_id": "my_publisher_id", "token": "x"}, b""))
     assert answer.status == 401

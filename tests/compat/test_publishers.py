@@ -1,4 +1,4 @@
-"""Publishers and their tokens over the real HTTP port, in both generations."""
+"""Publishers and their tokens over the routes of both generations."""
 
 from __future__ import annotations
 
@@ -167,9 +167,7 @@ def test_a_token_may_end_after_days_or_at_a_time(ada: User) -> None:
         ({"expiresAt": "2999-01-01T00:00:00Z", "expirationDays": 1}, ["expiresAt"]),
     ],
 )
-def test_an_expiry_that_does_not_fit_is_named(
-    ada: User, change: dict[str, Any], fields: list[str]
-) -> None:
+def test_an_invalid_expiry_is_named(ada: User, change: dict[str, Any], fields: list[str]) -> None:
     assert list(ada("POST", X, {**DEVICE, **change}).fields) == fields
     made = ada("POST", X, DEVICE).json
     path = f"/publisher/data/{made['publisherID']}/token"
@@ -204,7 +202,7 @@ def test_event_types_are_stated_changed_kept_and_lifted(ada: User) -> None:
         ({"eventTypes": [str(n) for n in range(101)]}, ["eventTypes"]),
     ],
 )
-def test_a_field_of_a_publisher_that_does_not_fit_is_named(
+def test_an_invalid_field_of_a_publisher_is_named(
     ada: User, change: dict[str, Any], fields: list[str]
 ) -> None:
     made = ada("POST", X, {**DEVICE, "key": "first"}).json["publisherID"]
@@ -254,7 +252,7 @@ def test_somebody_elses_publishers_do_not_exist(ada: User, bob: User) -> None:
     assert ada("GET", X).json["total"] == 1
 
 
-def test_what_is_not_there_is_not_found(ada: User) -> None:
+def test_an_unknown_publisher_is_not_found(ada: User) -> None:
     made = ada("POST", X, DEVICE).json["publisherID"]
     for text in ("abc", HUGE, "-5"):
         assert list(ada("GET", f"/publisher/data/{text}").fields) == ["publisherID"]

@@ -1,4 +1,4 @@
-"""Resources: whose modules are whose, in the later generation's words."""
+"""Resources: which account owns which module, over the later generation's routes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def uploads(ada: User) -> list[dict[str, Any]]:
     return [upload(ada, name, module(n), name) for n, name in enumerate(names)]
 
 
-def test_resources_are_listed_with_what_later_clients_read(
+def test_the_list_of_resources_has_the_fields_that_later_clients_read(
     ada: User, uploads: list[dict[str, Any]]
 ) -> None:
     answer = ada("GET", "/resource").json
@@ -69,7 +69,7 @@ def test_resources_are_filtered_and_paged_when_asked(
     assert list(ada("GET", "/resource?resourceID=x").fields) == ["resourceID[0]"]
 
 
-def test_a_resource_of_nobody_and_one_of_somebody_else_are_the_same_refusal(
+def test_an_unknown_resource_and_one_of_another_account_are_refused_alike(
     ada: User, bob: User, uploads: list[dict[str, Any]]
 ) -> None:
     hers = uploads[0]["resourceID"]

@@ -1,4 +1,4 @@
-"""Upstream's own integration scenarios for what sends events, and requests byte for byte.
+"""The original's own integration scenarios for devices, and its documented requests byte for byte.
 
 Source: interface document, 12.2 (scenarios 8 to 11 and 13 to 22); where upstream looks into
 its database for what has no route, this looks at ours.

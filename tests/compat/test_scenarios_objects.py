@@ -1,5 +1,4 @@
-"""Upstream's own integration scenarios for projects, applets, instances and resources, and
-requests byte for byte.
+"""The original's own integration scenarios for projects, applets, instances and resources.
 
 Source: interface document, 12.2 (scenarios 1 to 7 and 12), 2, 2b and 11. The scenarios run
 over both generations' routes where both have them.

@@ -1,4 +1,4 @@
-"""Strategies of both generations over the real HTTP port."""
+"""Strategies over the routes of both generations."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_strategies_are_removed_one_by_one_by_filter_and_all(
         ({"autoCollectMetric": "yes"}, ["autoCollectMetric"]),
     ],
 )
-def test_a_field_of_a_strategy_that_does_not_fit_is_named(
+def test_an_invalid_field_of_a_strategy_is_named(
     ada: User, rule: dict[str, Any], change: dict[str, Any], fields: list[str]
 ) -> None:
     assert list(ada("POST", X, {**rule, **change}).fields) == fields
@@ -115,7 +115,7 @@ def test_a_field_of_a_strategy_that_does_not_fit_is_named(
     assert list(ada("PUT", f"/strategy/{made}", {**rule, **change}).fields) == fields
 
 
-def test_a_strategy_that_cannot_be_is_refused_with_its_reason(
+def test_an_impossible_strategy_is_refused_with_the_reason(
     ada: User, bob: User, rule: dict[str, Any]
 ) -> None:
     made = ada("POST", X, rule).json

@@ -1,4 +1,4 @@
-"""Traffic limits over the real HTTP port."""
+"""Traffic limits over the routes of the later generation."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_only_administrators_set_limits(ada: User, root: User) -> None:
         ({"threshold": None, "duration": None}, ["threshold", "duration"]),
     ],
 )
-def test_a_field_of_a_limit_that_does_not_fit_is_named(
+def test_an_invalid_field_of_a_limit_is_named(
     ada: User, root: User, change: dict[str, Any], fields: list[str]
 ) -> None:
     ada.project()

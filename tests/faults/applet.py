@@ -1,4 +1,4 @@
-"""The handler that keeps the ledger's other side: every event's own number, and how often."""
+"""The applet of the fault tests: it counts each event under the event's own name."""
 
 _TEXT = """
 ;; `start` takes an event whose payload is the event's own name, up to 100 bytes, and counts

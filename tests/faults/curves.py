@@ -1,4 +1,4 @@
-"""Lines over time as a picture, as SVG."""
+"""Curves over time as SVG pictures."""
 
 from __future__ import annotations
 

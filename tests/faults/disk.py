@@ -1,4 +1,4 @@
-"""What a disk may hold after a power cut, from a record of all that was written to it.
+"""A model of a disk: what it may hold after a power cut, given a record of every write.
 
 The record is made by `writelog.c`. What was synced before the cut is there. Of what was written
 to a file since its last sync, each piece (a page, or a sector of 512 bytes) is as any of the

@@ -1,4 +1,4 @@
-"""What processes hold over time, and whether it grows."""
+"""Memory, files and disk of processes over time, and whether they grow."""
 
 from __future__ import annotations
 

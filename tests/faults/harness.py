@@ -1,4 +1,4 @@
-"""A node under load with breakers at it, and the books compared at the end."""
+"""A node under load while faults are injected; at the end the ledger is compared with the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that mean harm, or nothing: python -m tests.faults.hostile --requests 24000
+"""Hostile and malformed requests against a node: python -m tests.faults.hostile --requests 24000
 
     python -m tests.faults.hostile [--requests N] [--seed N] [--tls]
 

@@ -1,4 +1,4 @@
-"""The client's book: what was sent, what was acknowledged; and the comparison with the store."""
+"""The clients' ledger: what was sent and acknowledged, and its comparison with the store."""
 
 from __future__ import annotations
 

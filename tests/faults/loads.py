@@ -1,4 +1,4 @@
-"""Devices that send numbered events until they are told to stop, each until acknowledged."""
+"""Devices that send numbered events until they are stopped, each event until it is acknowledged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices that send at a fixed rate, whether or not they are answered (an open loop).
+"""Devices that send at a fixed rate, answered or not (an open loop).
 
 Each event is sent again until it is acknowledged. What was sent, how often, and what was
 acknowledged is two bytes an event, so that a run of hours does not fill the memory of the

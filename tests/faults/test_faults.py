@@ -1,4 +1,5 @@
-"""The short form: every kind of process is killed once under load, and the books agree."""
+"""Short form of the fault tests: each kind of process is killed once under load; the ledger
+agrees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store or a disk that is full, and what goes on when there is room again."""
+"""A project's store at its size limit: acknowledged events stay, refused events come later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each health condition, caused for real; it ends when the cause is gone."""
+"""Each health condition, caused for real; it is cleared when the cause is gone."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ def _repeatedly(node: RunningNode, project: str, event: Any) -> Iterator[list[Fu
             over.set()
 
 
-def test_what_a_restored_node_holds_back_is_counted_until_it_is_released(
+def test_messages_that_a_restored_node_holds_back_are_counted_until_they_are_released(
     start_node: StartNode, tmp_path: Path
 ) -> None:
     data = tmp_path / "n"

@@ -1,4 +1,4 @@
-"""The short form of the power cuts, and that it can fail."""
+"""Short form of the power cuts, and the proof that the test can fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The short form of the soak, and what its verdict says of growth and of the books."""
+"""Short form of the soak test, and its verdicts about growth and lost events."""
 
 from __future__ import annotations
 

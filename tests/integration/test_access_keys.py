@@ -71,7 +71,7 @@ def test_a_key_is_shown_once_and_works(server: Server, ada: User) -> None:
         ),
     ],
 )
-def test_a_key_that_does_not_fit_is_refused(ada: User, body: Any, field: str) -> None:
+def test_an_invalid_key_is_refused(ada: User, body: Any, field: str) -> None:
     assert list(ada("POST", "/account_access_key", body).fields) == [field]
 
 
@@ -249,7 +249,7 @@ def test_keys_are_filtered_and_paged(ada: User) -> None:
         "expiredAtEnd=2026-01-01T00:00:00",
     ],
 )
-def test_a_filter_that_does_not_fit_is_refused(ada: User, query: str) -> None:
+def test_an_invalid_filter_is_refused(ada: User, query: str) -> None:
     refused = ada("GET", f"/account_access_key/datalist?{query}")
     assert list(refused.fields) == [query.partition("=")[0]]
 

@@ -43,7 +43,7 @@ def test_without_a_role_an_administrator_is_made(root: User) -> None:
         ("password", "x" * 1_025),
     ],
 )
-def test_a_registration_that_does_not_fit_is_refused(root: User, field: str, value: str) -> None:
+def test_an_invalid_registration_is_refused(root: User, field: str, value: str) -> None:
     assert list(register(root, **{"username": "ada", field: value}).fields) == [field]
 
 
@@ -134,7 +134,7 @@ def key_of(server: Server, token: str) -> str:
     return str(made.json["accessKey"])
 
 
-def test_who_guesses_is_told_to_come_back_later(server: Server) -> None:
+def test_repeated_wrong_passwords_are_answered_429(server: Server) -> None:
     register_with(server, {"username": "admin", "password": PASSWORD}, X_Setup_Code=CODE)
     for _ in range(PER_NAME.burst):
         assert login(server, "admin", "wrong horse").key == "InvalidPassword"

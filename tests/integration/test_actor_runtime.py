@@ -1,4 +1,4 @@
-"""Every patch on the actor runtime, each shown by what would happen without it."""
+"""The changes to the actor runtime: each test fails without one of them."""
 
 from __future__ import annotations
 

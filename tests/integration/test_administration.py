@@ -37,7 +37,7 @@ def test_accounts_are_listed_filtered_and_paged(root: User, ada: User, bob: User
 
 
 @pytest.mark.parametrize("query", ["role=KING", "state=OFF", "size=-2", "offset=x"])
-def test_a_filter_that_does_not_fit_is_refused(root: User, query: str) -> None:
+def test_an_invalid_filter_is_refused(root: User, query: str) -> None:
     assert list(root("GET", f"/account?{query}").fields) == [query.partition("=")[0]]
 
 
@@ -181,7 +181,7 @@ def test_ones_own_password_is_not_reset_without_the_old_one(root: User) -> None:
     "call",
     [("GET", ""), ("PUT", "/enable"), ("PUT", "/disable"), ("PUT", "/password"), ("DELETE", "")],
 )
-def test_an_unknown_account_is_not_found_and_another_text_is_refused(
+def test_an_unknown_account_is_not_found_and_a_malformed_id_is_refused(
     root: User, call: tuple[str, str]
 ) -> None:
     method, more = call

@@ -1,4 +1,4 @@
-"""Projects of applets: made from each template, built, run, tested and deployed."""
+"""Applet projects: created from each template, built, run, tested and deployed."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def test_the_log_is_filtered_and_paged(root: User, ada: User, bob: User) -> None
     "query",
     ["limit=0", "limit=1001", "limit=-1", "before=-1", "accountID=x", "begin=now", "outcome=maybe"],
 )
-def test_a_filter_that_does_not_fit_is_refused(root: User, query: str) -> None:
+def test_an_invalid_filter_is_refused(root: User, query: str) -> None:
     assert list(root("GET", f"/audit?{query}").fields) == [query.partition("=")[0]]
 
 

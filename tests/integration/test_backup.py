@@ -1,4 +1,5 @@
-"""A node is copied while it works; the copy is opened, compared, and sends nothing unasked."""
+"""Backup of a running node: the copy opens, has every acknowledged event, and sends nothing
+unasked."""
 
 from __future__ import annotations
 
@@ -93,7 +94,7 @@ def _churn(node: RunningNode, ended: threading.Event) -> None:
             node.call("DELETE", f"/resource/{row['resourceID']}")
 
 
-def test_what_a_restored_node_had_not_delivered_stays_until_it_is_released(
+def test_a_restored_node_holds_undelivered_messages_until_they_are_released(
     node: RunningNode, shell: Shell, tmp_path: Path
 ) -> None:
     node.create_project("sender")

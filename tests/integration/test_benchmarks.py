@@ -1,4 +1,4 @@
-"""The benchmark suite runs to its end and writes what it found; no figure is looked at."""
+"""The benchmark suite runs to its end and writes its results. The tests look at no figure."""
 
 from __future__ import annotations
 

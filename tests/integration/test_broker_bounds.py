@@ -1,4 +1,5 @@
-"""What devices may leave at the embedded broker: a flood ends at a limit, and can be removed."""
+"""Limits of what devices leave at the embedded broker: a flood ends at the limit, and an
+administrator can remove the rest."""
 
 from __future__ import annotations
 
@@ -150,14 +151,14 @@ def test_sessions_end_at_the_limit_and_can_be_removed(
     until(lambda: "broker_limit" not in states(node), "the condition has ended")
 
 
-def test_a_kind_of_state_that_there_is_not_is_named(node: RunningNode, shell: Shell) -> None:
+def test_an_unknown_kind_of_state_is_refused_by_name(node: RunningNode, shell: Shell) -> None:
     answer = node.call("DELETE", "/mqtt/everything")
     assert answer.status == 400
     assert "must be one of retained, qos2, sessions" in answer.body.decode()
     assert "everything" in shell.fails("mqtt", "clear", "everything", code=2)
 
 
-def test_who_is_no_administrator_may_not_remove_what_devices_left(node: RunningNode) -> None:
+def test_only_administrators_may_remove_what_devices_left(node: RunningNode) -> None:
     login = {"username": "dev", "password": "correct horse"}
     person = {**login, "role": "DEVELOPER"}
     assert node.call("POST", "/register/admin", person).status == 201
@@ -166,7 +167,7 @@ def test_who_is_no_administrator_may_not_remove_what_devices_left(node: RunningN
         assert node.call(method, path, token=token).json["key"] == "NoAdminPermission"
 
 
-def test_at_an_external_broker_the_node_says_whom_to_ask(tmp_path: Path) -> None:
+def test_with_an_external_broker_the_node_names_where_to_look(tmp_path: Path) -> None:
     require_tool("mosquitto")
     with Mosquitto(tmp_path) as outside:
         running = RunningNode(tmp_path / "n", "--mqtt-broker", f"127.0.0.1:{outside.port}")
@@ -282,7 +283,7 @@ def connects(port: int) -> bool:
     return True
 
 
-def test_a_limit_of_none_keeps_none(tmp_path: Path) -> None:
+def test_a_limit_of_zero_keeps_nothing(tmp_path: Path) -> None:
     none = Bounds(retained=0, qos2=0)
     with Embedded(tmp_path) as running:
         serve_once(running, none)

@@ -1,4 +1,5 @@
-"""Endpoints that fail in every way one can think of, and chains too long to read at once."""
+"""RPC endpoints that fail in every known way, and chains that are too long to read in one
+request."""
 
 from __future__ import annotations
 

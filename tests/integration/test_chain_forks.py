@@ -1,4 +1,4 @@
-"""Chains that are forked at any moment, under a service that is killed at any moment."""
+"""Reorganisations at any moment, under a chain service that is killed at any moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chain that is not there when its node starts, or is away for a while: monitors wait for it."""
+"""A chain that is unreachable when its node starts, or later for a while: monitors resume."""
 
 from __future__ import annotations
 

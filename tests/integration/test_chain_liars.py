@@ -1,4 +1,5 @@
-"""Endpoints that say what cannot be, and subscriptions that end: monitors go on."""
+"""Endpoints with impossible answers, and subscriptions that break: monitors go on without
+errors."""
 
 from __future__ import annotations
 

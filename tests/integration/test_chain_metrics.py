@@ -1,4 +1,4 @@
-"""What a running node says of its chain, in its metrics and its commands, while it happens."""
+"""Metrics and commands of a running node about its chain, while blocks and failures happen."""
 
 from __future__ import annotations
 

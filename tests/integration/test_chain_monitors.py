@@ -1,4 +1,4 @@
-"""Monitors over a real EVM chain: what they send, once each, and what they take back."""
+"""Monitors on a real EVM chain: each log is one event, and a reorganisation takes it back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chains in a running node: monitors by routes and commands, and processes that are killed."""
+"""Chains in a running node: monitors over routes and commands, and deaths of processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Endpoints that keep logs to themselves: what a block's header tells of is looked for."""
+"""Endpoints that omit logs: the node detects the omission by the block header and asks again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as its users run it: its own process against a real node."""
+"""The command line against a real node, in a process of its own as its users run it."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_deploying_again_updates_the_applet_and_keeps_what_it_knows(
     assert shell.text("kv", "get", project, "count") == "2\n"
 
 
-def test_what_is_no_module_is_refused_with_the_reason(
+def test_a_file_that_is_no_module_is_refused_with_the_reason(
     shell: Shell, project: str, tmp_path: Path
 ) -> None:
     text = tmp_path / "broken.wat"

@@ -1,4 +1,4 @@
-"""The commands about accounts and keys, as their users run them, against a real node."""
+"""The commands for accounts, access keys and operators, against a real node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ABIs of contracts that a project keeps, and monitors that name them."""
+"""Contract ABIs that a project stores, and monitors that refer to them by name."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_monitor_keeps_its_declaration_when_its_abi_is_removed(ada: User) -> N
         ({"abi": ABI * 300}, "abi", "more than 2000 entries"),
     ],
 )
-def test_an_abi_that_is_none_is_refused_with_the_reason(
+def test_an_invalid_abi_is_refused_with_the_reason(
     ada: User, change: dict[str, Any], field: str, reason: str
 ) -> None:
     ada.project()

@@ -1,4 +1,4 @@
-"""Contracts sign in as wallets (EIP-1271), with a node and an EVM chain of their own."""
+"""Contract wallets sign in (EIP-1271) on a node with an EVM chain."""
 
 from __future__ import annotations
 

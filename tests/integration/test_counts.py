@@ -1,4 +1,5 @@
-"""The main job at length: every acknowledged event is in the store, once."""
+"""Every acknowledged event is stored exactly once: at length, under load, and over deaths of
+processes."""
 
 from __future__ import annotations
 

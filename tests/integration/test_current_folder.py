@@ -1,4 +1,4 @@
-"""A node that is started in a folder where somebody else left files."""
+"""A node imports nothing from the folder in which it is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One node at a time works in a data folder."""
+"""The lock of the data folder: one node at a time works in it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,9 @@ def test_a_node_that_is_started_again_waits_for_the_processes_of_the_run_before(
     assert "another node runs" not in whole.log
 
 
-def test_the_folder_is_free_when_everything_of_a_killed_node_has_ended(whole: RunningNode) -> None:
+def test_the_data_folder_is_free_when_all_processes_of_a_killed_node_have_ended(
+    whole: RunningNode,
+) -> None:
     whole.kill()
     whole.start()
     assert whole.call("GET", "/").status == 204

@@ -1,4 +1,4 @@
-"""Deduplication in a project: which events run again and which are answered from the store."""
+"""Deduplication in a project: which events run again, and which get the stored result."""
 
 from __future__ import annotations
 

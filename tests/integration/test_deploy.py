@@ -1,4 +1,4 @@
-"""Deploying while events arrive: a module takes over, and nothing is lost or fails."""
+"""Deployments under load: a new module takes over, and no event is lost or fails."""
 
 from __future__ import annotations
 

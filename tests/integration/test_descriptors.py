@@ -1,4 +1,4 @@
-"""A node whose processes may have few files open, and more connections than that."""
+"""More connections than a process may have open files: stores and projects keep theirs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What devices may read at the embedded broker, and what becomes of messages for nobody."""
+"""Topics of the embedded broker that devices may read, and messages that no project takes."""
 
 from __future__ import annotations
 

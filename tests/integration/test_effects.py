@@ -1,4 +1,5 @@
-"""What handlers send: messages, calls and metrics leave with their event, or not at all."""
+"""Effects of handlers: messages, API calls and metrics leave with the commit of their event, or
+never."""
 
 from __future__ import annotations
 
@@ -153,21 +154,21 @@ def test_an_api_call_is_accepted_at_once_and_its_response_comes_as_an_event(
         (request("w3bstream://w3bstream.com/system/hello", "GET"), 200),
     ],
 )
-def test_an_api_call_that_cannot_be_made_says_so_at_once(
+def test_an_impossible_api_call_is_refused_at_once(
     sending: Sending, sent: bytes, status: int
 ) -> None:
     assert sending.send("call", sent) == 0
     assert json.loads(sending.stored(b"answer"))["StatusCode"] == status
 
 
-def test_an_api_call_that_fails_is_told_by_an_event_too(sending: Sending, hook: int) -> None:
+def test_a_failed_api_call_is_reported_by_an_event(sending: Sending, hook: int) -> None:
     url = "http://127.0.0.1:1/closed"
     assert sending.send("call", request(url, Eventtype="RESULT")) == 0
     until(lambda: b"502" in sending.stored(b"result"), "the failure")
 
 
 @pytest.mark.parametrize("victim", ["mqtt:0", "project", "broker"])
-def test_what_was_sent_is_delivered_although_its_bearer_is_killed(
+def test_messages_are_delivered_although_the_process_that_carries_them_is_killed(
     start_node: StartNode, victim: str
 ) -> None:
     sending = Sending(start_node)

@@ -1,4 +1,4 @@
-"""A running project's variables, replaced while it runs."""
+"""Environment variables of a running project: the next event has the new values."""
 
 from __future__ import annotations
 

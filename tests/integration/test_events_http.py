@@ -1,4 +1,4 @@
-"""Events over the real HTTP port: what is answered, and what bad input gets."""
+"""Events over HTTP: the answers to good and bad requests, and the life of a project's process."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_large_payload_within_the_limit_arrives_whole(world: World) -> None:
 
 
 @pytest.mark.parametrize("rest", [b"\0", b"\0" * 100, b" \r\n\0 \0\n"])
-def test_the_rest_of_a_buffer_after_the_json_is_left_out(rest: bytes, world: World) -> None:
+def test_nuls_and_blanks_after_the_json_are_ignored(rest: bytes, world: World) -> None:
     for sent in (world.event("SEVEN"), {"events": [world.event("SEVEN")]}):
         body = json.dumps(sent).encode() + rest
         answer = world.node.call("POST", f"{PREFIX}/event/NftMinter", body, token="")
@@ -419,7 +419,7 @@ def test_a_module_that_does_not_link_is_refused_at_upload_with_the_reason(world:
     world.still_works()
 
 
-def test_a_handler_that_traps_is_told_and_leaves_no_effect(world: World) -> None:
+def test_a_trap_of_a_handler_is_answered_and_leaves_no_effect(world: World) -> None:
     before = world.count()
     told = result(world.node.send("NftMinter", world.event("FAIL")))
     assert told["code"] == -1
@@ -445,7 +445,7 @@ def test_a_handler_cannot_have_more_memory_than_the_limit(world: World) -> None:
     world.still_works()
 
 
-def test_a_stopped_instance_is_said_to_be_stopped(world: World) -> None:
+def test_the_answer_of_a_stopped_instance_says_that_it_is_stopped(world: World) -> None:
     path = f"/deploy/{world.instance_id}"
     assert world.node.call("PUT", f"{path}/STOP").status == 204
     told = result(world.node.send("NftMinter", world.event()))

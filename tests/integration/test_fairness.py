@@ -1,4 +1,4 @@
-"""A noisy project, or a noisy publisher, takes nothing from a quiet one."""
+"""Fairness: a project or publisher with many events takes no capacity from others."""
 
 from __future__ import annotations
 

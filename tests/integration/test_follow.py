@@ -1,4 +1,4 @@
-"""Applet logs as they are written, and their deletion, in a running node."""
+"""Following and deleting applet logs in a running node."""
 
 from __future__ import annotations
 

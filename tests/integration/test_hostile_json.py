@@ -1,4 +1,5 @@
-"""JSON that is no number, no text or too deep: refused at every entrance, and no failure."""
+"""Hostile JSON (huge numbers, broken text, deep nesting) is refused by every route without an
+error."""
 
 from __future__ import annotations
 

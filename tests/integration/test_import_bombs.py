@@ -1,4 +1,4 @@
-"""Imports that want more than they may have: refused, with the gateway as it was."""
+"""Imports of hostile archives are refused, and the gateway does not grow."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _slow_project() -> bytes:
     return bombs.project({"project.bin": encode_record(whole), f"modules/{sha256}.wasm": HEAVY})
 
 
-def test_what_a_killed_import_leaves_is_private_and_goes_with_the_next_start(
+def test_files_of_a_killed_import_are_private_and_are_removed_at_the_next_start(
     node: RunningNode,
 ) -> None:
     archive = _slow_project()

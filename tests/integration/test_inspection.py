@@ -1,4 +1,4 @@
-"""Looking into a project: what an answered event has left is there to be seen."""
+"""Logs and key-value pairs can be read as soon as their event is answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applets that let events share an instance, behind the real port."""
+"""Isolation of applets: events that share an instance, over real HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened to an event can be asked, and what failed can be run again."""
+"""The event history, dead letters, and replay of stored events."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_letters_survive_the_death_of_their_project(kept: Keeping) -> None:
         ("DELETE", "/dead_letter/kept", None, 400, "badRequest"),
     ],
 )
-def test_what_cannot_be_is_named(
+def test_an_invalid_request_is_answered_with_the_field(
     kept: Keeping, method: str, path: str, body: Any, status: int, key: str
 ) -> None:
     answer = kept.node.call(method, path, body)

@@ -170,7 +170,7 @@ def test_a_path_in_another_case_or_with_other_slashes_redirects_to_the_one_meant
 
 
 @pytest.mark.parametrize("path", ["/projects", "/project/../project", "/Event/a/b", "/"])
-def test_a_path_that_means_none_is_not_redirected(server: Server, path: str) -> None:
+def test_an_unknown_path_is_not_redirected(server: Server, path: str) -> None:
     reply = server.send("POST", V0 + path)
     assert (reply.status, reply.body) == (404, b"404 page not found\n")
 
@@ -240,7 +240,7 @@ def test_go_escapes_and_a_newline_end_every_body(ada: User) -> None:
         (b"\xff\xfe", "body"),
     ],
 )
-def test_a_body_that_does_not_fit_says_which_field(
+def test_the_answer_to_an_invalid_body_names_the_field(
     server: Server, ada: User, body: str | bytes, field_: str
 ) -> None:
     reply = server.send("POST", f"{V0}/project", body, {"Authorization": ada.token})
@@ -445,7 +445,7 @@ def test_an_administrator_registers_others_with_generated_passwords(
         ({"username": "a", "role": 1}, "role"),
     ],
 )
-def test_a_registration_that_does_not_fit_is_refused(
+def test_an_invalid_registration_is_refused(
     server: Server, root: User, body: Any, field_: str
 ) -> None:
     assert list(register(server, body, Authorization=root.token).fields) == [field_]
@@ -695,7 +695,7 @@ def test_an_unknown_command_is_refused(ada: User) -> None:
 
 
 @pytest.mark.parametrize("text", ["abc", "-1", "1.0", "0x5", "99999999999999999999", "%D9%A3"])
-def test_an_id_that_is_none_is_refused_wherever_it_stands(ada: User, text: str) -> None:
+def test_a_malformed_id_is_refused_in_every_place(ada: User, text: str) -> None:
     ada.project()
     for method, path, name in [
         ("DELETE", f"/applet/{text}", "appletID"),
@@ -771,7 +771,7 @@ def test_several_publishers_are_removed_at_once_and_never_all_by_accident(ada: U
     assert ada("GET", "/publisher/NftMinter").json["total"] == 3
 
 
-def test_a_publisher_that_does_not_fit_is_refused(ada: User) -> None:
+def test_an_invalid_publisher_is_refused(ada: User) -> None:
     ada.project()
     assert set(ada("POST", "/publisher/NftMinter", {}).fields) == {"name", "key"}
     assert list(ada("POST", "/publisher/NftMinter", {"name": "n", "key": 5}).fields) == ["key"]
@@ -811,7 +811,7 @@ def test_a_strategy_is_created_found_listed_changed_and_removed(ada: User) -> No
     assert (gone.status, gone.key) == (404, "StrategyNotFound")
 
 
-def test_a_strategy_that_does_not_fit_is_refused(ada: User) -> None:
+def test_an_invalid_strategy_is_refused(ada: User) -> None:
     ada.project()
     applet_id = ada.applet()["appletID"]
     rule: dict[str, Any] = {"appletID": applet_id, "eventType": "MINT", "handler": "mint"}
@@ -992,7 +992,7 @@ def test_removing_a_project_ends_everything_in_it_but_its_resources(ada: User) -
 # ---------------------------------------------------------------- failures of ours
 
 
-def test_a_failure_nobody_foresaw_is_500_without_its_details(
+def test_an_unexpected_error_is_answered_500_without_its_details(
     ada: User, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     project = ada.project()
@@ -1009,7 +1009,7 @@ def test_a_failure_nobody_foresaw_is_500_without_its_details(
     caplog.clear()
 
 
-def test_a_store_that_fails_is_said_and_logged(
+def test_an_error_of_the_store_is_answered_and_logged(
     ada: User, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.writer.close()
@@ -1020,7 +1020,7 @@ def test_a_store_that_fails_is_said_and_logged(
     caplog.clear()
 
 
-def test_more_logins_than_may_wait_are_told_to_come_back() -> None:
+def test_logins_beyond_the_limit_of_the_queue_are_answered_429() -> None:
     async def crowd() -> list[object]:
         workers = Workers()
         checks = [workers.is_password("no hash", "x") for _ in range(400)]

@@ -1,4 +1,4 @@
-"""Whatever is done in whatever order, a node has what a small model of it has.
+"""Model test of management: after any sequence of calls a node has what a small model has.
 
 Two accounts and an administrator create, change and remove things at random, each other's
 too; after every call the lists are compared, and in the middle the node is restarted.

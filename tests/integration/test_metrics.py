@@ -1,4 +1,4 @@
-"""The metrics of a whole node, read as Prometheus reads them and compared with what was sent."""
+"""The metrics of a node, read as Prometheus reads them and compared with what was sent."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What one project cannot take over MQTT does not keep the others from theirs, and what no
-project could ever take keeps nobody from anything."""
+"""Full projects over MQTT: messages that a project cannot store delay no other project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""At least once in, effectively once out: what comes again runs nothing."""
+"""Effectively once: a repeated event gets the stored result and does not run again."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_an_event_that_matched_nothing_may_match_when_it_comes_again(counting: C
     assert counting.send("late", "LATER").json["results"][0]["code"] == 7
 
 
-def test_a_failed_event_sent_again_is_one_dead_letter(counting: Counting) -> None:
+def test_a_failed_event_that_is_sent_again_is_one_dead_letter(counting: Counting) -> None:
     for _ in range(3):
         assert counting.send("dead", "FAIL").json["results"][0]["code"] == -1
     letters = counting.node.call("GET", "/dead_letter/once").json["data"]

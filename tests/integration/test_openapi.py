@@ -1,4 +1,4 @@
-"""A node keeps to the description it serves, whatever is sent to it."""
+"""The OpenAPI document describes every answer, whatever is sent (Schemathesis)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators over real HTTP."""
+"""Operators (keys that sign transactions) over real HTTP."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def test_an_ed25519_operator_has_a_base58_address(ada: User) -> None:
         ({"name": "a", "privateKey": SECRET, "type": "ECDSA"}, "type"),
     ],
 )
-def test_an_operator_that_does_not_fit_is_refused(ada: User, body: Any, field: str) -> None:
+def test_an_invalid_operator_is_refused(ada: User, body: Any, field: str) -> None:
     refused = ada("POST", "/operator", body)
     assert list(refused.fields) == [field]
     assert SECRET not in refused.body.decode()
 
 
 @pytest.mark.parametrize("key", ["x", SECRET[:-2], "00" * 32, "ff" * 32])
-def test_what_is_no_private_key_is_refused_without_repeating_it(ada: User, key: str) -> None:
+def test_an_invalid_private_key_is_refused_and_not_repeated(ada: User, key: str) -> None:
     refused = create(ada, privateKey=key)
     assert (refused.status, refused.key) == (400, "InvalidPrivateKey")
     assert len(key) < 3 or key not in refused.body.decode()
@@ -179,7 +179,7 @@ def test_somebody_elses_project_or_operator_is_one_that_does_not_exist(
         ("DELETE", "/project_operator/{}"),
     ],
 )
-def test_an_unknown_id_is_not_found_and_another_text_is_refused(
+def test_an_unknown_id_is_not_found_and_a_malformed_id_is_refused(
     ada: User, call: tuple[str, str]
 ) -> None:
     method, path = call
@@ -197,7 +197,7 @@ def test_operators_are_paged(ada: User) -> None:
     assert list(ada("GET", "/operator/datalist?size=-2").fields) == ["size"]
 
 
-def test_two_first_needs_at_once_make_one_default(server: Server, ada: User) -> None:
+def test_two_simultaneous_first_uses_create_one_default_operator(server: Server, ada: User) -> None:
     drafts = [draft_operator(Vault(KEY), "default", ECDSA, bytes([n]) * 32) for n in (1, 2)]
     made = [
         server.writer.create_operator(ada.account.account_id, draft, unless_exists=True)

@@ -1,4 +1,4 @@
-"""A node needs no rights and no place to write but its data folder."""
+"""A node runs without privileges and writes nowhere but in its data folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An event that its project's process does not survive is put aside, and the rest goes on."""
+"""Events that kill their project's process become dead letters; the other events are handled."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def kill_while_busy(node: RunningNode, killed: set[int]) -> int:
     return pid
 
 
-def test_an_event_that_killed_its_project_twice_is_a_dead_letter_and_others_are_handled(
+def test_an_event_that_killed_its_project_twice_becomes_a_dead_letter_and_others_are_handled(
     node: RunningNode,
 ) -> None:
     node.create_project("deadly")

@@ -1,4 +1,5 @@
-"""A node whose projects' tables are on a PostgreSQL server, with either of them dying."""
+"""Projects with tables on a PostgreSQL server, over deaths of the server and of the node's
+processes."""
 
 from __future__ import annotations
 

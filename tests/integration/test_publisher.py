@@ -1,4 +1,4 @@
-"""Messages of handlers on their way to a broker with limits of its own."""
+"""Delivery of handlers' messages to a broker with limits of its own."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def packet(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     return kind, await reader.readexactly(size)
 
 
-def test_a_broker_that_takes_nothing_costs_no_message(
+def test_a_broker_that_accepts_no_message_loses_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "_FRUITLESS", 1)

@@ -1,4 +1,4 @@
-"""Tokens of publishers in a running node: replaced, ended, and limited to event types."""
+"""Publishers' tokens in a running node: replaced, expired, and limited to event types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas of accounts in a running node: over HTTP, on the way of an event, by the command line."""
+"""Quotas of accounts in a running node: over HTTP, for events, and in the command line."""
 
 from __future__ import annotations
 
@@ -102,9 +102,7 @@ def test_a_public_project_without_room_for_its_publisher_is_not_made(world: Worl
         ({"name": "projects", "limit": 1, "unlimited": True}, "quotas[0].limit"),
     ],
 )
-def test_a_quota_that_cannot_be_is_refused(
-    world: World, change: dict[str, Any], field: str
-) -> None:
+def test_an_invalid_quota_is_refused(world: World, change: dict[str, Any], field: str) -> None:
     refused = world.change("1", change)
     assert refused.status in (400, 404), refused
     own = world.node.call("GET", "/account", token=world.root).json["data"][0]["accountID"]

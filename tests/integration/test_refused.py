@@ -1,4 +1,4 @@
-"""Events that were refused before a project had them can be asked about as all others can."""
+"""The history of refused events: an event that no project accepted can be found by its id."""
 
 from __future__ import annotations
 

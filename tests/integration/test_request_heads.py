@@ -1,4 +1,4 @@
-"""Request heads as clients, attackers and the original's users write them, over TCP and TLS."""
+"""Request heads of clients, attackers and users of the original, over TCP and TLS."""
 
 from __future__ import annotations
 

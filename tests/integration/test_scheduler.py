@@ -1,4 +1,4 @@
-"""Cron jobs: the ticker over a real registry with a clock the tests move, and in a real node."""
+"""Cron jobs: the ticker with a registry and a clock that the tests move, and in a real node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets stay where they belong: planted in a whole node that then fails in many ways."""
+"""Secrets in a node that fails in many ways: no log, answer, process list or file shows them."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_no_log_has_a_secret_in_it(planted: Planted) -> None:
         assert not found(planted.secrets, path.read_bytes()), path
 
 
-def test_no_answer_tells_a_secret_to_somebody_else(planted: Planted) -> None:
+def test_no_answer_shows_a_secret_to_another_account(planted: Planted) -> None:
     assert len(planted.answers) > 100
     for answer in planted.answers:
         # Eve may list what is hers, and an owner sees the tokens of their publishers.

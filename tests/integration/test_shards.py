@@ -1,4 +1,4 @@
-"""Handlers in several processes: what comes out is what one process makes of it."""
+"""Shards: handlers in several processes have the same results as in one process."""
 
 from __future__ import annotations
 

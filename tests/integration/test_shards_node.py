@@ -1,4 +1,4 @@
-"""Heavy handlers of a whole node, in several processes that are killed, and replaced."""
+"""Shards in a running node: killed under load, and replaced with their module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both sources against real brokers: the same promises, kept by different means."""
+"""The adapters of both brokers keep the same promises against real brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that is ready before a project needs one."""
+"""Spare processes: a project starts in a process that was made ready before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers that query their project's database, behind the real port."""
+"""Handlers that use their project's SQL tables, over real HTTP."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_an_event_that_traps_leaves_no_row_and_its_neighbours_do(querying: Query
     assert querying.count("b") == 2
 
 
-def test_a_statement_that_cannot_be_is_minus_1_and_recorded(querying: Querying) -> None:
+def test_an_invalid_statement_is_minus_1_and_is_logged(querying: Querying) -> None:
     assert querying.events(("SET", "ATTACH 'other.db' AS o", [])) == [-1]
     assert querying.events(("SET", "INSERT INTO nowhere VALUES (1)", [])) == [-1]
     path = "/applet_log/sql"

@@ -1,4 +1,4 @@
-"""The data of every released version opens in this one, and the node goes on from there."""
+"""Data folders of every released version open in this version."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_there_is_a_store_of_this_version() -> None:
     assert __version__ in VERSIONS
 
 
-def test_what_was_there_is_there(opened: Opened) -> None:
+def test_an_opened_store_has_all_of_its_data(opened: Opened) -> None:
     known = opened.known
     project = opened.get(f"/project/{known['project']}")
     assert project["projectID"] == known["projectID"]
@@ -73,7 +73,7 @@ def test_what_was_there_is_there(opened: Opened) -> None:
     assert record["size"] == 6
 
 
-def test_it_goes_on_from_there(opened: Opened) -> None:
+def test_an_opened_store_takes_new_events(opened: Opened) -> None:
     project, tally = opened.known["project"], opened.known["tally"]
     # The outbox is parked after a restore, so what was sent then still waits.
     assert (opened.node.data / "projects" / opened.known["projectID"] / "outbox.waiting").exists()
@@ -92,7 +92,7 @@ def test_it_goes_on_from_there(opened: Opened) -> None:
     assert opened.get(f"/dead_letter/{project}")["data"][0]["attempts"] == 2
 
 
-def test_nothing_is_wrong_with_it_afterwards(opened: Opened) -> None:
+def test_an_opened_store_passes_verification_afterwards(opened: Opened) -> None:
     assert verify(opened.node.data).defects == []
 
 

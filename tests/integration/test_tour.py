@@ -1,4 +1,4 @@
-"""The README's tour, typed by a shell as it stands there."""
+"""The commands of the README's tour, typed into a shell as they stand there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traffic limits in a running node: what is refused does not run, and counts are exact."""
+"""Traffic limits in a running node: refused events do not run, and counts are exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A project goes to another node as a file: all of it, or nothing."""
+"""Export and import of projects: the other node has all of a project, or nothing."""
 
 from __future__ import annotations
 

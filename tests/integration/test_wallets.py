@@ -173,7 +173,7 @@ def test_a_wallets_account_has_no_password(server: Server) -> None:
         ({"message": "x", "signature": "x" * 16_385}, "signature"),
     ],
 )
-def test_a_login_that_does_not_fit_is_refused(server: Server, body: Any, field: str) -> None:
+def test_an_invalid_login_is_refused(server: Server, body: Any, field: str) -> None:
     for path in ("/login/wallet", "/login/eth"):
         assert list(server.send("PUT", V0 + path, json.dumps(body)).fields) == [field]
 

@@ -1,4 +1,4 @@
-"""Applets as the SDKs make them: each on every host, with every kind of payload.
+"""Applets built with each SDK, on every host, with every kind of payload.
 
 The AssemblyScript samples are built with the real SDK, those in Rust and C have the
 declarations of their SDKs. What each leaves is what the ABI document says, and the same on

@@ -1,4 +1,4 @@
-"""Real brokers on free loopback ports, and a device that talks to them byte by byte."""
+"""Real MQTT brokers on free loopback ports, and clients for them."""
 
 from __future__ import annotations
 

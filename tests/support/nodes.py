@@ -1,4 +1,4 @@
-"""A real node in processes of its own, for tests that use it as its users do."""
+"""Real nodes in processes of their own, and the events that tests send to them."""
 
 from __future__ import annotations
 

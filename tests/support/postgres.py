@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: a private folder, a port of the loopback."""
+"""A PostgreSQL server for the tests: a private folder and a loopback port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that tests need beside Python."""
+"""External programs that tests need, free ports, and the time limit of waiting."""
 
 from __future__ import annotations
 

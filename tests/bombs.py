@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import itertools
 import json
 import os
 import shutil
@@ -225,6 +226,14 @@ def bombs() -> Iterator[tuple[str, bytes]]:
     """What to call each, and its bytes; made one at a time."""
     for source in (_odd_members, _odd_manifests, _odd_contents, _odd_streams, _odd_pairs):
         yield from source()
+
+
+def bombs_for_a_gateway() -> Iterator[tuple[str, bytes]]:
+    """All contents, which only an import reads, and each fifth of the others, which a test of
+    the reader alone has all of."""
+    yield from _odd_contents()
+    for source in (_odd_members, _odd_manifests, _odd_streams, _odd_pairs):
+        yield from itertools.islice(source(), 0, None, 5)
 
 
 def peak_bytes(pid: int) -> int:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.docs.site import ROOT
-from tests.integration.nodes import Answer, RunningNode
-from tests.integration.test_tls import TlsNode
+from tests.support.nodes import Answer, RunningNode
+from tests.support.tls import TlsNode
 
 pytestmark = pytest.mark.timeout(400)
 

@@ -17,7 +17,7 @@ from typing import Any
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.runtime import Address, NodeActor
 from fieldbrook.actors.store_watch import StoreWatch
-from fieldbrook.actors.wire import FrameServer, Round, unpack
+from fieldbrook.actors.wire import FrameServer, Request, unpack
 from fieldbrook.core import clock
 from fieldbrook.core.errors import InternalError, NodeError, StoreError, to_wire
 from fieldbrook.core.settings import Settings
@@ -108,7 +108,7 @@ class RegistryActor(NodeActor):
         self._garbage = True
         self._next_collection = self._next_storage = 0.0
         self._path = run_dir / SOCKET_NAME
-        self._server = FrameServer(self._path, self._on_round, self._on_quiet)
+        self._server = FrameServer(self._path, self._on_requests, self._on_quiet)
 
     def _serve(self) -> None:
         assert self._server is not None
@@ -119,10 +119,10 @@ class RegistryActor(NodeActor):
             log.exception("registry: data thread failed")
             os._exit(70)
 
-    def _on_round(self, round_: Round) -> None:
-        for peer, data in round_:
+    def _on_requests(self, requests: list[Request]) -> None:
+        for connection, data in requests:
             operation, arguments = unpack(data)
-            peer.answer(self._execute(operation, arguments))
+            connection.answer(self._execute(operation, arguments))
         self._look_at_storage()
 
     def _execute(self, operation: str, arguments: dict[str, Any]) -> tuple[Any, ...]:

@@ -182,7 +182,7 @@ class FrameReader:
         return frames
 
 
-class Peer:
+class Connection:
     """One connection of a FrameServer."""
 
     __slots__ = ("_socket", "closed", "reader")
@@ -227,7 +227,8 @@ class Peer:
         self._socket.close()
 
 
-Round = list[tuple[Peer, bytes]]
+Request = tuple[Connection, bytes]
+"""One frame, and the connection on which to answer it."""
 
 
 class FrameServer:
@@ -235,7 +236,7 @@ class FrameServer:
 
     Args:
         path: the socket's file, mode 0600; an old one is replaced.
-        on_round: called with the frames of one poll, in order per connection, to answer them.
+        on_requests: called with the frames of one poll, in order per connection; it answers them.
         on_quiet: called when `tick_s` has passed without activity.
         tick_s: the poll timeout in seconds.
     """
@@ -243,15 +244,15 @@ class FrameServer:
     def __init__(
         self,
         path: Path,
-        on_round: Callable[[Round], None],
+        on_requests: Callable[[list[Request]], None],
         on_quiet: Callable[[], None] = lambda: None,
         tick_s: float = 1.0,
     ) -> None:
         self._path = path
-        self._on_round = on_round
+        self._on_requests = on_requests
         self._on_quiet = on_quiet
         self._tick_ms = max(1, int(tick_s * 1000))
-        self._peers: dict[int, Peer] = {}
+        self._connections: dict[int, Connection] = {}
         self._poll = select.poll()
         self._stopping = False
         self._retiring = False
@@ -273,10 +274,10 @@ class FrameServer:
     @property
     def connected(self) -> int:
         """The number of open connections."""
-        return len(self._peers)
+        return len(self._connections)
 
     def stop(self) -> None:
-        """Make `serve` return after the current round; callable from any thread."""
+        """Make `serve` return after the current requests; callable from any thread."""
         self._stopping = True
         self._wake()
 
@@ -292,26 +293,26 @@ class FrameServer:
     def serve(self) -> None:
         """Serve until `stop`, or `retire` and the last disconnection."""
         listener, wake = self._listener.fileno(), self._wake_read.fileno()
-        while not (self._stopping or (self._retiring and not self._peers)):
+        while not (self._stopping or (self._retiring and not self._connections)):
             ready = self._poll.poll(self._tick_ms)
             self._listen_again()
-            round_: Round = []
+            requests: list[Request] = []
             for fd, _ in ready:
                 if fd == listener:
                     self._accept()
                 elif fd == wake:
                     self._wake_read.recv(64)
                 else:
-                    self._read(self._peers[fd], round_)
-            if round_:
-                self._on_round(round_)
+                    self._read(self._connections[fd], requests)
+            if requests:
+                self._on_requests(requests)
             elif not ready:
                 self._on_quiet()
         self._close()
 
     def _accept(self) -> None:
         try:
-            connection, _ = self._listener.accept()
+            accepted, _ = self._listener.accept()
         except OSError as error:
             # Usually no file descriptor is free. New connections wait in the kernel's backlog,
             # and the open connections are still served.
@@ -319,27 +320,27 @@ class FrameServer:
             self._poll.unregister(self._listener)
             self._listens_at = time.monotonic() + _PAUSE_S
             return
-        peer = Peer(connection)
-        self._peers[peer.fileno()] = peer
-        self._poll.register(peer.fileno(), select.POLLIN)
+        connection = Connection(accepted)
+        self._connections[connection.fileno()] = connection
+        self._poll.register(connection.fileno(), select.POLLIN)
 
     def _listen_again(self) -> None:
         if self._listens_at is not None and time.monotonic() >= self._listens_at:
             self._listens_at = None
             self._poll.register(self._listener, select.POLLIN)
 
-    def _read(self, peer: Peer, round_: Round) -> None:
-        frames = peer.receive()
-        if frames is None or peer.closed:
-            self._poll.unregister(peer.fileno())
-            del self._peers[peer.fileno()]
-            peer.close()
+    def _read(self, connection: Connection, requests: list[Request]) -> None:
+        frames = connection.receive()
+        if frames is None or connection.closed:
+            self._poll.unregister(connection.fileno())
+            del self._connections[connection.fileno()]
+            connection.close()
             return
-        round_.extend((peer, data) for data in frames)
+        requests.extend((connection, data) for data in frames)
 
     def _close(self) -> None:
-        for peer in self._peers.values():
-            peer.close()
+        for connection in self._connections.values():
+            connection.close()
         for end in (self._listener, self._wake_read, self._wake_write):
             end.close()
         with contextlib.suppress(FileNotFoundError):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.project.chains import ChainName, ProjectChains
-from fieldbrook.actors.project.executor import ProjectWorker
+from fieldbrook.actors.project.executor import ProjectExecutor
 from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.project.shard import Setup
 from fieldbrook.actors.project.shards import Shards
@@ -79,7 +79,7 @@ class ProjectActor(NodeActor):
     def __init__(self) -> None:
         super().__init__()
         self._server: FrameServer | None = None
-        self._worker: ProjectWorker | None = None
+        self._worker: ProjectExecutor | None = None
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._pool: InstancePool | None = None
@@ -147,7 +147,7 @@ class ProjectActor(NodeActor):
         self._shards = _make_shards(settings, self._store)
         reader = RegistryReader(data / "registry")
         chains = [ChainName(chain.id, chain.name) for chain in settings.chains]
-        self._worker = ProjectWorker(
+        self._worker = ProjectExecutor(
             self._project_id,
             reader,
             self._store,
@@ -166,7 +166,7 @@ class ProjectActor(NodeActor):
         )
         self._worker.refresh()
         self._path = project_socket(run_dir, self._project_id, self._generation)
-        self._server = FrameServer(self._path, self._worker.on_round, self._on_quiet, _TICK_S)
+        self._server = FrameServer(self._path, self._worker.on_requests, self._on_quiet, _TICK_S)
 
     def _serve(self) -> None:
         assert self._server is not None

@@ -54,8 +54,8 @@ from fieldbrook.actors.wire import (
     WRITE_LOG,
     EventResult,
     HandlerResult,
-    Peer,
-    Round,
+    Connection,
+    Request,
     WireEvent,
     key_of,
     name_of,
@@ -126,12 +126,12 @@ NO_STRATEGY = "its strategy is gone"
 HANDLED_BEFORE: Outcome = ((0, 0, ""),)
 """The answer to a repeated delivery; its content is not read."""
 
-Batch = list[tuple[Peer, list[EventResult], Sequence[WireEvent], int]]
-"""The frames of a batch: the peer to answer, the results so far, the events of the frame, and the
-index of the first event that belongs to this batch."""
+Batch = list[tuple[Connection, list[EventResult], Sequence[WireEvent], int]]
+"""The frames of a batch: the connection to answer, the results so far, the events of the frame,
+and the index of the first event that belongs to this batch."""
 
 
-class ProjectWorker:
+class ProjectExecutor:
     """The logic of the data thread, without actors and threads.
 
     Args:
@@ -167,7 +167,9 @@ class ProjectWorker:
         self._watch = StoreWatch(self.health, store)
         self._phase: tuple[str, float] = ("", 0.0)
         self._ways: dict[str, tuple[tuple[int, int, int], ...]] = {}
-        self._behind: set[Peer] = set()  # gateways that have not learned of a refused event yet
+        self._behind: set[Connection] = (
+            set()
+        )  # gateways that have not learned of a refused event yet
         self._store_refused = False  # for a single event, not for its batch
         self._again: set[int] = set()  # duplicate events of this batch, by `id()`
         self._overrun = ""  # the handler of this round that was ended at its deadline
@@ -274,10 +276,10 @@ class ProjectWorker:
         store = self._store
         return lambda key: store.read(kv.stored_key(scope, key))
 
-    def on_round(self, round_: Round) -> None:
+    def on_requests(self, requests: list[Request]) -> None:
         """Run the events of some frames in order, in batches, and answer each batch."""
         self.refresh()
-        frames = [(peer, unpack(data)) for peer, data in round_]
+        frames = [(connection, unpack(data)) for connection, data in requests]
         if self._shards is not None and self._shards.wanted and self._closed is None:
             self._ahead = self._shards.look_ahead(_events_of(frames), self._shardable)
         batch: Batch = []
@@ -286,27 +288,27 @@ class ProjectWorker:
         computed_s = time.thread_time() if self._shards is not None else 0.0
         now = time.monotonic()
         size, limit = 0, now + BATCH_S
-        readers: list[Peer] = []
-        for peer, events in frames:
+        readers: list[Connection] = []
+        for connection, events in frames:
             if isinstance(events, dict):
                 if WRITE_LOG in events:
-                    readers.append(peer)
+                    readers.append(connection)
                 else:
-                    self._give_outbox(peer, events)
+                    self._give_outbox(connection, events)
                 continue
             part: list[EventResult] = []
-            batch.append((peer, part, events, 0))
+            batch.append((connection, part, events, 0))
             at = 0
             while at < len(events):
                 self.busy_since = now
-                if self._behind and (held := self._held_back(peer, events[at])):
+                if self._behind and (held := self._held_back(connection, events[at])):
                     results: Sequence[EventResult] = (held,)
                 else:
                     results = self._handle_together(events, at, BATCH_EVENTS - size)
                 part += results or (self._handle(events[at]),)
                 if self._store_refused:
                     self._store_refused = False
-                    self._hold_back(peer, events)
+                    self._hold_back(connection, events)
                 at += len(results) or 1
                 size += len(results) or 1
                 now = time.monotonic()
@@ -316,7 +318,7 @@ class ProjectWorker:
                         self._ahead.settle()
                     self.refresh()  # a new module takes over between two batches
                     part = []
-                    batch = [(peer, part, events, at)]
+                    batch = [(connection, part, events, at)]
                     now = time.monotonic()
                     size, limit = 0, now + BATCH_S
         if self._shards is not None:
@@ -337,20 +339,20 @@ class ProjectWorker:
         if len(readers) < len(frames):  # requests to write the log keep no project awake
             self.last_event = now
 
-    def _write_log(self, readers: Sequence[Peer]) -> None:
-        """Write the log and the history to disk, then answer the peers that want to read them."""
+    def _write_log(self, readers: Sequence[Connection]) -> None:
+        """Write the log and the history to disk, then answer the connections that want to read them."""
         self._enter("log")
         try:
             self._store.write_logs()
         except StoreError as error:
             self._watch.failed(error)
-        for peer in readers:
-            peer.answer(None)
+        for connection in readers:
+            connection.answer(None)
         self._enter("")
 
     def on_quiet(self) -> None:
         """Use an idle moment: write waiting log rows, and check raised health conditions again."""
-        self._behind = {peer for peer in self._behind if not peer.closed}
+        self._behind = {connection for connection in self._behind if not connection.closed}
         self._enter("log")
         try:
             self._store.flush_logs()
@@ -367,22 +369,22 @@ class ProjectWorker:
         self.measure(time.monotonic())
         self._enter("")
 
-    def _hold_back(self, peer: Peer, events: Sequence[WireEvent]) -> None:
+    def _hold_back(self, connection: Connection, events: Sequence[WireEvent]) -> None:
         """Refuse further MQTT messages of a gateway until it knows that one was not stored.
 
         Later messages are already on their way. They must not overtake the refused one.
         """
         if any(event[5] & SOURCE_BITS == BY_MQTT for event in events):
-            self._behind.add(peer)
+            self._behind.add(connection)
 
-    def _held_back(self, peer: Peer, event: WireEvent) -> EventResult | None:
+    def _held_back(self, connection: Connection, event: WireEvent) -> EventResult | None:
         """Return the refusal of an event that follows one that was not stored.
 
-        None means that the event may run. The command `RESUME` ends the refusals for its peer.
+        None means that the event may run. The command `RESUME` ends the refusals for its connection.
         """
         if event[1] == NODE_COMMAND and event[0] == RESUME:
-            self._behind.discard(peer)
-        if peer not in self._behind or event[5] & SOURCE_BITS != BY_MQTT:
+            self._behind.discard(connection)
+        if connection not in self._behind or event[5] & SOURCE_BITS != BY_MQTT:
             return None
         return to_wire(UnavailableError(what="an earlier event could not be stored"))
 
@@ -895,16 +897,19 @@ class ProjectWorker:
             leases = None
             refused = self._refusal(error, batch, written)
             if isinstance(refused, StoreError):
-                for peer, _, part_events, _ in batch:
-                    self._hold_back(peer, part_events)
+                for connection, _, part_events, _ in batch:
+                    self._hold_back(connection, part_events)
             refusal = to_wire(refused)
-            batch = [(peer, [refusal] * len(part), events, at) for peer, part, events, at in batch]
+            batch = [
+                (connection, [refusal] * len(part), events, at)
+                for connection, part, events, at in batch
+            ]
         self._enter("answer")
         if batch:
             fault_points.hit("project.committed")
-        for peer, part, _, _ in batch:
+        for connection, part, _, _ in batch:
             if part:
-                peer.answer(part)
+                connection.answer(part)
         if batch:
             fault_points.hit("project.answered")
         if self._chains:
@@ -959,13 +964,13 @@ class ProjectWorker:
             self.told.add(taker)
             self._tell(taker)
 
-    def _give_outbox(self, peer: Peer, request: dict[str, Any]) -> None:
+    def _give_outbox(self, connection: Connection, request: dict[str, Any]) -> None:
         """Answer a request for outbox entries, after removing those that it reports as done.
 
         A taker leaves `told` when no entry of its kind is left.
         """
         if HELLO in request:
-            self._say_hello(peer, request[HELLO])
+            self._say_hello(connection, request[HELLO])
             return
         outbox, taker = self._store.outbox, request.get(TAKER, "")
         delivered = request.get(DONE, ())
@@ -982,17 +987,17 @@ class ProjectWorker:
         self.told &= outbox.takers
         if entries:
             fault_points.hit("project.gives")
-        peer.answer(
+        connection.answer(
             [(n, entry.kind, entry.target, entry.body, entry.event_id) for n, entry in entries]
         )
 
-    def _say_hello(self, peer: Peer, part: str) -> None:
+    def _say_hello(self, connection: Connection, part: str) -> None:
         """Answer a chain's question which nonce leases are in use."""
         try:
-            peer.answer(self._chains.hello(part) if self._chains else None)
+            connection.answer(self._chains.hello(part) if self._chains else None)
         except StoreError as error:
             log.error("project %d: outbox: %s", self._project_id, error)
-            peer.answer(None)
+            connection.answer(None)
 
     @property
     def has_outbox(self) -> bool:
@@ -1060,12 +1065,12 @@ def _mark_repeated(batch: Batch, repeated: set[int]) -> None:
                 part[at] = (REPEATED, result)
 
 
-def _events_of(frames: Sequence[tuple[Peer, Any]]) -> list[WireEvent]:
+def _events_of(frames: Sequence[tuple[Connection, Any]]) -> list[WireEvent]:
     """Return all events of a round, in order."""
     return [event for _, events in frames if not isinstance(events, dict) for event in events]
 
 
-def _count(frames: Sequence[tuple[Peer, Any]]) -> int:
+def _count(frames: Sequence[tuple[Connection, Any]]) -> int:
     """Return the number of events in a round."""
     return sum(len(events) for _, events in frames if not isinstance(events, dict))
 

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from pathlib import Path
 
-from fieldbrook.actors.wire import AFTER, DONE, TAKE, FrameServer, Round, WireEntry, unpack
+from fieldbrook.actors.wire import AFTER, DONE, TAKE, FrameServer, Request, WireEntry, unpack
 from fieldbrook.gateway.delivery.outbox import _UNDELIVERED_BYTES, OutboxTaker, deliveries
 from fieldbrook.storage.project.outbox import FIRST_BYTES, MQTT, OutboxEntry
 from fieldbrook.storage.project.store import ProjectStore
@@ -23,7 +23,7 @@ class Project:
         self.folder = folder
         self.left = ENTRIES
         self.asked = 0
-        self.server = FrameServer(folder / "p", self._on_round, tick_s=0.05)
+        self.server = FrameServer(folder / "p", self._on_requests, tick_s=0.05)
         self.thread = threading.Thread(target=self._serve)
         self.thread.start()
 
@@ -35,13 +35,13 @@ class Project:
         self.server.serve()
         store.close()
 
-    def _on_round(self, round_: Round) -> None:
-        for peer, data in round_:
+    def _on_requests(self, requests: list[Request]) -> None:
+        for connection, data in requests:
             request = unpack(data)
             self.outbox.remove(request[DONE])
             entries = self.outbox.first(request[TAKE], request[AFTER])
             assert sum(len(entry.body) for _, entry in entries) <= FIRST_BYTES + len(BODY)
-            peer.answer([(n, e.kind, e.target, e.body, e.event_id) for n, e in entries])
+            connection.answer([(n, e.kind, e.target, e.body, e.event_id) for n, e in entries])
             self.left = len(self.outbox)
             self.asked += 1
 

@@ -19,7 +19,7 @@ from fieldbrook.actors.wire import (
     REPEATED,
     RESUME,
     FrameServer,
-    Round,
+    Request,
     WireEvent,
     unpack,
 )
@@ -50,12 +50,12 @@ class Project:
         self.deaf = False
         self.parts = 0
         self.repeated: set[int] = set()
-        self.server = FrameServer(path, self._on_round, tick_s=0.05)
+        self.server = FrameServer(path, self._on_requests, tick_s=0.05)
         self.thread = threading.Thread(target=self.server.serve)
         self.thread.start()
 
-    def _on_round(self, round_: Round) -> None:
-        for peer, data in round_:
+    def _on_requests(self, requests: list[Request]) -> None:
+        for connection, data in requests:
             events = unpack(data)
             self.frames.append(len(events))
             self.seen += [int(event[2]) for event in events]
@@ -65,7 +65,7 @@ class Project:
             results = [self._result(int(event[2])) for event in events]
             step = self.parts or len(results)
             for start in range(0, len(results), step):
-                peer.answer(results[start : start + step])
+                connection.answer(results[start : start + step])
 
     def _result(self, number: int) -> Any:
         result = ((number, 0, ""),)
@@ -473,9 +473,9 @@ class Full(Project):
         self.resumed = 0
         super().__init__(path)
 
-    def _on_round(self, round_: Round) -> None:
-        for peer, data in round_:
-            peer.answer([self._answer(each) for each in unpack(data)])
+    def _on_requests(self, requests: list[Request]) -> None:
+        for connection, data in requests:
+            connection.answer([self._answer(each) for each in unpack(data)])
 
     def _answer(self, sent: Any) -> Any:
         if sent[1] == NODE_COMMAND:

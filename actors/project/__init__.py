@@ -2,5 +2,5 @@
 
 In: batches of events, as frames from the gateways.
 Out: one result per event, sent after the commit.
-Open first: `executor.py` (route, run, commit, answer), then `actor.py`.
+Open first: `actor.py`, then `execution/` (run, commit, answer).
 """

@@ -1,7 +1,7 @@
 """The actor of one project: it owns the strategies, the instance pool and the store.
 
 Its main thread is Thespian's and idles; one data thread serves the gateways' frames (see
-`actors.project.executor`).
+`actors.project.execution.executor`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.project.chains import ChainName, ProjectChains
-from fieldbrook.actors.project.executor import ProjectExecutor
+from fieldbrook.actors.project.execution.executor import ProjectExecutor
 from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.project.shard import Setup
 from fieldbrook.actors.project.shards import Shards
@@ -79,7 +79,7 @@ class ProjectActor(NodeActor):
     def __init__(self) -> None:
         super().__init__()
         self._server: FrameServer | None = None
-        self._worker: ProjectExecutor | None = None
+        self._executor: ProjectExecutor | None = None
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._pool: InstancePool | None = None
@@ -94,8 +94,8 @@ class ProjectActor(NodeActor):
             case m.Start():
                 self._start(message, sender)
             case m.Ping(number=number):
-                busy_s, phase, phase_s = self._worker.doing() if self._worker else (0.0, "", 0.0)
-                self.send(sender, m.Ponged(self._part, number, busy_s, phase, phase_s))
+                activity = self._executor.activity.current() if self._executor else (0.0, "", 0.0)
+                self.send(sender, m.Ponged(self._part, number, *activity))
             case m.GiveWay():
                 self._idle_s = min(self._idle_s, _GIVES_WAY_S)
             case m.Retire():
@@ -133,8 +133,8 @@ class ProjectActor(NodeActor):
         self._thread.start()
         ready = m.Ready(start.part, start.generation, os.getpid(), str(self._path))
         self.send(sender, ready)
-        assert self._worker is not None
-        self._worker.tell_of_outbox()
+        assert self._executor is not None
+        self._executor.outbox.announce()
 
     def _open(self, settings: Settings, run_dir: Path) -> None:
         data = settings.data
@@ -147,7 +147,7 @@ class ProjectActor(NodeActor):
         self._shards = _make_shards(settings, self._store)
         reader = RegistryReader(data / "registry")
         chains = [ChainName(chain.id, chain.name) for chain in settings.chains]
-        self._worker = ProjectExecutor(
+        self._executor = ProjectExecutor(
             self._project_id,
             reader,
             self._store,
@@ -164,20 +164,20 @@ class ProjectActor(NodeActor):
             prover=settings.prover_url is not None,
             shards=self._shards,
         )
-        self._worker.refresh()
+        self._executor.refresh()
         self._path = project_socket(run_dir, self._project_id, self._generation)
-        self._server = FrameServer(self._path, self._worker.on_requests, self._on_quiet, _TICK_S)
+        self._server = FrameServer(self._path, self._executor.on_requests, self._on_quiet, _TICK_S)
 
     def _serve(self) -> None:
         assert self._server is not None
-        assert self._worker is not None
+        assert self._executor is not None
         assert self._pool is not None
         try:
             self._server.serve()
             if self._shards is not None:
                 self._shards.close()
             self._pool.close()
-            self._worker.close_database()
+            self._executor.close_database()
             self._store.close()
         except BaseException:
             # Without its data thread the process is useless: exit, and be started again.
@@ -187,12 +187,12 @@ class ProjectActor(NodeActor):
             os._exit(0)  # retired: the actor itself got no request to exit
 
     def _on_quiet(self) -> None:
-        assert self._worker is not None
-        self._worker.on_quiet()
-        if self._worker.has_outbox or self._worker.health.has_conditions:
+        assert self._executor is not None
+        self._executor.on_quiet()
+        if len(self._store.outbox) or self._executor.health.has_conditions:
             return  # the process that raised a health condition has to clear it
-        if time.monotonic() - self._worker.last_event >= self._idle_s:
-            self._worker.last_event = time.monotonic()
+        if time.monotonic() - self._executor.last_event >= self._idle_s:
+            self._executor.last_event = time.monotonic()
             self.post(m.Idle(self._project_id, self._generation))
 
 

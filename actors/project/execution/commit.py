@@ -1,0 +1,226 @@
+"""Commits a batch of events in one synced transaction, and answers its frames afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from fieldbrook.actors.project.chains import ProjectChains
+from fieldbrook.actors.project.configuration import NO_CONFIGURATION, ProjectConfiguration
+from fieldbrook.actors.project.execution.activity import Activity
+from fieldbrook.actors.project.execution.mqtt_order import MqttOrder
+from fieldbrook.actors.project.execution.runner import HandlerRunner
+from fieldbrook.actors.project.routing import Target
+from fieldbrook.actors.project.traffic import TrafficGate
+from fieldbrook.actors.store_watch import StoreWatch
+from fieldbrook.actors.wire import (
+    EXACT,
+    NODE_COMMAND,
+    REPEATED,
+    SOURCE_BITS,
+    Connection,
+    EventResult,
+    WireEvent,
+)
+from fieldbrook.core import clock
+from fieldbrook.core.errors import (
+    BatchTooLargeError,
+    DisabledAccountError,
+    EffectsTooLargeError,
+    NodeError,
+    StorageQuotaError,
+    StoreError,
+    TrafficLimitExceededError,
+    to_wire,
+)
+from fieldbrook.observability import fault_points, metrics
+from fieldbrook.storage.lmdb.condition import client_error
+from fieldbrook.storage.project import kv
+from fieldbrook.storage.project.history import DUPLICATE, event_record
+from fieldbrook.storage.project.outbox import TRANSACTIONS, OutboxEntry
+from fieldbrook.storage.project.store import ProjectStore
+
+Batch = list[tuple[Connection, list[EventResult], Sequence[WireEvent], int]]
+"""The frames of a batch: the connection to answer, the results so far, the events of the frame,
+and the index of the first event that belongs to this batch."""
+
+Handlers = tuple[tuple[int, int, int], ...]
+"""Strategy id, applet id and version of each handler of an event, as the history stores them."""
+
+_EVENT_TYPES_CACHED = 1_024
+_NODE = 0  # the owner of the node's own keys; no applet has this id
+NODE_SCOPE = kv.scope(_NODE)
+
+_UNRECORDED = frozenset(
+    error.__name__ for error in (TrafficLimitExceededError, DisabledAccountError, StorageQuotaError)
+)
+
+
+class BatchCommitter:
+    """Commits the batches of one project: what runs have left in the store, counts, the history.
+
+    Args:
+        store: the project's store.
+        runner: it has the SQL database and the size of the batch.
+        traffic: the counts of the traffic limit, which are stored with the batch.
+        order: where frames of MQTT messages are held that could not be stored.
+        watch: where failures of the store are reported.
+        chains: the connection to the chains; None when the node has none.
+        activity: where the committer says what it does.
+    """
+
+    def __init__(
+        self,
+        store: ProjectStore,
+        runner: HandlerRunner,
+        traffic: TrafficGate,
+        order: MqttOrder,
+        watch: StoreWatch,
+        chains: ProjectChains | None,
+        activity: Activity,
+    ) -> None:
+        self._store = store
+        self._runner = runner
+        self._traffic = traffic
+        self._order = order
+        self._watch = watch
+        self._chains = chains
+        self._activity = activity
+        self._configuration = NO_CONFIGURATION
+        self._handlers: dict[str, Handlers] = {}  # by event type
+        self.duplicates: set[int] = set()  # the duplicate events of this batch, by `id()`
+
+    def configure(self, configuration: ProjectConfiguration) -> None:
+        """Use another configuration."""
+        self._configuration = configuration
+        self._handlers.clear()
+
+    def commit(self, batch: Batch) -> None:
+        """Commit a batch and answer its frames; a failure of the store is the answer then."""
+        runner = self._runner
+        self._activity.enter("commit")
+        written, runner.written_bytes = runner.written_bytes, 0
+        for key, value in self._traffic.take_changes().items():
+            self._store.overlay[kv.stored_key(NODE_SCOPE, key)] = value
+        events = self._record(batch)
+        leases: dict[str, list[bytes]] | None = _leases(self._store.sent) if self._chains else {}
+        if batch:
+            fault_points.hit("project.commits")
+        wrote = events or self._store.dead_letters or self._store.sent
+        counts = self._counts(events) if wrote else ()
+        began = time.monotonic()
+        try:
+            self._store.commit(runner.database)
+            if events:
+                metrics.COMMIT_SECONDS.observe(time.monotonic() - began)
+            for column, number in counts:
+                metrics.here.row[column] += number
+        except StoreError as error:
+            batch = self._roll_back(error, batch, written)
+            leases = None
+        self._activity.enter("answer")
+        if batch:
+            fault_points.hit("project.committed")
+        for connection, results, _, _ in batch:
+            if results:
+                connection.answer(results)
+        if batch:
+            fault_points.hit("project.answered")
+        if self._chains:
+            self._chains.settle(leases)
+        self._activity.enter("")
+
+    def _roll_back(self, error: StoreError, batch: Batch, written: int) -> Batch:
+        """Return the batch with refusals as results, after it could not be stored."""
+        metrics.add(metrics.COMMITS_FAILED)
+        self._traffic.roll_back()
+        refused = self._refusal(error, batch, written)
+        if isinstance(refused, StoreError):
+            for connection, _, events, _ in batch:
+                self._order.hold(connection, events)
+        refusal = to_wire(refused)
+        return [
+            (connection, [refusal] * len(results), events, first)
+            for connection, results, events, first in batch
+        ]
+
+    def _refusal(self, error: StoreError, batch: Batch, written: int) -> NodeError:
+        """Return the error that answers the events of a batch that could not be stored."""
+        if isinstance(error, BatchTooLargeError):
+            # An event that is too large alone must not be sent again. In a batch of several each
+            # may be small enough, so the sender may retry.
+            alone = sum(len(results) for _, results, _, _ in batch) == 1
+            return EffectsTooLargeError(**error.details) if alone else error
+        self._watch.failed(error, written)
+        return client_error(error)
+
+    def _counts(self, events: int) -> list[tuple[int, int]]:
+        """Return what a batch adds to the metrics after its commit: columns and numbers."""
+        store = self._store
+        counts = [(metrics.BATCHES, 1), (metrics.PROJECT_EVENTS, events)]
+        if store.dead_letters:
+            counts.append((metrics.LETTERS_WRITTEN, len(store.dead_letters)))
+        if store.metrics:
+            counts.append((metrics.MEASURED, len(store.metrics)))
+        if store.sent:
+            kinds = Counter(metrics.effect_kind(entry.kind) for entry in store.sent)
+            counts += [(metrics.SENT[kind], number) for kind, number in kinds.items()]
+        return counts
+
+    def _record(self, batch: Batch) -> int:
+        """Add a batch's events to the event history, and return their number."""
+        count = 0
+        now = clock.now_ms()
+        duplicates, known_handlers = self.duplicates, self._handlers
+        for _, results, events, first in batch:
+            records, payloads = [], []
+            for event, result in zip(events[first:] if first else events, results, strict=False):
+                if event[1] == NODE_COMMAND or (result and result[0] in _UNRECORDED):
+                    # Refused events must not push handled ones out of the history. The gateway
+                    # keeps some of the refused events, and counts the others.
+                    continue
+                flags = event[5] & SOURCE_BITS
+                handlers = known_handlers.get(event[0])
+                if handlers is None or event[5] & EXACT:
+                    handlers = self._handlers_of(event)
+                if duplicates and id(event) in duplicates:
+                    flags, handlers = flags | DUPLICATE, ()
+                records.append(event_record(event, now, result, flags, handlers))
+                payloads.append(event[3])
+            self._store.record(records, payloads)
+            count += len(records)
+        if duplicates:
+            metrics.add(metrics.PROJECT_AGAIN, len(duplicates))
+            _mark_duplicates(batch, duplicates)
+            duplicates.clear()
+        return count
+
+    def _handlers_of(self, event: WireEvent) -> Handlers:
+        """Return the handlers of an event for the history; cached by event type."""
+        handlers = recorded_handlers(self._configuration.targets(event))
+        if len(self._handlers) < _EVENT_TYPES_CACHED and not event[5] & EXACT:
+            self._handlers[event[0]] = handlers
+        return handlers
+
+
+def recorded_handlers(targets: Sequence[Target]) -> Handlers:
+    """Return the handlers of an event as the history stores them."""
+    return tuple((t.strategy_id, t.applet_id, t.version) for t in targets)
+
+
+def _mark_duplicates(batch: Batch, duplicates: set[int]) -> None:
+    """Mark the results of duplicate events, so that the gateway can tell them from new ones."""
+    for _, results, events, first in batch:
+        for at, result in enumerate(results):
+            if id(events[first + at]) in duplicates:
+                results[at] = (REPEATED, result)
+
+
+def _leases(sent: Sequence[OutboxEntry]) -> dict[str, list[bytes]]:
+    """Return the keys of the transactions that a batch has sent, by chain."""
+    leases: dict[str, list[bytes]] = {}
+    for entry in sent:
+        if entry.kind.startswith(TRANSACTIONS):
+            leases.setdefault(entry.kind, []).append(bytes.fromhex(entry.target))
+    return leases

@@ -1,0 +1,98 @@
+"""Deduplication of events: a repeated event returns its stored result and does not run again."""
+
+from __future__ import annotations
+
+from fieldbrook.actors.wire import (
+    DELIVERY,
+    KEY_ITEM,
+    KEYED,
+    NAMED,
+    POISON,
+    REDELIVERY,
+    WireEvent,
+    key_of,
+    name_of,
+)
+from fieldbrook.core import clock
+from fieldbrook.core.errors import IdempotencyKeyReusedError
+from fieldbrook.storage.project.deduplication import (
+    Outcome,
+    digest_of,
+    digests_of_key,
+    old_digest_of,
+)
+from fieldbrook.storage.project.store import ProjectStore
+
+HANDLED_BEFORE: Outcome = ((0, 0, ""),)
+"""The answer to a repeated delivery; its content is not read."""
+
+
+def is_certainly_new(store: ProjectStore, event: WireEvent) -> bool:
+    """Whether an event is certainly no duplicate, so that it may share an instance.
+
+    An event with a name or an idempotency key is always handled alone: a duplicate of it may
+    be in the same frame. A poison event is handled alone as well.
+    """
+    kind = event[5]
+    if kind & (NAMED | KEYED | POISON):
+        return False
+    return not (kind & REDELIVERY and store.was_delivered(name_of(event)))
+
+
+def stored_result(store: ProjectStore, event: WireEvent) -> Outcome | None:
+    """Return the stored result of a duplicate event; None for a new event.
+
+    Raises:
+        IdempotencyKeyReusedError: the event's key was used for another event.
+        StoreError: the store cannot be read.
+    """
+    kind = event[5]
+    if kind & KEYED:
+        result = _result_by_key(store, event)
+        if result is not None:
+            return result
+    if kind & NAMED:
+        return _result_by_name(store, event)
+    if kind & REDELIVERY and store.was_delivered(name_of(event)):
+        return HANDLED_BEFORE
+    return None
+
+
+def _result_by_name(store: ProjectStore, event: WireEvent) -> Outcome | None:
+    event_type, publisher_id, event_id, payload, _, kind, name = event
+    now = clock.now_ms()
+    name = key_of(event)[1] if kind & KEYED else name or event_id
+    result = store.outcome_of(digest_of(publisher_id, event_type, name, payload), now)
+    if result is None and store.has_old_digests:
+        result = store.outcome_of(old_digest_of(publisher_id, event_id, payload), now)
+    return result
+
+
+def _result_by_key(store: ProjectStore, event: WireEvent) -> Outcome | None:
+    event_type, publisher_id, _, payload, _, _, _ = event
+    key, now = key_of(event)[0], clock.now_ms()
+    with_event, alone = digests_of_key(publisher_id, event_type, key, payload)
+    result = store.outcome_of(with_event, now)
+    if result is None and store.outcome_of(alone, now) is not None:
+        raise IdempotencyKeyReusedError(key=key.partition(KEY_ITEM)[0])
+    return result
+
+
+def remember(store: ProjectStore, event: WireEvent, outcome: Outcome) -> None:
+    """Store an event's result with the commit of its batch.
+
+    An event without a matching strategy is not stored, unless it is a delivery: it has done
+    nothing, and a strategy may match when it is sent again.
+    """
+    event_type, publisher_id, event_id, payload, _, kind, name = event
+    finished = store.outcomes
+    if kind & DELIVERY:
+        store.deliveries[name or event_id] = None
+    elif not outcome:
+        return
+    if kind & KEYED:
+        key, name = key_of(event)
+        with_event, alone = digests_of_key(publisher_id, event_type, key, payload)
+        finished[with_event], finished[alone] = outcome, ()
+    if kind & NAMED:
+        finished[digest_of(publisher_id, event_type, name or event_id, payload)] = outcome

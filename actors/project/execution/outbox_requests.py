@@ -1,0 +1,88 @@
+"""Requests for outbox entries: hands them to the gateways and chains that deliver them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from fieldbrook.actors.project.chains import HELLO, ProjectChains
+from fieldbrook.actors.store_watch import StoreWatch
+from fieldbrook.actors.wire import AFTER, DONE, REFUSED, TAKE, TAKER, Connection
+from fieldbrook.core.errors import StoreError
+from fieldbrook.observability import fault_points
+from fieldbrook.storage.project.outbox import Outbox
+
+log = logging.getLogger(__name__)
+
+_ENTRIES_AT_MOST = 256  # in one answer
+
+
+class OutboxRequests:
+    """Answers requests for outbox entries, and announces entries that wait for delivery.
+
+    Args:
+        project_id: the project.
+        outbox: the project's outbox.
+        watch: where failures of the store are reported.
+        chains: the connection to the chains; None when the node has none.
+        notify: called with the name of a taker when entries wait for it.
+    """
+
+    def __init__(
+        self,
+        project_id: int,
+        outbox: Outbox,
+        watch: StoreWatch,
+        chains: ProjectChains | None,
+        notify: Callable[[str], None],
+    ) -> None:
+        self._project_id = project_id
+        self._outbox = outbox
+        self._watch = watch
+        self._chains = chains
+        self._notify = notify
+        self._announced: set[str] = set()  # takers that know of entries
+
+    def announce(self) -> None:
+        """Notify the supervisor, once per taker, that outbox entries wait for delivery."""
+        if not len(self._outbox):
+            return
+        for taker in self._outbox.takers - self._announced:
+            self._announced.add(taker)
+            self._notify(taker)
+
+    def answer(self, connection: Connection, request: dict[str, Any]) -> None:
+        """Answer a request for outbox entries, after removing those that it reports as done.
+
+        A taker has to be notified again once no entry of its kind was left.
+        """
+        if HELLO in request:
+            self._answer_hello(connection, request[HELLO])
+            return
+        outbox, taker = self._outbox, request.get(TAKER, "")
+        delivered = request.get(DONE, ())
+        try:
+            if delivered:
+                fault_points.hit("project.removes")
+            outbox.remove(delivered, request.get(REFUSED, {}))
+            if delivered:
+                fault_points.hit("project.removed")
+            entries = outbox.first(min(request[TAKE], _ENTRIES_AT_MOST), request[AFTER], taker)
+        except StoreError as error:
+            self._watch.failed(error)
+            entries = []
+        self._announced &= outbox.takers
+        if entries:
+            fault_points.hit("project.gives")
+        connection.answer(
+            [(n, entry.kind, entry.target, entry.body, entry.event_id) for n, entry in entries]
+        )
+
+    def _answer_hello(self, connection: Connection, part: str) -> None:
+        """Answer a chain's question which nonce leases are in use."""
+        try:
+            connection.answer(self._chains.hello(part) if self._chains else None)
+        except StoreError as error:
+            log.error("project %d: outbox: %s", self._project_id, error)
+            connection.answer(None)

@@ -109,7 +109,7 @@ class RouteTo:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeOutbox:
+class DeliverOutbox:
     """Ask a gateway to fetch the outbox entries of the project at this socket and deliver them."""
 
     project_id: int
@@ -124,7 +124,7 @@ class Unreachable:
 
 
 @dataclass(frozen=True, slots=True)
-class Crowded:
+class QuotaReached:
     """Refuse an Activate: the project's account already runs `limit` projects, its quota."""
 
     project_id: int
@@ -132,7 +132,7 @@ class Crowded:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveWay:
+class YieldProcess:
     """Ask a project to report Idle after a short time without events, because another project
     of its account waits for a process."""
 
@@ -161,7 +161,7 @@ class Ping:
 
 
 @dataclass(frozen=True, slots=True)
-class HealthIs:
+class HealthChanged:
     """The health of the node, sent to the gateways that serve the health routes.
 
     `conditions` has at most `health.SHOWN` current conditions, `more` is the number of others, and
@@ -219,7 +219,7 @@ class Idle:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class OutboxFilled:
     """A project's outbox has entries for `taker`: a chain's part, or "" for the MQTT gateway."""
 
     project_id: int
@@ -235,7 +235,7 @@ class ProjectRemoved:
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class HealthReported:
     """All conditions that a child reports of itself, by state (`observability.health`)."""
 
     part: str

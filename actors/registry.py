@@ -78,7 +78,7 @@ class RegistryActor(NodeActor):
         metrics.attach(start.slot)
         self._supervisor = sender
         generation = start.generation
-        self._health = ProcessHealth(lambda now: self.post(m.Reported(PART, generation, now)))
+        self._health = ProcessHealth(lambda now: self.post(m.HealthReported(PART, generation, now)))
         try:
             self._open(start.settings, start.run_dir)
         except NodeError as error:

@@ -116,7 +116,7 @@ class ChainGateway(GatewayActor):
     def receive(self, message: object, sender: Address) -> None:
         """See `GatewayActor`; this actor also delivers the outboxes of projects."""
         match message:
-            case m.TakeOutbox(project_id=project_id, path=path):
+            case m.DeliverOutbox(project_id=project_id, path=path):
                 self._in_loop(lambda: self.transactions.take(project_id, path))
             case m.RouteTo(project_id=project_id, path=route):
                 self._in_loop(lambda: self.transactions.routed(project_id, route))

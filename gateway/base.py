@@ -67,7 +67,7 @@ class GatewayActor(NodeActor, abc.ABC):
     def __init__(self) -> None:
         super().__init__()
         self._started = False
-        self.health_is = m.HealthIs((), 0, (), {}, {})
+        self.health_message = m.HealthChanged((), 0, (), {}, {})
         self.pinged = time.monotonic()
         self._drained = threading.Event()
 
@@ -108,7 +108,7 @@ class GatewayActor(NodeActor, abc.ABC):
             case m.Unreachable(project_id=project_id):
                 error = UnavailableError(what="the project keeps dying")
                 self._in_loop(lambda: self.projects[project_id].refuse_waiting(error))
-            case m.Crowded(project_id=project_id, limit=limit):
+            case m.QuotaReached(project_id=project_id, limit=limit):
                 crowded = TooManyRequestsError(
                     what="the project's account runs as many projects at once as it may "
                     f"({limit}, quota {PROCESSES})"
@@ -116,8 +116,8 @@ class GatewayActor(NodeActor, abc.ABC):
                 self._in_loop(lambda: self.projects[project_id].refuse_waiting(crowded))
             case m.Gone(project_id=project_id):
                 self._in_loop(lambda: self.gone(project_id))
-            case m.HealthIs():
-                self.health_is = message
+            case m.HealthChanged():
+                self.health_message = message
             case m.Ping(number=number):
                 self.pinged = time.monotonic()
                 pong = m.Ponged(self.part, number)
@@ -156,7 +156,7 @@ class GatewayActor(NodeActor, abc.ABC):
         self._generation = start.generation
         self._quotas = start.settings.quotas
         self.health = ProcessHealth(
-            lambda now: self.post(m.Reported(self.part, self._generation, now))
+            lambda now: self.post(m.HealthReported(self.part, self._generation, now))
         )
         self.accept_posts()
         threading.Thread(target=self._run_loop, name="loop", daemon=True).start()

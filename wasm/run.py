@@ -53,7 +53,7 @@ class Transaction(NamedTuple):
 Effect = Message | ApiCall | Metric | Transaction
 
 
-class Surroundings:
+class Capabilities:
     """The capabilities that a project gives its applets: MQTT topics, API routes and chains.
 
     This base class gives none. Methods raise `EffectRefusedError` with the reason when a
@@ -111,7 +111,7 @@ class EffectRefusedError(Exception):
     """The project does not allow or cannot carry out an effect; the text gives the reason."""
 
 
-_NOWHERE = Surroundings()
+_NO_CAPABILITIES = Capabilities()
 
 
 class SqlSession(Protocol):
@@ -149,7 +149,7 @@ class Run:
         sql: the project's database, None in a project without one. The caller that passes it
             commits or rolls back the run's statements.
         origin: identifies the event and the strategy under way, in a form that only
-            `surroundings` interprets.
+            `capabilities` interprets.
     """
 
     __slots__ = (
@@ -161,7 +161,7 @@ class Run:
         "payload",
         "read",
         "sql",
-        "surroundings",
+        "capabilities",
         "writes",
     )
 
@@ -171,7 +171,7 @@ class Run:
         event_type: str = "DEFAULT",
         env: Mapping[str, str] | None = None,
         read: Callable[[bytes], bytes | None] = _nothing,
-        surroundings: Surroundings = _NOWHERE,
+        capabilities: Capabilities = _NO_CAPABILITIES,
         sql: SqlSession | None = None,
         origin: tuple[object, ...] = (),
     ) -> None:
@@ -179,7 +179,7 @@ class Run:
         self.event_type = event_type
         self.env: Mapping[str, str] = {} if env is None else env
         self.read = read
-        self.surroundings = surroundings
+        self.capabilities = capabilities
         self.sql = sql
         self.origin = origin
         self.writes: dict[bytes, bytes] = {}

@@ -70,7 +70,7 @@ def database_of(settings: Settings, folder: Path, project_id: int) -> OpenDataba
     )
 
 
-_GIVES_WAY_S = 2.0  # idle time after which it yields to a waiting project of the account
+_YIELDS_AFTER_S = 2.0  # idle time after which it yields to a waiting project of the account
 
 
 class ProjectActor(NodeActor):
@@ -96,8 +96,8 @@ class ProjectActor(NodeActor):
             case m.Ping(number=number):
                 activity = self._executor.activity.current() if self._executor else (0.0, "", 0.0)
                 self.send(sender, m.Ponged(self._part, number, *activity))
-            case m.GiveWay():
-                self._idle_s = min(self._idle_s, _GIVES_WAY_S)
+            case m.YieldProcess():
+                self._idle_s = min(self._idle_s, _YIELDS_AFTER_S)
             case m.Retire():
                 if self._server:
                     self._server.retire()
@@ -153,14 +153,14 @@ class ProjectActor(NodeActor):
             self._store,
             self._pool,
             settings.api_host_list,
-            lambda taker: self.post(m.Sent(self._project_id, self._generation, taker)),
+            lambda taker: self.post(m.OutboxFilled(self._project_id, self._generation, taker)),
             database.open,
             ProjectChains(
                 self._project_id, chains, run_dir, self._store.leases, settings.default_chain
             )
             if chains
             else None,
-            ProcessHealth(lambda now: self.post(m.Reported(self._part, self._generation, now))),
+            ProcessHealth(lambda now: self.post(m.HealthReported(self._part, self._generation, now))),
             prover=settings.prover_url is not None,
             shards=self._shards,
         )

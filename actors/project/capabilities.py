@@ -13,7 +13,7 @@ from fieldbrook.core.api_hosts import is_allowed
 from fieldbrook.core.bounded_json import from_json
 from fieldbrook.storage.registry.service import RegistryReader
 from fieldbrook.wasm.host.api import decode
-from fieldbrook.wasm.run import EffectRefusedError, Run, Surroundings, Transaction
+from fieldbrook.wasm.run import EffectRefusedError, Run, Capabilities, Transaction
 
 SYSTEM_HOST = "w3bstream.com"
 SYSTEM_SCHEME = "w3bstream"
@@ -25,7 +25,7 @@ NO_OBJECT = "the body is not a JSON object"
 _TOPICS_KEPT = 1_024
 
 
-class Room(Protocol):
+class OutboxState(Protocol):
     """The part of the outbox that is needed here; see `storage.project.outbox.Outbox`."""
 
     @property
@@ -34,7 +34,7 @@ class Room(Protocol):
         ...
 
 
-class ProjectSurroundings(Surroundings):
+class ProjectCapabilities(Capabilities):
     """The capabilities of a project's applets: MQTT topics, API hosts, chains and the prover.
 
     A topic is allowed unless a project receives events on it or it is the broker's own (`$...`).
@@ -44,7 +44,7 @@ class ProjectSurroundings(Surroundings):
     def __init__(
         self,
         reader: RegistryReader,
-        outbox: Room,
+        outbox: OutboxState,
         api_hosts: Sequence[str],
         chains: ProjectChains | None = None,
         *,
@@ -62,8 +62,8 @@ class ProjectSurroundings(Surroundings):
         self._topics.clear()
 
     def check_topic(self, topic: str) -> None:
-        """See `Surroundings.check_topic`."""
-        self._check_room()
+        """See `Capabilities.check_topic`."""
+        self._check_outbox()
         if topic in self._topics:
             return
         name, slash, rest = topic.partition("/")
@@ -76,7 +76,7 @@ class ProjectSurroundings(Surroundings):
         self._topics.add(topic)
 
     def api_refusal(self, method: str, url: str) -> tuple[int, str] | None:
-        """See `Surroundings.api_refusal`."""
+        """See `Capabilities.api_refusal`."""
         if self._outbox.is_full:
             return HTTPStatus.TOO_MANY_REQUESTS, "the outbox is full"
         parts = urlsplit(url)
@@ -102,15 +102,15 @@ class ProjectSurroundings(Surroundings):
     def send_transaction(
         self, run: Run, chain_id: int | None, operator: str | None, request: bytes
     ) -> Transaction:
-        """See `Surroundings.send_transaction`."""
+        """See `Capabilities.send_transaction`."""
         if self._chains is None:
             return super().send_transaction(run, chain_id, operator, request)
         chain = self._chains.named(chain_id)
-        self._check_room()
+        self._check_outbox()
         return self._chains.prepare(run, chain, operator, request)
 
     def call_contract(self, chain_id: int | None, request: bytes) -> bytes:
-        """See `Surroundings.call_contract`."""
+        """See `Capabilities.call_contract`."""
         if self._chains is None:
             return super().call_contract(chain_id, request)
         return self._chains.call(self._chains.named(chain_id), request)
@@ -118,7 +118,7 @@ class ProjectSurroundings(Surroundings):
     def api_transaction(
         self, run: Run, method: str, url: str, event_type: str, request: bytes
     ) -> tuple[int, Transaction | str] | None:
-        """See `Surroundings.api_transaction`."""
+        """See `Capabilities.api_transaction`."""
         if self._chains is None or not sends_transaction(method, url):
             return None
         if self._outbox.is_full:
@@ -135,9 +135,9 @@ class ProjectSurroundings(Surroundings):
             return HTTPStatus.BAD_REQUEST, str(error)
         return HTTPStatus.OK, sent
 
-    def _check_room(self) -> None:
+    def _check_outbox(self) -> None:
         if self._outbox.is_full:
-            raise EffectRefusedError("the outbox is full: what was sent is not delivered")
+            raise EffectRefusedError("the outbox is full: entries wait for their delivery")
 
 
 def is_system(url: str) -> bool:

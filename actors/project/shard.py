@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from fieldbrook.actors.project.capabilities import ProjectSurroundings, is_system
+from fieldbrook.actors.project.capabilities import ProjectCapabilities, is_system
 from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.project.speculation import (
     API,
@@ -40,7 +40,7 @@ from fieldbrook.storage.project.reader import ProjectSnapshot
 from fieldbrook.storage.registry.reader import RegistryReader
 from fieldbrook.system.process import die_with_parent, name_process
 from fieldbrook.wasm.limits import Limits
-from fieldbrook.wasm.run import EffectRefusedError, Run, Surroundings
+from fieldbrook.wasm.run import EffectRefusedError, Run, Capabilities
 
 log = logging.getLogger(__name__)
 
@@ -70,32 +70,32 @@ class Setup(msgspec.Struct, array_like=True, frozen=True):
     log_format: str
 
 
-class _AlwaysRoom:
+class _NeverFull:
     """An outbox that is never full: only the project, its owner, can check the real one."""
 
     is_full = False
 
 
-class ShardSurroundings(Surroundings):
-    """The surroundings of a run in a shard; records every answer for later validation.
+class ShardCapabilities(Capabilities):
+    """The capabilities of a run in a shard; records every answer for later validation.
 
     `void` is set when the run asked for something that only the project's process can do. The
     result of such a run is discarded.
     """
 
-    def __init__(self, project: Surroundings) -> None:
+    def __init__(self, project: Capabilities) -> None:
         self._project = project
         self.void = False
         self.asked: list[tuple[str, Sequence[str], Any]] = []
 
     def check_topic(self, topic: str) -> None:
-        """See `Surroundings.check_topic`."""
+        """See `Capabilities.check_topic`."""
         refusal = self._ask(TOPIC, topic)
         if refusal is not None:
             raise EffectRefusedError(refusal)
 
     def api_refusal(self, method: str, url: str) -> tuple[int, str] | None:
-        """See `Surroundings.api_refusal`.
+        """See `Capabilities.api_refusal`.
 
         Services of the node itself are available in the project's process only.
         """
@@ -135,7 +135,7 @@ class Shard:
         self._pool = InstancePool(Path(setup.modules), setup.limits)
         self._snapshot = ProjectSnapshot(Path(setup.store))
         reader = RegistryReader(Path(setup.registry))
-        self._topics = ProjectSurroundings(reader, _AlwaysRoom(), setup.api_hosts)
+        self._topics = ProjectCapabilities(reader, _NeverFull(), setup.api_hosts)
         self._applets: dict[int, Applet] = {}
         self._scopes: dict[int, bytes] = {}
         self._env: dict[str, str] = {}
@@ -176,8 +176,8 @@ class Shard:
         began = time.thread_time()
         scope = self._scopes[applet_id]
         reads: dict[bytes, bytes | None] = {}
-        surroundings = ShardSurroundings(self._topics)
-        run = Run(payload, event_type, self._env, self._reader(scope, reads), surroundings)
+        capabilities = ShardCapabilities(self._topics)
+        run = Run(payload, event_type, self._env, self._reader(scope, reads), capabilities)
         try:
             host = self._pool.host(self._applets[applet_id])
             if host.uses_sql:
@@ -186,7 +186,7 @@ class Shard:
         except NodeError as reason:
             log.debug("a run of applet %d is left to the project: %s", applet_id, reason)
             return None
-        if surroundings.void:
+        if capabilities.void:
             return None
         if not error:
             for key, value in run.writes.items():
@@ -198,7 +198,7 @@ class Shard:
             run.writes,
             told(run.effects),
             tuple(reads.items()),
-            surroundings.asked,
+            capabilities.asked,
             time.thread_time() - began,
         )
 

@@ -383,7 +383,7 @@ class Ahead:
             if not planned.link.lost:
                 self._shards.own.add(target.applet_id)
             return None
-        kept = still_so(finding, self._shards.store.read, run.surroundings)
+        kept = still_so(finding, self._shards.store.read, run.capabilities)
         self._shards.worth.tried(time.monotonic(), kept=kept)
         if not kept:
             self._shards.dropped += 1

@@ -22,7 +22,7 @@ from fieldbrook.wasm.run import (
     Message,
     Metric,
     Run,
-    Surroundings,
+    Capabilities,
 )
 
 _INLINE_BYTES = 64  # values up to this size are compared themselves, longer ones by their hash
@@ -47,7 +47,7 @@ class Finding(NamedTuple):
     """The result of a run in a shard.
 
     `reads` holds (stored key, `sign_of` its value) for each key that the run read. `asked` holds
-    (question, arguments, answer) for each query to the surroundings. `seconds` is the CPU time
+    (question, arguments, answer) for each query to the capabilities. `seconds` is the CPU time
     of the run.
     """
 
@@ -92,33 +92,33 @@ def _effect(row: Sequence[Any]) -> Effect:
 
 
 def still_so(
-    finding: Finding, read: Callable[[bytes], bytes | None], surroundings: Surroundings
+    finding: Finding, read: Callable[[bytes], bytes | None], capabilities: Capabilities
 ) -> bool:
     """Validate a finding: whether the project would now give the guest the same answers.
 
     Args:
         finding: the result of the shard's run.
         read: returns the value of a stored key, as the next run would see it.
-        surroundings: the surroundings of the next run.
+        capabilities: the capabilities of the next run.
 
     Raises:
         NodeError: `read` failed.
     """
     return all(sign_of(read(key)) == sign for key, sign in finding.reads) and all(
-        answer_of(surroundings, question, arguments) == answer
+        answer_of(capabilities, question, arguments) == answer
         for question, arguments, answer in finding.asked
     )
 
 
 def answer_of(
-    surroundings: Surroundings, question: str, arguments: Sequence[str]
+    capabilities: Capabilities, question: str, arguments: Sequence[str]
 ) -> tuple[int, str] | str | None:
-    """Ask surroundings about a topic or an API call; return the refusal, or None."""
+    """Ask capabilities about a topic or an API call; return the refusal, or None."""
     if question == API:
-        refusal = surroundings.api_refusal(arguments[0], arguments[1])
+        refusal = capabilities.api_refusal(arguments[0], arguments[1])
         return None if refusal is None else (int(refusal[0]), refusal[1])
     try:
-        surroundings.check_topic(arguments[0])
+        capabilities.check_topic(arguments[0])
     except EffectRefusedError as error:
         return str(error)
     return None

@@ -157,13 +157,13 @@ class Supervisor(NodeActor):
                 self._activate(message, sender)
             case m.Idle(project_id=project_id, generation=generation):
                 self._idle(project_id, generation)
-            case m.Sent(project_id=project_id, generation=generation, taker=taker):
+            case m.OutboxFilled(project_id=project_id, generation=generation, taker=taker):
                 self._sent(project_id, generation, taker)
             case m.ProjectRemoved(project_id=project_id):
                 self._remove(project_id)
             case m.Ponged():
                 self._ponged(message)
-            case m.Reported():
+            case m.HealthReported():
                 self._reported(message)
             case m.Drained():
                 self._drained(sender)
@@ -471,7 +471,7 @@ class Supervisor(NodeActor):
             case "up":
                 self.send(sender, m.RouteTo(project_id, child.path))
             case "down" if asked.processes is not None and not self._has_place(asked):
-                self.send(sender, m.Crowded(project_id, asked.processes))
+                self.send(sender, m.QuotaReached(project_id, asked.processes))
             case "down":
                 self._start(child)
             case "retiring":
@@ -480,7 +480,7 @@ class Supervisor(NodeActor):
                 self.send(sender, m.Unreachable(project_id))
 
     def _has_place(self, asked: m.Activate) -> bool:
-        """Whether the account may run one more project; if not, its projects get GiveWay."""
+        """Whether the account may run one more project; if not, its projects get YieldProcess."""
         running = [
             child
             for child in self._children.values()
@@ -492,7 +492,7 @@ class Supervisor(NodeActor):
             return True
         for child in running:
             if child.state == UP:
-                self._tell(child, m.GiveWay())
+                self._tell(child, m.YieldProcess())
         return False
 
     def _idle(self, project_id: int, generation: int) -> None:
@@ -507,13 +507,13 @@ class Supervisor(NodeActor):
             self._tell_takers(child, taker or TAKER)
 
     def _tell_takers(self, project: Child, part: str) -> None:
-        """Send TakeOutbox to one part if the project has outbox entries for it."""
+        """Send DeliverOutbox to one part if the project has outbox entries for it."""
         taker = self._children.get(part)
         if taker is None or self._parked:  # a chain that the settings no longer have
             return
         wanted = "" if part == TAKER else part
         if wanted in project.sent_to and project.path is not None and taker.state == UP:
-            self._tell(taker, m.TakeOutbox(project.project_id, project.path))
+            self._tell(taker, m.DeliverOutbox(project.project_id, project.path))
 
     def _remove(self, project_id: int) -> None:
         part = f"project:{project_id}"
@@ -626,7 +626,7 @@ class Supervisor(NodeActor):
         self._board.raise_(child.part, state, detail)
         self._health_changes()
 
-    def _reported(self, report: m.Reported) -> None:
+    def _reported(self, report: m.HealthReported) -> None:
         child = self._children.get(report.part)
         if child is not None and child.generation == report.generation:
             self._board.report(report.part, report.conditions)
@@ -684,7 +684,7 @@ class Supervisor(NodeActor):
         self._telling_health = self._board.changed = False
         children = self._children.values()
         shown = tuple(health.worst(self._board.active))
-        news = m.HealthIs(
+        news = m.HealthChanged(
             shown,
             len(self._board.active) - len(shown),
             self._board.recent,

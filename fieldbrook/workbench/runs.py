@@ -33,7 +33,7 @@ from fieldbrook.wasm.engine.reference import ReferenceHost
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.module.inspection import compile_module, to_binary
-from fieldbrook.wasm.run import Effect, EffectRefusedError, Host, Run, Surroundings, Transaction
+from fieldbrook.wasm.run import Effect, EffectRefusedError, Host, Run, Capabilities, Transaction
 from fieldbrook.wasm.seeded import Seeded
 from fieldbrook.workbench.simulated_chain import SimulatedChains
 
@@ -88,7 +88,7 @@ class Outcome:
         return bool(self.error) or self.code < 0
 
 
-class _Desk(Surroundings):
+class _Desk(Capabilities):
     """The capabilities of one run: all effects are accepted but not sent; chains are simulated."""
 
     def __init__(self, number: int, seeded: Seeded, chains: SimulatedChains | None) -> None:
@@ -106,13 +106,13 @@ class _Desk(Surroundings):
     def send_transaction(
         self, run: Run, chain_id: int | None, operator: str | None, request: bytes
     ) -> Transaction:
-        """See `Surroundings.send_transaction`."""
+        """See `Capabilities.send_transaction`."""
         if self._chains is None:
             raise EffectRefusedError(_no_chain(chain_id))
         return self._chains.send(self._number, chain_id, operator, request)
 
     def call_contract(self, chain_id: int | None, request: bytes) -> bytes:
-        """See `Surroundings.call_contract`."""
+        """See `Capabilities.call_contract`."""
         if self._chains is None:
             raise EffectRefusedError(_no_chain(chain_id))
         return self._chains.call(self._number, chain_id, request)
@@ -120,7 +120,7 @@ class _Desk(Surroundings):
     def api_transaction(
         self, run: Run, method: str, url: str, event_type: str, request: bytes
     ) -> tuple[int, Transaction | str] | None:
-        """See `Surroundings.api_transaction`."""
+        """See `Capabilities.api_transaction`."""
         if self._chains is None or not sends_transaction(method, url):
             return None
         return self._chains.send_by_name(self._number, request, event_type)

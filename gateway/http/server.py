@@ -365,7 +365,7 @@ class HttpGateway(GatewayActor):
         )
 
     def _node_health(self) -> NodeHealth:
-        news = self.health_is
+        news = self.health_message
         return NodeHealth(
             conditions=news.conditions,
             recent=news.recent,

@@ -183,7 +183,7 @@ class MqttGateway(GatewayActor):
     def receive(self, message: object, sender: Address) -> None:
         """See `GatewayActor`; this gateway also delivers the outboxes of handlers."""
         match message:
-            case m.TakeOutbox(project_id=project_id, path=path):
+            case m.DeliverOutbox(project_id=project_id, path=path):
                 self._in_loop(lambda: self._outbox.take(project_id, path))
             case _:
                 super().receive(message, sender)

@@ -22,7 +22,7 @@ from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.module.inspection import check, compile_module
-from fieldbrook.wasm.run import Host, Message, Metric, Run, Surroundings
+from fieldbrook.wasm.run import Host, Message, Metric, Run, Capabilities
 from fieldbrook.workbench.chain_file import Call, Chain, ChainFile
 from fieldbrook.workbench.runs import DEFAULT_SEED, HOSTS, Trial, Workbench, describe
 from fieldbrook.workbench.simulated_chain import SimulatedChains
@@ -137,7 +137,7 @@ class Left(NamedTuple):
     logs: list[tuple[int, str, str]]
 
 
-class Neighbours(Surroundings):
+class Neighbours(Capabilities):
     """A broker and an API, and no chain."""
 
     def check_topic(self, topic: str) -> None:
@@ -268,7 +268,7 @@ def perform(host_of: _HostOf, tmp_path: Path) -> Iterator[_Perform]:
     def run(language: str, kind: str, handler: str, payload: bytes) -> Left:
         database = SqliteDatabase(tmp_path / f"{len(databases)}.db", CONFIG)
         databases.append(database)
-        given = Run(payload, env=ENV, surroundings=Neighbours(), sql=database)
+        given = Run(payload, env=ENV, capabilities=Neighbours(), sql=database)
         database.begin_event()
         code, error = host_of(language, kind).run(handler, given)
         if error:

@@ -56,7 +56,7 @@ class AppletHost:
                 native code: a user who can write it can run any code in this process.
             limits: budgets of each run.
             reuse_events: how many events one instance serves; 0 makes an instance per event.
-            seeded: every run has `Surroundings.seeded`, and takes WASI's time and random
+            seeded: every run has `Capabilities.seeded`, and takes WASI's time and random
                 numbers from it. Do not combine it with `reuse_events`.
 
         Raises:

@@ -199,7 +199,7 @@ class BatchGuest(RawGuest):
         raw.export_get(self._context, self._trampoline_at, b"memory", 6, place)
         base = raw.memory_data(self._context, place + _EXTERN_VALUE)
         self._stage = stage = self._view(base)
-        seeded = runs[0].surroundings.seeded
+        seeded = runs[0].capabilities.seeded
         self._rid_base = rid = random.getrandbits(30) if seeded is None else seeded.rid
         at = glue.HEAD_BYTES + count * glue.ENTRY_BYTES
         entries = array("I")

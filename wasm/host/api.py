@@ -43,10 +43,10 @@ def functions(guest: Guest) -> Functions:
         if len(event_type) > EVENT_TYPE_LIMIT:
             return _UNDECODABLE
         run, method, url = guest.run, request["Method"], request["Url"]
-        sent = run.surroundings.api_transaction(run, method, url, event_type, raw)
+        sent = run.capabilities.api_transaction(run, method, url, event_type, raw)
         if sent is not None:
             return transaction(header, *sent)
-        refusal = run.surroundings.api_refusal(method, url)
+        refusal = run.capabilities.api_refusal(method, url)
         if refusal is not None:
             status, reason = refusal
             return response(status, header, json.dumps({"error": reason}).encode())

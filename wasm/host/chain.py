@@ -24,7 +24,7 @@ def functions(guest: Guest) -> Functions:
         run = guest.run
         if guest.effects_left <= 0:
             guest.end_budget("effects", guest.limits.effects, "per event")
-        sent = run.surroundings.send_transaction(run, chain, operator, request)
+        sent = run.capabilities.send_transaction(run, chain, operator, request)
         guest.leave(sent, len(sent.body))
         return sent.hash.encode()
 
@@ -44,12 +44,12 @@ def functions(guest: Guest) -> Functions:
         return abi.OK
 
     def ws_call_contract(chain: int, pointer: int, size: int, at: int, size_at: int) -> int:
-        result = guest.run.surroundings.call_contract(chain, request_at(pointer, size))
+        result = guest.run.capabilities.call_contract(chain, request_at(pointer, size))
         guest.give(result, at, size_at)
         return abi.OK
 
     def ws_call_contract_one_chain(pointer: int, size: int, at: int, size_at: int) -> int:
-        result = guest.run.surroundings.call_contract(None, request_at(pointer, size))
+        result = guest.run.capabilities.call_contract(None, request_at(pointer, size))
         guest.give(result, at, size_at)
         return abi.OK
 

@@ -116,7 +116,7 @@ class Guest(ABC):
         """Start a run with full budgets; returns the resource id of its payload."""
         limits = self.limits
         self.run = run
-        seeded = run.surroundings.seeded
+        seeded = run.capabilities.seeded
         self.rid = rid = random.getrandbits(31) if seeded is None else seeded.rid
         self.resources = {rid: run.payload}
         self.ended = ""

@@ -29,7 +29,7 @@ def functions(guest: Guest) -> Functions:
         if size > MESSAGE_BYTES:
             raise GuestError(f"the message is larger than {MESSAGE_BYTES} bytes", abi.FAILED)
         topic = read_topic(guest.read_head(topic_at, topic_size, TOPIC_BYTES + 1))
-        guest.run.surroundings.check_topic(topic)
+        guest.run.capabilities.check_topic(topic)
         guest.leave(Message(topic, guest.read(at, size)), topic_size + size)
         return abi.OK
 

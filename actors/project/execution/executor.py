@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fieldbrook.actors.project.capabilities import ProjectSurroundings
+from fieldbrook.actors.project.capabilities import ProjectCapabilities
 from fieldbrook.actors.project.chains import ProjectChains
 from fieldbrook.actors.project.configuration import NO_CONFIGURATION, read_configuration
 from fieldbrook.actors.project.execution.activity import Activity
@@ -104,7 +104,7 @@ class ProjectExecutor:
         self._runner = HandlerRunner(
             store,
             pool,
-            ProjectSurroundings(reader, store.outbox, api_hosts, chains, prover=prover),
+            ProjectCapabilities(reader, store.outbox, api_hosts, chains, prover=prover),
             open_database or (lambda config: SqliteDatabase(store.path / sql.FILE, config)),
             self.health,
             self.activity,

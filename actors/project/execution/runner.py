@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from fieldbrook.actors.project.capabilities import ProjectSurroundings
+from fieldbrook.actors.project.capabilities import ProjectCapabilities
 from fieldbrook.actors.project.configuration import NO_CONFIGURATION, ProjectConfiguration
 from fieldbrook.actors.project.execution.activity import Activity
 from fieldbrook.actors.project.pool import InstancePool
@@ -66,7 +66,7 @@ class HandlerRunner:
         self,
         store: ProjectStore,
         pool: InstancePool,
-        capabilities: ProjectSurroundings,
+        capabilities: ProjectCapabilities,
         open_database: OpenDatabase,
         health: ProcessHealth,
         activity: Activity,

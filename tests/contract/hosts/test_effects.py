@@ -8,7 +8,7 @@ import pytest
 
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module.inspection import compile_module, to_binary
-from fieldbrook.wasm.run import ApiCall, EffectRefusedError, Message, Metric, Run, Surroundings
+from fieldbrook.wasm.run import ApiCall, EffectRefusedError, Message, Metric, Run, Capabilities
 from tests.contract.hosts import harness as h
 
 MODULE = b"""
@@ -43,7 +43,7 @@ MODULE = b"""
 SMALL = replace(h.LIMITS, effects=3, effect_bytes=1_000)
 
 
-class Anywhere(Surroundings):
+class Anywhere(Capabilities):
     def check_topic(self, topic: str) -> None:
         if topic == "forbidden":
             raise EffectRefusedError("nothing may be sent there")
@@ -55,7 +55,7 @@ class Anywhere(Surroundings):
 def run(kind: str, handler: str, payload: bytes, limits: Limits = h.LIMITS) -> tuple[int, str, Run]:
     module = compile_module(h.engine(), to_binary(MODULE), limits)[0]
     host = h.HOSTS[kind](h.engine(), module, limits)
-    given = Run(payload, surroundings=Anywhere())
+    given = Run(payload, capabilities=Anywhere())
     code, reason = host.run(handler, given)
     host.close()
     return code, reason, given

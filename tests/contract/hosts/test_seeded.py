@@ -11,7 +11,7 @@ import pytest
 
 from fieldbrook.wasm.engine.applet import AppletHost
 from fieldbrook.wasm.engine.reference import ReferenceHost
-from fieldbrook.wasm.run import Host, Run, Surroundings
+from fieldbrook.wasm.run import Host, Run, Capabilities
 from fieldbrook.wasm.seeded import READING_NS, Seeded
 from tests.contract.hosts import harness as h
 
@@ -23,7 +23,7 @@ KINDS: dict[str, Callable[..., Any]] = {
 }
 
 
-class Repeatable(Surroundings):
+class Repeatable(Capabilities):
     def __init__(self, seed: int, number: int) -> None:
         self.seeded = Seeded(seed, number, STARTED_NS)
 
@@ -35,7 +35,7 @@ def host(kind: str) -> Host:
 
 
 def run(kind: str, handler: str, seed: int = 1, number: int = 0) -> tuple[int, str, bytes]:
-    given = Run(b"", surroundings=Repeatable(seed, number))
+    given = Run(b"", capabilities=Repeatable(seed, number))
     code, reason = host(kind).run(handler, given)
     return code, reason, given.writes.get(b"left", b"")
 

@@ -11,7 +11,7 @@ import wasmtime
 from fieldbrook.core.errors import ModuleRefusedError
 from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.module.inspection import check, compile_module, to_binary
-from fieldbrook.wasm.run import Message, Metric, Run, Surroundings, Transaction
+from fieldbrook.wasm.run import Message, Metric, Run, Capabilities, Transaction
 from tests.contract.hosts import harness as h
 
 # A module has one variant of a name: two modules, one for each generation.
@@ -78,7 +78,7 @@ NEW = f"""(module
 MODULES = {"old": OLD, "new": NEW}
 
 
-class Chained(Surroundings):
+class Chained(Capabilities):
     """A chain that tells what it was asked."""
 
     def check_topic(self, topic: str) -> None:
@@ -105,7 +105,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 def run(kind: str, name: str, handler: str, payload: bytes) -> tuple[int, Run]:
     host = h.HOSTS[kind](h.engine(), module(name), h.LIMITS)
-    given = Run(payload, "TYPE", surroundings=Chained())
+    given = Run(payload, "TYPE", capabilities=Chained())
     code, reason = host.run(handler, given)
     host.close()
     assert reason == ""

@@ -40,7 +40,7 @@ def functions(guest: Guest) -> Functions:
         guest.log(abi.LOG_INFO, abi.SOURCE_HOST, text)
 
     def seed() -> float:
-        seeded = guest.run.surroundings.seeded
+        seeded = guest.run.capabilities.seeded
         if seeded is not None:
             return seeded.number()
         return random.random() * time.time_ns()  # noqa: S311 - what the runtime expects

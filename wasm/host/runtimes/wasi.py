@@ -115,7 +115,7 @@ def _region(start: int, size: int) -> str:
 
 
 def _seeded(guest: Guest) -> Seeded:
-    seeded = guest.run.surroundings.seeded
+    seeded = guest.run.capabilities.seeded
     if seeded is None:
         raise RuntimeError("a seeded host was given a run without a seed")
     return seeded
@@ -124,7 +124,7 @@ def _seeded(guest: Guest) -> Seeded:
 def _times(guest: Guest) -> tuple[int, int, float]:
     """Return Unix time and the instance's age in nanoseconds, and the seconds to the deadline."""
     deadline_ns = guest.limits.deadline_ms * 1_000_000
-    seeded = guest.run.surroundings.seeded
+    seeded = guest.run.capabilities.seeded
     if seeded is not None:
         return seeded.unix_ns, seeded.elapsed_ns, (deadline_ns - seeded.elapsed_ns) / 1e9
     left = guest.ends_at - time.monotonic()
@@ -132,7 +132,7 @@ def _times(guest: Guest) -> tuple[int, int, float]:
 
 
 def _sleep(guest: Guest, seconds: float) -> None:
-    seeded = guest.run.surroundings.seeded
+    seeded = guest.run.capabilities.seeded
     if seeded is None:
         time.sleep(seconds)
     else:

@@ -18,10 +18,10 @@ from fieldbrook.actors.project.speculation import (
     told,
     unpack,
 )
-from fieldbrook.wasm.run import ApiCall, EffectRefusedError, Message, Metric, Run, Surroundings
+from fieldbrook.wasm.run import ApiCall, EffectRefusedError, Message, Metric, Run, Capabilities
 
 
-class Around(Surroundings):
+class Around(Capabilities):
     """Lets messages go to topics that begin with "out"; no host can be called."""
 
     def check_topic(self, topic: str) -> None:

@@ -160,7 +160,9 @@ class ProjectActor(NodeActor):
             )
             if chains
             else None,
-            ProcessHealth(lambda now: self.post(m.HealthReported(self._part, self._generation, now))),
+            ProcessHealth(
+                lambda now: self.post(m.HealthReported(self._part, self._generation, now))
+            ),
             prover=settings.prover_url is not None,
             shards=self._shards,
         )

@@ -13,7 +13,7 @@ from fieldbrook.core.api_hosts import is_allowed
 from fieldbrook.core.bounded_json import from_json
 from fieldbrook.storage.registry.service import RegistryReader
 from fieldbrook.wasm.host.api import decode
-from fieldbrook.wasm.run import EffectRefusedError, Run, Capabilities, Transaction
+from fieldbrook.wasm.run import Capabilities, EffectRefusedError, Run, Transaction
 
 SYSTEM_HOST = "w3bstream.com"
 SYSTEM_SCHEME = "w3bstream"

@@ -2,8 +2,8 @@
 
 The project's process starts `python -m fieldbrook.actors.project.shard FD` and holds the other end
 of the socket FD. It sends the applets and the events to run them over. The shard answers with
-findings (`actors.project.speculation`). It never writes to a store, and exits when the socket
-is closed.
+speculative runs (`actors.project.speculation`). It never writes to a store, and exits when the
+socket is closed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.project.speculation import (
     API,
     TOPIC,
-    Finding,
-    answer_of,
+    SpeculativeRun,
+    answer_query,
+    encode_effects,
+    fingerprint,
     pack,
-    sign_of,
-    told,
     unpack,
 )
 from fieldbrook.actors.wire import FrameReader, frame
@@ -40,7 +40,7 @@ from fieldbrook.storage.project.reader import ProjectSnapshot
 from fieldbrook.storage.registry.reader import RegistryReader
 from fieldbrook.system.process import die_with_parent, name_process
 from fieldbrook.wasm.limits import Limits
-from fieldbrook.wasm.run import EffectRefusedError, Run, Capabilities
+from fieldbrook.wasm.run import Capabilities, EffectRefusedError, Run
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +51,10 @@ PROJECT, PART, READY = "project", "part", "ready"
 * `(PART, settled, events)`: the number up to which all events are settled, and for each event its
   number, type, payload and the list of (applet id, handler) to run over it in order.
 
-Frames from a shard: `(READY,)`, then `(event's number, place among its handlers, finding)` for
-each run, in order. The finding is None when only the project can make this run."""
+Frames from a shard: `(READY,)`, then `(event's number, index of its handler, run)` for each run, in
+order. The run is None when only the project can make it."""
 
-FINDING_BYTES = 16 << 20  # runs with larger findings are left to the project
+RUN_BYTES = 16 << 20  # larger speculative runs are left to the project
 _READ_BYTES = 1 << 16
 
 
@@ -86,11 +86,11 @@ class ShardCapabilities(Capabilities):
     def __init__(self, project: Capabilities) -> None:
         self._project = project
         self.void = False
-        self.asked: list[tuple[str, Sequence[str], Any]] = []
+        self.queries: list[tuple[str, Sequence[str], Any]] = []
 
     def check_topic(self, topic: str) -> None:
         """See `Capabilities.check_topic`."""
-        refusal = self._ask(TOPIC, topic)
+        refusal = self._query(TOPIC, topic)
         if refusal is not None:
             raise EffectRefusedError(refusal)
 
@@ -101,7 +101,7 @@ class ShardCapabilities(Capabilities):
         """
         if is_system(url):
             self._give_up()
-        refusal: tuple[int, str] | None = self._ask(API, method, url)
+        refusal: tuple[int, str] | None = self._query(API, method, url)
         return refusal
 
     def send_transaction(self, *_: object, **__: object) -> NoReturn:
@@ -116,9 +116,9 @@ class ShardCapabilities(Capabilities):
         self.void = True
         raise EffectRefusedError("only the project's process can do this")
 
-    def _ask(self, question: str, *arguments: str) -> Any:
-        answer = answer_of(self._project, question, arguments)
-        self.asked.append((question, arguments, answer))
+    def _query(self, question: str, *arguments: str) -> Any:
+        answer = answer_query(self._project, question, arguments)
+        self.queries.append((question, arguments, answer))
         return answer
 
 
@@ -127,11 +127,11 @@ class Shard:
 
     Args:
         setup: the configuration of the shard.
-        tell: sends one packed value to the project.
+        send: sends one packed value to the project.
     """
 
-    def __init__(self, setup: Setup, tell: Callable[[bytes], None]) -> None:
-        self._tell = tell
+    def __init__(self, setup: Setup, send: Callable[[bytes], None]) -> None:
+        self._send = send
         self._pool = InstancePool(Path(setup.modules), setup.limits)
         self._snapshot = ProjectSnapshot(Path(setup.store))
         reader = RegistryReader(Path(setup.registry))
@@ -162,16 +162,16 @@ class Shard:
         self._overlay = {k: held for k, held in self._overlay.items() if held[0] > settled}
         for number, event_type, payload, targets in events:
             for place, (applet_id, handler) in enumerate(targets):
-                finding = self._run(number, event_type, payload, applet_id, handler)
-                found = pack((number, place, finding))
-                if len(found) > FINDING_BYTES:
+                speculative = self._run(number, event_type, payload, applet_id, handler)
+                found = pack((number, place, speculative))
+                if len(found) > RUN_BYTES:
                     found = pack((number, place, None))
-                self._tell(found)
+                self._send(found)
         self._snapshot.renew()  # LMDB cannot reuse freed pages while an old snapshot is open
 
     def _run(
         self, number: int, event_type: str, payload: bytes, applet_id: int, handler: str
-    ) -> Finding | None:
+    ) -> SpeculativeRun | None:
         """Make one run; None when it has to be made by the project."""
         began = time.thread_time()
         scope = self._scopes[applet_id]
@@ -191,14 +191,14 @@ class Shard:
         if not error:
             for key, value in run.writes.items():
                 self._overlay[kv.stored_key(scope, key)] = number, value
-        return Finding(
+        return SpeculativeRun(
             code,
             error,
             run.logs,
             run.writes,
-            told(run.effects),
+            encode_effects(run.effects),
             tuple(reads.items()),
-            capabilities.asked,
+            capabilities.queries,
             time.thread_time() - began,
         )
 
@@ -210,7 +210,7 @@ class Shard:
             held = self._overlay.get(stored)
             value = self._snapshot.read(stored) if held is None else held[1]
             if stored not in reads:
-                reads[stored] = sign_of(value)
+                reads[stored] = fingerprint(value)
             return value
 
         return read
@@ -221,7 +221,7 @@ def serve(connection: socket.socket) -> None:
     reader = FrameReader()
     shard: Shard | None = None
 
-    def tell(data: bytes) -> None:
+    def send(data: bytes) -> None:
         connection.sendall(frame(data))
 
     while data := connection.recv(_READ_BYTES):
@@ -229,8 +229,8 @@ def serve(connection: socket.socket) -> None:
             if shard is None:
                 setup = msgspec.msgpack.decode(body, type=Setup)
                 logs.configure(setup.log_level, setup.log_format)
-                shard = Shard(setup, tell)
-                tell(pack((READY,)))
+                shard = Shard(setup, send)
+                send(pack((READY,)))
             else:
                 shard.take(unpack(body))
 

@@ -2,10 +2,10 @@
 
 The project's process handles the events of a round in order. When handlers are heavy, it sends
 later events to shards (`actors.project.shard`) in advance; within a round all events of a publisher
-go to the same process. When it reaches an event that a shard has run, it validates the
-shard's finding (`speculation.still_so`). A valid finding replaces the run. When the finding is
-invalid, or the shard died or hangs, the project runs the handler itself. So the results are
-the same as without shards.
+go to the same process. When it reaches an event that a shard has run, it validates the shard's
+speculative run (`speculation.is_valid`). A valid one replaces the run. When it is invalid, or the
+shard died or hangs, the project runs the handler itself. So the results are the same as without
+shards.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import msgspec
 
 from fieldbrook.actors.project.routing import Target
 from fieldbrook.actors.project.shard import PART, PROJECT, READY, Setup
-from fieldbrook.actors.project.speculation import Finding, pack, still_so, take_over, unpack
-from fieldbrook.actors.project.worth import Worth
+from fieldbrook.actors.project.speculation import SpeculativeRun, adopt, is_valid, pack, unpack
+from fieldbrook.actors.project.speculation_policy import SpeculationPolicy
 from fieldbrook.actors.supervisor.restarts import STEADY_S, Restarts
 from fieldbrook.actors.wire import FRAME_BYTES, FrameReader, WireEvent, frame
 from fieldbrook.core.errors import StoreError
@@ -58,7 +58,7 @@ class Readers(Protocol):
         ...
 
 
-class ShardLink:
+class ShardConnection:
     """The process of one shard and the connection to it. Only `receive` and `end` may block."""
 
     def __init__(self, setup: bytes) -> None:
@@ -83,8 +83,8 @@ class ShardLink:
         self._poll.register(self._socket, select.POLLIN)
         self._reader = FrameReader()
         self._unsent = bytearray()
-        self.found: dict[Place, Finding | None] = {}
-        self.settled = 0  # findings for events up to this number are discarded
+        self.found: dict[Place, SpeculativeRun | None] = {}
+        self.settled = 0  # speculative runs for events up to this number are discarded
         self.project = -1  # the version of the project that it was sent last
         self.started = time.monotonic()
         self.ready = self.lost = False
@@ -127,12 +127,14 @@ class ShardLink:
             if value[0] == READY:
                 self.ready = True
             elif value[0] > self.settled:
-                number, place, finding = value
-                self.found[number, place] = None if finding is None else Finding(*finding)
+                number, place, speculative = value
+                self.found[number, place] = (
+                    None if speculative is None else SpeculativeRun(*speculative)
+                )
         return True
 
     def settle(self, number: int) -> None:
-        """Discard the findings for events up to `number`."""
+        """Discard the speculative runs for events up to `number`."""
         self.settled = number
         if self.found:
             self.found = {place: f for place, f in self.found.items() if place[0] > number}
@@ -145,7 +147,7 @@ class ShardLink:
 
 
 class _Planned(NamedTuple):
-    link: ShardLink
+    link: ShardConnection
     places: Mapping[int, int]  # strategy id -> index of the run
 
 
@@ -156,26 +158,28 @@ class Shards:
         most: the largest number of processes beside the project's own.
         setup: the configuration of the shards.
         store: the project's store.
-        worth: decides whether shards are used.
+        policy: decides whether shards are used.
     """
 
-    def __init__(self, most: int, setup: Setup, store: Readers, worth: Worth | None = None) -> None:
+    def __init__(
+        self, most: int, setup: Setup, store: Readers, policy: SpeculationPolicy | None = None
+    ) -> None:
         self._most = most
         self._setup = msgspec.msgpack.encode(setup)
         self._limit_s = setup.limits.deadline_ms / 1000 + OVERTIME_S
         self.store = store
-        self.worth = worth or Worth()
-        self._links: list[ShardLink] = []
+        self.policy = policy or SpeculationPolicy()
+        self._links: list[ShardConnection] = []
         self._restarts = Restarts()
         self._not_before = 0.0
         self._version = 0
         self._project = b""
         self._number = 0  # of the last event of a round for which shards were used
-        self._ahead: Ahead | None = None
+        self._speculation: Speculation | None = None
         self.own: set[int] = set()  # applets that only the project can run
         self._used = time.monotonic()  # of the last round that needed shards
         self.failure = ""  # why shards are missing; cleared once all are stable again
-        self.kept = self.dropped = 0  # valid and invalid findings
+        self.kept = self.dropped = 0  # valid and invalid speculative runs
 
     @property
     def pids(self) -> list[int]:
@@ -183,23 +187,23 @@ class Shards:
         return [link.process.pid for link in self._links]
 
     def use(self, env: Mapping[str, str], applets: Iterable[Applet]) -> None:
-        """Use a changed environment and applets; earlier findings are discarded."""
+        """Use a changed environment and applets; earlier speculative runs are discarded."""
         self._version += 1
         self.own.clear()
         self._project = pack((PROJECT, env, msgspec.msgpack.encode(list(applets))))
-        if self._ahead is not None:
-            self._ahead.forget()
+        if self._speculation is not None:
+            self._speculation.forget()
 
     # ---------------------------------------------------------------- a round
 
     @property
     def wanted(self) -> bool:
         """Whether shards are enabled and pay off at present."""
-        return self._most > 0 and self.worth.good(time.monotonic())
+        return self._most > 0 and self.policy.use_shards(time.monotonic())
 
-    def look_ahead(
+    def speculate(
         self, events: Sequence[WireEvent], plan: Callable[[WireEvent], Sequence[Target]]
-    ) -> Ahead | None:
+    ) -> Speculation | None:
         """Begin to run the events of a round in shards. Check `wanted` first.
 
         Args:
@@ -208,7 +212,7 @@ class Shards:
             plan: returns the handlers of an event, or none if it must not run in a shard.
 
         Returns:
-            The speculation of this round, valid until `round_over`; None when the project has
+            The speculation of this round, valid until `end_requests`; None when the project has
             to run everything itself.
         """
         if len(events) < 2:
@@ -216,17 +220,17 @@ class Shards:
         now = self._used = time.monotonic()  # needed, even where none is ready yet
         if not self.start(now):
             return None
-        self._ahead = Ahead(self, events, plan, self._number + 1)
+        self._speculation = Speculation(self, events, plan, self._number + 1)
         self._number += len(events)
-        return self._ahead
+        return self._speculation
 
-    def round_over(self, seconds: float, events: int) -> None:
+    def end_requests(self, seconds: float, events: int) -> None:
         """End a round of `events` events; `seconds` is the CPU time of the project's thread."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is None:
-            self.worth.spent(seconds, events)
+        speculation, self._speculation = self._speculation, None
+        if speculation is None:
+            self.policy.add_cpu_time(seconds, events)
         else:
-            self.worth.spent(ahead.seconds, events)
+            self.policy.add_cpu_time(speculation.seconds, events)
             self.settle(self._number)
         self.rest()
 
@@ -245,7 +249,7 @@ class Shards:
             self._free_readers()
 
     def settle(self, number: int) -> None:
-        """Discard findings up to this event: the project has committed or dropped its batch."""
+        """Discard speculative runs up to this event, whose batch is committed or dropped."""
         for link in self._links:
             link.settle(number)
 
@@ -264,7 +268,7 @@ class Shards:
         if len(self._links) < self._most and now >= self._not_before:
             try:
                 while len(self._links) < self._most:
-                    self._links.append(ShardLink(self._setup))
+                    self._links.append(ShardConnection(self._setup))
             except OSError as error:
                 log.warning("no process for a shard: %s", error.strerror)
                 self.failure = f"no process for a shard: {error.strerror}"
@@ -280,7 +284,7 @@ class Shards:
             link.ready and now - link.started >= STEADY_S for link in self._links
         )
 
-    def _lose(self, link: ShardLink, why: str) -> None:
+    def _lose(self, link: ShardConnection, why: str) -> None:
         if link not in self._links:
             return
         now = time.monotonic()
@@ -301,22 +305,22 @@ class Shards:
         except StoreError as error:
             log.warning("what a shard read is still held: %s", error)
 
-    # ---------------------------------------------------------------- for `Ahead`
+    # ---------------------------------------------------------------- for `Speculation`
 
     @property
-    def ready(self) -> list[ShardLink]:
+    def ready(self) -> list[ShardConnection]:
         """The shards that can be sent events."""
         return [link for link in self._links if link.ready and not link.lost]
 
-    def tell(self, link: ShardLink, part: Sequence[Any]) -> None:
+    def send(self, link: ShardConnection, part: Sequence[Any]) -> None:
         """Send events to a shard, and before them the project if it changed since."""
         if link.project != self._version:
             link.project = self._version
             link.send(self._project)
         link.send(pack((PART, link.settled, part)))
 
-    def finding(self, link: ShardLink, place: Place) -> Finding | None:
-        """Wait for a shard's finding; None when the shard has none, died or hangs."""
+    def result(self, link: ShardConnection, place: Place) -> SpeculativeRun | None:
+        """Wait for a shard's run; None when the shard has none, died or hangs."""
         limit = time.monotonic() + self._limit_s
         while place not in link.found:
             left = limit - time.monotonic()
@@ -333,8 +337,8 @@ class Shards:
         return link.found.pop(place)
 
 
-class Ahead:
-    """The speculation of one round: sends later events to shards and validates their findings.
+class Speculation:
+    """The speculation of one round: sends later events to shards and validates their runs.
 
     Events are numbered from `number` on. `seconds` is the CPU time of all runs that count, those
     of the shards and those of the project.
@@ -362,7 +366,7 @@ class Ahead:
         self._feed()
 
     def result(self, event: WireEvent, target: Target, run: Run) -> tuple[int, str] | None:
-        """Apply a shard's valid finding to `run`, and return its code and error.
+        """Apply a shard's valid run to `run`, and return its code and error.
 
         None means that the project has to make the run.
 
@@ -378,39 +382,39 @@ class Ahead:
         if planned is None or target.strategy_id not in planned.places:
             return None
         place = self._number + index, planned.places[target.strategy_id]
-        finding = self._shards.finding(planned.link, place)
-        if finding is None:
+        speculative = self._shards.result(planned.link, place)
+        if speculative is None:
             if not planned.link.lost:
                 self._shards.own.add(target.applet_id)
             return None
-        kept = still_so(finding, self._shards.store.read, run.capabilities)
-        self._shards.worth.tried(time.monotonic(), kept=kept)
+        kept = is_valid(speculative, self._shards.store.read, run.capabilities)
+        self._shards.policy.add_result(time.monotonic(), kept=kept)
         if not kept:
             self._shards.dropped += 1
             metrics.add(metrics.AHEAD["dropped"])
             return None
         self._shards.kept += 1
         metrics.add(metrics.AHEAD["kept"])
-        self.seconds += finding.seconds
-        return take_over(finding, run)
+        self.seconds += speculative.seconds
+        return adopt(speculative, run)
 
-    def ran_here(self, seconds: float) -> None:
+    def add_own_run(self, seconds: float) -> None:
         """Record the CPU time of a run that the project made itself."""
         self.seconds += seconds
 
     def settle(self) -> None:
-        """Discard findings for the events handled so far: their batch is committed or dropped."""
+        """Discard the runs for events whose batch is committed or dropped by now."""
         self._shards.settle(self._number + self._at)
 
     def forget(self) -> None:
-        """Discard all findings so far."""
+        """Discard all speculative runs so far."""
         self._planned.clear()
 
     def _feed(self) -> None:
         """Send shards the events that follow the project's current one."""
         links = self._shards.ready
         slots = len(links) + 1
-        each = min(max(int(_PART_S / max(self._shards.worth.mean_s, 1e-6)), 2), _PART_EVENTS)
+        each = min(max(int(_PART_S / max(self._shards.policy.mean_s, 1e-6)), 2), _PART_EVENTS)
         if not links or self._next - self._at > each * slots:
             return
         first = max(self._next, self._at)
@@ -436,7 +440,7 @@ class Ahead:
         self._given[slot] += 1
         return slot
 
-    def _hand_over(self, link: ShardLink, indices: Sequence[int]) -> None:
+    def _hand_over(self, link: ShardConnection, indices: Sequence[int]) -> None:
         part: list[Any] = []
         size = 0
         for index in indices:
@@ -450,7 +454,7 @@ class Ahead:
             part.append((self._number + index, event[0], event[3], handlers))
             size += len(event[3])
             if size >= FRAME_BYTES:
-                self._shards.tell(link, part)
+                self._shards.send(link, part)
                 part, size = [], 0
         if part:
-            self._shards.tell(link, part)
+            self._shards.send(link, part)

@@ -1,10 +1,10 @@
 """Speculation: the result of a shard's run, and its validation. Pure functions over values.
 
 A shard runs a handler on the state that it can see: the store as of some commit, and the writes
-of its own runs since. A `Finding` records every answer that the host functions gave the guest.
-The project validates the finding when it reaches that run in the order of events. If the
+of its own runs since. A `SpeculativeRun` records every answer that the host functions gave the
+guest. The project validates it when it reaches that run in the order of events. If the
 project would give the same answers, the run counts as if the project had made it. If not, the
-finding is dropped without effect.
+result is dropped without effect.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import msgpack
 
 from fieldbrook.wasm.run import (
     ApiCall,
+    Capabilities,
     Effect,
     EffectRefusedError,
     Message,
     Metric,
     Run,
-    Capabilities,
 )
 
 _INLINE_BYTES = 64  # values up to this size are compared themselves, longer ones by their hash
@@ -30,7 +30,7 @@ _WHOLE, _HASHED = b"=", b"#"
 _PUBLISH, _CALL, _MEASURE = 0, 1, 2
 TOPIC, API = "topic", "api"
 
-# Texts of applets may hold lone surrogates, which must not prevent sending a finding.
+# Texts of applets may hold lone surrogates, which must not prevent sending a run.
 pack: Callable[[Any], bytes] = msgpack.Packer(
     use_bin_type=True, autoreset=True, unicode_errors="surrogatepass"
 ).pack
@@ -43,12 +43,12 @@ def unpack(data: bytes) -> Any:
     )
 
 
-class Finding(NamedTuple):
+class SpeculativeRun(NamedTuple):
     """The result of a run in a shard.
 
-    `reads` holds (stored key, `sign_of` its value) for each key that the run read. `asked` holds
-    (question, arguments, answer) for each query to the capabilities. `seconds` is the CPU time
-    of the run.
+    `reads` holds (stored key, `fingerprint` of its value) for each key that the run read.
+    `queries` holds (question, arguments, answer) for each query to the capabilities. `seconds` is
+    the CPU time of the run.
     """
 
     code: int
@@ -57,11 +57,11 @@ class Finding(NamedTuple):
     writes: dict[bytes, bytes]
     effects: Sequence[Sequence[Any]]
     reads: Sequence[tuple[bytes, bytes | None]]
-    asked: Sequence[tuple[str, Sequence[str], Any]]
+    queries: Sequence[tuple[str, Sequence[str], Any]]
     seconds: float
 
 
-def sign_of(value: bytes | None) -> bytes | None:
+def fingerprint(value: bytes | None) -> bytes | None:
     """Return a short fingerprint of a value: itself or its BLAKE2b hash; None for no value."""
     if value is None:
         return None
@@ -70,7 +70,7 @@ def sign_of(value: bytes | None) -> bytes | None:
     return _HASHED + hashlib.blake2b(value, digest_size=32).digest()
 
 
-def told(effects: Sequence[Effect]) -> list[tuple[int, Any, Any]]:
+def encode_effects(effects: Sequence[Effect]) -> list[tuple[int, Any, Any]]:
     """Return effects as rows for packing."""
     rows: list[tuple[int, Any, Any]] = []
     for effect in effects:
@@ -84,33 +84,33 @@ def told(effects: Sequence[Effect]) -> list[tuple[int, Any, Any]]:
     return rows
 
 
-def _effect(row: Sequence[Any]) -> Effect:
+def _decode_effect(row: Sequence[Any]) -> Effect:
     kind, first, second = row
     if kind == _PUBLISH:
         return Message(first, second)
     return ApiCall(first, second) if kind == _CALL else Metric(first)
 
 
-def still_so(
-    finding: Finding, read: Callable[[bytes], bytes | None], capabilities: Capabilities
+def is_valid(
+    speculative: SpeculativeRun, read: Callable[[bytes], bytes | None], capabilities: Capabilities
 ) -> bool:
-    """Validate a finding: whether the project would now give the guest the same answers.
+    """Validate a shard's run: whether the project would now give the guest the same answers.
 
     Args:
-        finding: the result of the shard's run.
+        speculative: the result of the shard's run.
         read: returns the value of a stored key, as the next run would see it.
         capabilities: the capabilities of the next run.
 
     Raises:
         NodeError: `read` failed.
     """
-    return all(sign_of(read(key)) == sign for key, sign in finding.reads) and all(
-        answer_of(capabilities, question, arguments) == answer
-        for question, arguments, answer in finding.asked
+    return all(fingerprint(read(key)) == sign for key, sign in speculative.reads) and all(
+        answer_query(capabilities, question, arguments) == answer
+        for question, arguments, answer in speculative.queries
     )
 
 
-def answer_of(
+def answer_query(
     capabilities: Capabilities, question: str, arguments: Sequence[str]
 ) -> tuple[int, str] | str | None:
     """Ask capabilities about a topic or an API call; return the refusal, or None."""
@@ -124,9 +124,9 @@ def answer_of(
     return None
 
 
-def take_over(finding: Finding, run: Run) -> tuple[int, str]:
-    """Copy a finding's logs, writes and effects into `run`; return its code and error."""
-    run.logs.extend(finding.logs)
-    run.writes.update(finding.writes)
-    run.effects.extend(_effect(row) for row in finding.effects)
-    return finding.code, finding.error
+def adopt(speculative: SpeculativeRun, run: Run) -> tuple[int, str]:
+    """Copy a shard's logs, writes and effects into `run`; return its code and error."""
+    run.logs.extend(speculative.logs)
+    run.writes.update(speculative.writes)
+    run.effects.extend(_decode_effect(row) for row in speculative.effects)
+    return speculative.code, speculative.error

@@ -22,7 +22,7 @@ from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.module.inspection import check, compile_module
-from fieldbrook.wasm.run import Host, Message, Metric, Run, Capabilities
+from fieldbrook.wasm.run import Capabilities, Host, Message, Metric, Run
 from fieldbrook.workbench.chain_file import Call, Chain, ChainFile
 from fieldbrook.workbench.runs import DEFAULT_SEED, HOSTS, Trial, Workbench, describe
 from fieldbrook.workbench.simulated_chain import SimulatedChains

@@ -217,7 +217,7 @@ class ProjectExecutor:
         """Handle requests while shards run later events in advance, if that pays off."""
         if shards.wanted and self._configuration.closed is None:
             events = [e for _, frame in frames if not isinstance(frame, dict) for e in frame]
-            self._runner.speculation = shards.look_ahead(
+            self._runner.speculation = shards.speculate(
                 events, lambda event: self._configuration.shard_targets(event)
             )
         # Thread CPU time, not wall time: on a busy machine wall time would make every handler
@@ -225,7 +225,7 @@ class ProjectExecutor:
         cpu_s = self._execute(frames)
         self._runner.speculation = None
         count = sum(len(frame) for _, frame in frames if not isinstance(frame, dict))
-        shards.round_over(cpu_s, count)
+        shards.end_requests(cpu_s, count)
         if shards.failure or self.health.has_conditions:
             self._check_shards(shards)
 

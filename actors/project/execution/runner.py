@@ -14,7 +14,7 @@ from fieldbrook.actors.project.configuration import NO_CONFIGURATION, ProjectCon
 from fieldbrook.actors.project.execution.activity import Activity
 from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.project.routing import Target
-from fieldbrook.actors.project.shards import Ahead
+from fieldbrook.actors.project.shards import Speculation
 from fieldbrook.actors.wire import HandlerResult, WireEvent
 from fieldbrook.core import clock
 from fieldbrook.core.errors import ModuleRefusedError
@@ -85,7 +85,7 @@ class HandlerRunner:
         self._unreadable: set[int] = set()  # applets whose module could not be loaded
         self._database_config: bytes | None = None
         self.database: ProjectDatabase | None = None
-        self.speculation: Ahead | None = None  # of the current requests, if shards help
+        self.speculation: Speculation | None = None  # of the current requests, if shards help
         self.written_bytes = 0  # since the last commit
         self.overrun = ""  # the last handler that was ended at its deadline, and the reason
 
@@ -138,7 +138,7 @@ class HandlerRunner:
         if self.speculation is None:
             code, error = self._execute(target, run)
         else:
-            code, error = self._run_ahead(self.speculation, target, event, run)
+            code, error = self._run_speculatively(self.speculation, target, event, run)
         return self._finish(target, event, run, code, error)
 
     def run_shared(self, target: Target, events: Sequence[WireEvent]) -> Sequence[Outcome]:
@@ -188,16 +188,16 @@ class HandlerRunner:
 
     # ---------------------------------------------------------------- the run itself
 
-    def _run_ahead(
-        self, speculation: Ahead, target: Target, event: WireEvent, run: Run
+    def _run_speculatively(
+        self, speculation: Speculation, target: Target, event: WireEvent, run: Run
     ) -> tuple[int, str]:
         """Take a shard's speculative result if it is valid, else run the handler here."""
-        self._activity.busy_since = 0.0  # `Shards.finding` has its own time limit for a shard
+        self._activity.busy_since = 0.0  # `Shards.result` has its own time limit for a shard
         done = speculation.result(event, target, run)
         if done is None:
             self._activity.busy_since, began = time.monotonic(), time.thread_time()
             done = self._execute(target, run)
-            speculation.ran_here(time.thread_time() - began)
+            speculation.add_own_run(time.thread_time() - began)
         return done
 
     def _execute(self, target: Target, run: Run) -> tuple[int, str]:

@@ -8,7 +8,7 @@ import pytest
 
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module.inspection import compile_module, to_binary
-from fieldbrook.wasm.run import ApiCall, EffectRefusedError, Message, Metric, Run, Capabilities
+from fieldbrook.wasm.run import ApiCall, Capabilities, EffectRefusedError, Message, Metric, Run
 from tests.contract.hosts import harness as h
 
 MODULE = b"""

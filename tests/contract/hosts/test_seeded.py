@@ -11,7 +11,7 @@ import pytest
 
 from fieldbrook.wasm.engine.applet import AppletHost
 from fieldbrook.wasm.engine.reference import ReferenceHost
-from fieldbrook.wasm.run import Host, Run, Capabilities
+from fieldbrook.wasm.run import Capabilities, Host, Run
 from fieldbrook.wasm.seeded import READING_NS, Seeded
 from tests.contract.hosts import harness as h
 

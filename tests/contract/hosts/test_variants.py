@@ -11,7 +11,7 @@ import wasmtime
 from fieldbrook.core.errors import ModuleRefusedError
 from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.module.inspection import check, compile_module, to_binary
-from fieldbrook.wasm.run import Message, Metric, Run, Capabilities, Transaction
+from fieldbrook.wasm.run import Capabilities, Message, Metric, Run, Transaction
 from tests.contract.hosts import harness as h
 
 # A module has one variant of a name: two modules, one for each generation.

@@ -12,17 +12,17 @@ HEAVY_S = 200e-6
 WINDOW_S = 0.25  # CPU time of runs; one decision per window
 PAUSE_S = 30.0
 _LIGHT_SHARE = 0.5  # of `heavy_s`: hysteresis, between the two the last decision stays
-_TRIED = 64  # findings per decision on the share of valid ones
+_TRIED = 64  # speculative runs per decision on the share of valid ones
 _KEPT_SHARE = 0.5
 
 
-class Worth:
-    """Decides from the CPU time of runs and the share of valid findings.
+class SpeculationPolicy:
+    """Decides from the CPU time of runs and the share of valid speculative runs.
 
     Args:
         heavy_s: mean CPU seconds per run from which on shards are used.
         window_s: CPU seconds of runs per decision.
-        pause_s: seconds without shards after too few findings were valid.
+        pause_s: seconds without shards after too few speculative runs were valid.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class Worth:
         self._tried = self._kept = 0
         self._paused_until = 0.0
 
-    def good(self, now: float) -> bool:
+    def use_shards(self, now: float) -> bool:
         """Whether to use shards; `now` is on the monotonic clock."""
         return self._heavy and now >= self._paused_until
 
-    def spent(self, seconds: float, runs: int) -> None:
+    def add_cpu_time(self, seconds: float, runs: int) -> None:
         """Record the CPU time of runs, in whichever process they were made."""
         self._spent_s += seconds
         self._runs += runs
@@ -51,8 +51,8 @@ class Worth:
         self._heavy = self.mean_s >= self._heavy_s * (_LIGHT_SHARE if self._heavy else 1)
         self._spent_s, self._runs = 0.0, 0
 
-    def tried(self, now: float, *, kept: bool) -> None:
-        """Record whether a shard's finding was kept or its run had to be made again."""
+    def add_result(self, now: float, *, kept: bool) -> None:
+        """Record whether a shard's run was kept or its run had to be made again."""
         self._tried += 1
         self._kept += kept
         if self._tried < _TRIED:

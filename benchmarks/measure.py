@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from fieldbrook.actors.runtime import descendants
+from fieldbrook.system.process_tree import descendants
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _KIB_PER_MIB = 1024

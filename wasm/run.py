@@ -153,6 +153,7 @@ class Run:
     """
 
     __slots__ = (
+        "capabilities",
         "effects",
         "env",
         "event_type",
@@ -161,7 +162,6 @@ class Run:
         "payload",
         "read",
         "sql",
-        "capabilities",
         "writes",
     )
 

@@ -21,6 +21,7 @@ from fieldbrook.core.settings import Settings, clean_environment
 from fieldbrook.observability import fault_points, logs
 from fieldbrook.security import node_secrets, tls
 from fieldbrook.storage import data_lock
+from fieldbrook.system import process_tree
 from fieldbrook.system.fsync import make_folder, start_unsynced
 from fieldbrook.system.process import keep_memory_private, name_process, report_fatal_signals
 
@@ -73,23 +74,23 @@ def run(settings: Settings) -> int:
     if not isinstance(booted, m.Booted):
         reason = f"{booted.part}: {booted.reason}" if booted else "time ran out"
         log.critical("the node cannot start: %s", reason)
-        runtime.kill_descendants()
+        process_tree.kill_descendants()
         return 2
     log.info("fieldbrook@%s listen on :%d", __version__, settings.http_port)
-    watch = runtime.DeathWatch(_vital(booted.pids["supervisor"]))
+    watch = process_tree.DeathWatch(_vital(booted.pids["supervisor"]))
     lost: list[str] = []
     while not stop.set and not lost:
         lost = watch.wait(0.2)
-        runtime.reap()
+        process_tree.reap()
     if lost:
         log.critical("lost %s: the node ends so that it can be started whole", ", ".join(lost))
-        runtime.kill_descendants()
+        process_tree.kill_descendants()
         return 1
     started = time.monotonic()
     tree.ask(m.Drain(), DRAIN_LIMIT_S, m.Drained)
     tree.shutdown()
-    runtime.await_descendants(_END_LIMIT_S)
-    killed = runtime.kill_descendants()
+    process_tree.await_descendants(_END_LIMIT_S)
+    killed = process_tree.kill_descendants()
     if killed:
         log.warning("%d processes did not end by themselves and were killed", killed)
     log.info("stopped in %.1f s", time.monotonic() - started)

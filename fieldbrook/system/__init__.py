@@ -2,5 +2,5 @@
 
 In: commands to run; files that must survive a power cut.
 Out: processes with limits; durable files.
-Open first: `process.py`, then `fsync.py`.
+Open first: `process.py`, `process_tree.py`, then `fsync.py`.
 """

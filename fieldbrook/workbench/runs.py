@@ -33,7 +33,7 @@ from fieldbrook.wasm.engine.reference import ReferenceHost
 from fieldbrook.wasm.limits import Limits
 from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.module.inspection import compile_module, to_binary
-from fieldbrook.wasm.run import Effect, EffectRefusedError, Host, Run, Capabilities, Transaction
+from fieldbrook.wasm.run import Capabilities, Effect, EffectRefusedError, Host, Run, Transaction
 from fieldbrook.wasm.seeded import Seeded
 from fieldbrook.workbench.simulated_chain import SimulatedChains
 

@@ -298,10 +298,11 @@ def test_memory_that_is_not_there_ends_the_process_that_touches_it(tmp_path: Pat
     """A real fault, and not a signal sent: a handler that returned would run it for ever."""
     script = (
         "import logging, sys; from pathlib import Path; from fieldbrook.actors import runtime;"
+        "from fieldbrook.system.process_tree import kill_descendants;"
         "from fieldbrook.system.process import report_fatal_signals; report_fatal_signals();"
         f"runtime.harden(Path({str(tmp_path)!r}));"
         "tree = runtime.ActorTree('tests.integration.test_actor_runtime.Faulty');"
-        "print(tree.ask('fault', 30, str)); tree.shutdown(); runtime.kill_descendants()"
+        "print(tree.ask('fault', 30, str)); tree.shutdown(); kill_descendants()"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],

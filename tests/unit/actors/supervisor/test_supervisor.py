@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fieldbrook.actors import messages as m
-from fieldbrook.actors.supervisor.supervisor import STARTING, UP, Child, Supervisor
+from fieldbrook.actors.supervisor.child import STARTING, UP, Child
+from fieldbrook.actors.supervisor.supervisor import Supervisor
 from fieldbrook.core.settings import Settings
 
 
@@ -21,20 +22,20 @@ class Booting:
         self.supervisor = Supervisor()
         instead: dict[str, Callable[..., None]] = {
             "send": lambda _to, message: self.sent.append(message),
-            "_later": lambda *_: None,
-            "_make_spares": lambda: None,
-            "_start": lambda child: child.enter(STARTING),
+            "set_timer": lambda *_: None,
+            "start": lambda child: child.enter(STARTING),
             "_raise_condition": lambda *_: None,
-            "_end": lambda child: self.ended.append(child.part),
+            "_kill": lambda child: self.ended.append(child.part),
         }
         for name, function in instead.items():
             monkeypatch.setattr(self.supervisor, name, function)
+        monkeypatch.setattr(self.supervisor.projects, "make_spares", lambda: None)
         monkeypatch.setattr(self.supervisor, "_waiting_for_boot", "whoever asked")
-        self.supervisor._settings = Settings(data=tmp_path)
+        self.supervisor.settings = Settings(data=tmp_path)
         self.slow, registry = Child(part), Child("registry")
         self.slow.enter(STARTING)
         registry.enter(UP)
-        self.supervisor._children = {child.part: child for child in (registry, self.slow)}
+        self.supervisor.children = {child.part: child for child in (registry, self.slow)}
 
     @property
     def has_booted(self) -> bool:
@@ -46,9 +47,9 @@ def test_a_node_has_booted_although_a_chain_but_nothing_else_could_not_start(
     part: str, booted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     booting = Booting(part, tmp_path, monkeypatch)
-    booting.supervisor._booted()
+    booting.supervisor._check_boot()
     assert not booting.has_booted
-    booting.supervisor._exited(booting.slow)
+    booting.supervisor._on_exit(booting.slow)
     assert booting.has_booted is booted
 
 
@@ -56,10 +57,10 @@ def test_a_chain_that_starts_slowly_is_let_be_and_waited_for_no_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     booting = Booting("chain:1", tmp_path, monkeypatch)
-    booting.supervisor._timeout("started?", booting.slow)
+    booting.supervisor._on_timer("started?", booting.slow)
     assert booting.has_booted
     assert booting.ended == []
-    booting.supervisor._timeout("started?", booting.slow)
+    booting.supervisor._on_timer("started?", booting.slow)
     assert booting.ended == ["chain:1"]
 
 
@@ -67,5 +68,5 @@ def test_another_part_that_does_not_start_in_time_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     booting = Booting("http:0", tmp_path, monkeypatch)
-    booting.supervisor._timeout("started?", booting.slow)
+    booting.supervisor._on_timer("started?", booting.slow)
     assert (booting.has_booted, booting.ended) == (False, ["http:0"])

@@ -6,7 +6,7 @@ import os
 import subprocess
 import threading
 
-from fieldbrook.actors.runtime import descendants
+from fieldbrook.system.process_tree import descendants
 
 
 def test_children_and_their_children_are_found() -> None:

@@ -1,0 +1,63 @@
+"""One process of the tree, as the supervisor sees it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from fieldbrook.actors.runtime import Address
+from fieldbrook.actors.supervisor.restarts import Restarts
+from fieldbrook.observability import metrics
+
+DOWN, STARTING, UP, RETIRING, BACKOFF = "down", "starting", "up", "retiring", "backoff"
+
+
+@dataclass(slots=True)
+class Child:
+    """One process of the tree and its state."""
+
+    part: str
+    state: str = DOWN
+    address: Address | None = None
+    pid: int | None = None
+    path: str | None = None
+    generation: int = 0
+    restarts: Restarts = field(default_factory=Restarts)
+    since: float = 0.0
+    heard: float = 0.0
+    wanted: bool = False  # it was requested while it was retiring
+    # Takers that had outbox entries during this generation; they may have been delivered since.
+    takers: set[str] = field(default_factory=set)
+    removed: bool = False
+    slot: int = metrics.NO_ROW  # its metrics row, while it has a process
+    account_id: int = 0  # the project's owner; 0 until a gateway has named it
+    late: bool = False  # a chain that takes long to start; the boot no longer waits for it
+
+    @property
+    def kind(self) -> str:
+        """`registry`, `http`, `mqtt`, `scheduler`, `chain` or `project`."""
+        return self.part.partition(":")[0]
+
+    @property
+    def is_gateway(self) -> bool:
+        """Whether it has to know the routes to projects."""
+        return self.kind in ("http", "mqtt", "scheduler", "chain")
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the boot no longer waits for it: it is up, or it is a late or failed chain.
+
+        The node can serve while chains are still starting, because no other part needs them.
+        """
+        return (
+            self.state == UP or self.late or (self.kind == "chain" and self.restarts.failures > 0)
+        )
+
+    @property
+    def project_id(self) -> int:
+        """The project's id; only for projects."""
+        return int(self.part.partition(":")[2])
+
+    def enter(self, state: str) -> None:
+        """Change the state and note the time."""
+        self.state, self.since = state, time.monotonic()

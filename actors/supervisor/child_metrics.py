@@ -1,0 +1,68 @@
+"""The metrics rows of the node's processes, which the supervisor hands out."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable
+
+from fieldbrook.actors.supervisor.child import Child
+from fieldbrook.observability import metrics
+
+
+class ChildMetrics:
+    """Gives each child a row of the shared metrics table, and counts starts and deaths.
+
+    A row goes on with the next process of the same part, so that a death loses no count.
+    """
+
+    def __init__(self) -> None:
+        self._slots = metrics.Slots()
+        self._dead_letters: dict[int, float] = {}  # of projects that have no process
+
+    def create(self, named_projects: int) -> None:
+        """Create the metrics table; every child is a fork and shares it."""
+        self.table = metrics.shared.table = metrics.Table()
+        self._slots = metrics.Slots(named=named_projects)
+        slot, name = self._slots.take("supervisor")
+        self.table.name(slot, name)
+        self.table.attach(slot)
+        metrics.put(metrics.UP, 1)
+
+    def assign(self, child: Child) -> None:
+        """Give a child that starts a row; it gets none when all rows are in use."""
+        child.slot, name = self._slots.take(child.part)
+        if child.slot == metrics.NO_ROW:
+            return
+        self.table.name(child.slot, name)
+        self.table.row(child.slot)[metrics.STARTS] += 1
+        if child.kind == "project":
+            self._dead_letters.pop(child.project_id, None)
+
+    def add_ready(self, child: Child) -> None:
+        """Record that a child is up."""
+        if child.slot != metrics.NO_ROW:
+            self.table.row(child.slot)[metrics.UP] = 1
+
+    def release(self, child: Child, *, died: bool) -> None:
+        """Take back the row of a child whose process has ended; `died` counts it as a death."""
+        if child.slot == metrics.NO_ROW:
+            return
+        row = self.table.row(child.slot)
+        if died:
+            row[metrics.DEATHS] += 1
+        if child.kind == "project" and row[metrics.LETTERS]:
+            self._dead_letters[child.project_id] = row[metrics.LETTERS]
+        self.table.detach(child.slot)
+        self._slots.give_back(child.part, child.slot)
+        child.slot = metrics.NO_ROW
+
+    def forget_project(self, project_id: int) -> None:
+        """Forget the dead letters of a project that was removed."""
+        self._dead_letters.pop(project_id, None)
+
+    def set_gauges(self, children: Iterable[Child]) -> None:
+        """Set the gauges of projects by state, and of dead letters of projects at rest."""
+        states = collections.Counter(child.state for child in children if child.kind == "project")
+        for state, column in metrics.PROJECT_STATES.items():
+            metrics.put(column, states[state])
+        metrics.put(metrics.LETTERS_AT_REST, sum(self._dead_letters.values()))

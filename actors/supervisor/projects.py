@@ -1,0 +1,197 @@
+"""The processes of projects: started on demand, retired when idle, ended with their project."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from typing import TYPE_CHECKING
+
+from fieldbrook.actors import messages as m
+from fieldbrook.actors.runtime import Address
+from fieldbrook.actors.supervisor.child import BACKOFF, DOWN, RETIRING, UP, Child
+from fieldbrook.storage.project.outbox import is_parked, waiting_projects
+
+if TYPE_CHECKING:
+    from fieldbrook.actors.supervisor.supervisor import Supervisor
+
+log = logging.getLogger(__name__)
+
+RETIRE_LIMIT_S = 20.0
+MQTT_PART = "mqtt:0"  # the part that delivers outbox entries, except chain transactions
+_CLASS = "fieldbrook.actors.project.actor.ProjectActor"
+
+
+class Projects:
+    """Starts, retires and removes the processes of projects, and has their outboxes delivered.
+
+    `parked` is set while the outbox entries of a restored node are held back.
+    """
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._removed: set[int] = set()  # project ids are never reused
+        self._spares: list[Address] = []
+        self.parked = False
+
+    def child(self, project_id: int) -> Child:
+        """Return the child of a project, which may be down."""
+        part = f"project:{project_id}"
+        return self._supervisor.children.setdefault(part, Child(part))
+
+    def _running(self, project_id: int, generation: int) -> Child | None:
+        """Return the child of a project if it still is of this generation."""
+        child = self._supervisor.children.get(f"project:{project_id}")
+        return child if child is not None and child.generation == generation else None
+
+    # ---------------------------------------------------------------- start and end
+
+    def start_waiting(self) -> None:
+        """Start the projects whose outbox has entries, so that these are delivered."""
+        for project_id in waiting_projects(self._supervisor.settings.data / "projects"):
+            child = self.child(project_id)
+            if child.state == DOWN:
+                self._supervisor.start(child)
+
+    def activate(self, asked: m.Activate, sender: Address) -> None:
+        """Answer a gateway that has events for a project; start its process if necessary."""
+        supervisor, project_id = self._supervisor, asked.project_id
+        if project_id in self._removed and f"project:{project_id}" not in supervisor.children:
+            supervisor.send(sender, m.Gone(project_id))
+            return
+        child = self.child(project_id)
+        child.account_id = asked.account_id
+        match child.state:
+            case "up":
+                supervisor.send(sender, m.RouteTo(project_id, child.path))
+            case "down" if asked.processes is not None and not self._is_within_quota(asked):
+                supervisor.send(sender, m.QuotaReached(project_id, asked.processes))
+            case "down":
+                supervisor.start(child)
+            case "retiring":
+                child.wanted = True
+            case "backoff" if child.restarts.unreachable:
+                supervisor.send(sender, m.Unreachable(project_id))
+
+    def _is_within_quota(self, asked: m.Activate) -> bool:
+        """Whether the account may run one more project; if not, its projects get YieldProcess."""
+        running = [
+            child
+            for child in self._supervisor.children.values()
+            if child.account_id == asked.account_id
+            and child.kind == "project"
+            and child.state != DOWN
+        ]
+        if asked.processes is None or len(running) < asked.processes:
+            return True
+        for child in running:
+            if child.state == UP:
+                self._supervisor.send_to(child, m.YieldProcess())
+        return False
+
+    def on_ready(self, child: Child) -> None:
+        """Send the gateways the route to a project that is up now."""
+        if child.removed:
+            self.retire(child)
+        else:
+            self._supervisor.send_to_gateways(m.RouteTo(child.project_id, child.path))
+
+    def on_idle(self, project_id: int, generation: int) -> None:
+        """Retire a project that has had no event for the idle time."""
+        child = self._running(project_id, generation)
+        if child is not None and child.state == UP:
+            self.retire(child)
+
+    def retire(self, child: Child) -> None:
+        """Ask a project's process to exit, once no gateway is connected to it."""
+        child.enter(RETIRING)
+        self.close_route(child)
+        self._supervisor.send_to(child, m.Retire())
+        self._supervisor.set_timer(RETIRE_LIMIT_S, "retired?", child)
+
+    def close_route(self, child: Child) -> None:
+        """Let the gateways close their connections to a project."""
+        child.path = None
+        self._supervisor.send_to_gateways(m.RouteTo(child.project_id, None))
+
+    def remove(self, project_id: int) -> None:
+        """End the process of a project that was removed from the registry, then its store."""
+        child = self.child(project_id)
+        child.removed = True
+        self._removed.add(project_id)
+        if child.state == UP:
+            self.retire(child)
+        elif child.state in (DOWN, BACKOFF):
+            self.forget(child)
+
+    def forget(self, child: Child) -> None:
+        """Remove what is left of a removed project whose process has ended."""
+        supervisor = self._supervisor
+        del supervisor.children[child.part]
+        supervisor.child_metrics.forget_project(child.project_id)
+        supervisor.board.remove(child.part)
+        supervisor.schedule_health()
+        store = supervisor.settings.data / "projects" / str(child.project_id)
+        shutil.rmtree(store, ignore_errors=True)  # the registry removes the rest at its next start
+        supervisor.send_to_gateways(m.Gone(child.project_id))
+
+    # ---------------------------------------------------------------- spare processes
+
+    def new_process(self) -> Address:
+        """Return a process for a project: a spare one if there is any."""
+        return self._spares.pop() if self._spares else self._supervisor.createActor(_CLASS)
+
+    def make_spares(self) -> None:
+        """Start spare processes.
+
+        Half of the time that a project's first event waits is work common to all projects.
+        """
+        supervisor = self._supervisor
+        while len(self._spares) < supervisor.settings.spare_projects and not supervisor.exiting:
+            spare = supervisor.createActor(_CLASS)
+            supervisor.send(spare, m.Prepare(supervisor.settings))
+            self._spares.append(spare)
+
+    def on_spare_exit(self, address: Address) -> bool:
+        """Forget a spare process that has died; False if it was none."""
+        if address not in self._spares:
+            return False
+        self._spares.remove(address)
+        return True
+
+    # ---------------------------------------------------------------- outboxes
+
+    def on_outbox_filled(self, project_id: int, generation: int, taker: str) -> None:
+        """Have the outbox entries of a project delivered."""
+        child = self._running(project_id, generation)
+        if child is not None:
+            child.takers.add(taker)
+            self.request_delivery(child, taker or MQTT_PART)
+
+    def request_delivery(self, project: Child, part: str) -> None:
+        """Send DeliverOutbox to one part if the project has outbox entries for it."""
+        taker = self._supervisor.children.get(part)
+        if taker is None or self.parked:  # a chain that the settings no longer have
+            return
+        wanted = "" if part == MQTT_PART else part
+        if wanted in project.takers and project.path is not None and taker.state == UP:
+            self._supervisor.send_to(taker, m.DeliverOutbox(project.project_id, project.path))
+
+    def on_gateway_ready(self, gateway: Child) -> None:
+        """Send a gateway that is up now the routes to all projects."""
+        for child in self._supervisor.children.values():
+            if child.kind == "project" and child.state == UP:
+                self._supervisor.send_to(gateway, m.RouteTo(child.project_id, child.path))
+                self.request_delivery(child, gateway.part)
+
+    def check_parked(self) -> None:
+        """Check whether an operator has released the outbox entries of a restored node."""
+        if not self.parked:
+            return
+        self.parked = is_parked(self._supervisor.settings.data)
+        if self.parked:
+            return
+        log.info("the parked outbox entries are released: delivery begins")
+        for child in self._supervisor.children.values():
+            if child.kind == "project":
+                for taker in child.takers:
+                    self.request_delivery(child, taker or MQTT_PART)

@@ -105,7 +105,7 @@ class RegistryActor(NodeActor):
         self._watch = StoreWatch(self._health, self._writer)
         self._modules = data / "modules"
         _remove_stores(data / "projects", self._reader)
-        self._garbage = True
+        self._has_orphans = True
         self._next_collection = self._next_storage = 0.0
         self._path = run_dir / SOCKET_NAME
         self._server = FrameServer(self._path, self._on_requests, self._on_quiet)
@@ -123,7 +123,7 @@ class RegistryActor(NodeActor):
         for connection, data in requests:
             operation, arguments = unpack(data)
             connection.answer(self._execute(operation, arguments))
-        self._look_at_storage()
+        self._check_storage()
 
     def _execute(self, operation: str, arguments: dict[str, Any]) -> tuple[Any, ...]:
         try:
@@ -142,7 +142,7 @@ class RegistryActor(NodeActor):
             self.post(m.ProjectRemoved(arguments["project_id"]))
         if self._writer.resources_removed:
             self._writer.resources_removed = False
-            self._garbage, self._next_collection = True, 0.0
+            self._has_orphans, self._next_collection = True, 0.0
         if operation in _FREES_STORAGE:
             self._next_storage = 0.0
         return True, encode_result(result)
@@ -150,20 +150,20 @@ class RegistryActor(NodeActor):
     def _on_quiet(self) -> None:
         """Use an idle second: probe a failed store again, and remove module files without an
         owner, if there may be some."""
-        self._watch.look_again()
-        self._look_at_storage()
-        if not self._garbage or time.monotonic() < self._next_collection:
+        self._watch.probe()
+        self._check_storage()
+        if not self._has_orphans or time.monotonic() < self._next_collection:
             return
         self._next_collection = time.monotonic() + COLLECTION_S
         try:
             owned = {resource.sha256 for resource in self._reader.resources()}
             young = collect(self._modules, owned)
         except (OSError, StoreError) as error:
-            log.warning("files nobody owns were not removed: %s", error)
+            log.warning("module files without an owner were not removed: %s", error)
             return
-        self._garbage = young > 0
+        self._has_orphans = young > 0
 
-    def _look_at_storage(self) -> None:
+    def _check_storage(self) -> None:
         """Update which accounts exceed their quota of stored bytes.
 
         The check is periodic because handlers write to project stores without the registry.
@@ -175,14 +175,16 @@ class RegistryActor(NodeActor):
             for account in self._writer.update_storage_marks():
                 if account.over_storage:
                     log.warning(
-                        "account %s has more bytes stored than its quota: "
+                        "account %s exceeds its quota of stored bytes: "
                         "events of its projects are refused",
                         account.username,
                     )
                 else:
-                    log.info("account %s is within its quota of bytes again", account.username)
+                    log.info(
+                        "account %s is within its quota of stored bytes again", account.username
+                    )
         except (OSError, StoreError) as error:
-            log.warning("what accounts have stored could not be looked at: %s", error)
+            log.warning("the stored bytes of accounts could not be checked: %s", error)
         took_s = time.monotonic() - began
         self._next_storage = began + max(STORAGE_S, _STORAGE_SHARE * took_s)
 
@@ -192,5 +194,5 @@ def _remove_stores(projects: Path, reader: RegistryReader) -> None:
     known = {str(project.project_id) for project in reader.projects()}
     for folder in projects.iterdir():
         if folder.name not in known:
-            log.warning("removing the store of project %s, which is gone", folder.name)
+            log.warning("removing the store of project %s, which no longer exists", folder.name)
             shutil.rmtree(folder, ignore_errors=True)

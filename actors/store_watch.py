@@ -12,7 +12,7 @@ from fieldbrook.storage.lmdb.condition import STATES, store_condition
 
 log = logging.getLogger(__name__)
 
-_LOOK_S = 1.0
+_PROBE_INTERVAL_S = 1.0
 _LEAST_BYTES = 16 << 10
 _MOST_BYTES = 4 << 20
 
@@ -44,16 +44,16 @@ class StoreWatch:
     def failed(self, error: StoreError, size: int = 0) -> None:
         """Report that the store refused a read, or a write of about `size` bytes."""
         self._bytes = min(max(self._bytes, size), _MOST_BYTES)
-        self._next = time.monotonic() + _LOOK_S
+        self._next = time.monotonic() + _PROBE_INTERVAL_S
         self._health.raise_(store_condition(error), str(error))
         log.debug("store: %s", error)
 
-    def look_again(self) -> None:
+    def probe(self) -> None:
         """Probe a failed store, at most once a second; clear the conditions when it works."""
         now = time.monotonic()
         if now < self._next or not any(state in self._health for state in STATES):
             return
-        self._next = now + _LOOK_S
+        self._next = now + _PROBE_INTERVAL_S
         try:
             self._store.probe(self._bytes)
         except StoreError as error:

@@ -216,7 +216,7 @@ class Connection:
         try:
             self._socket.sendall(frame(pack(value)))
         except OSError as error:
-            log.warning("data plane: answer not taken: %s", error)
+            log.warning("data plane: answer not sent: %s", error)
             self.closed = True
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
@@ -256,8 +256,8 @@ class FrameServer:
         self._poll = select.poll()
         self._stopping = False
         self._retiring = False
-        self._flood = Sparse(log, _LOG_INTERVAL_S)
-        self._listens_at: float | None = None  # when accepting is paused: the time it resumes
+        self._accept_log = Sparse(log, _LOG_INTERVAL_S)
+        self._accepts_at: float | None = None  # when accepting is paused: the time it resumes
         self._wake_read, self._wake_write = socket.socketpair()
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
@@ -295,7 +295,7 @@ class FrameServer:
         listener, wake = self._listener.fileno(), self._wake_read.fileno()
         while not (self._stopping or (self._retiring and not self._connections)):
             ready = self._poll.poll(self._tick_ms)
-            self._listen_again()
+            self._resume_accepting()
             requests: list[Request] = []
             for fd, _ in ready:
                 if fd == listener:
@@ -316,17 +316,17 @@ class FrameServer:
         except OSError as error:
             # Usually no file descriptor is free. New connections wait in the kernel's backlog,
             # and the open connections are still served.
-            self._flood.warning("data plane: cannot accept a connection: %s", error.strerror)
+            self._accept_log.warning("data plane: cannot accept a connection: %s", error.strerror)
             self._poll.unregister(self._listener)
-            self._listens_at = time.monotonic() + _PAUSE_S
+            self._accepts_at = time.monotonic() + _PAUSE_S
             return
         connection = Connection(accepted)
         self._connections[connection.fileno()] = connection
         self._poll.register(connection.fileno(), select.POLLIN)
 
-    def _listen_again(self) -> None:
-        if self._listens_at is not None and time.monotonic() >= self._listens_at:
-            self._listens_at = None
+    def _resume_accepting(self) -> None:
+        if self._accepts_at is not None and time.monotonic() >= self._accepts_at:
+            self._accepts_at = None
             self._poll.register(self._listener, select.POLLIN)
 
     def _read(self, connection: Connection, requests: list[Request]) -> None:

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 _TICK_S = 0.25
 
 
-class OpenDatabase(NamedTuple):
+class DatabaseAccess(NamedTuple):
     """How to open the project's SQL database and how to query its last committed batch.
 
     `committed` is None for the SQLite file in the project's folder.
@@ -49,7 +49,7 @@ class OpenDatabase(NamedTuple):
     committed: Callable[[], int] | None
 
 
-def database_of(settings: Settings, folder: Path, project_id: int) -> OpenDatabase:
+def database_access(settings: Settings, folder: Path, project_id: int) -> DatabaseAccess:
     """Return the database that the settings give a project: SQLite or PostgreSQL."""
     limits = SqlLimits(
         statement_ms=settings.sql_statement_ms,
@@ -59,12 +59,14 @@ def database_of(settings: Settings, folder: Path, project_id: int) -> OpenDataba
     )
     dsn = settings.postgres_dsn
     if dsn is None:
-        return OpenDatabase(lambda config: SqliteDatabase(folder / sql.FILE, config, limits), None)
+        return DatabaseAccess(
+            lambda config: SqliteDatabase(folder / sql.FILE, config, limits), None
+        )
     # Imported here, so that nodes without PostgreSQL do not load libpq.
     from fieldbrook.storage.sql.postgres.database import PostgresDatabase
     from fieldbrook.storage.sql.postgres.namespace import CommittedNumber
 
-    return OpenDatabase(
+    return DatabaseAccess(
         lambda config: PostgresDatabase(dsn, folder, project_id, config, limits),
         CommittedNumber(dsn, folder),
     )
@@ -139,7 +141,7 @@ class ProjectActor(NodeActor):
     def _open(self, settings: Settings, run_dir: Path) -> None:
         data = settings.data
         folder = store_path(data / "projects", self._project_id)
-        database = database_of(settings, folder, self._project_id)
+        database = database_access(settings, folder, self._project_id)
         self._store = ProjectStore(
             folder, settings.project_map_bytes, database.committed, settings.replayable_bytes
         )

@@ -97,9 +97,9 @@ def chain_named(
         raise EffectRefusedError(f"chain {wanted} is not configured")
     known = listed(chains)
     raise EffectRefusedError(
-        f"which chain? The call names none, and there are {known}: the setting default_chain "
-        f"chooses one for such calls, and ws_send_tx and ws_call_contract with the chain's id as "
-        f"first parameter choose by themselves"
+        f"the call names no chain, and there are several: {known}; choose one by "
+        f"the setting default_chain, or pass the chain's id as the first parameter of ws_send_tx "
+        f"or ws_call_contract"
     )
 
 
@@ -127,7 +127,7 @@ class ProjectChains:
         self._default = default
         self._run_dir = run_dir
         self._committed = committed
-        self._links: dict[str, _Link] = {}
+        self._connections: dict[str, _ChainConnection] = {}
         self._open: dict[str, dict[bytes, Run]] = {}
 
     def named(self, chain_id: int | None) -> ChainName:
@@ -184,7 +184,7 @@ class ProjectChains:
             "api": api,
         }
         fault_points.hit("project.asks")
-        hash_, name, body = self._ask(chain, question)
+        hash_, name, body = self._request(chain, question)
         fault_points.hit("project.has_hash")
         self._open.setdefault(chain.part, {})[key] = run
         return Transaction(chain.part, key, hash_, name, body)
@@ -195,7 +195,7 @@ class ProjectChains:
         Raises:
             EffectRefusedError: there is no result; the text has the reason.
         """
-        result: bytes = self._ask(chain, {CALL: request})
+        result: bytes = self._request(chain, {CALL: request})
         return result
 
     def settle(self, committed: Mapping[str, list[bytes]] | None) -> None:
@@ -205,13 +205,13 @@ class ProjectChains:
         connections are closed, and the next hello reports the state of the outbox.
         """
         for part in self._open:
-            link = self._links.get(part)
-            if link is None:
+            connection = self._connections.get(part)
+            if connection is None:
                 continue
             if committed is None:
-                link.close()
+                connection.close()
             else:
-                link.tell({SETTLED: committed.get(part, [])})
+                connection.notify({SETTLED: committed.get(part, [])})
                 fault_points.hit("project.settled")
         self._open = {}
 
@@ -229,8 +229,8 @@ class ProjectChains:
 
     def close(self) -> None:
         """Close the connections."""
-        for link in self._links.values():
-            link.close()
+        for connection in self._connections.values():
+            connection.close()
 
     def _held(self, part: str) -> list[bytes]:
         """Return the leases of the current batch whose runs have not failed."""
@@ -240,29 +240,31 @@ class ProjectChains:
                 held.append(key)
         return held
 
-    def _ask(self, chain: ChainName, question: dict[str, Any]) -> Any:
-        link = self._links.get(chain.part)
-        if link is None:
+    def _request(self, chain: ChainName, question: dict[str, Any]) -> Any:
+        connection = self._connections.get(chain.part)
+        if connection is None:
             path = chain_socket(self._run_dir, chain.part)
-            link = self._links[chain.part] = _Link(path, lambda: self.hello(chain.part))
+            connection = self._connections[chain.part] = _ChainConnection(
+                path, lambda: self.hello(chain.part)
+            )
         try:
-            good, result = link.ask(question)
+            good, result = connection.request(question)
         except TimeoutError:
-            link.close()
+            connection.close()
             reason = f"chain {chain.name} does not answer within {ANSWER_LIMIT_S:g} s"
             raise EffectRefusedError(reason) from None
         except (OSError, EOFError, ValueError):
-            link.close()
+            connection.close()
             raise EffectRefusedError(f"chain {chain.name} cannot be reached now") from None
         except NodeError as error:
-            link.close()
+            connection.close()
             raise EffectRefusedError(f"chain {chain.name}: {error}") from error
         if not good:
             raise EffectRefusedError(f"chain {chain.name}: {result}")
         return result
 
 
-class _Link:
+class _ChainConnection:
     """A connection to one chain's process; opened when needed, and again after it was lost."""
 
     def __init__(self, path: Path, hello: Callable[[], dict[str, Any]]) -> None:
@@ -272,7 +274,7 @@ class _Link:
         self._reader = FrameReader()
         self._number = 0
 
-    def ask(self, question: dict[str, Any]) -> tuple[bool | None, Any]:
+    def request(self, question: dict[str, Any]) -> tuple[bool | None, Any]:
         """Send a question and return its answer.
 
         Raises:
@@ -298,7 +300,7 @@ class _Link:
         connection.sendall(data)
         return self._answer(connection, ends_at)
 
-    def tell(self, news: dict[str, Any]) -> None:
+    def notify(self, news: dict[str, Any]) -> None:
         """Send news if there is a connection; the hello of a new connection contains them."""
         if self._socket is None:
             return

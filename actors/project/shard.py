@@ -246,7 +246,7 @@ def main(arguments: Sequence[str]) -> int:
         with socket.socket(fileno=int(arguments[0])) as connection:
             serve(connection)
     except (ConnectionError, NodeError) as error:
-        log.info("a shard ends: %s", error)
+        log.info("the shard ends: %s", error)
         return 1
     return 0
 

@@ -270,8 +270,8 @@ class Shards:
                 while len(self._links) < self._most:
                     self._links.append(ShardConnection(self._setup))
             except OSError as error:
-                log.warning("no process for a shard: %s", error.strerror)
-                self.failure = f"no process for a shard: {error.strerror}"
+                log.warning("cannot start a process for a shard: %s", error.strerror)
+                self.failure = f"cannot start a process for a shard: {error.strerror}"
                 self._restarts = self._restarts.after_exit(0)
                 self._not_before = now + self._restarts.delay_s
         if self.failure and self._last(now):
@@ -303,7 +303,7 @@ class Shards:
         try:
             self.store.free_readers()
         except StoreError as error:
-            log.warning("what a shard read is still held: %s", error)
+            log.warning("the reader slots of dead shards are not freed: %s", error)
 
     # ---------------------------------------------------------------- for `Speculation`
 

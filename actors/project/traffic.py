@@ -54,7 +54,7 @@ class TrafficGate:
 
     def configure(self, limit: TrafficLimit | None) -> None:
         """Set the limit; the counts of the window stay when only thresholds changed."""
-        same = limit is not None and self._limit is not None and _windows(limit, self._limit)
+        same = limit is not None and self._limit is not None and _same_windows(limit, self._limit)
         self._limit = limit
         if not same:
             self._forget()
@@ -64,7 +64,7 @@ class TrafficGate:
         """Whether the project has a limit."""
         return self._limit is not None
 
-    def take(self, publisher_id: int, now_ms: int) -> TrafficLimitExceededError | None:
+    def admit(self, publisher_id: int, now_ms: int) -> TrafficLimitExceededError | None:
         """Count an event, or return the error that refuses it; a refused event is not counted."""
         limit = self._limit
         if limit is None or publisher_id == NODE_PUBLISHER:
@@ -85,7 +85,7 @@ class TrafficGate:
         self._set(_ALL, total + 1)
         return None
 
-    def take_changes(self) -> dict[bytes, bytes]:
+    def pop_changes(self) -> dict[bytes, bytes]:
         """Return the changed counts for the batch to store, and mark them as stored."""
         if not self._changed or self._limit is None:
             return {}
@@ -121,7 +121,7 @@ class TrafficGate:
         self._changed.clear()
 
 
-def _windows(one: TrafficLimit, other: TrafficLimit) -> bool:
+def _same_windows(one: TrafficLimit, other: TrafficLimit) -> bool:
     """Whether two limits are the same limit with the same windows."""
     return (one.traffic_limit_id, one.start_at, one.duration_ms) == (
         other.traffic_limit_id,

@@ -123,11 +123,11 @@ def load_host(
     try:
         module = load_compiled(engine, cwasm)
     except (ModuleRefusedError, FileNotFoundError) as error:
-        log.info("module %s is compiled again: %s", wasm.name, error)
+        log.info("module %s has to be compiled again: %s", wasm.name, error)
         module = _compile_again(engine, cwasm, wasm, limits)
     if raw_available():
         return AppletHost(engine, module, limits, reuse_events)
-    log.warning("applets run slowly: wasmtime's library lacks %s", ", ".join(raw.missing))
+    log.warning("applets run ten times slower: wasmtime's library lacks %s", ", ".join(raw.missing))
     return ReferenceHost(engine, module, limits)
 
 
@@ -136,5 +136,5 @@ def _compile_again(engine: Engine, cwasm: Path, wasm: Path, limits: Limits) -> w
     try:
         write_atomically(cwasm, bytes(module.serialize()))
     except OSError as error:
-        log.warning("%s is not kept: %s", cwasm.name, error.strerror)
+        log.warning("cannot save the compiled module %s: %s", cwasm.name, error.strerror)
     return module

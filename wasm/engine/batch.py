@@ -53,7 +53,7 @@ _put_u32 = struct.Struct("<I").pack_into
 class BatchGuest(RawGuest):
     """The guest of a batch. `run` is the event under way, as in every guest.
 
-    `hopeless` is set when the module cannot be instantiated in a batch, e.g. because its
+    `unbatchable` is set when the module cannot be instantiated in a batch, e.g. because its
     start section calls the host. Its events must run one by one.
     """
 
@@ -84,7 +84,7 @@ class BatchGuest(RawGuest):
         "_stage",
         "_trampoline",
         "_trampoline_at",
-        "hopeless",
+        "unbatchable",
     )
 
     def __init__(
@@ -120,14 +120,14 @@ class BatchGuest(RawGuest):
         self._ends_at = 0.0
         self._runs: Sequence[Run] = ()
         self._earlier: dict[bytes, bytes] = {}
-        self.hopeless = False
+        self.unbatchable = False
 
     def execute_all(self, handler: bytes, size: int, runs: Sequence[Run]) -> list[tuple[int, str]]:
         """See `Host.run_batch`. `size` is the length of the handler's name in bytes."""
         if not self._pre_at:
             raise RuntimeError("the host is closed")
         count = _fitting(runs)
-        if not count or self.hopeless:
+        if not count or self.unbatchable:
             return []
         self._memory, self._size, self._bound, self._can_alloc = self._stage, 0, False, False
         self.calls_left = 0  # the first call binds the memory
@@ -140,7 +140,7 @@ class BatchGuest(RawGuest):
                 raw.set_wasi(context, raw.wasi_config_new())
             raw.set_epoch_deadline(context, self._ticks)
             if not self._open(handler, size, runs, count):
-                self.hopeless = True
+                self.unbatchable = True
                 return []
             arguments = self._arguments
             arguments[0] = count
@@ -352,20 +352,20 @@ class BatchGuest(RawGuest):
         self._look(end, abi.COPY_TO_GUEST_FAILED)
         raise AssertionError("the glue and the host disagree about the size of a memory")
 
-    def give(self, data: bytes, pointer_at: int, size_at: int) -> None:
-        """See `Guest.give`."""
+    def copy_to_guest(self, data: bytes, pointer_at: int, size_at: int) -> None:
+        """See `Guest.copy_to_guest`."""
         cells = self._cells
         if cells[glue.IN_ALLOC]:
             raise self.alloc_missing(exported=True)
         cells[glue.IN_ALLOC] = 1
         try:
-            super().give(data, pointer_at, size_at)
+            super().copy_to_guest(data, pointer_at, size_at)
         finally:
             cells[glue.IN_ALLOC] = 0
 
-    def absorb(self, error: BaseException, signature: abi.Signature) -> int | None:
+    def handle_error(self, error: BaseException, signature: abi.Signature) -> int | None:
         """See `Guest.absorb`."""
-        code = super().absorb(error, signature)
+        code = super().handle_error(error, signature)
         self._cells[glue.LOG_LEFT] = self.log_left
         return code
 

@@ -33,7 +33,7 @@ from fieldbrook.wasm.module.inspection import ModuleReport, check_extent, compil
 CPU_LIMIT_S = 60
 ADDRESS_LIMIT_BYTES = 2 << 30
 _REFUSED = 1
-_COMPLAINT_BYTES = 16 << 10
+_STDERR_BYTES = 16 << 10
 _OUT_OF_MEMORY = ("memory allocation", "MemoryError", "out of memory")
 _CAUSES = "Caused by:"  # wasmtime's text before it contains the path of our file
 _NUMBERED = re.compile(r"\s\d+: ")
@@ -78,7 +78,7 @@ def compile_in_child(
         *(f"--memory-bytes={limits.memory_bytes}", f"--cpu-s={cpu_s}"),
         f"--address-bytes={address_bytes}",
     )
-    with _complaints_in(outdir) as errors:
+    with _open_stderr(outdir) as errors:
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
         )
@@ -92,11 +92,11 @@ def compile_in_child(
                 child.communicate()
             remove_temporary(outdir, child.pid)
         errors.seek(0)
-        complaint = errors.read(_COMPLAINT_BYTES).decode("utf-8", "replace")
-    return _read_answer(output, child.returncode, complaint, cpu_s, address_bytes)
+        stderr_text = errors.read(_STDERR_BYTES).decode("utf-8", "replace")
+    return _read_answer(output, child.returncode, stderr_text, cpu_s, address_bytes)
 
 
-def _complaints_in(outdir: Path) -> IO[bytes]:
+def _open_stderr(outdir: Path) -> IO[bytes]:
     """Open a file for the child's stderr in `outdir`: the node writes only to its data folder."""
     try:
         return tempfile.TemporaryFile(dir=outdir)
@@ -105,7 +105,7 @@ def _complaints_in(outdir: Path) -> IO[bytes]:
 
 
 def _read_answer(
-    output: bytes, status: int, complaint: str, cpu_s: int, address_bytes: int
+    output: bytes, status: int, stderr_text: str, cpu_s: int, address_bytes: int
 ) -> CompiledModule:
     try:
         answer = json.loads(output)
@@ -113,17 +113,17 @@ def _read_answer(
             return CompiledModule(**{**answer, "handlers": tuple(answer["handlers"])})
         reason = str(answer["error"])
     except (ValueError, KeyError, TypeError):
-        reason = _death(status, complaint, cpu_s, address_bytes)
+        reason = _cause_of_death(status, stderr_text, cpu_s, address_bytes)
     raise ModuleRefusedError(reason=reason)
 
 
-def _death(status: int, complaint: str, cpu_s: int, address_bytes: int) -> str:
+def _cause_of_death(status: int, stderr_text: str, cpu_s: int, address_bytes: int) -> str:
     """Return the reason why a child ended without an answer."""
     if -status in (signal.SIGXCPU, signal.SIGKILL):
         return f"compiling it took over {cpu_s} s of processor time, or the system stopped it"
-    if any(word in complaint for word in _OUT_OF_MEMORY):
+    if any(word in stderr_text for word in _OUT_OF_MEMORY):
         return f"compiling it takes more than {address_bytes >> 20} MiB of memory"
-    return how_it_ended("the compiler", status, complaint)
+    return how_it_ended("the compiler", status, stderr_text)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -171,14 +171,14 @@ def _compile(source: Path, outdir: Path, limits: Limits, address_bytes: int) -> 
     del binary
     compiled = bytes(module.serialize())
     del module
-    # The old limit returns for `_prove`, whose pool reserves much address space. No code of the
+    # The old limit returns for `_test_load`, whose pool reserves much address space. No code of the
     # module is compiled after this line.
     _limit(resource.RLIMIT_AS, before)
     sha256 = hashlib.sha256(upload).hexdigest()
     path = outdir / f"{sha256}.{engine_tag()}.cwasm"
     write_atomically(path, compiled)
     try:
-        _prove(path, limits)
+        _test_load(path, limits)
     except ModuleRefusedError:
         path.unlink()
         raise
@@ -191,7 +191,7 @@ def _compile(source: Path, outdir: Path, limits: Limits, address_bytes: int) -> 
     )
 
 
-def _prove(cwasm: Path, limits: Limits) -> None:
+def _test_load(cwasm: Path, limits: Limits) -> None:
     """Load the module as a project does, because an engine with a pool has further limits.
 
     Raises:

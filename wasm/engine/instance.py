@@ -210,8 +210,8 @@ class RawGuest(Guest):
             self._look(end)
         self._memory[pointer:end] = data
 
-    def require(self, pointer: int, size: int) -> None:
-        """See `Guest.require`."""
+    def check_range(self, pointer: int, size: int) -> None:
+        """See `Guest.check_range`."""
         if pointer + size > self._size:
             self._look(pointer + size)
 
@@ -225,8 +225,8 @@ class RawGuest(Guest):
         if end > self._size:
             raise self.out_of_memory(end, self._size, code)
 
-    def give(self, data: bytes, pointer_at: int, size_at: int) -> None:
-        """See `Guest.give`."""
+    def copy_to_guest(self, data: bytes, pointer_at: int, size_at: int) -> None:
+        """See `Guest.copy_to_guest`."""
         if not self._can_alloc:
             raise self.alloc_missing(self._exports_alloc)
         size = len(data)
@@ -429,7 +429,7 @@ class RawGuest(Guest):
     def _settle(self, error: BaseException, signature: abi.Signature, slots: int) -> int | None:
         """Answer a host function's exception: with a result code, or with a trap."""
         try:
-            code = self.absorb(error, signature)
+            code = self.handle_error(error, signature)
             if code is None:
                 text = self.ended.encode()
                 return raw.trap_new(text, len(text))  # type: ignore[no-any-return]

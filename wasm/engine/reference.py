@@ -142,7 +142,7 @@ class _ReferenceGuest(Guest):
                 )
                 return result
             except BaseException as error:
-                code = self.absorb(error, signature)
+                code = self.handle_error(error, signature)
                 if code is None:
                     raise _HostTrapError from error
                 return code if signature.result else None
@@ -164,8 +164,8 @@ class _ReferenceGuest(Guest):
         if data:
             memory.write(store, data, pointer)
 
-    def require(self, pointer: int, size: int) -> None:
-        """See `Guest.require`."""
+    def check_range(self, pointer: int, size: int) -> None:
+        """See `Guest.check_range`."""
         self._check(pointer + size)
 
     def _check(self, end: int, code: int | None = None) -> tuple[wasmtime.Memory, wasmtime.Store]:
@@ -176,8 +176,8 @@ class _ReferenceGuest(Guest):
             raise self.out_of_memory(end, size, code)
         return self._memory, self._store
 
-    def give(self, data: bytes, pointer_at: int, size_at: int) -> None:
-        """See `Guest.give`."""
+    def copy_to_guest(self, data: bytes, pointer_at: int, size_at: int) -> None:
+        """See `Guest.copy_to_guest`."""
         if self._alloc is None or self._allocating:
             raise self.alloc_missing(self._alloc is not None)
         assert self._store is not None

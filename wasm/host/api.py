@@ -29,7 +29,7 @@ def functions(guest: Guest) -> Functions:
     """Return `ws_api_call`."""
 
     def ws_api_call(pointer: int, size: int, at: int, size_at: int) -> int:
-        guest.give(answer(guest.read_head(pointer, size, _REQUEST_BYTES + 1)), at, size_at)
+        guest.copy_to_guest(answer(guest.read_head(pointer, size, _REQUEST_BYTES + 1)), at, size_at)
         return abi.OK
 
     def answer(raw: bytes) -> bytes:
@@ -50,13 +50,13 @@ def functions(guest: Guest) -> Functions:
         if refusal is not None:
             status, reason = refusal
             return response(status, header, json.dumps({"error": reason}).encode())
-        guest.leave(ApiCall(event_type, raw), len(raw))
+        guest.add_effect(ApiCall(event_type, raw), len(raw))
         return response(HTTPStatus.OK, header)
 
     def transaction(header: dict[str, list[str]], status: int, sent: Transaction | str) -> bytes:
         if isinstance(sent, str):
             return response(status, header, json.dumps({"error": sent}).encode())
-        guest.leave(sent, len(sent.body))
+        guest.add_effect(sent, len(sent.body))
         body = {"transactionID": sent.name, "hash": sent.hash}
         return response(status, header, json.dumps(body).encode())
 

@@ -25,18 +25,18 @@ def functions(guest: Guest) -> Functions:
         if guest.effects_left <= 0:
             guest.end_budget("effects", guest.limits.effects, "per event")
         sent = run.capabilities.send_transaction(run, chain, operator, request)
-        guest.leave(sent, len(sent.body))
+        guest.add_effect(sent, len(sent.body))
         return sent.hash.encode()
 
     def ws_send_tx(chain: int, pointer: int, size: int, hash_at: int, size_at: int) -> int:
-        guest.give(send(chain, None, request_at(pointer, size)), hash_at, size_at)
+        guest.copy_to_guest(send(chain, None, request_at(pointer, size)), hash_at, size_at)
         return abi.OK
 
     def ws_send_tx_with_operator(
         chain: int, pointer: int, size: int, hash_at: int, size_at: int
     ) -> int:
         request = request_at(pointer, size)
-        guest.give(send(chain, _operator(request), request), hash_at, size_at)
+        guest.copy_to_guest(send(chain, _operator(request), request), hash_at, size_at)
         return abi.OK
 
     def ws_send_tx_one_chain(pointer: int, size: int) -> int:
@@ -45,12 +45,12 @@ def functions(guest: Guest) -> Functions:
 
     def ws_call_contract(chain: int, pointer: int, size: int, at: int, size_at: int) -> int:
         result = guest.run.capabilities.call_contract(chain, request_at(pointer, size))
-        guest.give(result, at, size_at)
+        guest.copy_to_guest(result, at, size_at)
         return abi.OK
 
     def ws_call_contract_one_chain(pointer: int, size: int, at: int, size_at: int) -> int:
         result = guest.run.capabilities.call_contract(None, request_at(pointer, size))
-        guest.give(result, at, size_at)
+        guest.copy_to_guest(result, at, size_at)
         return abi.OK
 
     return {

@@ -15,7 +15,7 @@ from fieldbrook.wasm.module import abi
 
 def functions(guest: Guest) -> Functions:
     """Return `verify_*`, `recover_*`, `sha256` and `keccak256` of module `fieldbrook`."""
-    read, give = guest.read, guest.give
+    read, copy_to_guest = guest.read, guest.copy_to_guest
 
     def verifier(verify: Callable[[bytes, bytes, bytes], int]) -> Callable[..., int]:
         def call(
@@ -32,14 +32,14 @@ def functions(guest: Guest) -> Functions:
         ) -> int:
             code, found = recover(read(digest_at, digest_size), read(sig_at, sig_size))
             if code == abi.OK:
-                give(found, ptr_at, size_at)
+                copy_to_guest(found, ptr_at, size_at)
             return code
 
         return call
 
     def hasher(digest: Callable[[bytes], bytes]) -> Callable[..., int]:
         def call(data_at: int, data_size: int, pointer_at: int, size_at: int) -> int:
-            give(digest(read(data_at, data_size)), pointer_at, size_at)
+            copy_to_guest(digest(read(data_at, data_size)), pointer_at, size_at)
             return abi.OK
 
         return call

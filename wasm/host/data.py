@@ -8,17 +8,17 @@ from fieldbrook.wasm.module import abi
 
 def functions(guest: Guest) -> Functions:
     """Return `ws_get_data`, `ws_set_data` and `ws_get_event_type`."""
-    read, give = guest.read, guest.give
+    read, copy_to_guest = guest.read, guest.copy_to_guest
 
     def ws_get_data(rid: int, pointer_at: int, size_at: int) -> int:
         data = guest.resources.get(rid)
         if data is None:
             return abi.RESOURCE_NOT_FOUND
-        give(data, pointer_at, size_at)
+        copy_to_guest(data, pointer_at, size_at)
         return abi.OK
 
     def ws_set_data(rid: int, pointer: int, size: int) -> int:
-        guest.require(pointer, size)
+        guest.check_range(pointer, size)
         left = guest.data_left - size
         if left < 0:
             guest.end_budget("data", guest.limits.data_bytes, "bytes")
@@ -29,7 +29,7 @@ def functions(guest: Guest) -> Functions:
     def ws_get_event_type(rid: int, pointer_at: int, size_at: int) -> int:
         if rid != guest.rid:
             return abi.RESOURCE_NOT_FOUND
-        give(guest.run.event_type.encode(), pointer_at, size_at)
+        copy_to_guest(guest.run.event_type.encode(), pointer_at, size_at)
         return abi.OK
 
     return {

@@ -15,7 +15,7 @@ def functions(guest: Guest) -> Functions:
         value = guest.run.env.get(key)
         if value is None:
             return abi.ENV_KEY_NOT_FOUND
-        guest.give(value.encode(), pointer_at, size_at)
+        guest.copy_to_guest(value.encode(), pointer_at, size_at)
         return abi.OK
 
     return {abi.WS_GET_ENV: ws_get_env}

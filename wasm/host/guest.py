@@ -97,11 +97,11 @@ class Guest(ABC):
         """Overwrite guest memory. Raises GuestError if the range exceeds the memory."""
 
     @abstractmethod
-    def require(self, pointer: int, size: int) -> None:
+    def check_range(self, pointer: int, size: int) -> None:
         """Raise GuestError unless this range lies within guest memory."""
 
     @abstractmethod
-    def give(self, data: bytes, pointer_at: int, size_at: int) -> None:
+    def copy_to_guest(self, data: bytes, pointer_at: int, size_at: int) -> None:
         """Copy a buffer into the guest's memory.
 
         The guest's `alloc` is called once with the exact size. Then the buffer's address is
@@ -132,7 +132,7 @@ class Guest(ABC):
     def read_head(self, pointer: int, size: int, limit: int) -> bytes:
         """Copy the first `limit` bytes of a range; the whole range must lie within memory."""
         if size > limit:
-            self.require(pointer, size)
+            self.check_range(pointer, size)
             size = limit
         return self.read(pointer, size)
 
@@ -149,7 +149,7 @@ class Guest(ABC):
             self.end_budget("log", self.limits.log_bytes, "bytes")
         self.log_left = left
 
-    def leave(self, effect: Effect, size: int) -> None:
+    def add_effect(self, effect: Effect, size: int) -> None:
         """Add an effect of `size` bytes and charge the budgets; it takes place after the commit."""
         self.effects_left -= 1
         self.effect_bytes_left -= size
@@ -209,7 +209,7 @@ class Guest(ABC):
         """Make the error for a range that exceeds the guest's memory."""
         return GuestError(f"address {end} is beyond the memory of {size} bytes", code)
 
-    def absorb(self, error: BaseException, signature: Signature) -> int | None:
+    def handle_error(self, error: BaseException, signature: Signature) -> int | None:
         """Handle an exception of a host function.
 
         Returns:

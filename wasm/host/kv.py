@@ -8,7 +8,7 @@ from fieldbrook.wasm.module import abi
 
 def functions(guest: Guest) -> Functions:
     """Return `ws_get_db` and `ws_set_db`."""
-    read, give = guest.read, guest.give
+    read, copy_to_guest = guest.read, guest.copy_to_guest
 
     def ws_get_db(key_at: int, key_size: int, pointer_at: int, size_at: int) -> int:
         key = read(key_at, key_size)
@@ -18,11 +18,11 @@ def functions(guest: Guest) -> Functions:
             value = run.read(key)
             if value is None:
                 return abi.RESOURCE_NOT_FOUND
-        give(value, pointer_at, size_at)
+        copy_to_guest(value, pointer_at, size_at)
         return abi.OK
 
     def ws_set_db(key_at: int, key_size: int, value_at: int, value_size: int) -> int:
-        guest.require(value_at, value_size)
+        guest.check_range(value_at, value_size)
         key = read(key_at, key_size)
         writes = guest.run.writes
         old = writes.get(key)

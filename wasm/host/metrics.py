@@ -20,7 +20,7 @@ def functions(guest: Guest) -> Functions:
         return guest.read_head(pointer, size, _SIZE_LIMIT).decode("utf-8", "replace")
 
     def keep(value: str) -> int:
-        guest.leave(Metric(value), len(value))
+        guest.add_effect(Metric(value), len(value))
         return abi.OK
 
     def keep_number(kind: str, pointer: int, size: int, number: float) -> int:

@@ -25,20 +25,20 @@ def functions(guest: Guest) -> Functions:
     """Return `ws_send_mqtt_msg`, its older name `ws_send_mqtt`, and `ws_get_mqtt_msg`."""
 
     def ws_send_mqtt_msg(topic_at: int, topic_size: int, at: int, size: int) -> int:
-        guest.require(at, size)
+        guest.check_range(at, size)
         if size > MESSAGE_BYTES:
             raise GuestError(f"the message is larger than {MESSAGE_BYTES} bytes", abi.FAILED)
         topic = read_topic(guest.read_head(topic_at, topic_size, TOPIC_BYTES + 1))
         guest.run.capabilities.check_topic(topic)
-        guest.leave(Message(topic, guest.read(at, size)), topic_size + size)
+        guest.add_effect(Message(topic, guest.read(at, size)), topic_size + size)
         return abi.OK
 
     def ws_get_mqtt_msg(rid: int, topic_at: int, topic_size_at: int, at: int, size_at: int) -> int:
         data = guest.resources.get(rid)
         if data is None:
             return abi.RESOURCE_NOT_FOUND
-        guest.give(guest.run.event_type.encode(), topic_at, topic_size_at)
-        guest.give(data, at, size_at)
+        guest.copy_to_guest(guest.run.event_type.encode(), topic_at, topic_size_at)
+        guest.copy_to_guest(data, at, size_at)
         return abi.OK
 
     return {

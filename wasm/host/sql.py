@@ -10,7 +10,7 @@ from fieldbrook.wasm.run import SqlSession
 
 def functions(guest: Guest) -> Functions:
     """Return `ws_set_sql_db` and `ws_get_sql_db`."""
-    read, give = guest.read, guest.give
+    read, copy_to_guest = guest.read, guest.copy_to_guest
 
     def ws_set_sql_db(request_at: int, size: int) -> int:
         sql = _session(guest)
@@ -30,7 +30,7 @@ def functions(guest: Guest) -> Functions:
         except StatementError as error:
             raise _refused(guest, error) from error
         guest.check_deadline()
-        give(rows, pointer_at, size_at)
+        copy_to_guest(rows, pointer_at, size_at)
         return abi.OK
 
     return {abi.WS_SET_SQL_DB: ws_set_sql_db, abi.WS_GET_SQL_DB: ws_get_sql_db}

@@ -60,13 +60,18 @@ def to_binary(data: bytes) -> bytes:
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise ModuleRefusedError(reason="not a WebAssembly module") from None
+        raise ModuleRefusedError(reason=_not_wasm(data)) from None
     if not text.lstrip().startswith(("(", ";")):
-        raise ModuleRefusedError(reason="not a WebAssembly module")
+        raise ModuleRefusedError(reason=_not_wasm(data))
     try:
         return bytes(wasmtime.wat2wasm(text))
     except wasmtime.WasmtimeError as error:
         raise ModuleRefusedError(reason=f"not a WebAssembly text: {_brief(error)}") from error
+
+
+def _not_wasm(data: bytes) -> str:
+    start = repr(data[: len(_MAGIC)]).removeprefix("b")
+    return f"not a WebAssembly module: it starts with {start} instead of '\\0asm'"
 
 
 def check(wasm: bytes, limits: Limits) -> ModuleReport:
@@ -123,7 +128,7 @@ def compile_module(
         raise ModuleRefusedError(reason="it has more than one memory")
     if sections.vector_functions:
         named = ", ".join(map(_cut, sections.vector_functions[:_LISTED_LIMIT]))
-        raise ModuleRefusedError(reason=f"functions that take or give a vector (v128): {named}")
+        raise ModuleRefusedError(reason=f"functions with a vector (v128) in their type: {named}")
     report = examine(module, engine, limits)
     _link(module, engine)
     return module, report

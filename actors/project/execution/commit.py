@@ -101,7 +101,7 @@ class BatchCommitter:
         runner = self._runner
         self._activity.enter("commit")
         written, runner.written_bytes = runner.written_bytes, 0
-        for key, value in self._traffic.take_changes().items():
+        for key, value in self._traffic.pop_changes().items():
             self._store.overlay[kv.stored_key(NODE_SCOPE, key)] = value
         events = self._record(batch)
         leases: dict[str, list[bytes]] | None = _leases(self._store.sent) if self._chains else {}

@@ -232,7 +232,7 @@ class ProjectExecutor:
     def _commit(self, batch: Batch) -> None:
         self._committer.commit(batch)
         if self.health.has_conditions:
-            self._watch.look_again()
+            self._watch.probe()
         self.outbox.announce()
 
     def _write_log(self, readers: Sequence[Connection]) -> None:
@@ -267,7 +267,7 @@ class ProjectExecutor:
                 remember(self._store, event, result)
                 return result
             if self._traffic.active:
-                refusal = self._traffic.take(event[1], clock.now_ms())
+                refusal = self._traffic.admit(event[1], clock.now_ms())
                 if refusal is not None:
                     return to_wire(refusal)
             if len(targets) == 1:
@@ -340,7 +340,7 @@ class ProjectExecutor:
             self._watch.failed(error)
         if self.health.has_conditions:
             self.health.clear(HUNG_GUEST)
-            self._watch.look_again()
+            self._watch.probe()
             self._runner.retry_unreadable()
         if self._shards is not None:
             self._shards.rest()

@@ -60,11 +60,11 @@ def test_what_has_no_cause_is_a_failure_all_the_same() -> None:
 def test_a_full_store_is_a_condition_until_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_watch, "_LOOK_S", 0.0)
+    monkeypatch.setattr(store_watch, "_PROBE_INTERVAL_S", 0.0)
     store = ProjectStore(tmp_path, 1 << 20)
     reporter = ProcessHealth()
     watch = StoreWatch(reporter, store)
-    watch.look_again()
+    watch.probe()
     keys = 0
     with pytest.raises(StoreError) as caught:
         for keys in range(1_000):
@@ -72,7 +72,7 @@ def test_a_full_store_is_a_condition_until_there_is_room(
             store.commit()
     watch.failed(caught.value, 16_384)
     assert health.STORE_FULL in reporter
-    watch.look_again()
+    watch.probe()
     assert health.STORE_FULL in reporter
     for key in range(keys):
         store.overlay[b"%06d" % key] = b""
@@ -80,7 +80,7 @@ def test_a_full_store_is_a_condition_until_there_is_room(
             store.commit()
         except StoreError:  # at first there is no page for a copy
             continue
-    watch.look_again()
+    watch.probe()
     assert not reporter.has_conditions
     store.close()
 

@@ -250,7 +250,7 @@ def test_a_call_without_a_chain_is_told_which_chains_there_are_and_what_chooses(
 ) -> None:
     two = [{"id": 5, "name": "dev"}, {"id": 7, "name": "test"}]
     [left] = replay({"chains": two}, ("tx", MINT), module=OLD)
-    assert "which chain? The call names none, and there are 5 (dev), 7 (test)" in reason(left)
+    assert "the call names no chain, and there are several: 5 (dev), 7 (test)" in reason(left)
     assert "default_chain" in reason(left)
     assert "ws_send_tx" in reason(left)
     [left] = replay({"chains": two, "default_chain": 7}, ("tx", MINT), module=OLD)

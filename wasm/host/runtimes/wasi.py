@@ -56,8 +56,8 @@ def functions(guest: Guest) -> Functions:
     def poll_oneoff(subscriptions: int, events: int, count: int, count_at: int) -> int:
         if not 0 < count <= _SUBSCRIPTIONS_LIMIT:
             return _EINVAL
-        guest.require(events, count * _EVENT.size)
-        guest.require(count_at, _COUNT.size)
+        guest.check_range(events, count * _EVENT.size)
+        guest.check_range(count_at, _COUNT.size)
         raw = guest.read(subscriptions, count * _SUBSCRIPTION.size)
         unix_ns, elapsed_ns, left = _times(guest)
         starts = range(0, len(raw), _SUBSCRIPTION.size)
@@ -105,7 +105,7 @@ def functions(guest: Guest) -> Functions:
 def _bound(guest: Guest, pointer: int, size: int) -> None:
     """End the run, as wasmtime does, if a range lies outside the guest's memory."""
     try:
-        guest.require(pointer, size)
+        guest.check_range(pointer, size)
     except GuestError:
         guest.end(f"Pointer out of bounds: {_region(pointer, size)}")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook.actors.project.actor import database_of
+from fieldbrook.actors.project.actor import database_access
 from fieldbrook.core.errors import StatementError
 from fieldbrook.core.settings import Settings, load
 from fieldbrook.storage.sql.postgres.database import PostgresDatabase
@@ -23,7 +23,7 @@ ENDLESS = "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x) SELEC
 
 def query(settings: Settings, folder: Path, statement: str) -> bytes:
     """A statement in the database of a project with these settings."""
-    database = database_of(settings, folder, 1).open(CONFIG)
+    database = database_access(settings, folder, 1).open(CONFIG)
     database.begin_event()
     try:
         return database.query(json.dumps({"statement": statement, "params": []}).encode(), 1e99)
@@ -33,10 +33,10 @@ def query(settings: Settings, folder: Path, statement: str) -> bytes:
 
 
 def test_the_settings_say_which_database_it_is(tmp_path: Path) -> None:
-    plain = database_of(load(), tmp_path, 1)
+    plain = database_access(load(), tmp_path, 1)
     assert isinstance(plain.open(CONFIG), SqliteDatabase)
     assert plain.committed is None
-    served = database_of(load(postgres_dsn="postgresql://node@db/x"), tmp_path, 1)
+    served = database_access(load(postgres_dsn="postgresql://node@db/x"), tmp_path, 1)
     assert isinstance(served.open(CONFIG), PostgresDatabase)
     assert served.committed is not None
     assert served.committed() == 0, "it never had a schema, so nobody is asked"
@@ -62,9 +62,9 @@ def test_the_limits_of_the_settings_are_those_of_statements(tmp_path: Path) -> N
 def test_the_library_is_not_loaded_without_a_server(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path;"
-        "from fieldbrook.actors.project.actor import database_of;"
+        "from fieldbrook.actors.project.actor import database_access;"
         "from fieldbrook.core.settings import load;"
-        f"database_of(load(), Path({str(tmp_path)!r}), 1).open({{}});"
+        f"database_access(load(), Path({str(tmp_path)!r}), 1).open({{}});"
         "print('psycopg' in sys.modules)"
     )
     done = subprocess.run(

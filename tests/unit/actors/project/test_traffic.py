@@ -37,32 +37,32 @@ class Gate(TrafficGate):
         self.configure(given_)
 
     def commit(self) -> None:
-        self.stored |= self.take_changes()
+        self.stored |= self.pop_changes()
 
 
 def test_without_a_limit_everything_passes_and_nothing_is_stored() -> None:
     gate = Gate({}, None)
     assert not gate.active
-    assert all(gate.take(DEVICE, START) is None for _ in range(100))
-    assert gate.take_changes() == {}
+    assert all(gate.admit(DEVICE, START) is None for _ in range(100))
+    assert gate.pop_changes() == {}
 
 
 def test_what_exceeds_the_limit_is_refused_until_the_next_window() -> None:
     gate = Gate({}, limit())
-    assert gate.take(DEVICE, START) is None
-    assert gate.take(OTHER, START + 1) is None
-    refusal = gate.take(DEVICE, START + 599_001)
+    assert gate.admit(DEVICE, START) is None
+    assert gate.admit(OTHER, START + 1) is None
+    refusal = gate.admit(DEVICE, START + 599_001)
     assert refusal is not None
     assert (refusal.status, refusal.retry_after_s) == (429, 1)
     assert refusal.desc == "the project: 2 events in 10m0s have been taken"
     assert refusal.key == "TrafficLimitExceededFailed"
-    assert gate.take(DEVICE, START + TEN_MINUTES) is None
+    assert gate.admit(DEVICE, START + TEN_MINUTES) is None
 
 
 def test_a_refusal_keeps_its_time_between_processes() -> None:
     gate = Gate({}, limit(threshold=1))
-    gate.take(DEVICE, START)
-    refusal = gate.take(DEVICE, START)
+    gate.admit(DEVICE, START)
+    refusal = gate.admit(DEVICE, START)
     assert refusal is not None
     again = from_wire(*to_wire(refusal))
     assert isinstance(again, TrafficLimitExceededError)
@@ -71,51 +71,51 @@ def test_a_refusal_keeps_its_time_between_processes() -> None:
 
 def test_a_publisher_may_have_a_limit_of_its_own() -> None:
     gate = Gate({}, limit(threshold=3, publisher=1))
-    assert gate.take(DEVICE, START) is None
-    refusal = gate.take(DEVICE, START)
+    assert gate.admit(DEVICE, START) is None
+    refusal = gate.admit(DEVICE, START)
     assert refusal is not None
     assert refusal.desc == "publisher 7: 1 events in 10m0s have been taken"
-    assert gate.take(OTHER, START) is None
-    assert gate.take(9, START) is None
-    last = gate.take(10, START)
+    assert gate.admit(OTHER, START) is None
+    assert gate.admit(9, START) is None
+    last = gate.admit(10, START)
     assert last is not None
     assert last.desc.startswith("the project")
 
 
 def test_what_the_node_itself_sends_is_not_counted() -> None:
     gate = Gate({}, limit(threshold=1))
-    assert all(gate.take(NODE_PUBLISHER, START) is None for _ in range(10))
-    assert gate.take(0, START) is None, "nobody in particular is somebody outside"
-    assert gate.take(NODE_PUBLISHER, START) is None
-    assert gate.take(DEVICE, START) is not None
+    assert all(gate.admit(NODE_PUBLISHER, START) is None for _ in range(10))
+    assert gate.admit(0, START) is None, "nobody in particular is somebody outside"
+    assert gate.admit(NODE_PUBLISHER, START) is None
+    assert gate.admit(DEVICE, START) is not None
 
 
 def test_counts_survive_a_restart_and_a_batch_that_was_not_stored_does_not_count() -> None:
     gate = Gate({}, limit(threshold=3, publisher=2))
-    gate.take(DEVICE, START)
+    gate.admit(DEVICE, START)
     gate.commit()
-    gate.take(DEVICE, START)
-    gate.take_changes()
+    gate.admit(DEVICE, START)
+    gate.pop_changes()
     gate.roll_back()  # the commit failed
     again = Gate(gate.stored, limit(threshold=3, publisher=2))
-    assert again.take(DEVICE, START + 5) is None
-    assert again.take(DEVICE, START + 5) is not None, "two of one publisher"
+    assert again.admit(DEVICE, START + 5) is None
+    assert again.admit(DEVICE, START + 5) is not None, "two of one publisher"
     again.commit()
     later = Gate(again.stored, limit(threshold=3, publisher=2))
-    assert later.take(OTHER, START + 6) is None
-    assert later.take(OTHER, START + 6) is not None, "three of the project"
-    assert later.take(OTHER, START + TEN_MINUTES) is None, "a new window"
+    assert later.admit(OTHER, START + 6) is None
+    assert later.admit(OTHER, START + 6) is not None, "three of the project"
+    assert later.admit(OTHER, START + TEN_MINUTES) is None, "a new window"
 
 
 def test_a_new_threshold_keeps_the_count_and_new_windows_do_not() -> None:
     gate = Gate({}, limit(threshold=1))
-    gate.take(DEVICE, START)
+    gate.admit(DEVICE, START)
     gate.configure(limit(threshold=2))
-    assert gate.take(DEVICE, START) is None
-    assert gate.take(DEVICE, START) is not None
+    assert gate.admit(DEVICE, START) is None
+    assert gate.admit(DEVICE, START) is not None
     gate.commit()
     gate.configure(limit(threshold=2, duration_ms=1_000))
-    assert gate.take(DEVICE, START + 5_000) is None
+    assert gate.admit(DEVICE, START + 5_000) is None
 
 
 @given(
@@ -135,7 +135,7 @@ def test_no_window_ever_lets_more_through_than_it_may(
         window = (now - START) // 1_000
         all_, own = taken.get((window, 0), 0), taken.get((window, who), 0)
         expected = all_ < threshold and (not publisher or own < publisher)
-        assert (gate.take(who, now) is None) == expected
+        assert (gate.admit(who, now) is None) == expected
         if expected:
             taken[window, 0], taken[window, who] = all_ + 1, own + 1
         gate.commit()
@@ -146,13 +146,13 @@ def test_no_window_ever_lets_more_through_than_it_may(
 def test_a_clock_that_goes_back_stops_nobody_and_frees_one_window_at_most() -> None:
     gate = Gate({}, limit(threshold=2))
     now = START + 5 * TEN_MINUTES
-    assert [gate.take(DEVICE, now) for _ in range(2)] == [None, None]
-    assert gate.take(DEVICE, now) is not None
+    assert [gate.admit(DEVICE, now) for _ in range(2)] == [None, None]
+    assert gate.admit(DEVICE, now) is not None
     gate.commit()
     back = now - TEN_MINUTES
-    assert [gate.take(DEVICE, back) for _ in range(2)] == [None, None]
-    refusal = gate.take(DEVICE, back)
+    assert [gate.admit(DEVICE, back) for _ in range(2)] == [None, None]
+    refusal = gate.admit(DEVICE, back)
     assert refusal is not None
     assert 0 < (refusal.retry_after_s or 0) <= TEN_MINUTES // 1000
     before = START - 3 * TEN_MINUTES  # before the limit was made, too
-    assert gate.take(DEVICE, before) is None
+    assert gate.admit(DEVICE, before) is None

@@ -20,10 +20,10 @@ class _NoMemory(Guest):
     def write(self, pointer: int, data: bytes) -> None:
         raise self.out_of_memory(pointer + len(data), 0, None)
 
-    def require(self, pointer: int, size: int) -> None:
+    def check_range(self, pointer: int, size: int) -> None:
         raise self.out_of_memory(pointer + size, 0, None)
 
-    def give(self, data: bytes, pointer_at: int, size_at: int) -> None:
+    def copy_to_guest(self, data: bytes, pointer_at: int, size_at: int) -> None:
         raise self.alloc_missing(exported=False)
 
 

@@ -60,21 +60,16 @@ def verify_secp256k1(digest: bytes, signature: bytes, key: bytes) -> int:
         `SIGNATURE_MALFORMED`; `KEY_MALFORMED`, also for a point that is not on the curve;
         `ILLEGAL_PARAMETER` for a digest of another length.
     """
-    if len(digest) != DIGEST_BYTES:
-        return abi.ILLEGAL_PARAMETER
-    numbers = _numbers(signature, _SECP256K1_ORDER)
-    if numbers is None:
-        return abi.SIGNATURE_MALFORMED
-    point = _point(key)
-    if point is None:
-        return abi.KEY_MALFORMED
+    parsed = _parse(digest, signature, key, _SECP256K1_ORDER)
+    if isinstance(parsed, int):
+        return parsed
+    (r, s), point = parsed
     from coincurve import PublicKey
 
     try:
         public = PublicKey(point)
     except ValueError:
         return abi.KEY_MALFORMED
-    r, s = numbers
     # The library accepts S only in the lower half of its range.
     normal = _to_der(r, min(s, _SECP256K1_ORDER - s))
     return abi.OK if public.verify(normal, digest, hasher=None) else abi.SIGNATURE_INVALID
@@ -85,14 +80,10 @@ def verify_p256(digest: bytes, signature: bytes, key: bytes) -> int:
 
     Arguments and results are those of `verify_secp256k1`.
     """
-    if len(digest) != DIGEST_BYTES:
-        return abi.ILLEGAL_PARAMETER
-    numbers = _numbers(signature, _P256_ORDER)
-    if numbers is None:
-        return abi.SIGNATURE_MALFORMED
-    point = _point(key)
-    if point is None:
-        return abi.KEY_MALFORMED
+    parsed = _parse(digest, signature, key, _P256_ORDER)
+    if isinstance(parsed, int):
+        return parsed
+    numbers, point = parsed
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric import ec, utils
     from cryptography.hazmat.primitives.hashes import SHA256
@@ -174,6 +165,19 @@ def recover_address(digest: bytes, signature: bytes) -> tuple[int, bytes]:
     """Recover the signer's Ethereum address (20 bytes). See `recover_secp256k1`."""
     code, key = recover_secp256k1(digest, signature)
     return code, keccak256(key)[-_ADDRESS_BYTES:] if code == abi.OK else b""
+
+
+def _parse(
+    digest: bytes, signature: bytes, key: bytes, order: int
+) -> tuple[tuple[int, int], bytes] | int:
+    """Return R and S and the encoded point of an ECDSA verification, or the code of its failure."""
+    if len(digest) != DIGEST_BYTES:
+        return abi.ILLEGAL_PARAMETER
+    numbers = _numbers(signature, order)
+    if numbers is None:
+        return abi.SIGNATURE_MALFORMED
+    point = _point(key)
+    return abi.KEY_MALFORMED if point is None else (numbers, point)
 
 
 def _numbers(signature: bytes, order: int) -> tuple[int, int] | None:

@@ -111,7 +111,7 @@ class ProjectActor(NodeActor):
         self.send(self._supervisor, message)
 
     def stopping(self) -> None:
-        """Finish the current round, then close the store; wait at most 5 s."""
+        """Finish the current requests, then close the store; wait at most 5 s."""
         self._stopping = True
         if self._server and self._thread and self._thread.is_alive():
             self._server.stop()

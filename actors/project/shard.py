@@ -141,14 +141,14 @@ class Shard:
         self._env: dict[str, str] = {}
         self._overlay: dict[bytes, tuple[int, bytes]] = {}
 
-    def take(self, frame_: Sequence[Any]) -> None:
+    def handle(self, frame_: Sequence[Any]) -> None:
         """Handle one frame."""
         if frame_[0] == PROJECT:
-            self._take_project(*frame_[1:])
+            self._set_project(*frame_[1:])
         else:
             self._run_part(*frame_[1:])
 
-    def _take_project(self, env: dict[str, str], applets: bytes) -> None:
+    def _set_project(self, env: dict[str, str], applets: bytes) -> None:
         found = msgspec.msgpack.decode(applets, type=list[Applet])
         self._env = env
         self._applets = {applet.applet_id: applet for applet in found}
@@ -232,7 +232,7 @@ def serve(connection: socket.socket) -> None:
                 shard = Shard(setup, send)
                 send(pack((READY,)))
             else:
-                shard.take(unpack(body))
+                shard.handle(unpack(body))
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -346,7 +346,7 @@ class BatchGuest(RawGuest):
         return call
 
     def _misplaced(self, pointer: int, pointer_at: int, size_at: int) -> int:
-        """Raise the error of `give` for a payload that does not fit where the glue put it."""
+        """Raise the error of `copy_to_guest` for a payload outside of the memory."""
         self._cells[glue.CALLS_LEFT] += 1  # the glue has charged the call already
         end = max(pointer + len(self.run.payload), pointer_at + 4, size_at + 4)
         self._look(end, abi.COPY_TO_GUEST_FAILED)

@@ -295,23 +295,17 @@ class HandlerRunner:
         now, store = clock.now_ms(), self._store
         applet, instance_id = target.applet_name, target.instance_id
         match effect:
-            case Message(topic=topic, payload=payload):
-                self.written_bytes += len(payload)
-                store.sent.append(
-                    OutboxEntry(MQTT, topic, payload, event_id, applet, instance_id, now)
-                )
-            case ApiCall(event_type=event_type, request=request):
-                self.written_bytes += len(request)
-                store.sent.append(
-                    OutboxEntry(API, event_type, request, event_id, applet, instance_id, now)
-                )
-            case Transaction(chain=chain, key=key, body=body):
-                self.written_bytes += len(body)
-                store.sent.append(
-                    OutboxEntry(chain, key.hex(), body, event_id, applet, instance_id, now)
-                )
             case Metric(value=value):
                 store.metrics.append(MetricRow(now, instance_id, applet, event_id, value))
+                return
+            case Message(topic=to, payload=body):
+                kind = MQTT
+            case ApiCall(event_type=to, request=body):
+                kind = API
+            case Transaction(chain=kind, key=key, body=body):
+                to = key.hex()
+        self.written_bytes += len(body)
+        store.sent.append(OutboxEntry(kind, to, body, event_id, applet, instance_id, now))
 
     def _log(self, target: Target, event_id: str, rows: list[tuple[int, str, str]]) -> None:
         now = clock.now_ms()

@@ -179,13 +179,13 @@ def test_shards_that_die_are_a_condition_of_the_project_until_others_last(
 ) -> None:
     project = make(2)
     _with_a_dead_shard(project)
-    assert health.SHARDS_DIE in project.worker.health
+    assert health.SHARDS_DIE in project.executor.health
     project.wait_for_shards(2)
-    project.worker.on_quiet()
-    assert health.SHARDS_DIE in project.worker.health  # they have not lasted yet
+    project.executor.on_quiet()
+    assert health.SHARDS_DIE in project.executor.health  # they have not lasted yet
     monkeypatch.setattr("fieldbrook.actors.project.shards.STEADY_S", 0)
     project.round([event(1000 + n, b"c%d" % (n % 6), n % 6) for n in range(60)])
-    assert health.SHARDS_DIE not in project.worker.health
+    assert health.SHARDS_DIE not in project.executor.health
     assert "died: the project's process runs its events" in caplog.text
 
 
@@ -194,10 +194,10 @@ def test_shards_that_died_are_no_condition_once_nobody_needs_any(
 ) -> None:
     project = make(2)
     _with_a_dead_shard(project)
-    assert health.SHARDS_DIE in project.worker.health
+    assert health.SHARDS_DIE in project.executor.health
     monkeypatch.setattr("fieldbrook.actors.project.shards.IDLE_S", 0)
-    project.worker.on_quiet()
-    assert health.SHARDS_DIE not in project.worker.health
+    project.executor.on_quiet()
+    assert health.SHARDS_DIE not in project.executor.health
     assert caplog.records
 
 
@@ -225,10 +225,10 @@ def test_shards_that_take_long_to_start_are_waited_for_by_who_needs_them(
     pids = shards.pids
     assert len(pids) == 2
     clock.now += IDLE_S - 1
-    project.worker.on_quiet()
+    project.executor.on_quiet()
     assert shards.pids == pids
     clock.now += 1
-    project.worker.on_quiet()
+    project.executor.on_quiet()
     assert shards.pids == []
 
 
@@ -294,9 +294,9 @@ def test_shards_end_when_nobody_needs_them_and_with_their_project(
     assert shards is not None
     pids = shards.pids
     assert [part_of(pid) for pid in pids] == ["fb-shard", "fb-shard"]
-    project.worker.on_quiet()
+    project.executor.on_quiet()
     assert shards.pids == pids
     monkeypatch.setattr("fieldbrook.actors.project.shards.IDLE_S", 0)
-    project.worker.on_quiet()
+    project.executor.on_quiet()
     assert shards.pids == []
     assert not any(alive(pid) for pid in pids)

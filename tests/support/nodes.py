@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from fieldbrook.actors.runtime import descendants
+from fieldbrook.system.process_tree import descendants
 from tests.support.tools import LIMIT_S, free_port
 
 PREFIX = "/srv-applet-mgr/v0"

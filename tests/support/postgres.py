@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from fieldbrook.actors.runtime import descendants
+from fieldbrook.system.process_tree import descendants
 from tests.support.nodes import alive
 from tests.support.tools import LIMIT_S, free_port, require_tool
 

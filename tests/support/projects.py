@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fieldbrook.actors.project.executor import ProjectWorker
+from fieldbrook.actors.project.execution.executor import ProjectExecutor
 from fieldbrook.actors.project.pool import InstancePool
 from fieldbrook.actors.project.shard import Setup
 from fieldbrook.actors.project.shards import Shards
-from fieldbrook.actors.project.worth import Worth
-from fieldbrook.actors.wire import FrameReader, Peer, WireEvent, pack, unpack
+from fieldbrook.actors.project.speculation_policy import SpeculationPolicy
+from fieldbrook.actors.wire import Connection, FrameReader, WireEvent, pack, unpack
 from fieldbrook.core import clock
 from fieldbrook.core.model import ADMIN
 from fieldbrook.storage.project import kv
@@ -83,7 +83,7 @@ MODULE = b"""
 
 
 class Project:
-    """One project's worker with its store, and shards if there are to be any."""
+    """One project's executor with its store, and shards if there are to be any."""
 
     def __init__(self, folder: Path, modules: Path, shards: int, **applet: Any) -> None:
         self.registry = RegistryWriter(folder / "registry", MAP, clock.now_ms, b"k" * 32)
@@ -106,18 +106,20 @@ class Project:
             log_format="text",
         )
         self.shards = (
-            Shards(shards, setup, self.store, Worth(heavy_s=0, pause_s=0)) if shards else None
+            Shards(shards, setup, self.store, SpeculationPolicy(heavy_s=0, pause_s=0))
+            if shards
+            else None
         )
-        self.worker = ProjectWorker(
+        self.executor = ProjectExecutor(
             *(self.project_id, self.registry.reader(), self.store, self.pool),
             shards=self.shards,
         )
-        self.worker.refresh()
+        self.executor.refresh()
         if self.shards is not None:
             self.wait_for_shards(shards)
         ours, theirs = socket.socketpair()
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        self._socket, self._peer, self._reader = ours, Peer(theirs), FrameReader()
+        self._socket, self._connection, self._reader = ours, Connection(theirs), FrameReader()
 
     def wait_for_shards(self, count: int) -> None:
         assert self.shards is not None
@@ -142,7 +144,7 @@ class Project:
 
     def round(self, *frames: Sequence[WireEvent]) -> list[Any]:
         """Results of the events of one round, in order."""
-        self.worker.on_round([(self._peer, pack(list(events))) for events in frames])
+        self.executor.on_requests([(self._connection, pack(list(events))) for events in frames])
         results: list[Any] = []
         while len(results) < sum(len(events) for events in frames):
             for answer in self._reader.feed(self._socket.recv(1 << 20)):
@@ -171,7 +173,7 @@ class Project:
     def close(self) -> None:
         if self.shards is not None:
             self.shards.close()
-        self._peer.close()
+        self._connection.close()
         self._socket.close()
         self.pool.close()
         self.store.close()

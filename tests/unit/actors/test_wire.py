@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldbrook.actors.wire import FrameReader, FrameServer, Round, frame, pack, unpack
+from fieldbrook.actors.wire import FrameReader, FrameServer, Request, frame, pack, unpack
 from tests.support.tools import LIMIT_S
 
 
@@ -47,10 +47,10 @@ class Served:
         self.thread = threading.Thread(target=self.server.serve)
         self.thread.start()
 
-    def _echo(self, round_: Round) -> None:
-        self.rounds.append(len(round_))
-        for peer, data in round_:
-            peer.answer(unpack(data))
+    def _echo(self, requests: list[Request]) -> None:
+        self.rounds.append(len(requests))
+        for connection, data in requests:
+            connection.answer(unpack(data))
 
 
 def ask(connection: socket.socket, value: object) -> object:

@@ -114,5 +114,7 @@ def _inherited(data: Path, number: str) -> int:
             raise ValueError("another file")
         os.set_inheritable(lock, False)
     except (OSError, ValueError):
-        raise SettingsError(reason=f"{LOCK_VARIABLE} is not for you to set") from None
+        raise SettingsError(
+            reason=f"{LOCK_VARIABLE} is reserved for programs that a node starts; unset it"
+        ) from None
     return lock

@@ -154,7 +154,9 @@ def _finish(data: Path) -> None:
 def _migrate(path: Path, form: Form) -> None:
     size = (path / "data.mdb").stat().st_size
     if shutil.disk_usage(path).free < size:
-        raise StoreError(reason=f"{path}: no room on the disk to write {size} bytes anew")
+        raise StoreError(
+            reason=f"{path}: the disk has no room for the {size} bytes of the migrated store"
+        )
     environment = open_environment(path, map_size=_ROOM * size + (64 << 20))
     try:
         with store_errors(path):

@@ -113,7 +113,7 @@ def refuse_existing(target: Path) -> None:
         StoreError: `target` exists.
     """
     if target.exists() or target.is_symlink():
-        raise StoreError(reason=f"{target} exists already; nothing is written over")
+        raise StoreError(reason=f"{target} exists already; choose another file")
 
 
 def unpack(
@@ -155,7 +155,7 @@ def unpack(
         while member := tar.next():
             expected = wanted.pop(member.name, None)
             if expected is None or member.size != expected.size:
-                raise _damaged(archive, f"{member.name[:_NAME_SHOWN]!r} does not belong into it")
+                raise _damaged(archive, f"{member.name[:_NAME_SHOWN]!r} is not in its manifest")
             _extract(archive, tar, folder / _checked(archive, member.name), expected)
         if wanted:
             missing = min(wanted)[:_NAME_SHOWN]
@@ -182,7 +182,7 @@ def _reading(archive: Path) -> Iterator[TarReader]:
         with gzip.open(archive) as stream:
             yield TarReader(stream)
     except (TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise _damaged(archive, str(error) or "it ends too early") from error
+        raise _damaged(archive, str(error) or "it is truncated") from error
     except OSError as error:
         raise StoreError(reason=f"{archive}: {error.strerror or error}") from error
 
@@ -190,7 +190,7 @@ def _reading(archive: Path) -> Iterator[TarReader]:
 def _read_manifest(archive: Path, tar: TarReader, limit_bytes: int) -> Manifest:
     first: Member | None = tar.next()
     if first is None or first.name != MANIFEST:
-        raise StoreError(reason=f"{archive}: this is no archive of fieldbrook")
+        raise StoreError(reason=f"{archive}: not an archive of fieldbrook")
     if first.size > limit_bytes:
         what = f"its {MANIFEST} has {first.size} bytes, the limit is {limit_bytes}"
         raise StoreError(reason=f"{archive}: {what}")
@@ -210,7 +210,7 @@ def _read_manifest(archive: Path, tar: TarReader, limit_bytes: int) -> Manifest:
 
 def _damaged(archive: Path, what: str) -> StoreError:
     return StoreError(
-        reason=f"{archive}: no archive of fieldbrook, or one that is cut short or damaged ({what})"
+        reason=f"{archive}: not an archive of fieldbrook, or truncated or damaged ({what})"
     )
 
 
@@ -223,11 +223,11 @@ def _named(kind: str) -> str:
 def _checked(archive: Path, name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if len(path.parts) > _DEPTH_LIMIT:
-        what = f"{name[:_NAME_SHOWN]!r} lies in more than {_DEPTH_LIMIT} folders"
+        what = f"{name[:_NAME_SHOWN]!r} is nested in more than {_DEPTH_LIMIT} folders"
         raise _damaged(archive, what)
     escapes = path.is_absolute() or ".." in path.parts or not path.parts
     if escapes or "\\" in name or "\0" in name:
-        raise _damaged(archive, f"{name[:_NAME_SHOWN]!r} is no name of a file in it")
+        raise _damaged(archive, f"{name[:_NAME_SHOWN]!r} is not a valid name of a file")
     return path
 
 
@@ -242,7 +242,7 @@ def _extract(archive: Path, tar: TarReader, path: Path, expected: ArchivedFile) 
         file.flush()
         os.fsync(file.fileno())
     if digest.hexdigest() != expected.sha256:
-        raise _damaged(archive, f"{path.name} is not what the manifest says")
+        raise _damaged(archive, f"{path.name} has another SHA-256 than the manifest gives")
 
 
 def _looked_at(path: Path) -> ArchivedFile:

@@ -77,7 +77,7 @@ def back_up(data: Path, target: Path) -> BackedUp:
     require_data(data)
     refuse_existing(target)
     if target.resolve().is_relative_to(data.resolve()):
-        raise StoreError(reason=f"{target} lies in the data folder, where it would be lost with it")
+        raise StoreError(reason=f"{target} is inside the data folder; choose a place outside of it")
     with _scratch(target) as folder:
         projects, missing = copy_data(data, folder)
         return BackedUp(pack(folder, target, KIND, {"projects": projects}), projects, missing)
@@ -149,14 +149,14 @@ def restore(archive: Path, data: Path) -> Manifest:
     """
     try:
         if data.exists() and (not data.is_dir() or any(_own(data))):
-            raise StoreError(reason=f"{data} is not empty; nothing is written over")
+            raise StoreError(reason=f"{data} is not empty; restore into a new or empty folder")
         made = not data.exists()
         make_folder(data)
         unfinished = data / RESTORING
         unfinished.mkdir(mode=0o700)
         try:
             if any(path != unfinished for path in _own(data)):  # a node is starting there
-                raise StoreError(reason=f"{data} is in use; nothing is written over")
+                raise StoreError(reason=f"{data} is in use by a node")
             manifest = unpack(archive, unfinished, KIND)
             require_data(unfinished)
             park(unfinished)

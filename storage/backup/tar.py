@@ -82,7 +82,7 @@ class TarReader:
             header = self._header()
         if header is None or header.type != _REGULAR:
             what = "the end" if header is None else _TYPES.get(header.type, "a member")
-            raise TarError(f"it has {what} where only regular files may be")
+            raise TarError(f"it contains {what}; only regular files are allowed")
         self._left = header.size if size is None else size
         if self._left < 0:
             raise TarError("a member has a negative size")
@@ -113,7 +113,7 @@ class TarReader:
     def _end(self) -> None:
         rest = self._stream.read(_END_LIMIT_BYTES + 1)
         if len(rest) > _END_LIMIT_BYTES or rest.strip(b"\0"):
-            raise TarError("something comes after its end")
+            raise TarError("data follows after its end")
 
     def _extended(self, size: int) -> tuple[str, int | None]:
         """Read an extended header and return its path and size, or "" and None.
@@ -121,7 +121,9 @@ class TarReader:
         A writer uses it for values that do not fit into the fixed header.
         """
         if not 0 < size <= _EXTENDED_LIMIT_BYTES:
-            raise TarError(f"an extended header of {size} bytes; {_EXTENDED_LIMIT_BYTES} may be")
+            raise TarError(
+                f"an extended header has {size} bytes, the limit is {_EXTENDED_LIMIT_BYTES}"
+            )
         data = self._exactly(size + -size % _BLOCK)[:size]
         path, length = "", None
         while data:
@@ -135,18 +137,18 @@ class TarReader:
             elif keyword == b"size":
                 length = _number(value)
             else:
-                raise TarError("an extended header says more than a path and a size")
+                raise TarError("an extended header has other fields than path and size")
             data = data[whole:]
         return path, length
 
     def _exactly(self, size: int) -> bytes:
         data = self._stream.read(size)
         if len(data) < size:
-            raise TarError("it ends too early")
+            raise TarError("it is truncated")
         return data
 
 
 def _number(digits: bytes) -> int:
     if not digits.isdigit() or len(digits) > _DIGITS_LIMIT:
-        raise TarError("a number in an extended header is none")
+        raise TarError("an extended header has an invalid number")
     return int(digits)

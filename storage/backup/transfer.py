@@ -201,7 +201,7 @@ def read(archive: Path, folder: Path, limits: ReadLimits) -> Exported:
 
     Raises:
         StoreError: the file is absent, not an exported project, truncated or damaged, it
-            exceeds a limit, or its records do not belong together.
+            exceeds a limit, or its records are inconsistent.
         UploadFileDiskLimitError: the disk has no room for the unpacked files.
     """
     manifest = unpack(
@@ -257,11 +257,11 @@ def _mismatch(exported: Exported, manifest: Manifest, module_bytes: int) -> str:
         if name not in manifest.files:
             return f"module {sha256} is missing"
         if manifest.files[name].sha256 != sha256:
-            return f"module {sha256} is another"
+            return f"module {sha256} has another content"
         if manifest.files[name].size > module_bytes:
             return f"module {sha256} has more than {module_bytes} bytes"
     if more := set(manifest.files) - set(files) - {RECORDS, _PAIRS, _ROWS}:
-        return f"{min(more)[:100]!r} does not belong into it"
+        return f"{min(more)[:100]!r} is not a file of an exported project"
     known = {resource.resource_id for resource in exported.resources}
     applets = {applet.applet_id for applet in exported.applets}
     whole = (
@@ -270,7 +270,7 @@ def _mismatch(exported: Exported, manifest: Manifest, module_bytes: int) -> str:
         and {applet.resource_id for applet in exported.applets} == known
         and all(strategy.applet_id in applets for strategy in exported.strategies)
     )
-    return "" if whole else "its records do not belong together"
+    return "" if whole else "its records are inconsistent"
 
 
 def build_store(
@@ -341,6 +341,6 @@ def _read(path: Path, kind: type[Any]) -> Iterator[Any]:
             left -= len(head)
             size = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else left + 1
             if size > left:
-                raise StoreError(reason=f"{path.name} ends too early")
+                raise StoreError(reason=f"{path.name} is truncated")
             left -= size
             yield decode(file.read(size))

@@ -112,7 +112,7 @@ class _Search:
             if path in self._unreadable:
                 continue
             if known is not None and int(path.name) not in known:
-                self._found(place, "a store of a project the registry does not know")
+                self._found(place, "the registry has no such project")
             self._unless_unreadable(place, partial(self._look_at_project, path, place))
         self._look_at_others()
 
@@ -128,7 +128,7 @@ class _Search:
                 path = Path(folder, name)
                 mode = _mode(path)
                 if mode and not stat.S_ISREG(mode):
-                    self._found(path.relative_to(self._data).as_posix(), "it is not a file")
+                    self._found(path.relative_to(self._data).as_posix(), "it is not a regular file")
                     self._unreadable.add(path.parent)
 
     def _found(self, place: str, defect: str) -> None:
@@ -157,7 +157,7 @@ class _Search:
                 rows, last = self._read_registry(reader)
         newest = max((n for table in rows.values() for n in table), default=0)
         if newest > last:
-            self._found(REGISTRY, f"the last id given is {last}, but there is {newest}")
+            self._found(REGISTRY, f"id {newest} exists, but the last id given is {last}")
         for defect in _references(rows):
             self._found(REGISTRY, defect)
         self._look_at_modules(rows["resources"])
@@ -186,7 +186,7 @@ class _Search:
                 self._found(REGISTRY, f"{name} {from_key(key)}: {error}")
                 continue
             if to_key(table.table.id_of(record)) != key:
-                self._found(REGISTRY, f"{name} {from_key(key)}: the record is of another id")
+                self._found(REGISTRY, f"{name} {from_key(key)}: the record has another id")
             found[from_key(key)] = record
         for index, key_of in table.table.indexes.items():
             entries = table.entries(txn, index)
@@ -210,7 +210,7 @@ class _Search:
         for sha256 in sorted({resource.sha256 for resource in resources.values()}):
             place = f"{MODULES}/{sha256}.wasm"
             if not _DIGEST.fullmatch(sha256):
-                self._found(REGISTRY, f"{sha256[:80]!r} is no digest of a module")
+                self._found(REGISTRY, f"{sha256[:80]!r} is not the SHA-256 of a module")
                 continue
             try:
                 with (self._data / place).open("rb") as file:
@@ -219,7 +219,7 @@ class _Search:
                 self._found(place, error.strerror or str(error))
                 continue
             if digest != sha256:
-                self._found(place, "the content is not that of its name")
+                self._found(place, "its content has another SHA-256 than its name")
 
     def _look_at_operators(self, operators: dict[int, Any]) -> None:
         if not operators or self._data / "secrets" in self._unreadable:
@@ -243,12 +243,12 @@ class _Search:
                 found = (self._data / place).stat()
             except FileNotFoundError:
                 if name == "token.key":
-                    self._found(place, "there is none: no login and no publisher's token holds")
+                    self._found(place, "it is missing, so no login and no publisher token is valid")
                 continue
             if found.st_size != size:
-                self._found(place, f"{found.st_size} bytes, not a key of {size}")
+                self._found(place, f"{found.st_size} bytes; a key has {size}")
             if found.st_mode & 0o077:
-                self._found(place, "others may read it: its mode should be 0600")
+                self._found(place, "other users can read it; set its mode to 0600")
 
     # ------------------------------------------------------------ projects
 
@@ -348,7 +348,7 @@ def _rows_of(kind: type[Any]) -> Callable[[bytes, bytes], object]:
 
 def _pair(key: bytes, _value: bytes) -> None:
     if len(key) <= _OWNER_BYTES or key[_OWNER_BYTES : _OWNER_BYTES + 1] not in (b"k", b"h"):
-        raise ValueError("no key of the key-value store")
+        raise ValueError("not a key of the key-value store")
 
 
 _TABLES: dict[bytes, Callable[[bytes, bytes], object]] = {
@@ -403,7 +403,7 @@ def _references(rows: dict[str, dict[int, Any]]) -> Iterable[str]:
         for number, record in rows[table].items():
             wanted = getattr(record, field)
             if wanted not in rows[named]:
-                yield f"{table} {number}: {field} {wanted} is not among the {named}"
+                yield f"{table} {number}: {field} {wanted} is not an id of the {named}"
     applets, resources = rows["applets"], rows["resources"]
     for number, applet in applets.items():
         resource = resources.get(applet.resource_id)
@@ -418,9 +418,9 @@ def _references(rows: dict[str, dict[int, Any]]) -> Iterable[str]:
     for number, key in rows["access_keys"].items():
         named = "publishers" if key.identity_type == IDENTITY_PUBLISHER else "accounts"
         if key.identity_id not in rows[named]:
-            yield f"access_keys {number}: identity {key.identity_id} is not among the {named}"
+            yield f"access_keys {number}: identity {key.identity_id} is not an id of the {named}"
     for number, config in rows["configs"].items():
         try:
             msgspec.json.decode(config.value)
         except (ValueError, RecursionError) as error:
-            yield f"configs {number}: {config.kind} is no JSON: {error}"
+            yield f"configs {number}: {config.kind} is not JSON: {error}"

@@ -46,15 +46,18 @@ def verify_apart(data: Path) -> Verified:
             return Verified(defects, found["projects"], found["records"])
         if -status not in FATAL_SIGNALS or not lines:
             last = " ".join(complaint.split())[-_SHOWN:]
-            raise StoreError(reason=f"the process that looks ended with status {status}: {last}")
+            raise StoreError(reason=f"the verification process ended with status {status}: {last}")
         fatal[json.loads(lines[-1])] = -status
-    defects = [*map(_line, fatal, fatal.values()), "too many such stores: the rest was not read"]
+    defects = [
+        *map(_line, fatal, fatal.values()),
+        "too many stores are damaged: the others were not checked",
+    ]
     return Verified(defects, 0, 0)
 
 
 def _line(place: str, number: int) -> str:
     name = signal.Signals(number).name
-    return f"{place}: the store is cut short or damaged: {name} ended the process that read it"
+    return f"{place}: the store is truncated or damaged: reading it ended the process with {name}"
 
 
 def _look(data: Path, fatal: Iterable[str], scratch: Path) -> tuple[int, list[str], str]:

@@ -124,7 +124,7 @@ def _plain(error: lmdb.Error | OSError) -> str:
     if isinstance(error, (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.PanicError)):
         return f"the store is corrupt ({error}); restore it from a backup"
     if isinstance(error, lmdb.ReadersFullError):
-        return "more readers at once than it has room for"
+        return "too many processes read it at the same time"
     return str(error)
 
 

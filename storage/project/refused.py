@@ -75,7 +75,10 @@ class RefusedRing:
         try:
             self._open(path)
         except StoreError as error:
-            log.info("what was refused before is forgotten: %s", error)
+            log.info(
+                "earlier records of refused events are deleted, because they cannot be read: %s",
+                error,
+            )
             shutil.rmtree(path, ignore_errors=True)
             self._open(path)
 

@@ -66,7 +66,7 @@ def _value(param: _Param, number: int) -> Value:
         return _from_base64(param.binary, number)
     if param.time is not None:
         return _parse_time(param.time, number)
-    raise StatementError(f"parameter {number} has no type known here")
+    raise StatementError(f"parameter {number} has no known type")
 
 
 def _from_base64(text: str, number: int) -> str | bytes:
@@ -75,7 +75,7 @@ def _from_base64(text: str, number: int) -> str | bytes:
     try:
         raw = base64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise StatementError(f"parameter {number} is no base64") from error
+        raise StatementError(f"parameter {number} is not base64") from error
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -86,9 +86,11 @@ def _parse_time(text: str, number: int) -> str:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise StatementError(f"parameter {number} is no RFC 3339 time: {text[:40]!r}") from error
+        raise StatementError(
+            f"parameter {number} is not an RFC 3339 time: {text[:40]!r}"
+        ) from error
     if moment.tzinfo is None or len(text) < len("2006-01-02T15:04:05Z"):
-        raise StatementError(f"parameter {number} is no RFC 3339 time: {text[:40]!r}")
+        raise StatementError(f"parameter {number} is not an RFC 3339 time: {text[:40]!r}")
     try:
         return stored_time(moment)
     except OverflowError as error:

@@ -210,7 +210,7 @@ def _check_name(name: str, what: str) -> None:
 def _check_twice(names: Iterable[str], what: str) -> None:
     seen: set[str] = set()
     for name in names:
-        refuse_if(name.lower() in seen, f"{what} {name} is there twice")
+        refuse_if(name.lower() in seen, f"{what} {name} exists twice")
         seen.add(name.lower())
 
 
@@ -288,12 +288,12 @@ def _literal(value: str | int | float | bool, kind: str, where: str) -> str:
     form = _DEFAULTS.get(kind)
     refuse_if(
         form is not None and form.fullmatch(text) is None,
-        f"{where}: {text!r} is no default for its datatype",
+        f"{where}: {text!r} is not a default for its datatype",
     )
     if kind == BOOLEAN:
         return "1" if text.lower() in ("true", "1") else "0"
     if kind in (TEXT, DECIMAL):
-        refuse_if("\0" in text, f"{where}: a default has no zero characters")
+        refuse_if("\0" in text, f"{where}: a default must not contain zero characters")
         return "'" + text.replace("'", "''") + "'"
     return text
 

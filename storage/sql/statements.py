@@ -30,7 +30,7 @@ def check_command(tokens: list[Token]) -> None:
         if kind == "space" or text.upper() in _BEFORE_COMMAND:
             continue
         if text.upper() not in _COMMANDS:
-            raise StatementError(f"{text[:20].upper()} statements are not for applets")
+            raise StatementError(f"applets may not run {text[:20].upper()} statements")
         return
     raise StatementError("the statement is empty")
 

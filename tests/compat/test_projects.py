@@ -375,7 +375,7 @@ def _column(**constrains: Any) -> list[Any]:
         (
             _with(cols=_column(datatype="INT", default="many"), keys=[]),
             "schemas",
-            "is no default for its datatype",
+            "is not a default for its datatype",
         ),
         (_with(name="sqlite_stat1"), "schemas", "reserved"),
         (_with(cols="f_id"), "schemas[0].tables[0].cols", "expected an array"),

@@ -169,7 +169,7 @@ def test_what_cannot_be_imported_leaves_nothing(pair: Pair, tmp_path: Path) -> N
     for content in (b"no archive", file.read_bytes()[:-200]):
         broken.write_bytes(content)
         said = pair.there.fails("project", "import", str(broken), "--name", "again")
-        assert "no archive of fieldbrook" in said
+        assert "not an archive of fieldbrook" in said
         assert str(pair.second.data) not in said
     said = pair.there.fails("project", "import", str(file), "--name", "not a name")
     assert "must be 1 to 32 letters" in said

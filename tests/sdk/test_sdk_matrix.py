@@ -223,13 +223,13 @@ ENDS: dict[str, dict[str, tuple[int, bool, str]]] = {
     },
     "Rust": {
         "no_environment": (abi.ENV_KEY_NOT_FOUND, False, ""),
-        "bad_sql": (-1, False, "ws_set_sql_db: DROP statements are not for applets"),
+        "bad_sql": (-1, False, "ws_set_sql_db: applets may not run DROP statements"),
         "transaction": (-1, False, "ws_send_tx: "),
         "aborts": (-1, True, "on the way"),
     },
     "C": {
         "no_environment": (abi.ENV_KEY_NOT_FOUND, False, ""),
-        "bad_sql": (-1, False, "ws_set_sql_db: DROP statements are not for applets"),
+        "bad_sql": (-1, False, "ws_set_sql_db: applets may not run DROP statements"),
         "aborts": (-1, True, "on the way"),
     },
 }

@@ -119,7 +119,9 @@ class PostgresDatabase(ProjectDatabase):
                 update = f"UPDATE {self._state} SET number = {number} WHERE number < {number}"  # noqa: S608
                 done = connection.run(f"SET LOCAL statement_timeout = 0; {update}", limit)
                 if done.command_tuples != 1:
-                    raise StoreError(reason=f"PostgreSQL: batch {number} is committed already")
+                    raise StoreError(
+                        reason=f"PostgreSQL: batch {number} has been committed already"
+                    )
                 ended = connection.run("COMMIT", limit)
                 if ended.command_status != b"COMMIT":
                     raise StoreError(reason=f"PostgreSQL: batch {number} was rolled back")
@@ -291,7 +293,7 @@ class PostgresDatabase(ProjectDatabase):
         if error.state.startswith(SERVER_FAULTS):
             return to_store_error(error)
         if error.state == "42501":
-            return StatementError(f"not for applets: {error}")
+            return StatementError(f"applets may not do this: {error}")
         return StatementError(str(error))
 
     # ------------------------------------------------------------ the transaction

@@ -162,7 +162,7 @@ def _default(column: Column) -> str:
 def _missing(table: Table, found: list[FoundColumn]) -> Iterator[Column]:
     ranked = sorted((column for column in found if column.primary), key=lambda c: c.primary)
     if tuple(column.name for column in ranked) != tuple(n.lower() for n in table.primary):
-        reason = f"{table.label}: its primary key cannot become ({', '.join(table.primary)})"
+        reason = f"{table.label}: its primary key cannot be changed to ({', '.join(table.primary)})"
         raise DatabaseConfigError(reason=reason)
     there = {column.name: column for column in found}
     for column in table.columns:
@@ -172,5 +172,5 @@ def _missing(table: Table, found: list[FoundColumn]) -> Iterator[Column]:
             yield column
         elif (known.comment or known.kind) != wanted:
             was = known.comment or known.kind
-            reason = f"{table.label}, column {column.name}: {was} cannot become {wanted}"
+            reason = f"{table.label}, column {column.name}: {was} cannot be changed to {wanted}"
             raise DatabaseConfigError(reason=reason)

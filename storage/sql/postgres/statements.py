@@ -51,12 +51,12 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _UNCERTAIN = {
-    "unicode": "names and texts with U& are",
+    "unicode": "names and texts with U&",
     # This token takes the whole rest. Otherwise each of many open tags would be searched for in
     # all that follows, in quadratic time.
-    "endless": "a text that does not end is",
-    "'": "a text that does not end is",
-    '"': "a name that does not end is",
+    "endless": "a text that does not end",
+    "'": "a text that does not end",
+    '"': "a name that does not end",
 }
 
 _CATALOGUE = ("pg_", PRIVATE_PREFIX, "information_schema")
@@ -159,11 +159,11 @@ def _check_certain(tokens: list[Token]) -> None:
         fault = _UNCERTAIN.get(kind) or (_UNCERTAIN.get(text) if kind == "other" else None)
         if kind == "space" and text.startswith("/*"):
             if "/*" in text[2:] or not text.endswith("*/") or len(text) < len("/**/"):
-                fault = "a comment within a comment, or without an end, is"
+                fault = "a comment within a comment, or without an end"
         elif escaped and kind == "literal":  # the server continues the E text, with its escapes
-            fault = "a text in two parts after E is"
+            fault = "a text in two parts after E"
         if fault:
-            raise StatementError(f"{fault} not for applets")
+            raise StatementError(f"applets may not use {fault}")
         if kind != "space":
             escaped = kind == "escaped"
 
@@ -174,10 +174,10 @@ def _check_names(words: Sequence[Token], forbidden: frozenset[str]) -> None:
         name = bare_name(token)
         folded = name.lower() if token[0] == "name" else name
         if folded.startswith(_CATALOGUE) or folded in _NAMING_TYPES:
-            raise StatementError(f"not for applets: {name[:63]}")
+            raise StatementError(f"applets may not use {name[:63]}")
         called = place + 1 < len(words) and words[place + 1][1] == "("
         if called and folded in forbidden and before != "INTO":
-            raise StatementError(f"not for applets: function {name[:63]}")
+            raise StatementError(f"applets may not use function {name[:63]}")
         if token[0] == "name" and folded == "into" and before != "INSERT":
-            raise StatementError("not for applets: SELECT INTO")
+            raise StatementError("applets may not use SELECT INTO")
         before = name.upper() if token[0] == "name" else ""

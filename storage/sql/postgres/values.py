@@ -32,7 +32,7 @@ def encode_parameter(value: Value, number: int) -> bytes | None:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise StatementError(f"parameter {number} is no text: {error.reason}") from error
+        raise StatementError(f"parameter {number} is not text: {error.reason}") from error
 
 
 _BOOL, _TEXT, _INT8, _FLOAT8 = 16, 25, 20, 701

@@ -130,7 +130,7 @@ class SqliteDatabase(ProjectDatabase):
                 (number, number),
             ).rowcount
             if changed != 1:
-                raise StoreError(reason=f"{self._path}: batch {number} is committed already")
+                raise StoreError(reason=f"{self._path}: batch {number} has been committed already")
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             self.close()
@@ -253,7 +253,7 @@ class SqliteDatabase(ProjectDatabase):
             limit = self._limits.database_bytes
             return StatementError(f"the database has reached its limit of {limit} bytes")
         if code == sqlite3.SQLITE_AUTH and self._guard.denied:
-            return StatementError(f"not for applets: {self._guard.denied}")
+            return StatementError(f"applets may not use {self._guard.denied}")
         return StatementError(str(error))
 
     # ------------------------------------------------------------ the transaction

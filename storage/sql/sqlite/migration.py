@@ -111,7 +111,7 @@ def _extend(table: Table, columns: list[FoundColumn]) -> Iterator[Step]:
     there = tuple(column.name for column in ranked)
     refuse_if(
         there != table.primary,
-        f"{table.label}: its primary key cannot become ({', '.join(table.primary)})",
+        f"{table.label}: its primary key cannot be changed to ({', '.join(table.primary)})",
     )
     for column in table.columns:
         where = f"{table.label}, column {column.name}"
@@ -129,16 +129,16 @@ def _extend(table: Table, columns: list[FoundColumn]) -> Iterator[Step]:
 
 def _check_same(column: Column, found: FoundColumn, where: str) -> None:
     kind = found.kind.upper()
-    refuse_if(kind != column.kind, f"{where}: {kind} cannot become {column.kind}")
+    refuse_if(kind != column.kind, f"{where}: its type {kind} cannot be changed to {column.kind}")
     if column.autoincrement:
         return
     refuse_if(
         bool(found.not_null) == column.null,
-        f"{where}: it is there {'without' if found.not_null else 'with'} null",
+        f"{where}: the existing column {'forbids' if found.not_null else 'allows'} null",
     )
     refuse_if(
         (found.default or "") != column.default,
-        f"{where}: its default {found.default or 'none'} cannot become {column.default or 'none'}",
+        f"{where}: its default {found.default or 'none'} cannot be changed to {column.default or 'none'}",
     )
 
 

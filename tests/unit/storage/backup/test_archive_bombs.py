@@ -35,12 +35,12 @@ def test_no_archive_takes_memory_that_it_was_not_allowed(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["bombs"]
     said = {name: error for name, error, _ in rows}
     for name, words in (
-        ("a hard link", "it has a hard link where only regular files may be"),
+        ("a hard link", "it contains a hard link; only regular files are allowed"),
         ("a GNU long name", "it has a GNU long name where"),
         ("a long pax header", "an extended header of 104857600 bytes"),
         ("a manifest of blanks", "its manifest.json has 104857600 bytes, the limit is 33554432"),
         ("a manifest that promises exabytes", "file of 4611686018427387904 bytes"),
-        ("zeros after the end", "something comes after its end"),
+        ("zeros after the end", "data follows after its end"),
         ("a negative size", "a member has a negative size"),
         ("folders in folders", "lies in more than 64 folders"),
     ):
@@ -105,5 +105,5 @@ def test_a_tar_of_another_program_is_read_as_one(tmp_path: Path) -> None:
     with tarfile.open(fileobj=content, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         tar.addfile(tarfile.TarInfo("a"), io.BytesIO())
     (tmp_path / "a").write_bytes(gzip.compress(content.getvalue()))
-    with pytest.raises(StoreError, match="this is no archive of fieldbrook"):
+    with pytest.raises(StoreError, match="not an archive of fieldbrook"):
         archive.read_manifest(tmp_path / "a")

@@ -142,14 +142,26 @@ OLD = table("t", {"a": INT, "b": {"datatype": "TEXT", "null": True}})
 @pytest.mark.parametrize(
     ("new", "reason"),
     [
-        (table("t", {"a": {"datatype": "TEXT"}}), "table t, column a: INTEGER cannot become TEXT"),
-        (table("t", {"a": {**INT, "null": True}}), "table t, column a: it is there without null"),
-        (table("t", {"b": {"datatype": "TEXT"}}), "table t, column b: it is there with null"),
-        (table("t", {"a": {**INT, "default": 5}}), "column a: its default none cannot become 5"),
+        (
+            table("t", {"a": {"datatype": "TEXT"}}),
+            "table t, column a: its type INTEGER cannot be changed to TEXT",
+        ),
+        (
+            table("t", {"a": {**INT, "null": True}}),
+            "table t, column a: the existing column forbids null",
+        ),
+        (
+            table("t", {"b": {"datatype": "TEXT"}}),
+            "table t, column b: the existing column allows null",
+        ),
+        (
+            table("t", {"a": {**INT, "default": 5}}),
+            "column a: its default none cannot be changed to 5",
+        ),
         (table("t", {"a": INT, "c": INT}), "table t, column c: .* needs a default or null"),
         (
             table("t", {"a": INT}, keys=[{"name": "pkey", "isUnique": True, "columnNames": ["a"]}]),
-            r"table t: its primary key cannot become \(a\)",
+            r"table t: its primary key cannot be changed to \(a\)",
         ),
         (
             table("t", {"a": INT}, keys=[{"isUnique": True, "columnNames": ["a"]}]),
@@ -211,10 +223,10 @@ def test_a_default_of_each_type_is_filled_in(
         (tables(table("")), "table ''"),
         (tables(table("sqlite_x")), "reserved"),
         (tables(table("Fieldbrook_state")), "reserved"),
-        (tables(table("t"), table("T")), "table T is there twice"),
-        (tables(table("t", {"a": INT}, {"A": INT})), "column A is there twice"),
-        (tables(table("t", {"a": {**INT, "default": "x"}})), "'x' is no default"),
-        (tables(table("t", {"a": {**INT, "default": "0); DROP TABLE t"}})), "is no default"),
+        (tables(table("t"), table("T")), "table T exists twice"),
+        (tables(table("t", {"a": INT}, {"A": INT})), "column A exists twice"),
+        (tables(table("t", {"a": {**INT, "default": "x"}})), "'x' is not a default"),
+        (tables(table("t", {"a": {**INT, "default": "0); DROP TABLE t"}})), "is not a default"),
         (
             tables(table("t", {"a": {"datatype": "TEXT", "autoincrement": True}})),
             "only an integer can be autoincrement",

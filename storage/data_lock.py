@@ -34,7 +34,7 @@ _SOCKET_PATH_BYTES = 107
 _LONGEST_SOCKET = "p" + "f" * 16 + ".9999"
 
 
-def take_folder(data: Path) -> int:
+def acquire_data_lock(data: Path) -> int:
     """Make the data folder and take its lock, or use the lock that this process inherited.
 
     Returns:
@@ -46,7 +46,7 @@ def take_folder(data: Path) -> int:
     """
     _refuse_unfinished(data)
     inherited = os.environ.pop(LOCK_VARIABLE, None)
-    lock = _take(data, OWNER) if inherited is None else _inherited(data, inherited)
+    lock = _acquire(data, OWNER) if inherited is None else _inherited_lock(data, inherited)
     _refuse_unfinished(data)  # a restore that begins later sees `run` and gives up
     if len(os.fsencode((data / RUN / _LONGEST_SOCKET).resolve())) > _SOCKET_PATH_BYTES:
         raise SettingsError(
@@ -55,13 +55,13 @@ def take_folder(data: Path) -> int:
     return lock
 
 
-def take_node(data: Path) -> int:
-    """Take `node.lock`, the lock of one run of the node's processes; call after `take_folder`.
+def acquire_node_lock(data: Path) -> int:
+    """Take `node.lock`, the lock of one run of the node's processes, after the data lock.
 
     Raises:
         SettingsError: processes of an earlier run are still alive, or the folder cannot be used.
     """
-    return _take(data, NODE)
+    return _acquire(data, NODE)
 
 
 def _refuse_unfinished(data: Path) -> None:
@@ -72,7 +72,7 @@ def _refuse_unfinished(data: Path) -> None:
         )
 
 
-def _take(data: Path, name: str) -> int:
+def _acquire(data: Path, name: str) -> int:
     path = data / RUN / name
     try:
         make_folder(path.parent)
@@ -107,7 +107,7 @@ def _lock(descriptor: int) -> None:
         time.sleep(_POLL_S)
 
 
-def _inherited(data: Path, number: str) -> int:
+def _inherited_lock(data: Path, number: str) -> int:
     try:
         lock = int(number)
         if not os.path.samestat(os.fstat(lock), (data / RUN / OWNER).stat()):

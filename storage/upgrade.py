@@ -1,6 +1,6 @@
 """Schema upgrades: migrate the stores of an older version before anything else opens them.
 
-An upgrade first makes a backup of the data folder (`back_up_at_rest`). Then it migrates each
+An upgrade first makes a backup of the data folder (`back_up_stopped`). Then it migrates each
 store in one transaction. The registry is migrated last: as long as it has the old schema, the
 upgrade is unfinished, and the next start continues it with the same backup.
 """
@@ -134,7 +134,7 @@ def _copy_first(data: Path) -> Path:
                 return begun
         moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         copy = folder / f"before-{__version__}-{moment}.tar.gz"
-        backup.back_up_at_rest(data, copy)
+        backup.back_up_stopped(data, copy)
         unfinished.write_text(copy.name)
     except OSError as error:
         raise StoreError(reason=f"{error.filename or folder}: {error.strerror}") from error

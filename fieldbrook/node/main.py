@@ -113,7 +113,7 @@ class _StopFlag:
 
 def _take_locks(data: Path) -> tuple[int, int]:
     """Take the lock of the data folder and the lock of the node; returns their descriptors."""
-    return data_lock.take_folder(data), data_lock.take_node(data)
+    return data_lock.acquire_data_lock(data), data_lock.acquire_node_lock(data)
 
 
 def _prepare_data(data: Path) -> None:

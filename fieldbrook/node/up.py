@@ -171,7 +171,7 @@ def run(settings: Settings) -> int:
     try:
         tls.check(settings)
         # Before the broker starts: two brokers on one folder would displace each other.
-        lock = data_lock.take_folder(settings.data.absolute())
+        lock = data_lock.acquire_data_lock(settings.data.absolute())
         programs = _programs(settings, lock)
         renewal = _Renewal(settings, programs[0])
     except NodeError as error:

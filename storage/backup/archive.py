@@ -63,7 +63,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, ArchivedFile]
 
 
-class _Program(msgspec.Struct, frozen=True):
+class _Origin(msgspec.Struct, frozen=True):
     kind: str
     format: int
     made_by: str
@@ -85,7 +85,7 @@ def pack(folder: Path, target: Path, kind: str, about: dict[str, str | int | boo
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
-        files = {path.relative_to(folder).as_posix(): _looked_at(path) for path in paths}
+        files = {path.relative_to(folder).as_posix(): _entry_of(path) for path in paths}
         manifest = Manifest(
             kind=kind,
             format=FORMAT,
@@ -143,7 +143,7 @@ def unpack(
     with _reading(archive) as tar:
         manifest = _read_manifest(archive, tar, manifest_limit_bytes)
         if manifest.kind != kind:
-            what = f"holds {_named(manifest.kind)}, not {_named(kind)}"
+            what = f"holds {_kind_name(manifest.kind)}, not {_kind_name(kind)}"
             raise StoreError(reason=f"{archive}: the archive {what}")
         size = sum(file.size for file in manifest.files.values())
         if size > limit_bytes:
@@ -156,7 +156,7 @@ def unpack(
             expected = wanted.pop(member.name, None)
             if expected is None or member.size != expected.size:
                 raise _damaged(archive, f"{member.name[:_NAME_SHOWN]!r} is not in its manifest")
-            _extract(archive, tar, folder / _checked(archive, member.name), expected)
+            _extract(archive, tar, folder / _checked_path(archive, member.name), expected)
         if wanted:
             missing = min(wanted)[:_NAME_SHOWN]
             raise _damaged(archive, f"{len(wanted)} files are missing, {missing} among them")
@@ -196,7 +196,7 @@ def _read_manifest(archive: Path, tar: TarReader, limit_bytes: int) -> Manifest:
         raise StoreError(reason=f"{archive}: {what}")
     data = b"".join(tar.content())
     try:
-        made = msgspec.json.decode(data, type=_Program)
+        made = msgspec.json.decode(data, type=_Origin)
         if made.format > FORMAT:
             raise StoreError(
                 reason=f"{archive}: the archive has format {made.format} and was made by "
@@ -214,13 +214,13 @@ def _damaged(archive: Path, what: str) -> StoreError:
     )
 
 
-def _named(kind: str) -> str:
+def _kind_name(kind: str) -> str:
     return {"backup": "a backup of a node", "project": "an exported project"}.get(
         kind, repr(kind[:_NAME_SHOWN])
     )
 
 
-def _checked(archive: Path, name: str) -> PurePosixPath:
+def _checked_path(archive: Path, name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if len(path.parts) > _DEPTH_LIMIT:
         what = f"{name[:_NAME_SHOWN]!r} is nested in more than {_DEPTH_LIMIT} folders"
@@ -245,7 +245,7 @@ def _extract(archive: Path, tar: TarReader, path: Path, expected: ArchivedFile) 
         raise _damaged(archive, f"{path.name} has another SHA-256 than the manifest gives")
 
 
-def _looked_at(path: Path) -> ArchivedFile:
+def _entry_of(path: Path) -> ArchivedFile:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return ArchivedFile(path.stat().st_size, digest)

@@ -25,7 +25,7 @@ import lmdb
 
 from fieldbrook.core.errors import StoreError
 from fieldbrook.storage.backup.archive import Manifest, pack, refuse_existing, unpack
-from fieldbrook.storage.chain.store import copy_monitors
+from fieldbrook.storage.chain.store import replace_monitor_tables
 from fieldbrook.storage.lmdb.environment import open_environment, store_errors
 from fieldbrook.storage.project.outbox import MARKER, park, waiting_entries, waiting_projects
 from fieldbrook.storage.project.refused import FOLDER as REFUSED
@@ -45,16 +45,16 @@ RESTORING = ".restoring"  # folder in a data folder until a restore has finished
 REGISTRY, PROJECTS, MODULES = "registry", "projects", "modules"
 CHAINS, _EARLIER = "chains", ".chains"
 _STORE = "data.mdb"
-_LEFT_OUT = frozenset({"run", "uploads", "broker", "rollback", REGISTRY, PROJECTS, MODULES})
-_PASSING = (".new-", ".", "outbox.waiting", "lock.mdb")
-_OF_THE_STORES = (_STORE, sql.FILE, *_PASSING)
+_EXCLUDED = frozenset({"run", "uploads", "broker", "rollback", REGISTRY, PROJECTS, MODULES})
+_TEMPORARY = (".new-", ".", "outbox.waiting", "lock.mdb")
+_STORE_FILES = (_STORE, sql.FILE, *_TEMPORARY)
 _TRIES = 1_000
 _REGISTRY_TRIES = 5
 _LOCK_WAIT_S = 10.0
 _TABLES_ROOM = 16 << 20
 
 
-class BackedUp(NamedTuple):
+class BackupResult(NamedTuple):
     """The result of a backup. `missing` are modules that the registry names but that are gone."""
 
     manifest: Manifest
@@ -62,7 +62,7 @@ class BackedUp(NamedTuple):
     missing: list[str]
 
 
-def back_up(data: Path, target: Path) -> BackedUp:
+def back_up(data: Path, target: Path) -> BackupResult:
     """Make an archive of a data folder, whether or not a node runs on it.
 
     The stores are first copied to a folder beside `target`, which needs space for them.
@@ -80,10 +80,10 @@ def back_up(data: Path, target: Path) -> BackedUp:
         raise StoreError(reason=f"{target} is inside the data folder; choose a place outside of it")
     with _scratch(target) as folder:
         projects, missing = copy_data(data, folder)
-        return BackedUp(pack(folder, target, KIND, {"projects": projects}), projects, missing)
+        return BackupResult(pack(folder, target, KIND, {"projects": projects}), projects, missing)
 
 
-def back_up_at_rest(data: Path, target: Path) -> None:
+def back_up_stopped(data: Path, target: Path) -> None:
     """Back up a data folder of any version on which no node runs.
 
     Unlike `back_up` it does not read the records of the registry.
@@ -130,7 +130,7 @@ def copy_data(data: Path, folder: Path) -> tuple[int, list[str]]:
             _copy_tree(data / CHAINS, earlier)
         stored = _copy_projects(data / PROJECTS, folder / PROJECTS)
         _copy_others(data, folder)
-        _put_monitors_back(folder / CHAINS, earlier)
+        _replace_monitors(folder / CHAINS, earlier)
         missing = _copy_registry(data, folder, stored)
     except OSError as error:
         raise StoreError(reason=f"{error.filename or data}: {error.strerror}") from error
@@ -148,14 +148,14 @@ def restore(archive: Path, data: Path) -> Manifest:
             backup. The folder is then unchanged.
     """
     try:
-        if data.exists() and (not data.is_dir() or any(_own(data))):
+        if data.exists() and (not data.is_dir() or any(_own_files(data))):
             raise StoreError(reason=f"{data} is not empty; restore into a new or empty folder")
         made = not data.exists()
         make_folder(data)
         unfinished = data / RESTORING
         unfinished.mkdir(mode=0o700)
         try:
-            if any(path != unfinished for path in _own(data)):  # a node is starting there
+            if any(path != unfinished for path in _own_files(data)):  # a node is starting there
                 raise StoreError(reason=f"{data} is in use by a node")
             manifest = unpack(archive, unfinished, KIND)
             require_data(unfinished)
@@ -185,7 +185,7 @@ def unpacked(archive: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _own(data: Path) -> Iterator[Path]:
+def _own_files(data: Path) -> Iterator[Path]:
     return (path for path in data.iterdir() if path.name != "lost+found")
 
 
@@ -267,7 +267,7 @@ def copy_open_project(environment: lmdb.Environment, source: Path, target: Path)
             _copy_both(environment, database, target)
     # Other files of the project, such as the name of its schema on a PostgreSQL server.
     for path in source.iterdir():
-        if path.is_file() and not path.name.startswith(_OF_THE_STORES):
+        if path.is_file() and not path.name.startswith(_STORE_FILES):
             shutil.copyfile(path, target / path.name)
     if waiting_entries(target):
         (target / MARKER).touch()
@@ -301,7 +301,7 @@ def _copy_registry(data: Path, folder: Path, stored: set[int]) -> list[str]:
     for _ in range(_REGISTRY_TRIES):
         shutil.rmtree(folder / REGISTRY, ignore_errors=True)
         copy_store(data / REGISTRY, folder / REGISTRY)
-        with opened_copy(folder / REGISTRY) as reader:
+        with open_registry_copy(folder / REGISTRY) as reader:
             known = {project.project_id for project in reader.projects()}
             modules = sorted({resource.sha256 for resource in reader.resources()})
         missing = [name for name in modules if not _copy_module(data, folder, name)]
@@ -318,7 +318,7 @@ def _copy_registry(data: Path, folder: Path, stored: set[int]) -> list[str]:
 
 
 @contextmanager
-def opened_copy(folder: Path) -> Iterator[RegistryReader]:
+def open_registry_copy(folder: Path) -> Iterator[RegistryReader]:
     """Open a copy of a registry of this schema; missing newer tables are added to the copy."""
     room = (folder / _STORE).stat().st_size + _TABLES_ROOM
     environment = open_environment(folder, map_size=room)
@@ -342,22 +342,22 @@ def _copy_module(data: Path, folder: Path, sha256: str) -> bool:
 
 def _copy_others(data: Path, folder: Path) -> None:
     for path in sorted(data.iterdir()):
-        if path.name in _LEFT_OUT or (path.name == REFUSED and not is_of_this_boot(path)):
+        if path.name in _EXCLUDED or (path.name == REFUSED and not is_of_this_boot(path)):
             continue
         _copy_tree(path, folder / path.name)
 
 
-def _put_monitors_back(chains: Path, earlier: Path) -> None:
+def _replace_monitors(chains: Path, earlier: Path) -> None:
     """Replace the tables of monitors by the copies from before the projects were copied."""
     for path in sorted(chains.iterdir()) if chains.is_dir() else ():
         if _has_store(path):
-            copy_monitors(earlier / path.name, path)
+            replace_monitor_tables(earlier / path.name, path)
     shutil.rmtree(earlier, ignore_errors=True)
 
 
 def _copy_tree(source: Path, target: Path) -> None:
     """Copy a file or folder: LMDB stores as snapshots, other files as they are."""
-    if source.name.startswith(_PASSING) or source.is_symlink():
+    if source.name.startswith(_TEMPORARY) or source.is_symlink():
         return
     if source.is_file():
         shutil.copyfile(source, target)
@@ -391,7 +391,7 @@ def _has_store(folder: Path) -> bool:
         return False
 
 
-def waiting(data: Path) -> list[dict[str, str | int]]:
+def waiting_outboxes(data: Path) -> list[dict[str, str | int]]:
     """List the projects with undelivered outbox entries: `project` (its name) and `entries`."""
     reader = RegistryReader(data / REGISTRY)
     try:

@@ -216,7 +216,7 @@ def read(archive: Path, folder: Path, limits: ReadLimits) -> Exported:
         exported = read_records(folder)
     except OSError as error:
         raise StoreError(reason=f"{archive}: {error.filename}: {error.strerror}") from error
-    if reason := _too_much(exported) or _mismatch(exported, manifest, limits.module_bytes):
+    if reason := _excess(exported) or _mismatch(exported, manifest, limits.module_bytes):
         raise StoreError(reason=f"{archive}: {reason}")
     return exported
 
@@ -235,7 +235,7 @@ def read_records(folder: Path) -> Exported:
     return decode_record(path.read_bytes(), Exported)
 
 
-def _too_much(exported: Exported) -> str:
+def _excess(exported: Exported) -> str:
     """Return why there are too many records, or "".
 
     Items of lists within the records count, too, because each takes as much memory.

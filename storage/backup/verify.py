@@ -22,7 +22,13 @@ import msgspec
 from fieldbrook.core.errors import NodeError, StoreError
 from fieldbrook.core.model import IDENTITY_PUBLISHER, Record
 from fieldbrook.security.operator_keys import Vault
-from fieldbrook.storage.backup.backup import MODULES, PROJECTS, REGISTRY, copy_store, opened_copy
+from fieldbrook.storage.backup.backup import (
+    MODULES,
+    PROJECTS,
+    REGISTRY,
+    copy_store,
+    open_registry_copy,
+)
 from fieldbrook.storage.lmdb.codec import decode_record
 from fieldbrook.storage.lmdb.environment import open_environment, store_errors
 from fieldbrook.storage.lmdb.ids import from_key, to_key
@@ -77,19 +83,19 @@ def verify(
     """Check a data folder; the line of a defect begins with the file or folder that has it.
 
     Reading a truncated or malicious store may end the process with a signal.
-    `storage.backup.verify_apart` therefore checks in a process of its own.
+    `storage.backup.verify_in_child` therefore checks in a process of its own.
 
     Args:
         data: the data folder.
         fatal: stores that are not opened, as paths relative to `data`.
         at: called with the relative path of each store before it is opened.
     """
-    search = _Search(data, fatal, at)
-    search.run()
-    return Verified(search.defects[:_DEFECTS_LIMIT], search.projects, search.records)
+    verifier = _Verifier(data, fatal, at)
+    verifier.run()
+    return Verified(verifier.defects[:_DEFECTS_LIMIT], verifier.projects, verifier.records)
 
 
-class _Search:
+class _Verifier:
     def __init__(self, data: Path, fatal: Collection[str], at: Callable[[str], None]) -> None:
         self._data = data
         self._fatal, self._at = fatal, at
@@ -99,11 +105,11 @@ class _Search:
         self.records = 0
 
     def run(self) -> None:
-        self._look_for_no_files()
+        self._check_file_types()
         if self._data / REGISTRY in self._unreadable:
             return
-        known = self._unless_unreadable(REGISTRY, self._look_at_registry)
-        self._look_at_secrets()
+        known = self._check_store(REGISTRY, self._check_registry)
+        self._check_secrets()
         folder = self._data / PROJECTS
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             place = f"{PROJECTS}/{path.name}"
@@ -112,11 +118,11 @@ class _Search:
             if path in self._unreadable:
                 continue
             if known is not None and int(path.name) not in known:
-                self._found(place, "the registry has no such project")
-            self._unless_unreadable(place, partial(self._look_at_project, path, place))
-        self._look_at_others()
+                self._report(place, "the registry has no such project")
+            self._check_store(place, partial(self._check_project, path, place))
+        self._check_other_stores()
 
-    def _look_for_no_files(self) -> None:
+    def _check_file_types(self) -> None:
         """Report pipes, sockets and devices in place of files, including targets of links.
 
         None of them is opened: reading a pipe may block forever, and some devices never end.
@@ -128,40 +134,42 @@ class _Search:
                 path = Path(folder, name)
                 mode = _mode(path)
                 if mode and not stat.S_ISREG(mode):
-                    self._found(path.relative_to(self._data).as_posix(), "it is not a regular file")
+                    self._report(
+                        path.relative_to(self._data).as_posix(), "it is not a regular file"
+                    )
                     self._unreadable.add(path.parent)
 
-    def _found(self, place: str, defect: str) -> None:
+    def _report(self, place: str, defect: str) -> None:
         self.defects.append(f"{place}: {defect}")
 
-    def _unless_unreadable(self, place: str, look: Callable[[], _T]) -> _T | None:
+    def _check_store(self, place: str, check: Callable[[], _T]) -> _T | None:
         """Return the result of checking a store; None, and a defect, when it is unreadable."""
         if place in self._fatal:
             return None
         self._at(place)
         try:
             with store_errors():
-                return look()
+                return check()
         except NodeError as error:
-            self._found(place, str(error))
+            self._report(place, str(error))
             return None
 
     # ------------------------------------------------------------ the registry
 
-    def _look_at_registry(self) -> set[int] | None:
+    def _check_registry(self) -> set[int] | None:
         """Check the registry, and return the ids of its projects."""
         with tempfile.TemporaryDirectory(prefix="fieldbrook-") as folder:
             copy = Path(folder) / REGISTRY
             copy_store(self._data / REGISTRY, copy)
-            with opened_copy(copy) as reader:
+            with open_registry_copy(copy) as reader:
                 rows, last = self._read_registry(reader)
         newest = max((n for table in rows.values() for n in table), default=0)
         if newest > last:
-            self._found(REGISTRY, f"id {newest} exists, but the last id given is {last}")
-        for defect in _references(rows):
-            self._found(REGISTRY, defect)
-        self._look_at_modules(rows["resources"])
-        self._look_at_operators(rows["operators"])
+            self._report(REGISTRY, f"id {newest} exists, but the last id given is {last}")
+        for defect in _broken_references(rows):
+            self._report(REGISTRY, defect)
+        self._check_modules(rows["resources"])
+        self._check_operators(rows["operators"])
         return set(rows["projects"])
 
     def _read_registry(self, reader: RegistryReader) -> tuple[dict[str, dict[int, Any]], int]:
@@ -172,7 +180,7 @@ class _Search:
                 for table in vars(tables).values()
                 if isinstance(table, OpenTable)
             }
-            self._look_at_log(txn, tables.audit)
+            self._check_audit_log(txn, tables.audit)
             return rows, from_key(txn.get(LAST_ID_CELL, b"", db=tables.meta))
 
     def _rows(self, txn: Transaction, table: OpenTable[Any]) -> dict[int, Record]:
@@ -183,76 +191,78 @@ class _Search:
             try:
                 record = decode_record(data, table.table.kind)
             except StoreError as error:
-                self._found(REGISTRY, f"{name} {from_key(key)}: {error}")
+                self._report(REGISTRY, f"{name} {from_key(key)}: {error}")
                 continue
             if to_key(table.table.id_of(record)) != key:
-                self._found(REGISTRY, f"{name} {from_key(key)}: the record has another id")
+                self._report(REGISTRY, f"{name} {from_key(key)}: the record has another id")
             found[from_key(key)] = record
         for index, key_of in table.table.indexes.items():
-            entries = table.entries(txn, index)
+            entries = table.index_entries(txn, index)
             expected = {key_of(record): number for number, record in found.items()}
             wrong = len(entries.items() ^ expected.items())
             if wrong:
-                self._found(REGISTRY, f"{name}: index {index} and the records differ in {wrong}")
+                self._report(REGISTRY, f"{name}: index {index} and the records differ in {wrong}")
         return found
 
-    def _look_at_log(self, txn: Transaction, audit: lmdb._Database) -> None:
+    def _check_audit_log(self, txn: Transaction, audit: lmdb._Database) -> None:
         for key, data in txn.cursor(db=audit):
             self.records += 1
             try:
                 decode_record(data, AuditRow)
             except StoreError as error:
-                self._found(REGISTRY, f"audit {from_key(key)}: {error}")
+                self._report(REGISTRY, f"audit {from_key(key)}: {error}")
 
-    def _look_at_modules(self, resources: dict[int, Any]) -> None:
+    def _check_modules(self, resources: dict[int, Any]) -> None:
         if self._data / MODULES in self._unreadable:
             return
         for sha256 in sorted({resource.sha256 for resource in resources.values()}):
             place = f"{MODULES}/{sha256}.wasm"
             if not _DIGEST.fullmatch(sha256):
-                self._found(REGISTRY, f"{sha256[:80]!r} is not the SHA-256 of a module")
+                self._report(REGISTRY, f"{sha256[:80]!r} is not the SHA-256 of a module")
                 continue
             try:
                 with (self._data / place).open("rb") as file:
                     digest = hashlib.file_digest(file, "sha256").hexdigest()
             except OSError as error:
-                self._found(place, error.strerror or str(error))
+                self._report(place, error.strerror or str(error))
                 continue
             if digest != sha256:
-                self._found(place, "its content has another SHA-256 than its name")
+                self._report(place, "its content has another SHA-256 than its name")
 
-    def _look_at_operators(self, operators: dict[int, Any]) -> None:
+    def _check_operators(self, operators: dict[int, Any]) -> None:
         if not operators or self._data / "secrets" in self._unreadable:
             return
         try:
             vault = Vault((self._data / "secrets" / "operator.key").read_bytes())
         except OSError as error:
-            self._found("secrets/operator.key", error.strerror or str(error))
+            self._report("secrets/operator.key", error.strerror or str(error))
             return
         for operator in operators.values():
             for sealed in filter(None, (operator.sealed_key, operator.sealed_paymaster)):
                 try:
                     vault.open(sealed, operator.address)
                 except (StoreError, ValueError) as error:
-                    self._found(REGISTRY, f"operator {operator.operator_id}: {error}")
+                    self._report(REGISTRY, f"operator {operator.operator_id}: {error}")
 
-    def _look_at_secrets(self) -> None:
+    def _check_secrets(self) -> None:
         for name, size in _SECRETS.items():
             place = f"secrets/{name}"
             try:
                 found = (self._data / place).stat()
             except FileNotFoundError:
                 if name == "token.key":
-                    self._found(place, "it is missing, so no login and no publisher token is valid")
+                    self._report(
+                        place, "it is missing, so no login and no publisher token is valid"
+                    )
                 continue
             if found.st_size != size:
-                self._found(place, f"{found.st_size} bytes; a key has {size}")
+                self._report(place, f"{found.st_size} bytes; a key has {size}")
             if found.st_mode & 0o077:
-                self._found(place, "other users can read it; set its mode to 0600")
+                self._report(place, "other users can read it; set its mode to 0600")
 
     # ------------------------------------------------------------ projects
 
-    def _look_at_project(self, path: Path, place: str) -> None:
+    def _check_project(self, path: Path, place: str) -> None:
         self.projects += 1
         environment = open_environment(path, map_size=0, readonly=True)
         try:
@@ -261,7 +271,7 @@ class _Search:
                 names = {bytes(name) for name, _ in txn.cursor()}
                 for name, decode in _TABLES.items():
                     if name in names:
-                        self._look_at_table(environment, txn, f"{place}: {name.decode()}", decode)
+                        self._check_table(environment, txn, f"{place}: {name.decode()}", decode)
                 stage = _stage(environment, txn) if STAGE in names else None
                 after = sql.committed_number(path / sql.FILE)
         finally:
@@ -269,12 +279,12 @@ class _Search:
         # A staged batch is settled before the next commit, so other numbers are inconsistent.
         elsewhere = (path / POSTGRES).exists()
         if stage is not None and not elsewhere and not before <= stage <= after + 1:
-            self._found(place, f"batch {stage} is staged, but SQL has committed {after}")
+            self._report(place, f"batch {stage} is staged, but SQL has committed {after}")
         if (path / sql.FILE).exists():
             for defect in sql.check(path / sql.FILE):
-                self._found(f"{place}/{sql.FILE}", defect)
+                self._report(f"{place}/{sql.FILE}", defect)
 
-    def _look_at_table(
+    def _check_table(
         self,
         environment: lmdb.Environment,
         txn: Transaction,
@@ -287,9 +297,9 @@ class _Search:
             try:
                 decode(key, value)
             except (msgspec.MsgspecError, NodeError, ValueError) as error:
-                self._found(place, f"{key[:16].hex()}: {error}")
+                self._report(place, f"{key[:16].hex()}: {error}")
 
-    def _look_at_others(self) -> None:
+    def _check_other_stores(self) -> None:
         """Check that all other stores can be opened and read to the end."""
         for path in sorted(self._data.glob("*/**/data.mdb")):
             place = path.parent.relative_to(self._data)
@@ -299,9 +309,9 @@ class _Search:
                 continue
             if place.parts[0] == REFUSED and not is_of_this_boot(self._data / REFUSED):
                 continue  # never synced, and removed at the next start
-            self._unless_unreadable(place.as_posix(), partial(self._look_at_other, path.parent))
+            self._check_store(place.as_posix(), partial(self._check_other_store, path.parent))
 
-    def _look_at_other(self, folder: Path) -> None:
+    def _check_other_store(self, folder: Path) -> None:
         environment = open_environment(folder, map_size=0, readonly=True)
         try:
             with environment.begin() as txn:
@@ -340,10 +350,10 @@ def _stage(environment: lmdb.Environment, txn: Transaction) -> int | None:
 def _rows_of(kind: type[Any]) -> Callable[[bytes, bytes], object]:
     decode = msgspec.msgpack.Decoder(kind).decode
 
-    def look_at(key: bytes, value: bytes) -> object:
+    def decode_row(key: bytes, value: bytes) -> object:
         return decode(value) if value else None  # empty: a deleted last row
 
-    return look_at
+    return decode_row
 
 
 def _pair(key: bytes, _value: bytes) -> None:
@@ -398,7 +408,7 @@ _REFERENCES = (
 )
 
 
-def _references(rows: dict[str, dict[int, Any]]) -> Iterable[str]:
+def _broken_references(rows: dict[str, dict[int, Any]]) -> Iterable[str]:
     for table, field, named in _REFERENCES:
         for number, record in rows[table].items():
             wanted = getattr(record, field)

@@ -306,7 +306,7 @@ class ChainStore(ChainStoreReader):
             txn.put(_STATE_CELL, _encode(state))
 
 
-def copy_monitors(source: Path, target: Path) -> None:
+def replace_monitor_tables(source: Path, target: Path) -> None:
     """Replace the monitor tables in a copy of a store by those of an older copy.
 
     Without an older copy the tables are emptied.

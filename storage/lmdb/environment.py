@@ -21,7 +21,7 @@ MAX_READERS = 4096  # of the registry, which every process of the node reads
 FEW_READERS = 512  # of a store that one process writes and the gateways read
 _DATA = "data.mdb"
 _SPARE_READS = 16  # finished read transactions kept for renewal: 0.4 us instead of 3 us
-_AS_THE_FILE_SAYS = 0
+_SIZE_OF_FILE = 0
 _PROBE = b"\xffprobe"  # a key beside the names of the databases; no database has this name
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -58,7 +58,7 @@ def open_environment(
         max_readers = _allocate_locks(path, max_readers, readonly=readonly)
         environment = lmdb.open(
             str(path),
-            map_size=_AS_THE_FILE_SAYS if readonly else map_size,
+            map_size=_SIZE_OF_FILE if readonly else map_size,
             readonly=readonly,
             create=not readonly,
             mode=0o600,
@@ -128,7 +128,7 @@ def _plain(error: lmdb.Error | OSError) -> str:
     return str(error)
 
 
-def try_writing(environment: lmdb.Environment, size: int) -> None:
+def write_probe(environment: lmdb.Environment, size: int) -> None:
     """Write `size` bytes and remove them, both synced; lets errors of LMDB through.
 
     LMDB reuses freed pages only two transactions later. A transaction with one byte comes

@@ -102,11 +102,11 @@ class OpenTable(Generic[R]):
         """Iterate over keys and encoded records, for checks."""
         return _range(txn, self._rows, b"")
 
-    def entries(self, txn: Transaction, index: str) -> dict[bytes, int]:
+    def index_entries(self, txn: Transaction, index: str) -> dict[bytes, int]:
         """Return a whole index as a mapping of keys to ids, for checks."""
         return {key: from_key(found) for key, found in _range(txn, self._indexes[index], b"")}
 
-    def lacks(self, txn: Transaction) -> list[str]:
+    def missing_indexes(self, txn: Transaction) -> list[str]:
         """Return the names of indexes that are empty although the table has rows.
 
         Such an index was declared after the rows had been stored; `fill` builds it.

@@ -26,8 +26,8 @@ from fieldbrook.storage.lmdb.environment import (
     open_environment,
     reader_check,
     store_errors,
-    try_writing,
     used_bytes,
+    write_probe,
 )
 from fieldbrook.storage.project.batch import STAGE, Batch
 from fieldbrook.storage.project.dead_letters import (
@@ -345,7 +345,7 @@ class ProjectStore:
         """
         self._end_snapshot()
         with store_errors():
-            try_writing(self._environment, size)
+            write_probe(self._environment, size)
 
     def clear_log(self, instance_id: int) -> None:
         """Delete all log rows of an instance, at once.

@@ -224,7 +224,7 @@ def _fill_new_indexes(environment: lmdb.Environment, tables: list[Any]) -> None:
     """Fill the indexes that the version which last wrote this registry did not have yet."""
     with environment.begin() as txn:
         opened = [table for table in tables if isinstance(table, OpenTable)]
-        lacking = [(table, name) for table in opened for name in table.lacks(txn)]
+        lacking = [(table, name) for table in opened for name in table.missing_indexes(txn)]
     if lacking:
         with environment.begin(write=True) as txn:
             for table, name in lacking:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fieldbrook.core.clock import Clock
 from fieldbrook.core.quotas import Quotas
-from fieldbrook.storage.lmdb.environment import open_environment, store_errors, try_writing
+from fieldbrook.storage.lmdb.environment import open_environment, store_errors, write_probe
 from fieldbrook.storage.registry.audit import ROWS_LIMIT
 from fieldbrook.storage.registry.commands.accounts.access_keys import AccessKeyCommands, IssuedKey
 from fieldbrook.storage.registry.commands.accounts.accounts import AccountCommands
@@ -88,7 +88,7 @@ class RegistryWriter(
             StoreError: it is not.
         """
         with store_errors(self._environment.path()):
-            try_writing(self._environment, size)
+            write_probe(self._environment, size)
 
     def close(self) -> None:
         """Close the environment, and with it the readers that share it."""

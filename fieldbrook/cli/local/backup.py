@@ -71,11 +71,11 @@ def restore(context: click.Context, archive: Path, data: Path | None) -> None:
     """
     with expected_errors():
         from fieldbrook.storage.backup.backup import restore as restore_archive
-        from fieldbrook.storage.backup.verify_apart import verify_apart
+        from fieldbrook.storage.backup.verify_in_child import verify_in_child
 
         folder = data or current().data
         manifest = restore_archive(archive, folder)
-        found = verify_apart(folder)
+        found = verify_in_child(folder)
     show_done(
         f"{counted(found.projects, 'project')} restored to {folder}, as of {manifest.made_at}",
         data=str(folder),
@@ -104,15 +104,15 @@ def verify(context: click.Context, archive: Path | None, data: Path | None) -> N
     """
     with expected_errors():
         from fieldbrook.storage.backup.backup import require_data, unpacked
-        from fieldbrook.storage.backup.verify_apart import verify_apart
+        from fieldbrook.storage.backup.verify_in_child import verify_in_child
 
         if archive is not None:
             with unpacked(archive) as folder:
                 require_data(folder)
-                found = verify_apart(folder)
+                found = verify_in_child(folder)
         else:
             require_data(data or current().data)
-            found = verify_apart(data or current().data)
+            found = verify_in_child(data or current().data)
     if current().json:
         show_json({"defects": found.defects, "projects": found.projects, "records": found.records})
     else:
@@ -135,12 +135,12 @@ def outbox() -> None:
 def outbox_status(data: Path | None) -> None:
     """Show whether the outbox is parked, and how many entries wait in each project."""
     with expected_errors():
-        from fieldbrook.storage.backup.backup import require_data, waiting
+        from fieldbrook.storage.backup.backup import require_data, waiting_outboxes
         from fieldbrook.storage.project.outbox import is_parked
 
         folder = data or current().data
         require_data(folder)
-        parked, rows = is_parked(folder), waiting(folder)
+        parked, rows = is_parked(folder), waiting_outboxes(folder)
     if current().json:
         show_json({"parked": parked, "waiting": rows})
         return

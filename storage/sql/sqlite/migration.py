@@ -136,10 +136,8 @@ def _check_same(column: Column, found: FoundColumn, where: str) -> None:
         bool(found.not_null) == column.null,
         f"{where}: the existing column {'forbids' if found.not_null else 'allows'} null",
     )
-    refuse_if(
-        (found.default or "") != column.default,
-        f"{where}: its default {found.default or 'none'} cannot be changed to {column.default or 'none'}",
-    )
+    old, new = found.default or "none", column.default or "none"
+    refuse_if(old != new, f"{where}: its default {old} cannot be changed to {new}")
 
 
 def existing_columns(connection: sqlite3.Connection) -> dict[str, list[FoundColumn]]:

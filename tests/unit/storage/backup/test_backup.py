@@ -22,7 +22,7 @@ from fieldbrook.storage import data_lock
 from fieldbrook.storage.backup import archive, backup
 from fieldbrook.storage.backup import verify as verify_module
 from fieldbrook.storage.backup.verify import verify
-from fieldbrook.storage.backup.verify_apart import verify_apart
+from fieldbrook.storage.backup.verify_in_child import verify_in_child
 from fieldbrook.storage.lmdb.codec import encode_record
 from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.batch import Batch
@@ -409,23 +409,23 @@ def test_a_damaged_store_is_named_and_the_others_are_looked_at(data: Path) -> No
 def test_a_store_that_is_cut_short_is_a_defect_and_the_others_are_looked_at(data: Path) -> None:
     place = f"projects/{project_folder(data).name}"
     cut(project_folder(data))
-    found = verify_apart(data)
+    found = verify_in_child(data)
     assert found.defects == [f"{place}: {CUT_SHORT}"]
     assert found.records > 0
     cut(data / "registry")
-    found = verify_apart(data)
+    found = verify_in_child(data)
     assert found.defects[:2] == [f"registry: {CUT_SHORT}", f"{place}: {CUT_SHORT}"]
 
 
 def test_verify_looks_at_all_of_a_folder_without_defects(data: Path) -> None:
-    assert verify_apart(data) == verify(data)
+    assert verify_in_child(data) == verify(data)
 
 
 def test_files_and_folders_in_the_place_of_stores_are_defects(tmp_path: Path) -> None:
     (tmp_path / "registry").write_text("a file")
     (tmp_path / "projects" / "7").mkdir(parents=True)
     (tmp_path / "projects" / "7" / "data.mdb").mkdir()
-    assert [line.partition(":")[0] for line in verify_apart(tmp_path).defects] == [
+    assert [line.partition(":")[0] for line in verify_in_child(tmp_path).defects] == [
         "registry",
         "secrets/token.key",
         "projects/7",
@@ -460,7 +460,7 @@ def test_a_pipe_or_a_device_in_the_place_of_a_file_is_named_and_not_waited_for(
         os.mkfifo(path)
     else:
         path.symlink_to("/dev/zero")
-    assert f"{name}: it is not a file" in defects(data)
+    assert f"{name}: it is not a regular file" in defects(data)
 
 
 def test_a_damaged_database_is_named(data: Path) -> None:

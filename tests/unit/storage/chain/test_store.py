@@ -18,7 +18,7 @@ from fieldbrook.storage.chain.store import (
     EndpointState,
     Told,
     chain_path,
-    copy_monitors,
+    replace_monitor_tables,
 )
 from fieldbrook.storage.registry.service import RegistryWriter
 
@@ -139,14 +139,14 @@ def test_a_copys_monitors_are_those_of_the_older_copy_and_the_rest_its_own(
     with newer.environment.begin(write=True, db=rest) as txn:
         txn.put(b"k", b"v")
     newer.close()
-    copy_monitors(tmp_path / "older", tmp_path / "newer")
+    replace_monitor_tables(tmp_path / "older", tmp_path / "newer")
     result = ChainStore(tmp_path / "newer", SIZE)
     assert result.cursors() == {1: Cursor(5), 2: Cursor(6)}
     assert [row.block for row in result.told(1)] == [5]
     with result.environment.begin(db=result.environment.open_db(b"rest")) as txn:
         assert txn.get(b"k") == b"v"
     result.close()
-    copy_monitors(tmp_path / "nothing", tmp_path / "newer")
+    replace_monitor_tables(tmp_path / "nothing", tmp_path / "newer")
     result = ChainStore(tmp_path / "newer", SIZE)
     assert result.cursors() == {}
     result.close()

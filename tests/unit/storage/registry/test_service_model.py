@@ -469,7 +469,7 @@ class RegistryMachine(RuleBasedStateMachine):
                 for index, key_of in table.table.indexes.items():
                     expected = {key_of(row): table.table.id_of(row) for row in rows.values()}
                     assert len(expected) == len(rows)
-                    assert table.entries(txn, index) == expected
+                    assert table.index_entries(txn, index) == expected
 
     @invariant()
     def the_counter_counts_changes(self) -> None:

@@ -4,7 +4,7 @@ LMDB trusts the content of its pages. A truncated store ends the process that re
 SIGBUS, a damaged or malicious one with SIGSEGV. The parent reports this as a defect of the
 store and starts a new child, which checks everything else.
 
-`python -m fieldbrook.storage.backup.verify_apart DATA [PLACE...]` checks everything except the
+`python -m fieldbrook.storage.backup.verify_in_child DATA [PLACE...]` checks everything except the
 stores at those places. It prints lines of JSON: the place of each store before it is opened, and
 at the end `{"defects": [...], "projects": N, "records": N}`.
 """
@@ -29,7 +29,7 @@ _FATAL_LIMIT = 20  # number of fatal stores; each of them restarts the verificat
 _SHOWN = 300
 
 
-def verify_apart(data: Path) -> Verified:
+def verify_in_child(data: Path) -> Verified:
     """Do the same as `verify`, and report a store that kills its reader as a defect. Blocks.
 
     Raises:
@@ -39,7 +39,7 @@ def verify_apart(data: Path) -> Verified:
     while len(fatal) < _FATAL_LIMIT:
         # Removing the folder also removes temporary files of a child that died.
         with tempfile.TemporaryDirectory(prefix="fieldbrook-") as scratch:
-            status, lines, complaint = _look(data, fatal, Path(scratch))
+            status, lines, complaint = _run_child(data, fatal, Path(scratch))
         if status == 0:
             found = json.loads(lines[-1])
             defects = [*map(_line, fatal, fatal.values()), *found["defects"]]
@@ -60,9 +60,9 @@ def _line(place: str, number: int) -> str:
     return f"{place}: the store is truncated or damaged: reading it ended the process with {name}"
 
 
-def _look(data: Path, fatal: Iterable[str], scratch: Path) -> tuple[int, list[str], str]:
+def _run_child(data: Path, fatal: Iterable[str], scratch: Path) -> tuple[int, list[str], str]:
     """Run a child; return its exit status, its lines of output and its error output."""
-    command = own_program("fieldbrook.storage.backup.verify_apart", str(data), *fatal)
+    command = own_program("fieldbrook.storage.backup.verify_in_child", str(data), *fatal)
     environment = {**os.environ, "TMPDIR": str(scratch)}
     try:
         with tempfile.TemporaryFile(dir=scratch) as complaints:
@@ -86,12 +86,12 @@ def main(arguments: Sequence[str]) -> int:
     die_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     data, *fatal = arguments
-    found = verify(Path(data), fatal, _tell)
-    _tell(found._asdict())
+    found = verify(Path(data), fatal, _print)
+    _print(found._asdict())
     return 0
 
 
-def _tell(value: object) -> None:
+def _print(value: object) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 

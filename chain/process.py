@@ -21,7 +21,7 @@ from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.security import node_secrets
 from fieldbrook.security.operator_keys import Vault
 from fieldbrook.storage.chain.store import ChainStore, chain_path
-from fieldbrook.storage.chain.transactions import ChainTransactions
+from fieldbrook.storage.chain.transactions import TransactionWriter
 from fieldbrook.storage.project.outbox import is_parked
 from fieldbrook.storage.registry.service import RegistryReader
 
@@ -102,7 +102,7 @@ class ChainGateway(GatewayActor):
         self.transactions = Transactions(
             self.chain,
             self.client,
-            ChainTransactions(self.store.environment),
+            TransactionWriter(self.store.environment),
             self.reader,
             Vault(node_secrets.load_or_create_key(secrets, "operator.key")),
             self.run_dir,

@@ -25,7 +25,7 @@ from fieldbrook.core.errors import (
 from fieldbrook.core.model import CHAIN_TX, DEFAULT_EVENT_TYPE, NODE_PUBLISHER, Monitor
 from fieldbrook.gateway.events.project_client import Outcome, Settle
 from fieldbrook.observability import metrics
-from fieldbrook.storage.chain.store import Told
+from fieldbrook.storage.chain.store import AnnouncedEvent
 
 log = logging.getLogger(__name__)
 
@@ -57,12 +57,12 @@ def payload_of(found: Log, decode: Decode | None = None) -> bytes:
     return encoded({**found.as_json(), **read})
 
 
-def told_event(monitor: Monitor, row: Told) -> WireEvent:
+def told_event(monitor: Monitor, row: AnnouncedEvent) -> WireEvent:
     """Make the event of a log or a mined transaction."""
     return _event(monitor.event_type, _told_id(monitor, row), row.payload, NAMED)
 
 
-def removed_event(monitor: Monitor, row: Told) -> WireEvent:
+def removed_event(monitor: Monitor, row: AnnouncedEvent) -> WireEvent:
     """Make the event that retracts another one after a reorganisation.
 
     It has its own type and goes only to strategies for exactly that type, because a handler of
@@ -142,7 +142,7 @@ def _settling(answer: asyncio.Future[Outcome]) -> Settle:
     return settle
 
 
-def _told_id(monitor: Monitor, row: Told) -> str:
+def _told_id(monitor: Monitor, row: AnnouncedEvent) -> str:
     again = f"-{row.round}" if row.round else ""
     kind = "tx" if monitor.kind == CHAIN_TX else "log"
     place = f"{monitor.chain_id}-{row.block_hash.hex()}-{row.index}"

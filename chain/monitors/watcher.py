@@ -42,7 +42,7 @@ from fieldbrook.core.model import CHAIN_HEIGHT, CHAIN_TX, CONTRACT_LOG, Monitor
 from fieldbrook.core.settings import Chain
 from fieldbrook.gateway.base import essential
 from fieldbrook.observability.health import NO_CHAIN, ProcessHealth
-from fieldbrook.storage.chain.store import ChainStore, Cursor, EndpointState, Told
+from fieldbrook.storage.chain.store import AnnouncedEvent, ChainStore, Cursor, EndpointState
 from fieldbrook.storage.registry.service import RegistryClient, RegistryReader
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ class MonitorService:
                 self._watches[monitor.monitor_id] = self._watch(monitor)
                 self._look.due = min(self._look.due, time.monotonic() + self._poll_s)
         if gone:
-            self._store.forget_monitors(monitors)
+            self._store.delete_other_monitors(monitors)
         self._version = version
 
     def _watch(self, monitor: Monitor) -> Watch:
@@ -361,9 +361,9 @@ class MonitorService:
                 rewound[monitor_id] = msgspec.structs.replace(watch.cursor, rewind=rewind)
         return rewound
 
-    def _standing(self, watch: Watch, from_block: int = 0) -> list[Told]:
+    def _standing(self, watch: Watch, from_block: int = 0) -> list[AnnouncedEvent]:
         """Return what was announced to a monitor's project from a block on and not retracted."""
-        told = self._store.told(watch.monitor.monitor_id, from_block)
+        told = self._store.announced(watch.monitor.monitor_id, from_block)
         return [row for row in told if not row.removed]
 
     def _tell_reorganisation(self, step: Step) -> None:
@@ -385,7 +385,7 @@ class MonitorService:
 
     def _forget_told(self) -> None:
         rewinds = [w.cursor.rewind for w in self._watches.values() if w.cursor.rewind >= 0]
-        self._store.forget_told(min([self._follower.oldest, *(r + 1 for r in rewinds)]))
+        self._store.delete_announced(min([self._follower.oldest, *(r + 1 for r in rewinds)]))
 
     # ---------------------------------------------------------------- going on
 
@@ -464,14 +464,14 @@ class MonitorService:
                 self._stand(watch, last)
         return True
 
-    def _rows(self, watch: Watch, logs: Iterable[Log], first: int) -> list[Told]:
+    def _rows(self, watch: Watch, logs: Iterable[Log], first: int) -> list[AnnouncedEvent]:
         """Return the rows to announce to a monitor; logs announced before keep their row."""
         own = [found for found in logs if watch.wanted.matches(found)]
         if not own:
             return []
         known = {
             (row.block_hash, row.index): row
-            for row in self._store.told(watch.monitor.monitor_id, first)
+            for row in self._store.announced(watch.monitor.monitor_id, first)
         }
         rows = []
         for found in own:
@@ -479,11 +479,11 @@ class MonitorService:
             row = known.get((block_hash, found.index))
             if row is None:
                 payload = payload_of(found, watch.decode)
-                row = Told(found.block, block_hash, found.index, payload)
+                row = AnnouncedEvent(found.block, block_hash, found.index, payload)
             rows.append(msgspec.structs.replace(row, removed=False))
         return rows
 
-    async def _tell(self, watch: Watch, rows: Sequence[Told], last: int) -> None:
+    async def _tell(self, watch: Watch, rows: Sequence[AnnouncedEvent], last: int) -> None:
         await self._deliver(watch, [told_event(watch.monitor, row) for row in rows])
         self._stand(watch, last, len(rows))
 
@@ -508,7 +508,7 @@ class MonitorService:
             error="",
             time_ms=clock.now_ms(),
         )
-        self._store.take_back(watch.monitor.monitor_id, rows, watch.cursor)
+        self._store.retract(watch.monitor.monitor_id, rows, watch.cursor)
         watch.looked_up_at, watch.mined = float("-inf"), None  # another block may include the tx
 
     # ---------------------------------------------------------------- transactions, heights
@@ -540,7 +540,7 @@ class MonitorService:
         self._begin(watch, partial(self._tell, watch, [row], row.block))
         return True
 
-    async def _mined(self, watch: Watch) -> Told | None:
+    async def _mined(self, watch: Watch) -> AnnouncedEvent | None:
         """Look up a monitor's transaction; None until its block has enough confirmations."""
         tx_hash = normal(watch.monitor.tx_hash)
         found: Mined | None = await self._client.call(
@@ -557,8 +557,8 @@ class MonitorService:
         if found.block > self._safe or followed != found.block_hash:
             return None
         block_hash = bytes.fromhex(found.block_hash[2:])
-        row = Told(found.block, block_hash, found.index, found.payload)
-        for before in self._store.told(watch.monitor.monitor_id, row.block):
+        row = AnnouncedEvent(found.block, block_hash, found.index, found.payload)
+        for before in self._store.announced(watch.monitor.monitor_id, row.block):
             if (before.block_hash, before.index) == (block_hash, found.index):
                 # The block came back: its event gets a new id, because `round` has changed.
                 return msgspec.structs.replace(before, removed=False)

@@ -52,9 +52,9 @@ from fieldbrook.storage.chain.transactions import (
     LEASED,
     PENDING,
     Attempt,
-    ChainTransactions,
     Spending,
     Transaction,
+    TransactionWriter,
 )
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class Broadcaster:
         self,
         chain: Chain,
         rpc: EachRpc,
-        rows: ChainTransactions,
+        rows: TransactionWriter,
         leases: Leases,
         finished: Callable[[Transaction], None],
         restored: Callable[[], bool] = lambda: False,

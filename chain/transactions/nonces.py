@@ -44,9 +44,9 @@ from fieldbrook.storage.chain.transactions import (
     INIT,
     LEASED,
     Attempt,
-    ChainTransactions,
     Spending,
     Transaction,
+    TransactionWriter,
 )
 from fieldbrook.storage.registry.service import RegistryReader
 
@@ -113,7 +113,7 @@ class Leases:
         self,
         chain: Chain,
         rpc: Rpc,
-        rows: ChainTransactions,
+        rows: TransactionWriter,
         reader: RegistryReader,
         vault: Vault,
         clock: Clock = now_ms,

@@ -57,7 +57,7 @@ from fieldbrook.gateway.events.project_client import Outcome, Settle
 from fieldbrook.observability import fault_points, metrics
 from fieldbrook.observability.health import STUCK_LEASES, ProcessHealth
 from fieldbrook.security.operator_keys import Vault
-from fieldbrook.storage.chain.transactions import FINISHED, ChainTransactions, Transaction
+from fieldbrook.storage.chain.transactions import FINISHED, Transaction, TransactionWriter
 from fieldbrook.storage.lmdb.codec import decode_record, encode_record
 from fieldbrook.storage.registry.service import RegistryReader
 from fieldbrook.wasm.host.api import decode, response
@@ -94,7 +94,7 @@ class Transactions:
         self,
         chain: Chain,
         rpc: EachRpc,
-        rows: ChainTransactions,
+        rows: TransactionWriter,
         reader: RegistryReader,
         vault: Vault,
         run_dir: Path,
@@ -383,7 +383,7 @@ class Transactions:
             log.warning("outcome %s is sent again: %s", event[2], outcome)
             await asyncio.sleep(_RETRY_S)
         fault_points.hit("chain.told")
-        self._rows.put(msgspec.structs.replace(row, told=True))
+        self._rows.put(msgspec.structs.replace(row, reported=True))
         fault_points.hit("chain.told_stored")
 
     def _is_wanted(self, row: Transaction) -> bool:

@@ -172,7 +172,7 @@ class Measure:
 
 
 def _transactions(label: str, store: ChainStoreReader) -> Iterator[Measured]:
-    rows = [row for row in store.transactions.unfinished_rows() if row.state in _UNDER_WAY]
+    rows = [row for row in store.transactions.read_unfinished() if row.state in _UNDER_WAY]
     states = Counter(row.state for row in rows)
     yield Measured(
         "fieldbrook_transactions",
@@ -190,7 +190,7 @@ def _transactions(label: str, store: ChainStoreReader) -> Iterator[Measured]:
         ("chain",),
         [((label,), age_s)],
     )
-    spent = list(store.transactions.spendings().values())
+    spent = list(store.transactions.all_spending().values())
     yield Measured(
         "fieldbrook_transactions_finished",
         "Transactions that have come to their end, since the store was made.",

@@ -16,7 +16,7 @@ import lmdb
 import msgspec
 
 from fieldbrook.core.errors import StoreError
-from fieldbrook.storage.chain.transactions import TransactionReads
+from fieldbrook.storage.chain.transactions import TransactionReader
 from fieldbrook.storage.lmdb.environment import FEW_READERS, open_environment, store_errors
 from fieldbrook.storage.lmdb.schema import open_meta
 from fieldbrook.storage.lmdb.table import open_database
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 MAP_BYTES = 4 << 30
 TABLES_LIMIT = 32
 
-_CURSORS, _BLOCKS, _TOLD, _STATE = "cursors", "blocks", "told", "state"
+_CURSORS, _BLOCKS, _ANNOUNCED, _STATE = "cursors", "blocks", "told", "state"
 _STATE_CELL = b"state"
-_MONITORS = (_CURSORS, _BLOCKS, _TOLD, _STATE)
+_MONITORS = (_CURSORS, _BLOCKS, _ANNOUNCED, _STATE)
 SCHEMA = 1
 
 
@@ -57,7 +57,7 @@ class Cursor(msgspec.Struct, array_like=True, frozen=True):
         return self.events > 2 * self.removed
 
 
-class Told(msgspec.Struct, array_like=True, frozen=True):
+class AnnouncedEvent(msgspec.Struct, array_like=True, frozen=True):
     """A log or transaction that was announced to a monitor's project.
 
     It is stored before it is sent, and kept while a reorganisation may still drop its block.
@@ -100,7 +100,7 @@ class ChainState(msgspec.Struct, frozen=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_cursor = msgspec.msgpack.Decoder(Cursor).decode
-_decode_told = msgspec.msgpack.Decoder(Told).decode
+_decode_announced = msgspec.msgpack.Decoder(AnnouncedEvent).decode
 _decode_state = msgspec.msgpack.Decoder(ChainState).decode
 
 
@@ -115,7 +115,7 @@ class _Tables:
             open_meta(environment, "a chain's store", SCHEMA, create=create, unmarked=0)
             self.cursors = open_database(environment, _CURSORS, create)
             self.blocks = open_database(environment, _BLOCKS, create)
-            self.told = open_database(environment, _TOLD, create)
+            self.announced = open_database(environment, _ANNOUNCED, create)
             self.state = open_database(environment, _STATE, create)
 
 
@@ -148,9 +148,9 @@ class ChainStoreReader:
             raise
 
     @cached_property
-    def transactions(self) -> TransactionReads:
+    def transactions(self) -> TransactionReader:
         """The chain's transactions."""
-        return TransactionReads(self.environment)
+        return TransactionReader(self.environment)
 
     def cursor(self, monitor_id: int) -> Cursor | None:
         """Return the cursor of a monitor; None before its first step."""
@@ -230,26 +230,26 @@ class ChainStore(ChainStoreReader):
             for monitor_id, cursor in cursors.items():
                 txn.put(_key(monitor_id), _encode(cursor))
 
-    def announce(self, told: Mapping[int, Sequence[Told]]) -> None:
+    def announce(self, events: Mapping[int, Sequence[AnnouncedEvent]]) -> None:
         """Store events before they are sent, so that they are recognised after a crash."""
-        with store_errors(), self.environment.begin(write=True, db=self._tables.told) as txn:
-            for monitor_id, rows in told.items():
+        with store_errors(), self.environment.begin(write=True, db=self._tables.announced) as txn:
+            for monitor_id, rows in events.items():
                 for row in rows:
-                    txn.put(_told_key(monitor_id, row), _encode(row))
+                    txn.put(_announced_key(monitor_id, row), _encode(row))
 
-    def told(self, monitor_id: int, from_block: int = 0) -> list[Told]:
+    def announced(self, monitor_id: int, from_block: int = 0) -> list[AnnouncedEvent]:
         """Return the announced events of a monitor from a block on, in the order of the chain."""
         prefix = _key(monitor_id)
         found = []
-        with store_errors(), self.environment.begin(db=self._tables.told) as txn:
+        with store_errors(), self.environment.begin(db=self._tables.announced) as txn:
             cursor = txn.cursor()
             more = cursor.set_range(prefix + _key(from_block))
             while more and cursor.key().startswith(prefix):
-                found.append(_decode_told(cursor.value()))
+                found.append(_decode_announced(cursor.value()))
                 more = cursor.next()
         return found
 
-    def take_back(self, monitor_id: int, rows: Sequence[Told], cursor: Cursor) -> None:
+    def retract(self, monitor_id: int, rows: Sequence[AnnouncedEvent], cursor: Cursor) -> None:
         """Complete a reorganisation for a monitor.
 
         The events of these rows are marked as retracted, and the cursor, which points before
@@ -258,16 +258,16 @@ class ChainStore(ChainStoreReader):
         with store_errors(), self.environment.begin(write=True) as txn:
             for row in rows:
                 back = msgspec.structs.replace(row, removed=True, round=row.round + 1)
-                txn.put(_told_key(monitor_id, row), _encode(back), db=self._tables.told)
+                txn.put(_announced_key(monitor_id, row), _encode(back), db=self._tables.announced)
             txn.put(_key(monitor_id), _encode(cursor), db=self._tables.cursors)
 
-    def forget_told(self, before_block: int) -> int:
+    def delete_announced(self, before_block: int) -> int:
         """Delete announced events of blocks before `before_block`, which are final.
 
         Returns:
             The number of deleted rows.
         """
-        with store_errors(), self.environment.begin(write=True, db=self._tables.told) as txn:
+        with store_errors(), self.environment.begin(write=True, db=self._tables.announced) as txn:
             cursor, count = txn.cursor(), 0
             more = cursor.first()
             while more:
@@ -280,7 +280,7 @@ class ChainStore(ChainStoreReader):
                     more = cursor.set_range(_key(after))
             return count
 
-    def forget_monitors(self, kept: Iterable[int]) -> list[int]:
+    def delete_other_monitors(self, kept: Iterable[int]) -> list[int]:
         """Delete cursors and announced events of monitors that are not in `kept`.
 
         Returns:
@@ -292,7 +292,7 @@ class ChainStore(ChainStoreReader):
             gone = [monitor_id for monitor_id in known if monitor_id not in kept]
             for monitor_id in gone:
                 txn.delete(_key(monitor_id), db=self._tables.cursors)
-                cursor = txn.cursor(self._tables.told)
+                cursor = txn.cursor(self._tables.announced)
                 more = cursor.set_range(_key(monitor_id))
                 while more and cursor.key().startswith(_key(monitor_id)):
                     more = cursor.delete()
@@ -351,5 +351,5 @@ def _key(number: int) -> bytes:
     return number.to_bytes(8, "big")
 
 
-def _told_key(monitor_id: int, row: Told) -> bytes:
+def _announced_key(monitor_id: int, row: AnnouncedEvent) -> bytes:
     return _key(monitor_id) + _key(row.block) + row.block_hash + row.index.to_bytes(4, "big")

@@ -61,7 +61,7 @@ class Transaction(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     `call_key` identifies the call of the run that requested it. `value` is wei in decimal.
     Times are Unix milliseconds, 0 for not yet. `event_type` is the type of the event that
     reports the outcome; with `api` that event is the response to an API call. `attempts` are
-    the signed versions, the newest last; `mined` is the hash that is in a block. `told` means
+    the signed versions, the newest last; `mined` is the hash that is in a block. `reported` means
     that the project has received the outcome. `refused_at` is the time since when endpoints
     refuse the transaction; later transactions of the account wait behind it.
     """
@@ -91,7 +91,7 @@ class Transaction(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     block_hash: str = ""
     gas_used: int = 0
     gas_price: int = 0
-    told: bool = False
+    reported: bool = False
     refused_at: int = 0
 
     @property
@@ -155,7 +155,7 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 19 and int(text) < 1 << 63
 
 
-class TransactionReads:
+class TransactionReader:
     """Read access to a chain's transactions, from any process.
 
     Raises:
@@ -178,13 +178,13 @@ class TransactionReads:
         with store_errors(), self._environment.begin() as txn:
             return self._get(txn, transaction_id)
 
-    def of_call(self, call_key: bytes) -> Transaction | None:
+    def with_call(self, call_key: bytes) -> Transaction | None:
         """Return the transaction that a call of a run requested, or None."""
         with store_errors(), self._environment.begin() as txn:
             found = txn.get(call_key, db=self._calls)
             return None if found is None else self._get(txn, from_key(found))
 
-    def of_hash(self, hash_: str) -> Transaction | None:
+    def with_hash(self, hash_: str) -> Transaction | None:
         """Return the transaction of which a signed version has this hash, or None."""
         with store_errors(), self._environment.begin() as txn:
             found = txn.get(_hash_key(hash_), db=self._hashes)
@@ -220,7 +220,7 @@ class TransactionReads:
                 rows.append(row)
         return TransactionPage(rows, 0)
 
-    def unfinished_rows(self) -> list[Transaction]:
+    def read_unfinished(self) -> list[Transaction]:
         """Return leases and transactions that are unfinished or whose outcome is unreported."""
         with (
             store_errors(),
@@ -235,7 +235,7 @@ class TransactionReads:
         with store_errors(), self._environment.begin() as txn:
             return self._spending_of(txn, project_id)
 
-    def spendings(self) -> dict[int, Spending]:
+    def all_spending(self) -> dict[int, Spending]:
         """Return the spending of all projects, by their ids."""
         with (
             store_errors(),
@@ -271,7 +271,7 @@ class TransactionReads:
                 more = cursor.prev()
 
 
-class ChainTransactions(TransactionReads):
+class TransactionWriter(TransactionReader):
     """The writer of a chain's transactions.
 
     `unfinished` has, by id, the leases and the transactions that are unfinished or whose
@@ -281,7 +281,7 @@ class ChainTransactions(TransactionReads):
     def __init__(self, environment: lmdb.Environment, rows_limit: int = ROWS_LIMIT) -> None:
         super().__init__(environment, create=True)
         self._rows_limit = rows_limit
-        self.unfinished = {row.transaction_id: row for row in self.unfinished_rows()}
+        self.unfinished = {row.transaction_id: row for row in self.read_unfinished()}
         with store_errors(), environment.begin() as txn:
             self._last = from_key(txn.get(_LAST_ID, b"", db=self._meta))
 
@@ -295,7 +295,7 @@ class ChainTransactions(TransactionReads):
         with store_errors(), self._environment.begin(write=True) as txn:
             for row in rows:
                 self._put(txn, row)
-        self._hold(rows)
+        self._track_unfinished(rows)
 
     def commit(self, rows: Sequence[Transaction], spending: dict[int, Spending]) -> None:
         """Store transactions of committed events, and the spending of their projects."""
@@ -303,7 +303,7 @@ class ChainTransactions(TransactionReads):
             for row in rows:
                 self._put(txn, row)
             self._put_spending(txn, spending)
-        self._hold(rows)
+        self._track_unfinished(rows)
 
     def finish(self, row: Transaction, spending: Spending) -> None:
         """Store a finished transaction and the spending of its project."""
@@ -311,7 +311,7 @@ class ChainTransactions(TransactionReads):
             self._put(txn, row)
             self._put_spending(txn, {row.project_id: spending})
             self._drop_old(txn)
-        self._hold([row])
+        self._track_unfinished([row])
 
     def drop(self, rows: Iterable[Transaction]) -> None:
         """Remove leases whose events were rolled back."""
@@ -332,7 +332,7 @@ class ChainTransactions(TransactionReads):
             else:
                 txn.delete(_PARKED)
 
-    def _hold(self, rows: Iterable[Transaction]) -> None:
+    def _track_unfinished(self, rows: Iterable[Transaction]) -> None:
         for row in rows:
             if _is_open(row):
                 self.unfinished[row.transaction_id] = row
@@ -380,7 +380,7 @@ class ChainTransactions(TransactionReads):
 
 
 def _is_open(row: Transaction) -> bool:
-    return row.state not in FINISHED or not row.told
+    return row.state not in FINISHED or not row.reported
 
 
 def _hash_key(hash_: str) -> bytes:

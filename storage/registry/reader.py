@@ -73,7 +73,7 @@ _decode_spending = msgspec.json.Decoder(_Spending).decode
 _decode_environment = msgspec.json.Decoder(_Environment).decode
 
 
-class RegistryReads(abc.ABC):
+class RegistryQueries(abc.ABC):
     """The queries of the registry. Each runs in the transaction that `_reading` returns.
 
     Every method raises `StoreError` when the store cannot be read.
@@ -337,7 +337,7 @@ class RegistryReads(abc.ABC):
             return page(txn, self._tables.audit, before, limit, matches)
 
 
-class RegistrySnapshot(RegistryReads):
+class RegistrySnapshot(RegistryQueries):
     """Reads within one transaction, which the caller ends."""
 
     def __init__(self, tables: RegistryTables, txn: Transaction) -> None:
@@ -352,7 +352,7 @@ class RegistrySnapshot(RegistryReads):
         return from_key(self._txn.get(CHANGES_CELL, b"", db=self._tables.meta))
 
 
-class RegistryReader(RegistryReads):
+class RegistryReader(RegistryQueries):
     """A read-only view of the registry. Each read sees all commits made before it.
 
     Open one per process, after the fork. In the writer's own process use

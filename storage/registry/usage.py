@@ -85,7 +85,7 @@ def has_tables(database: bytes) -> bool:
 def quota_usage(
     txn: Transaction, tables: RegistryTables, account_id: int, name: str, stored: StoredBytes
 ) -> int:
-    """Return how much of a quota an account uses; see `RegistryReads.usage`."""
+    """Return how much of a quota an account uses; see `RegistryQueries.usage`."""
     own = to_key(account_id)
     if name in _PER_ACCOUNT:
         table, index = _PER_ACCOUNT[name]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fieldbrook.storage.chain.store import ChainStoreReader, chain_path
-from fieldbrook.storage.chain.transactions import FINISHED, Transaction, TransactionReads
+from fieldbrook.storage.chain.transactions import FINISHED, Transaction, TransactionReader
 from tests.chain.evm import Evm
 from tests.support.nodes import Answer, RunningNode, long_id, message, until
 
@@ -241,13 +241,13 @@ class Sending:
         store = ChainStoreReader.open_if_exists(path)
         assert store is not None
         try:
-            return TransactionReads(store.environment).all()
+            return TransactionReader(store.environment).all()
         finally:
             store.close()
 
     def at_rest(self) -> bool:
         """Whether there is no lease, and every transaction has ended and told its project."""
-        return all(row.state in FINISHED and row.told for row in self.rows())
+        return all(row.state in FINISHED and row.reported for row in self.rows())
 
     def settled(self, count: int) -> None:
         """Wait until the chain has so many transactions of the operator, and no more come."""

@@ -34,7 +34,7 @@ from fieldbrook.storage.chain.transactions import (
     STATES,
     Spending,
     Transaction,
-    TransactionReads,
+    TransactionReader,
     parse_name,
 )
 
@@ -128,15 +128,15 @@ async def release_leases(call: Call[None, None]) -> Json:
     return {"chainID": chain.id, "projectID": str(project.project_id)}
 
 
-def transactions_json(rows: TransactionReads) -> Json:
+def transactions_json(rows: TransactionReader) -> Json:
     """Totals of a chain's transactions: counts by state, gas and fees."""
     counts = dict.fromkeys(STATES[:3], 0)
     stuck = 0
-    for row in rows.unfinished_rows():
+    for row in rows.read_unfinished():
         stuck += bool(row.refused_at)
         if row.state in counts:
             counts[row.state] += 1
-    totals = [*rows.spendings().values()]
+    totals = [*rows.all_spending().values()]
     return {
         "parked": rows.parked,
         "stuck": stuck,
@@ -148,7 +148,7 @@ def transactions_json(rows: TransactionReads) -> Json:
     }
 
 
-def _chains(call: Call[Any, Any]) -> dict[int, TransactionReads]:
+def _chains(call: Call[Any, Any]) -> dict[int, TransactionReader]:
     """The transactions by chain id, for the chains of the settings that have a store."""
     found = {}
     for chain in call.context.chains:
@@ -198,7 +198,7 @@ def _holders(call: Call[Any, Any], rows: Sequence[Transaction]) -> Mapping[tuple
     return {
         (row.chain_id, row.sender): row.name
         for chain_id in chains & found.keys()
-        for row in found[chain_id].unfinished_rows()
+        for row in found[chain_id].read_unfinished()
         if row.refused_at
     }
 
@@ -299,9 +299,9 @@ def _full_json(row: Transaction, holders: Mapping[tuple[int, str], str]) -> Json
     }
 
 
-def _state_json(chain_id: int, rows: TransactionReads, project_id: int) -> Json:
+def _state_json(chain_id: int, rows: TransactionReader, project_id: int) -> Json:
     counts = dict.fromkeys(STATES[:3], 0)
-    for row in rows.unfinished_rows():
+    for row in rows.read_unfinished():
         if row.project_id == project_id and row.state in counts:
             counts[row.state] += 1
     spent = rows.spending(project_id)

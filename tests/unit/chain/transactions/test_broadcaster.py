@@ -20,8 +20,8 @@ from fieldbrook.storage.chain.transactions import (
     FAILED,
     INIT,
     PENDING,
-    ChainTransactions,
     Transaction,
+    TransactionWriter,
 )
 from fieldbrook.storage.lmdb.environment import open_environment
 from fieldbrook.storage.registry.service import RegistryReader
@@ -75,7 +75,7 @@ class Bench:
 
     def __init__(self, environment: lmdb.Environment) -> None:
         self.rpc = Endpoints()
-        self.rows = ChainTransactions(environment)
+        self.rows = TransactionWriter(environment)
         self.registry = Registry()
         self.now = 1_700_000_000_000
         reader = cast(RegistryReader, self.registry)

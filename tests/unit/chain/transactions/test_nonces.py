@@ -33,7 +33,7 @@ from fieldbrook.core.errors import ChainUnavailableError
 from fieldbrook.core.model import Operator, Project
 from fieldbrook.core.settings import Chain
 from fieldbrook.security.operator_keys import ECDSA, Vault, address_of
-from fieldbrook.storage.chain.transactions import INIT, LEASED, ChainTransactions, Transaction
+from fieldbrook.storage.chain.transactions import INIT, LEASED, Transaction, TransactionWriter
 from fieldbrook.storage.lmdb.environment import open_environment
 from fieldbrook.storage.registry.service import RegistryReader
 from tests.support.tools import LIMIT_S
@@ -100,8 +100,8 @@ def wanted(key: bytes, value: int = 1) -> Wanted:
     return Wanted(key, None, request, "event", "TX_RESULT", b"")
 
 
-def leases_over(environment: lmdb.Environment, rpc: Rpc) -> tuple[ChainTransactions, Leases]:
-    rows = ChainTransactions(environment)
+def leases_over(environment: lmdb.Environment, rpc: Rpc) -> tuple[TransactionWriter, Leases]:
+    rows = TransactionWriter(environment)
     return rows, Leases(CHAIN, rpc, rows, cast(RegistryReader, Registry()), VAULT)
 
 

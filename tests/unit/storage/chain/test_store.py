@@ -11,12 +11,12 @@ import pytest
 from fieldbrook.core.errors import StoreError
 from fieldbrook.storage.backup import backup
 from fieldbrook.storage.chain.store import (
+    AnnouncedEvent,
     ChainState,
     ChainStore,
     ChainStoreReader,
     Cursor,
     EndpointState,
-    Told,
     chain_path,
     replace_monitor_tables,
 )
@@ -33,8 +33,8 @@ def store(tmp_path: Path) -> Iterator[ChainStore]:
     made.close()
 
 
-def told(block: int, index: int = 0, block_hash: bytes = A) -> Told:
-    return Told(block, block_hash, index, b"payload of %d" % block)
+def told(block: int, index: int = 0, block_hash: bytes = A) -> AnnouncedEvent:
+    return AnnouncedEvent(block, block_hash, index, b"payload of %d" % block)
 
 
 def test_what_is_written_is_there_after_it_was_opened_again(tmp_path: Path) -> None:
@@ -66,41 +66,41 @@ def test_what_was_told_is_listed_in_the_order_of_the_chain_and_by_monitor(
 ) -> None:
     rows = [told(300), told(2, 1), told(2, 0), told(256)]
     store.announce({1: rows, 2: [told(5)], 258: [told(6)]})
-    assert [(row.block, row.index) for row in store.told(1)] == [
+    assert [(row.block, row.index) for row in store.announced(1)] == [
         *((2, 0), (2, 1), (256, 0), (300, 0))
     ]
-    assert [row.block for row in store.told(1, 256)] == [256, 300]
-    assert [row.block for row in store.told(2)] == [5]
-    assert store.told(3) == []
+    assert [row.block for row in store.announced(1, 256)] == [256, 300]
+    assert [row.block for row in store.announced(2)] == [5]
+    assert store.announced(3) == []
 
 
 def test_what_is_taken_back_stays_and_counts_how_often(store: ChainStore) -> None:
     store.announce({1: [told(5), told(6)]})
-    (row,) = store.told(1, 6)
-    store.take_back(1, [row], Cursor(5, A, removed=1))
-    (back,) = store.told(1, 6)
+    (row,) = store.announced(1, 6)
+    store.retract(1, [row], Cursor(5, A, removed=1))
+    (back,) = store.announced(1, 6)
     assert (back.removed, back.round, back.payload) == (True, 1, row.payload)
     assert store.cursor(1) == Cursor(5, A, removed=1)
-    store.take_back(1, [back], Cursor(5, A))
-    assert store.told(1, 6)[0].round == 2
+    store.retract(1, [back], Cursor(5, A))
+    assert store.announced(1, 6)[0].round == 2
 
 
 def test_what_lies_deep_is_forgotten_and_what_is_newer_kept(store: ChainStore) -> None:
     store.announce({n: [told(block) for block in range(1, 8)] for n in (1, 2, 3)})
     store.announce({4: [told(100)]})
-    assert store.forget_told(before_block=6) == 15
-    assert [row.block for n in (1, 2, 3) for row in store.told(n)] == [6, 7] * 3
-    assert store.forget_told(before_block=1_000) == 7
-    assert store.told(4) == []
-    assert store.forget_told(before_block=1_000) == 0
+    assert store.delete_announced(before_block=6) == 15
+    assert [row.block for n in (1, 2, 3) for row in store.announced(n)] == [6, 7] * 3
+    assert store.delete_announced(before_block=1_000) == 7
+    assert store.announced(4) == []
+    assert store.delete_announced(before_block=1_000) == 0
 
 
 def test_monitors_that_are_gone_leave_nothing(store: ChainStore) -> None:
     store.put_cursors({n: Cursor(n) for n in (1, 2, 3)})
     store.announce({n: [told(1), told(2)] for n in (1, 2, 3)})
-    assert store.forget_monitors([2]) == [1, 3]
+    assert store.delete_other_monitors([2]) == [1, 3]
     assert list(store.cursors()) == [2]
-    assert (store.told(1), len(store.told(2)), store.told(3)) == ([], 2, [])
+    assert (store.announced(1), len(store.announced(2)), store.announced(3)) == ([], 2, [])
 
 
 def test_a_reader_sees_what_the_writer_has_and_nothing_before_that(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_copys_monitors_are_those_of_the_older_copy_and_the_rest_its_own(
     replace_monitor_tables(tmp_path / "older", tmp_path / "newer")
     result = ChainStore(tmp_path / "newer", SIZE)
     assert result.cursors() == {1: Cursor(5), 2: Cursor(6)}
-    assert [row.block for row in result.told(1)] == [5]
+    assert [row.block for row in result.announced(1)] == [5]
     with result.environment.begin(db=result.environment.open_db(b"rest")) as txn:
         assert txn.get(b"k") == b"v"
     result.close()

@@ -12,10 +12,10 @@ from fieldbrook.storage.chain.transactions import (
     CONFIRMED,
     INIT,
     Attempt,
-    ChainTransactions,
     Spending,
     Transaction,
-    TransactionReads,
+    TransactionReader,
+    TransactionWriter,
     parse_name,
 )
 from fieldbrook.storage.lmdb.environment import open_environment
@@ -26,7 +26,7 @@ def environment(tmp_path: Path) -> lmdb.Environment:
     return open_environment(tmp_path / "chain", map_size=64 << 20)
 
 
-def lease(rows: ChainTransactions, number: int, project_id: int = 7) -> Transaction:
+def lease(rows: TransactionWriter, number: int, project_id: int = 7) -> Transaction:
     made = Transaction(
         transaction_id=rows.new_id(),
         chain_id=5,
@@ -52,22 +52,22 @@ def lease(rows: ChainTransactions, number: int, project_id: int = 7) -> Transact
 def test_a_lease_is_seen_by_nobody_and_leaves_nothing_when_it_is_dropped(
     environment: lmdb.Environment,
 ) -> None:
-    rows = ChainTransactions(environment)
+    rows = TransactionWriter(environment)
     made = lease(rows, 1)
-    assert rows.of_call(b"key1") == made
+    assert rows.with_call(b"key1") == made
     assert rows.page(10).rows == []
     rows.drop([made])
-    assert rows.of_call(b"key1") is None
-    assert rows.of_hash(made.last.hash) is None
+    assert rows.with_call(b"key1") is None
+    assert rows.with_hash(made.last.hash) is None
     assert rows.all() == []
     assert rows.unfinished == {}
-    assert ChainTransactions(environment).new_id() > made.transaction_id
+    assert TransactionWriter(environment).new_id() > made.transaction_id
 
 
 def test_pages_go_backwards_through_one_project_or_all_and_filter(
     environment: lmdb.Environment,
 ) -> None:
-    rows = ChainTransactions(environment)
+    rows = TransactionWriter(environment)
     made = [replace(lease(rows, n, 7 + n % 2), state=INIT) for n in range(10)]
     rows.commit(made, {7: Spending(confirmed=1)})
     first = rows.page(4)
@@ -76,35 +76,35 @@ def test_pages_go_backwards_through_one_project_or_all_and_filter(
     assert rows.page(99, 0, 8).rows == made[::-1][::2]
     assert rows.page(2, made[8].transaction_id, 7).rows == [made[6], made[4]]
     assert rows.page(9, matches=lambda row: row.event_id == "event-3").rows == [made[3]]
-    assert rows.of_hash(made[3].last.hash.upper().replace("X", "x")) == made[3]
+    assert rows.with_hash(made[3].last.hash.upper().replace("X", "x")) == made[3]
     assert rows.spending(7).confirmed == 1
     assert rows.spending(8) == Spending()
-    reads = TransactionReads(environment)
-    assert reads.unfinished_rows() == made
+    reads = TransactionReader(environment)
+    assert reads.read_unfinished() == made
 
 
 def test_old_transactions_go_and_those_under_way_stay(environment: lmdb.Environment) -> None:
-    rows = ChainTransactions(environment, rows_limit=5)
+    rows = TransactionWriter(environment, rows_limit=5)
     waiting = replace(lease(rows, 0), state=INIT)
     rows.put(waiting)
     for number in range(1, 30):
-        done = replace(lease(rows, number), state=CONFIRMED, told=True)
+        done = replace(lease(rows, number), state=CONFIRMED, reported=True)
         rows.finish(done, Spending(confirmed=number))
     kept = rows.all()
     assert kept[0] == waiting
     assert len(kept) <= 10
     assert kept[-1].event_id == "event-29"
-    assert rows.of_call(b"key1") is None
+    assert rows.with_call(b"key1") is None
     assert rows.spending(7).confirmed == 29
 
 
 def test_what_was_not_finished_or_not_told_is_known_again(environment: lmdb.Environment) -> None:
-    rows = ChainTransactions(environment)
+    rows = TransactionWriter(environment)
     waiting, told, untold = (lease(rows, n) for n in range(3))
-    rows.finish(replace(told, state=CONFIRMED, told=True), Spending())
+    rows.finish(replace(told, state=CONFIRMED, reported=True), Spending())
     rows.finish(replace(untold, state=CONFIRMED), Spending())
     rows.park(True)
-    again = ChainTransactions(environment)
+    again = TransactionWriter(environment)
     assert set(again.unfinished) == {waiting.transaction_id, untold.transaction_id}
     assert again.parked
     again.park(False)

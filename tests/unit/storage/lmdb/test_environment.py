@@ -65,7 +65,7 @@ def test_a_file_in_place_of_the_folder_is_a_store_error(tmp_path: Path) -> None:
         (lmdb.CorruptedError("page", -30796), "corrupt"),
         (lmdb.PanicError("fatal", -30795), "corrupt"),
         (lmdb.VersionMismatchError("open", -30794), "another version of LMDB"),
-        (lmdb.ReadersFullError("begin", -30790), "readers at once"),
+        (lmdb.ReadersFullError("begin", -30790), "too many processes read"),
         (lmdb.DiskError("commit", 28), "disk is full"),
         (OSError(5, "Input/output error"), "full or failing"),
         (lmdb.BadTxnError("put", -30782), "put"),

@@ -11,9 +11,7 @@ from fieldbrook.core.errors import AccountIdentityConflictError, StoreError
 from fieldbrook.storage.registry import audit
 from fieldbrook.storage.registry.audit import AuditRow
 from fieldbrook.storage.registry.service import RegistryReader, RegistryWriter, execute
-from tests.unit.storage.registry.test_service import KEY, MAP, Registry, registry
-
-__all__ = ["registry"]
+from tests.unit.storage.registry.harness import KEY, MAP, Registry
 
 
 def row(number: int) -> AuditRow:

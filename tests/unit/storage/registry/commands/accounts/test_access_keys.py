@@ -17,9 +17,7 @@ from fieldbrook.storage.registry.commands.accounts.access_keys import (
     add_access_key,
     remove_access_keys_of,
 )
-from tests.unit.storage.registry.test_service import Registry, registry
-
-__all__ = ["registry"]
+from tests.unit.storage.registry.harness import Registry
 
 
 def test_a_key_is_found_by_its_digest_and_its_text_is_nowhere_in_the_store(

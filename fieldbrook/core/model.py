@@ -38,10 +38,10 @@ PROJECT_SPENDING = "PROJECT_SPENDING"
 
 
 class Record(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """Base of every stored value."""
+    """Base of every stored value; the registry sets the times when it adds a record."""
 
-    created_at: int
-    updated_at: int
+    created_at: int = 0
+    updated_at: int = 0
 
 
 class Account(Record, frozen=True, kw_only=True):

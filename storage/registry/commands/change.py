@@ -125,6 +125,11 @@ class Change:
         self.txn.put(LAST_ID_CELL, to_key(given), db=self.tables.meta)
         return given
 
+    def add(self, table: OpenTable[R], record: R) -> R:
+        """Store a new record with the time of this change; return it with its times."""
+        times = {"created_at": self.time_ms, "updated_at": self.time_ms}
+        return self.put(table, msgspec.structs.replace(record, **times))
+
     def put(self, table: OpenTable[R], record: R) -> R:
         table.put(self.txn, record)
         self._changed = True

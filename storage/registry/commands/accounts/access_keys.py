@@ -49,10 +49,8 @@ def add_access_key(
         expires_at=expires_at,
         description=description,
         privileges=privileges,
-        created_at=change.time_ms,
-        updated_at=change.time_ms,
     )
-    return IssuedKey(change.put(change.tables.access_keys, record), fresh.text)
+    return IssuedKey(change.add(change.tables.access_keys, record), fresh.text)
 
 
 def remove_access_keys_of(change: Change, identity_id: int) -> None:

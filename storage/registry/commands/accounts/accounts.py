@@ -33,7 +33,7 @@ def add_account(
     operator: OperatorDraft | None = None,
 ) -> Account:
     """Add an account and, if given, its operator within a change."""
-    account = change.put(
+    account = change.add(
         change.tables.accounts,
         Account(
             account_id=change.new_id(),
@@ -41,8 +41,6 @@ def add_account(
             role=role,
             password_hash=password_hash,
             avatar=avatar,
-            created_at=change.time_ms,
-            updated_at=change.time_ms,
         ),
     )
     if operator is not None:

@@ -35,7 +35,7 @@ def add_operator(change: Change, account_id: int, draft: OperatorDraft) -> Opera
     """
     if change.now.operator_named(account_id, draft.name):
         raise OperatorConflictError(what=f"operator {draft.name}")
-    return change.put(
+    return change.add(
         change.tables.operators,
         Operator(
             operator_id=change.new_id(),
@@ -45,8 +45,6 @@ def add_operator(change: Change, account_id: int, draft: OperatorDraft) -> Opera
             address=draft.address,
             sealed_key=draft.sealed_key,
             sealed_paymaster=draft.sealed_paymaster,
-            created_at=change.time_ms,
-            updated_at=change.time_ms,
         ),
     )
 
@@ -112,13 +110,11 @@ class OperatorCommands(Commands):
                 raise NoOperatorPermissionError(operator=operator_id)
             if change.now.project_operator(project_id):
                 raise ProjectOperatorConflictError(what=f"project {project_id} has an operator")
-            return change.put(
+            return change.add(
                 self.tables.project_operators,
                 ProjectOperator(
                     project_id=project_id,
                     operator_id=operator_id,
-                    created_at=change.time_ms,
-                    updated_at=change.time_ms,
                 ),
             )
 

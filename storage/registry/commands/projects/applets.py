@@ -79,7 +79,7 @@ class AppletCommands(Commands):
             change.require_quota(owner_id, quotas.APPLETS)
             change.require_quota(owner_id, quotas.STRATEGIES, len(strategies))
             resource = add_resource(change, account_id, module)
-            applet = change.put(
+            applet = change.add(
                 self.tables.applets,
                 Applet(
                     applet_id=change.new_id(),
@@ -94,8 +94,6 @@ class AppletCommands(Commands):
                     version=1,
                     cache_mode=cache.mode,
                     cache_prefix=cache.prefix,
-                    created_at=change.time_ms,
-                    updated_at=change.time_ms,
                 ),
             )
             add_version(change, applet)
@@ -204,7 +202,7 @@ class AppletCommands(Commands):
 
 def add_version(change: Change, applet: Applet) -> None:
     """Keep the module that an applet runs as the version with its current number."""
-    change.put(
+    change.add(
         change.tables.applet_versions,
         AppletVersion(
             version_id=change.new_id(),
@@ -213,8 +211,6 @@ def add_version(change: Change, applet: Applet) -> None:
             resource_id=applet.resource_id,
             sha256=applet.sha256,
             wasm_name=applet.wasm_name,
-            created_at=change.time_ms,
-            updated_at=change.time_ms,
         ),
     )
 

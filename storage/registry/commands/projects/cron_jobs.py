@@ -33,15 +33,13 @@ class CronJobCommands(Commands):
             if len(change.now.cron_jobs(project_id)) >= limit:
                 raise CronJobLimitError(project=project.name, limit=limit)
             change.require_quota(project.account_id, quotas.CRON_JOBS)
-            return change.put(
+            return change.add(
                 self.tables.cron_jobs,
                 CronJob(
                     cron_job_id=change.new_id(),
                     project_id=project_id,
                     expression=expression,
                     event_type=event_type,
-                    created_at=change.time_ms,
-                    updated_at=change.time_ms,
                 ),
             )
 

@@ -64,15 +64,13 @@ class MonitorCommands(Commands):
             if len(change.now.contract_abis(project_id)) >= limit:
                 raise ContractAbiLimitError(project=project.name, limit=limit)
             change.require_quota(project.account_id, quotas.ABIS)
-            return change.put(
+            return change.add(
                 self.tables.contract_abis,
                 ContractAbi(
                     abi_id=change.new_id(),
                     project_id=project_id,
                     name=name,
                     content=content,
-                    created_at=change.time_ms,
-                    updated_at=change.time_ms,
                 ),
             )
 
@@ -131,14 +129,12 @@ class MonitorCommands(Commands):
                 event=event,
                 event_abi=event_abi,
                 abi_name=abi_name,
-                created_at=change.time_ms,
-                updated_at=change.time_ms,
             )
             same = self.tables.monitors.find(change.txn, "monitor_rules", monitor_rule(monitor))
             if same is not None:
                 raise _CONFLICTS[kind](what=f"monitor {same.monitor_id} is the same")
             change.require_quota(project.account_id, quotas.MONITORS)
-            return change.put(self.tables.monitors, monitor)
+            return change.add(self.tables.monitors, monitor)
 
     @command
     def pause_monitors(

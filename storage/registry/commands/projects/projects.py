@@ -51,7 +51,7 @@ class ProjectCommands(Commands):
             change.require_quota(account_id, quotas.PROJECTS)
             change.require_quota(account_id, quotas.BYTES)
             _require_database_quota(change, account_id, given[PROJECT_DATABASE])
-            project = change.put(
+            project = change.add(
                 self.tables.projects,
                 Project(
                     project_id=change.new_id(),
@@ -60,8 +60,6 @@ class ProjectCommands(Commands):
                     version=version,
                     protocol=protocol,
                     description=description,
-                    created_at=change.time_ms,
-                    updated_at=change.time_ms,
                 ),
             )
             for kind, value in given.items():
@@ -124,14 +122,12 @@ def _put_config(change: Change, project_id: int, kind: str, value: bytes) -> Con
     found = change.now.config(project_id, kind)
     if found is not None:
         return change.update(change.tables.configs, found, value=value)
-    return change.put(
+    return change.add(
         change.tables.configs,
         Config(
             config_id=change.new_id(),
             project_id=project_id,
             kind=kind,
             value=value,
-            created_at=change.time_ms,
-            updated_at=change.time_ms,
         ),
     )

@@ -29,7 +29,7 @@ def add_publisher(
     """Add a publisher with a token of its own within a change."""
     publisher_id = change.new_id()
     owner_id = change.project(project_id).account_id
-    return change.put(
+    return change.add(
         change.tables.publishers,
         Publisher(
             publisher_id=publisher_id,
@@ -40,8 +40,6 @@ def add_publisher(
             event_types=_distinct(event_types),
             token_expires_at=expires_at,
             token_issued_at=change.time_ms,
-            created_at=change.time_ms,
-            updated_at=change.time_ms,
         ),
     )
 

@@ -39,7 +39,7 @@ def add_resource(change: Change, account_id: int, module: Module) -> Resource:
         return found
     change.require_quota(account_id, quotas.MODULES)
     change.require_quota(account_id, quotas.BYTES, module.size)
-    return change.put(
+    return change.add(
         change.tables.resources,
         Resource(
             resource_id=change.new_id(),
@@ -49,8 +49,6 @@ def add_resource(change: Change, account_id: int, module: Module) -> Resource:
             size=module.size,
             filename=module.filename,
             handlers=module.handlers,
-            created_at=change.time_ms,
-            updated_at=change.time_ms,
         ),
     )
 

@@ -26,7 +26,7 @@ def add_strategy(
     event_type, handler = rule
     if _find(change, applet, event_type, handler) is not None:
         raise _conflict(change, applet, event_type, handler)
-    return change.put(
+    return change.add(
         change.tables.strategies,
         Strategy(
             strategy_id=change.new_id(),
@@ -35,8 +35,6 @@ def add_strategy(
             event_type=event_type,
             handler=handler,
             auto_collect_metric=auto_collect_metric,
-            created_at=change.time_ms,
-            updated_at=change.time_ms,
         ),
     )
 

@@ -37,7 +37,7 @@ class TrafficLimitCommands(Commands):
             key = to_key(project_id) + text_key(api_type)
             if self.tables.traffic_limits.find(change.txn, "traffic_rules", key):
                 raise TrafficLimitConflictError(what=f"[prj: {project.name}] [api: {api_type}]")
-            return change.put(
+            return change.add(
                 self.tables.traffic_limits,
                 TrafficLimit(
                     traffic_limit_id=change.new_id(),
@@ -48,8 +48,6 @@ class TrafficLimitCommands(Commands):
                     start_at=window_start(change.time_ms, duration_ms),
                     publisher_threshold=publisher_threshold,
                     duration=duration,
-                    created_at=change.time_ms,
-                    updated_at=change.time_ms,
                 ),
             )
 

@@ -85,7 +85,7 @@ class TransferCommands(Commands):
             if len(applet_ids) != len(given.applets) or change.now.project(project_id):
                 raise StoreError(reason="the ids are not those that were reserved")
             self._require_quotas(change, account_id, given, project_id)
-            project = _put_copy(
+            project = _add_copy(
                 change,
                 self.tables.projects,
                 given.project,
@@ -137,7 +137,7 @@ class TransferCommands(Commands):
                 raise StoreError(reason=f"module {old.sha256} of applet {old.name} is missing")
             resource = add_resource(change, project.account_id, by_content[old.sha256])
             refuse_taken_name(change, project.project_id, old.name)
-            applet = _put_copy(
+            applet = _add_copy(
                 change,
                 self.tables.applets,
                 old,
@@ -187,7 +187,7 @@ class TransferCommands(Commands):
         if taken or (key and change.now.access_key_with_digest(key.digest)):
             raise PublisherConflictError(what=f"the token of publisher {old.key}")
         publisher_id = change.new_id()
-        _put_copy(
+        _add_copy(
             change,
             tables.publishers,
             old,
@@ -196,7 +196,7 @@ class TransferCommands(Commands):
         )
         if key is None:
             return
-        change.put(
+        change.add(
             tables.access_keys,
             AccessKey(
                 access_key_id=change.new_id(),
@@ -208,26 +208,23 @@ class TransferCommands(Commands):
                 issued_at_s=key.issued_at_s,
                 expires_at=key.expires_at,
                 privileges=dict(PUBLISHER_PRIVILEGES),
-                created_at=change.time_ms,
-                updated_at=change.time_ms,
             ),
         )
 
     def _import_rest(self, change: Change, project: Project, given: Exported) -> None:
         tables, own = self.tables, {"project_id": project.project_id}
         for config in given.configs:
-            _put_copy(change, tables.configs, config, config_id=change.new_id(), **own)
+            _add_copy(change, tables.configs, config, config_id=change.new_id(), **own)
         for job in given.cron_jobs:
-            _put_copy(change, tables.cron_jobs, job, cron_job_id=change.new_id(), **own)
+            _add_copy(change, tables.cron_jobs, job, cron_job_id=change.new_id(), **own)
         for monitor in given.monitors:
-            _put_copy(change, tables.monitors, monitor, monitor_id=change.new_id(), **own)
+            _add_copy(change, tables.monitors, monitor, monitor_id=change.new_id(), **own)
         for abi in given.contract_abis:
-            _put_copy(change, tables.contract_abis, abi, abi_id=change.new_id(), **own)
+            _add_copy(change, tables.contract_abis, abi, abi_id=change.new_id(), **own)
         for limit in given.traffic_limits:
-            _put_copy(change, tables.traffic_limits, limit, traffic_limit_id=change.new_id(), **own)
+            _add_copy(change, tables.traffic_limits, limit, traffic_limit_id=change.new_id(), **own)
 
 
-def _put_copy(change: Change, table: OpenTable[_R], record: _R, **fields: Any) -> _R:
-    """Store a copy of a record with other fields, created now."""
-    times = {"created_at": change.time_ms, "updated_at": change.time_ms}
-    return change.put(table, msgspec.structs.replace(record, **times, **fields))
+def _add_copy(change: Change, table: OpenTable[_R], record: _R, **fields: Any) -> _R:
+    """Add a copy of a record with other fields."""
+    return change.add(table, msgspec.structs.replace(record, **fields))

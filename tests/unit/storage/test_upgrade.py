@@ -17,7 +17,7 @@ from fieldbrook.storage.lmdb.ids import to_key
 from fieldbrook.storage.lmdb.schema import META, SCHEMA_CELL, VERSION_CELL
 from fieldbrook.storage.project.store import ProjectStore
 from fieldbrook.storage.upgrade import PROJECT, REGISTRY, Form
-from tests.unit.storage.backup.test_backup import KEY, MAP, change, project_folder, write
+from tests.unit.storage.backup.data_folder import KEY, MAP, change, project_folder, write
 
 
 @pytest.fixture

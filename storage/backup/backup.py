@@ -48,8 +48,8 @@ _STORE = "data.mdb"
 _EXCLUDED = frozenset({"run", "uploads", "broker", "rollback", REGISTRY, PROJECTS, MODULES})
 _TEMPORARY = (".new-", ".", "outbox.waiting", "lock.mdb")
 _STORE_FILES = (_STORE, sql.FILE, *_TEMPORARY)
-_TRIES = 1_000
-_REGISTRY_TRIES = 5
+_ATTEMPTS = 1_000
+_REGISTRY_ATTEMPTS = 5
 _LOCK_WAIT_S = 10.0
 _TABLES_ROOM = 16 << 20
 
@@ -261,7 +261,7 @@ def copy_open_project(environment: lmdb.Environment, source: Path, target: Path)
     """
     database = source / sql.FILE
     target.mkdir(mode=0o700, parents=True)
-    if not any(_copy_both(environment, database, target) for _ in range(_TRIES)):
+    if not any(_copy_both(environment, database, target) for _ in range(_ATTEMPTS)):
         # Commits were so frequent that no snapshot fell between two: block them for a moment.
         with sql.without_commits(database, _LOCK_WAIT_S):
             _copy_both(environment, database, target)
@@ -292,13 +292,13 @@ def _copy_registry(data: Path, folder: Path, stored: set[int]) -> list[str]:
     """Copy the registry and its modules, and drop copied stores of projects it does not know.
 
     A module may be deleted between the two copies, together with the last applet that used it.
-    The registry is then copied again, at most `_REGISTRY_TRIES` times in all.
+    The registry is then copied again, at most `_REGISTRY_ATTEMPTS` times in all.
 
     Returns:
         The modules that are still missing.
     """
     missing: list[str] = []
-    for _ in range(_REGISTRY_TRIES):
+    for _ in range(_REGISTRY_ATTEMPTS):
         shutil.rmtree(folder / REGISTRY, ignore_errors=True)
         copy_store(data / REGISTRY, folder / REGISTRY)
         with open_registry_copy(folder / REGISTRY) as reader:

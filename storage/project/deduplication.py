@@ -98,9 +98,9 @@ def old_digest_of(publisher_id: int, event_id: str, payload: bytes) -> bytes:
 class Deduplication:
     """The deduplication entries of one open project store; its owner is the only writer."""
 
-    def __init__(self, environment: lmdb.Environment, room_bytes: int) -> None:
-        """Open the tables; `room_bytes` limits the size of the digests and their results."""
-        self._ids_room = room_bytes // _ID_BYTES
+    def __init__(self, environment: lmdb.Environment, limit_bytes: int) -> None:
+        """Open the tables; `limit_bytes` limits the size of the digests and their results."""
+        self._ids_limit = limit_bytes // _ID_BYTES
         self._outcomes = environment.open_db(OUTCOMES)
         self._order = environment.open_db(ORDER)
         self._deliveries = RowTable(
@@ -114,14 +114,14 @@ class Deduplication:
             self._has_old = self._will_have_old = cursor.first() and _is_old(cursor.value())
         # A set and a deque instead of one dictionary: finding a dictionary's oldest key means
         # stepping over all deleted ones.
-        self._names: set[str] = set()
-        self._named: collections.deque[str] = collections.deque()  # the oldest first
+        self._known_deliveries: set[str] = set()
+        self._delivery_order: collections.deque[str] = collections.deque()  # the oldest first
         with environment.begin() as txn:
             for row in self._deliveries.backwards(txn):
-                self._named.extendleft(reversed(row.names))
-                if len(self._named) >= DELIVERIES_LIMIT:
+                self._delivery_order.extendleft(reversed(row.names))
+                if len(self._delivery_order) >= DELIVERIES_LIMIT:
                     break
-        self._names.update(self._named)
+        self._known_deliveries.update(self._delivery_order)
 
     @property
     def has_old(self) -> bool:
@@ -130,7 +130,7 @@ class Deduplication:
 
     def was_delivered(self, name: str) -> bool:
         """Return whether a committed batch contained this delivery."""
-        return name in self._names
+        return name in self._known_deliveries
 
     def outcome(self, txn: Transaction, digest: bytes, now_ms: int) -> Outcome | None:
         """Return the stored result of an event; None when it is unknown or older than a day."""
@@ -173,14 +173,14 @@ class Deduplication:
         self._has_old = self._will_have_old
         if names:
             self._deliveries.committed(1)
-            new = [name for name in names if name not in self._names]
-            self._named.extend(new)
-            self._names.update(new)
-            while len(self._named) > DELIVERIES_LIMIT:
-                self._names.discard(self._named.popleft())
+            new = [name for name in names if name not in self._known_deliveries]
+            self._delivery_order.extend(new)
+            self._known_deliveries.update(new)
+            while len(self._delivery_order) > DELIVERIES_LIMIT:
+                self._known_deliveries.discard(self._delivery_order.popleft())
 
     def _evict(self, txn: Transaction, limit: int, now_ms: int) -> None:
-        excess = int(txn.stat(self._order)["entries"]) - min(IDS_LIMIT, self._ids_room)
+        excess = int(txn.stat(self._order)["entries"]) - min(IDS_LIMIT, self._ids_limit)
         cursor = txn.cursor(db=self._order)
         more = cursor.first()
         for _ in range(limit):

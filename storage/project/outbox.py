@@ -125,7 +125,7 @@ class Outbox:
         # Never reuse a number: one whose entry is gone may still be on its way to a taker.
         self._next = max(last + 1, time.time_ns() // 1000)
         self._bytes = sum(self._sizes.values())
-        self._mark()
+        self._update_marker()
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -157,7 +157,7 @@ class Outbox:
             added[sequence] = len(data), entry.kind
         return added
 
-    def announce(self) -> None:
+    def create_marker(self) -> None:
         """Create the marker file. Call it before the commit, so that no entry is without one."""
         if not self._sizes:
             with store_errors(self._marker):
@@ -223,9 +223,9 @@ class Outbox:
             self._takers[taker] -= 1
             if not self._takers[taker]:
                 del self._takers[taker]
-        self._mark()
+        self._update_marker()
 
-    def _mark(self) -> None:
+    def _update_marker(self) -> None:
         with store_errors(self._marker):
             if self._sizes:
                 self._marker.touch()

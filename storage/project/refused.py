@@ -24,7 +24,7 @@ from fieldbrook.storage.lmdb.rows import RowTable
 
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
-    _Opened = tuple[lmdb.Environment, list["RowTable[Refusals]"]]
+    _OpenRing = tuple[lmdb.Environment, list["RowTable[Refusals]"]]
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class RefusedRing:
             self._open(path)
 
     def _open(self, path: Path) -> None:
-        with _reading:
+        with _rings_lock:
             self._environment = open_environment(
                 path, map_size=_MAP_BYTES, sync=False, max_readers=FEW_READERS
             )
@@ -99,7 +99,7 @@ class RefusedRing:
             self._path = path.absolute()
             _open_rings[self._path] = self
 
-    def read(self) -> _Opened:
+    def read(self) -> _OpenRing:
         """Return the environment and the tables, for readers in the same process."""
         return self._environment, list(self._tables.values())
 
@@ -120,7 +120,7 @@ class RefusedRing:
 
     def close(self) -> None:
         """Close the ring."""
-        with _reading:
+        with _rings_lock:
             del _open_rings[self._path]
             self._environment.close()
 
@@ -138,7 +138,7 @@ def read_refused(
     found: list[Refusal] = []
     more = 0
     for path in sorted((folder / FOLDER).glob("*/data.mdb")):
-        with _reading, _opened(path.parent.absolute()) as opened:
+        with _rings_lock, _open_ring(path.parent.absolute()) as opened:
             kept, hidden = _read(opened, limit, event_id, project)
         found += kept
         more += hidden
@@ -154,11 +154,11 @@ def ring_path(folder: Path, part: str) -> Path:
 # LMDB lets a process open an environment only once. A process therefore reads its own ring
 # through the writer's environment, and only one thread at a time opens the other rings.
 _open_rings: dict[Path, RefusedRing] = {}
-_reading = threading.Lock()
+_rings_lock = threading.Lock()
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[_Opened]:
+def _open_ring(path: Path) -> Iterator[_OpenRing]:
     own = _open_rings.get(path)
     if own is not None:
         # Use the tables that are already open: opening a table in an environment that is open for
@@ -184,7 +184,7 @@ def _table(environment: lmdb.Environment, name: bytes, *, create: bool) -> RowTa
 
 
 def _read(
-    opened: _Opened, limit: int, event_id: str | None, project: str | None
+    opened: _OpenRing, limit: int, event_id: str | None, project: str | None
 ) -> tuple[list[Refusal], int]:
     environment, tables = opened
     found: list[Refusal] = []

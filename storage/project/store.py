@@ -255,7 +255,7 @@ class ProjectStore:
             elif self._has_effects() or self._rows_due():
                 self._write()
         except BaseException:
-            self._take()
+            self._take_batch()
             raise
         finally:
             if database is not None:
@@ -264,20 +264,20 @@ class ProjectStore:
     def _commit_both(self, database: ProjectDatabase) -> None:
         number = database.number() + 1
         if self._has_effects() or self._rows_due():
-            self._put_stage(self._take(number))
+            self._put_stage(self._take_batch(number))
         database.commit(number)
         if self._staged:
             self._settle(lambda: number)
 
     def _put_stage(self, batch: Batch) -> None:
         if batch.sent:
-            self.outbox.announce()
+            self.outbox.create_marker()
         self._staged = True  # set first: even a failed commit may have reached the disk
-        with store_errors(), self._explained(batch), self._environment.begin(write=True) as txn:
+        with store_errors(), self._size_errors(batch), self._environment.begin(write=True) as txn:
             txn.put(STAGE, encode_record(batch), db=self._tables.stage)
 
     @contextmanager
-    def _explained(self, batch: Batch) -> Iterator[None]:
+    def _size_errors(self, batch: Batch) -> Iterator[None]:
         """Raise `BatchTooLargeError` when the batch would not even fit into an empty store."""
         try:
             yield
@@ -386,7 +386,7 @@ class ProjectStore:
             or time.monotonic() - self._rows_since >= _LOG_FLUSH_S
         )
 
-    def _take(self, number: int = 0) -> Batch:
+    def _take_batch(self, number: int = 0) -> Batch:
         """Move all collected effects and rows into a batch, and start with empty ones."""
         chunks = [chunk_of(self._handled)] if self._handled else []
         payloads = [Payloads(self._handled_payloads)] if chunks and self._keeps_payloads else []
@@ -408,13 +408,13 @@ class ProjectStore:
         return batch
 
     def _write(self) -> None:
-        batch = self._take()
-        with store_errors(), self._explained(batch):
+        batch = self._take_batch()
+        with store_errors(), self._size_errors(batch):
             self._apply(batch)
 
     def _apply(self, batch: Batch) -> None:
         if batch.sent:
-            self.outbox.announce()
+            self.outbox.create_marker()
         with self._environment.begin(write=True) as txn:
             written = self._tables.put(txn, batch)
         self._tables.committed(batch, written)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
 
 ROWS_LIMIT = 100_000
-_LOOKED_AT = 10_000  # rows that one read scans at most, so that it does not block the event loop
+_SCAN_LIMIT = 10_000  # rows that one read scans at most, so that it does not block the event loop
 
 
 class AuditRow(msgspec.Struct, array_like=True, frozen=True):
@@ -75,13 +75,13 @@ def page(
 ) -> AuditPage:
     """Return matching rows with a number below `before`; 0 starts at the newest row.
 
-    A page holds at most `limit` rows. It holds fewer when `_LOOKED_AT` rows were scanned first.
+    A page holds at most `limit` rows. It holds fewer when `_SCAN_LIMIT` rows were scanned first.
     """
     found: list[tuple[int, AuditRow]] = []
-    for looked_at, (number, row) in enumerate(_backwards(txn, database, before), start=1):
+    for scanned, (number, row) in enumerate(_backwards(txn, database, before), start=1):
         if matches(row):
             found.append((number, row))
-        if len(found) >= limit or looked_at >= _LOOKED_AT:
+        if len(found) >= limit or scanned >= _SCAN_LIMIT:
             return AuditPage(found, number)
     return AuditPage(found, 0)
 

@@ -188,8 +188,8 @@ def parse_schema(config: Mapping[str, Any]) -> Schema:
         for table in schema.tables or ():
             tables.append(_table(table, schema.schema.lower()))
     refuse_if(len(tables) > _TABLES_LIMIT, f"more than {_TABLES_LIMIT} tables")
-    _check_twice((table.name for table in tables), "table")
-    _check_twice((index.name for table in tables for index in table.indexes), "index")
+    _check_unique((table.name for table in tables), "table")
+    _check_unique((index.name for table in tables for index in table.indexes), "index")
     return Schema(tuple(tables), frozenset({PUBLIC, *(s.schema.lower() for s in schemas)}))
 
 
@@ -207,7 +207,7 @@ def _check_name(name: str, what: str) -> None:
     refuse_if(name.lower().startswith(RESERVED), f"{what} {name!r}: the name is reserved")
 
 
-def _check_twice(names: Iterable[str], what: str) -> None:
+def _check_unique(names: Iterable[str], what: str) -> None:
     seen: set[str] = set()
     for name in names:
         refuse_if(name.lower() in seen, f"{what} {name} exists twice")
@@ -220,7 +220,7 @@ def _table(sent: _Table, schema: str) -> Table:
     where = f"table {name}"
     columns = list(_columns(sent, where))
     refuse_if(len(columns) > _COLUMNS_LIMIT, f"{where}: more than {_COLUMNS_LIMIT} columns")
-    _check_twice((column.name for column in columns), f"{where}: column")
+    _check_unique((column.name for column in columns), f"{where}: column")
     counting = [column.name for column in columns if column.autoincrement]
     refuse_if(len(counting) > 1, f"{where}: more than one column is autoincrement")
     primary: tuple[str, ...] = ()

@@ -188,7 +188,7 @@ def test_a_project_that_commits_without_a_pause_is_held_up_for_its_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "p"
-    monkeypatch.setattr(backup, "_TRIES", 0)
+    monkeypatch.setattr(backup, "_ATTEMPTS", 0)
     with writing(source) as writer:
         while not sql.is_initialized(source / "sql.db"):
             assert writer.poll() is None

@@ -89,7 +89,7 @@ def test_pages_follow_each_other_without_a_gap(
     assert seen == list(range(25, 0, -1))
     assert numbers(registry.reader, before=1) == ([], 0)
     assert numbers(registry.reader, before=1_000, limit=2) == ([25, 24], 24)
-    monkeypatch.setattr(audit, "_LOOKED_AT", 10)
+    monkeypatch.setattr(audit, "_SCAN_LIMIT", 10)
     assert numbers(registry.reader, wanted="/p/3") == ([], 16)
     assert numbers(registry.reader, before=16, wanted="/p/3") == ([], 6)
     assert numbers(registry.reader, before=6, wanted="/p/3") == ([3], 0)

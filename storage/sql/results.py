@@ -6,7 +6,7 @@ Source: ABI document, 3.1 (SQL result).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -27,18 +27,21 @@ class Rows:
         self._rows: list[str] = []
         self._size = 0
 
-    def add(self, row: str) -> None:
-        """Add a row from `row_encoder`.
+    def add(self, rows: Iterable[str]) -> None:
+        """Add rows from `row_encoder`.
 
         Raises:
             StatementError: the result exceeds a limit.
         """
-        self._rows.append(row)
-        self._size += len(row)
-        if self._size > self._limit_bytes:
-            raise StatementError(f"the result has more than {self._limit_bytes} bytes")
-        if len(self._rows) > self._limit_rows:
-            raise StatementError(f"the result has more than {self._limit_rows} rows")
+        added, size = self._rows, self._size
+        for row in rows:
+            added.append(row)
+            size += len(row)
+            if size > self._limit_bytes:
+                raise StatementError(f"the result has more than {self._limit_bytes} bytes")
+            if len(added) > self._limit_rows:
+                raise StatementError(f"the result has more than {self._limit_rows} rows")
+        self._size = size
 
     def encode(self) -> bytes:
         """Return no bytes for no row, one row as an object, several as an array of objects."""

@@ -67,16 +67,9 @@ def replace_placeholders(
     return "".join(parts), tuple(order)
 
 
-def check_parameter_count(expected: int, given: int) -> None:
-    """Refuse a request with another number of parameters than its statement has placeholders.
-
-    Raises:
-        StatementError: the numbers differ.
-    """
-    if expected != given:
-        raise StatementError(
-            f"the statement has {expected} placeholders, the request {given} params"
-        )
+def parameter_count_error(expected: int, given: int) -> StatementError:
+    """Return the error for a request with another number of parameters than placeholders."""
+    return StatementError(f"the statement has {expected} placeholders, the request {given} params")
 
 
 def _parameter_index(kind: str, text: str, before: int) -> int:

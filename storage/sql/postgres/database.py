@@ -53,7 +53,7 @@ from fieldbrook.storage.sql.postgres.values import encode_parameter, reader_of, 
 from fieldbrook.storage.sql.requests import Value
 from fieldbrook.storage.sql.results import Rows, row_encoder
 from fieldbrook.storage.sql.schema import parse_schema
-from fieldbrook.storage.sql.statements import check_parameter_count
+from fieldbrook.storage.sql.statements import parameter_count_error
 
 _EVENT, _STATEMENT = "fieldbrook_event", "fieldbrook_statement"
 _LEAST_MS = 50  # shortest statement_timeout; it also applies to the node's next statements
@@ -166,7 +166,8 @@ class PostgresDatabase(ProjectDatabase):
         size = len(request)
         self._open_connection()
         statement = translate(text, self._schema.names, self._forbidden)
-        check_parameter_count(statement.params, len(params))
+        if len(params) != statement.params:
+            raise parameter_count_error(statement.params, len(params))
         encoded = [encode_parameter(value, number) for number, value in enumerate(params, 1)]
         self._check_size(statement, size)
         ends_at = min(ends_at, time.monotonic() + self._limits.statement_ms / 1000)
@@ -247,7 +248,7 @@ class PostgresDatabase(ProjectDatabase):
                     [reader_of(result.ftype(column)) for column in columns],
                 )
             try:
-                rows.add(encode(row_of(result)))
+                rows.add([encode(row_of(result))])
             except StatementError as error:  # the remaining rows must still be read
                 refused = str(error)
         if refused:

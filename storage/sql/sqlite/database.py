@@ -212,7 +212,8 @@ class SqliteDatabase(ProjectDatabase):
         wanted: bool,
     ) -> tuple[bytes, int]:
         """Execute a statement; return its result and the number of changed rows."""
-        self._functions.seed(seed)
+        functions = self._functions
+        functions.seed, functions.generator = seed, None
         self._guard.denied, self._guard.active = "", True
         before = connection.total_changes
         try:
@@ -234,8 +235,7 @@ class SqliteDatabase(ProjectDatabase):
             return b""
         rows = Rows(self._limits.rows, self._limits.result_bytes)
         encode = row_encoder([column[0] for column in cursor.description])
-        for row in cursor:
-            rows.add(encode(row))
+        rows.add(map(encode, cursor))
         return rows.encode()
 
     def _failure(self, error: Exception) -> Exception:

@@ -21,12 +21,16 @@ _TRIMMED_LIMIT = 256  # characters
 
 
 class AppletFunctions:
-    """The replaced functions of one connection. `now` is the stored time that they see."""
+    """The replaced functions of one connection.
+
+    `now` is the stored time that they see. `seed` is set for each statement, and `generator` to
+    None: the first random function of the statement makes it from the seed.
+    """
 
     def __init__(self) -> None:
         self.now = ""
-        self._seed = 0
-        self._random: random.Random | None = None
+        self.seed = 0
+        self.generator: random.Random | None = None
         self._builtin: sqlite3.Connection | None = None
 
     def install(self, connection: sqlite3.Connection) -> None:
@@ -49,10 +53,6 @@ class AppletFunctions:
         for name in _CLOCKS:
             define(name, -1, self._timed(name), deterministic=True)
 
-    def seed(self, seed: int) -> None:
-        """Set the seed of the random functions for the next statement."""
-        self._seed, self._random = seed, None
-
     def close(self) -> None:
         """Close the connection on which the built-in functions run."""
         builtin, self._builtin = self._builtin, None
@@ -60,9 +60,9 @@ class AppletFunctions:
             builtin.close()
 
     def _generator(self) -> random.Random:
-        if self._random is None:
-            self._random = random.Random(self._seed)  # noqa: S311 - it must repeat itself
-        return self._random
+        if self.generator is None:
+            self.generator = random.Random(self.seed)  # noqa: S311 - it must repeat itself
+        return self.generator
 
     def _random_integer(self) -> int:
         return self._generator().getrandbits(64) - (1 << 63)

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from fieldbrook.storage.sql.requests import Value
 from fieldbrook.storage.sql.statements import (
     check_command,
-    check_parameter_count,
     join_schemas,
+    parameter_count_error,
     replace_placeholders,
 )
 
@@ -45,7 +45,8 @@ class Statement(NamedTuple):
         Raises:
             StatementError: the number of parameters is wrong.
         """
-        check_parameter_count(self.params, len(values))
+        if len(values) != self.params:
+            raise parameter_count_error(self.params, len(values))
         return [values[index] for index in self.order]
 
 

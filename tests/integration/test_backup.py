@@ -138,7 +138,7 @@ def test_a_folder_gets_a_backup_named_by_the_time_and_nothing_is_written_over(
     said = shell.fails("--data", str(node.data), "backup", str(archive))
     assert "exists already" in said
     assert "not empty" in shell.fails("restore", str(archive), "--data", str(node.data))
-    assert "would be lost" in shell.fails(
+    assert "inside the data folder" in shell.fails(
         "--data", str(node.data), "backup", str(node.data / "b.tar.gz")
     )
     assert [path.name for path in folder.iterdir()] == [archive.name]

@@ -2,5 +2,5 @@
 
 In: nothing; this folder imports no other folder of the project.
 Out: frozen values, one tree of errors, checked settings.
-Open first: `model.py`, then `errors.py` and `settings/`.
+Open first: `model.py`, then `errors/` and `settings/`.
 """

@@ -229,7 +229,7 @@ def test_a_command_repeated_with_its_idempotency_key_counts_once(
         assert shell.text("kv", "get", project, "count") == count
     arguments = ("send", project, "--publisher", "sensor", "--idempotency-key", "two")
     said = shell.fails(*arguments, "--data", "other")
-    assert "the Idempotency-Key two was sent with another event before" in said
+    assert "the Idempotency-Key two was already used for another event" in said
 
 
 def test_strategies_are_added_changed_and_deleted(shell: Shell, project: str) -> None:

@@ -66,7 +66,7 @@ def test_a_developer_is_told_the_limit_and_an_administrator_raises_it(world: Wor
         node.create_project(f"ada{n}")
     refused = node.call("POST", "/project", {"name": "ada4"})
     assert (refused.status, refused.json["key"]) == (403, "QuotaExceeded")
-    assert "account ada may have 4 projects, it has 4" in refused.json["desc"]
+    assert "account ada has 4 projects and asks for" in refused.json["desc"]
     row = world.rows()["projects"]
     assert (row["limit"], row["used"], row["from"]) == (4, 4, "SETTINGS")
     body = {"quotas": [{"name": "projects", "limit": 9}]}
@@ -168,7 +168,7 @@ def test_events_are_refused_while_an_account_has_too_much_stored(world: World) -
     world.change(account_id, {"name": "bytes", "limit": used - 1})
     refused = node.send("fay", message(publisher))
     assert (refused.status, refused.json["key"]) == (403, "StorageQuotaExceeded")
-    assert "account fay has more bytes stored than its quota allows" in refused.json["desc"]
+    assert "account fay stores more bytes than its quota allows" in refused.json["desc"]
     more = node.upload("fay", TALLY + b";; another", "second")
     assert (more.status, more.json["key"]) == (403, "QuotaExceeded")
     known = node.upload("fay", TALLY, "second")

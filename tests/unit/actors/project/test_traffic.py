@@ -54,7 +54,7 @@ def test_what_exceeds_the_limit_is_refused_until_the_next_window() -> None:
     refusal = gate.admit(DEVICE, START + 599_001)
     assert refusal is not None
     assert (refusal.status, refusal.retry_after_s) == (429, 1)
-    assert refusal.desc == "the project: 2 events in 10m0s have been taken"
+    assert refusal.desc == "the project has reached the traffic limit of 2 events in 10m0s"
     assert refusal.key == "TrafficLimitExceededFailed"
     assert gate.admit(DEVICE, START + TEN_MINUTES) is None
 
@@ -74,7 +74,7 @@ def test_a_publisher_may_have_a_limit_of_its_own() -> None:
     assert gate.admit(DEVICE, START) is None
     refusal = gate.admit(DEVICE, START)
     assert refusal is not None
-    assert refusal.desc == "publisher 7: 1 events in 10m0s have been taken"
+    assert refusal.desc == "publisher 7 has reached the traffic limit of 1 events in 10m0s"
     assert gate.admit(OTHER, START) is None
     assert gate.admit(9, START) is None
     last = gate.admit(10, START)

@@ -117,8 +117,8 @@ def test_an_account_has_as_many_as_it_may_and_no_more(make: Callable[..., Node],
     assert node.used(name) == before + 2
     assert name == quotas.DATABASES or node.reader.version() == version, "nothing has changed"
     said = str(from_wire(*to_wire(refused.value)))
-    assert f"account ada may have {before + 2} {quotas.NOUNS[name]}" in said
-    assert f"it has {before + 2} and 1 more are asked for (quota {name})" in said
+    assert f"account ada has {before + 2} {quotas.NOUNS[name]} and asks for 1 more" in said
+    assert f"its limit is {before + 2} (quota {name})" in said
     assert (refused.value.status, refused.value.key) == (403, "QuotaExceeded")
     node.writer.set_account_quotas(node.ada.account_id, {name: None})
     fill(node, name, 3)
@@ -163,7 +163,7 @@ def test_publishers_that_a_data_push_makes_count_all_or_none(make: Callable[...,
     project_id = node.project()
     node.writer.create_anonymous_publisher(project_id)
     assert len(node.writer.register_publishers(project_id, ["a", "a", "b"])) == 3
-    with pytest.raises(QuotaExceededError, match="has 3 and 2 more"):
+    with pytest.raises(QuotaExceededError, match="has 3 .* asks for 2 more"):
         node.writer.register_publishers(project_id, ["b", "c", "d"])
     assert node.used(quotas.PUBLISHERS) == 3
     assert len(node.writer.register_publishers(project_id, ["b", "a"])) == 2
@@ -180,7 +180,7 @@ def test_strategies_count_with_the_applet_they_come_with_and_when_they_are_repla
     project_id = node.project()
     rules = [("A", "start"), ("B", "start")]
     applet_id = node.applet(project_id, strategies=rules)
-    with pytest.raises(QuotaExceededError, match="has 2 and 2 more"):
+    with pytest.raises(QuotaExceededError, match="has 2 .* asks for 2 more"):
         node.applet(project_id, "other", strategies=rules)
     assert [applet.name for applet in node.reader.applets(project_id)] == ["a"]
     node.writer.update_applet(applet_id, strategies=[*rules, ("C", "start")])
@@ -201,7 +201,7 @@ def test_bytes_are_those_of_modules_and_of_stores(make: Callable[..., Node]) -> 
     node.applet(project_id, "same content")
     assert node.used(quotas.BYTES) == MODULE.size
     node.stored[project_id] = 750
-    with pytest.raises(QuotaExceededError, match="1000 bytes .* has 850 and 200 more"):
+    with pytest.raises(QuotaExceededError, match="has 850 bytes .* asks for 200 more"):
         node.writer.update_applet(applet_id, module=OTHER)
     node.stored[project_id] = 700
     node.writer.update_applet(applet_id, module=OTHER)

@@ -1,0 +1,128 @@
+"""The node cannot carry out the request (500, 503, 507), or cannot start."""
+
+from __future__ import annotations
+
+from fieldbrook.core.errors.base import NodeError
+
+
+class UnavailableError(NodeError):
+    """The part of the node that would answer is not running. The request was not accepted;
+    retry."""
+
+    key = "ServiceUnavailable"
+    status = 503
+    msg = "Service Unavailable"
+    retry_after_s = 1
+    template = "{what}"
+
+
+class ChainUnavailableError(UnavailableError):
+    """The chain's process or its RPC endpoints do not answer, or not as they should. Names
+    endpoints by their hosts only, because URLs may hold keys."""
+
+    template = "chain {chain}: {reason}"
+
+
+class OutcomeUnknownError(UnavailableError):
+    """The part of the node that was answering died or does not answer; it may or may not have
+    committed."""
+
+    key = "OutcomeUnknown"
+    number = 2
+    msg = "Outcome Unknown"
+    template = "{what}, so the outcome is unknown: the change may or may not be committed"
+
+
+class EventOutcomeUnknownError(OutcomeUnknownError):
+    """The project's process died while it handled the event, or does not answer; it may or may
+    not have committed. A retry with the same `Idempotency-Key`, or with the same event id of 16
+    characters or more, is deduplicated: the event runs once."""
+
+    template = (
+        "{what}, so the outcome is unknown; send the event again with the same Idempotency-Key, "
+        "or the same event id of 16 characters or more: it runs only once"
+    )
+
+
+class StoreError(NodeError):
+    """The store refused a read or a write: full, corrupt or unreadable."""
+
+    key = "DatabaseError"
+    number = 2
+    msg = "Database Error"
+    template = "{reason}"
+
+
+class StorageFullError(StoreError):
+    """The disk is full, or the store has reached its size limit. The request was not accepted;
+    the node checks every second whether there is space again."""
+
+    key = "InsufficientStorage"
+    status = 507
+    msg = "Insufficient Storage"
+    retry_after_s = 1
+
+
+class BatchTooLargeError(StoreError):
+    """The batch is larger than the size limit of the store. Its events may fit one by one."""
+
+    template = "the batch writes {size} bytes; the store has room for {limit_bytes}"
+
+
+class DatabaseUnreachableError(StoreError):
+    """The SQL server of the project's database does not answer, or the connection was lost during
+    the event. Either nothing was committed, or the commit number on the server decides this
+    later; retry."""
+
+    key = "DatabaseUnreachable"
+    status = 503
+    retry_after_s = 1
+
+
+class DatabaseConfigError(NodeError):
+    """The project's database configuration cannot be read, or cannot be applied to the existing
+    tables."""
+
+    key = "ConfigInitFailed"
+    number = 5
+    msg = "Config Init Failed"
+    template = "database configuration: {reason}"
+
+
+class UploadFileFailedError(NodeError):
+    key = "UploadFileFailed"
+    number = 3
+    msg = "Upload File Failed"
+    template = "{reason}"
+
+
+class ModuleRefusedError(NodeError):
+    """The module cannot run on this node, e.g. because it is not WebAssembly, does not compile or
+    does not link."""
+
+    key = "CreateInstanceFailed"
+    number = 8
+    msg = "Create Instance Failed"
+    template = "{reason}"
+
+
+class InternalError(NodeError):
+    """An unexpected failure in another process; the log has the cause."""
+
+    can_be_talk = False
+
+
+class SettingsError(NodeError):
+    """The node cannot start with the value of a setting."""
+
+    key = "InvalidSettings"
+    msg = "invalid settings"
+    template = "{reason}"
+
+
+class StatementError(Exception):
+    """An applet's SQL statement failed; the text says why.
+
+    This is a failure of the applet, not of the node, so the class is outside the tree. The
+    applet gets a code, and the text goes to the applet's log.
+    """

@@ -11,30 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
 
+from fieldbrook.chain.blocks.logs import Log
+from fieldbrook.chain.rpc.answers import BLOOM_BYTES
 from fieldbrook.security.operator_keys import keccak256
-
-if TYPE_CHECKING:
-    from fieldbrook.chain.blocks.logs import Log
-
-BYTES = 256
-FULL = (1 << 8 * BYTES) - 1
-
-
-def read_bloom(raw: Any) -> int:
-    """Parse a header's `logsBloom` to its bits; 0 if it contains no information.
-
-    That is the case for a missing or malformed filter and for a filter with all bits set, which
-    excludes no log.
-    """
-    if not isinstance(raw, str) or len(raw) != 2 + 2 * BYTES or raw[:2] != "0x":
-        return 0
-    try:
-        bits = int.from_bytes(bytes.fromhex(raw[2:]))
-    except ValueError:
-        return 0
-    return 0 if bits == FULL else bits
 
 
 @lru_cache(maxsize=8_192)
@@ -43,7 +23,7 @@ def bits_of(text: str) -> int:
     digest = keccak256(bytes.fromhex(text[2:]))
     bits = 0
     for at in (0, 2, 4):
-        bits |= 1 << (int.from_bytes(digest[at : at + 2]) % (8 * BYTES))
+        bits |= 1 << (int.from_bytes(digest[at : at + 2]) % (8 * BLOOM_BYTES))
     return bits
 
 

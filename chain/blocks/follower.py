@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fieldbrook.chain.blocks.logs import Header, read_header
 from fieldbrook.chain.errors import MalformedAnswerError
+from fieldbrook.chain.rpc.answers import Header, read_header
 
 DEPTH = 128  # blocks that are kept, and therefore the deepest reorganisation that is followed
 FIRST_BLOCKS = 32  # blocks that are read at the first look, including the head

@@ -24,7 +24,8 @@ from fieldbrook.chain.errors import (
 from fieldbrook.core.errors import ChainUnavailableError
 
 if TYPE_CHECKING:
-    from fieldbrook.chain.rpc.client import Answered, ChainClient, Endpoint
+    from fieldbrook.chain.rpc.client import Answer, ChainClient
+    from fieldbrook.chain.rpc.endpoint import Endpoint
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ _ADDRESSES_LIMIT = 100  # addresses in one request; with more, all logs are requ
 _INVALID_PARAMETERS = -32602
 
 
-class LogReader:
+class LogFetcher:
     """Reads the logs of the chain `name`; `follower` knows the chain's newest blocks."""
 
     def __init__(self, name: str, client: ChainClient, follower: Follower) -> None:
@@ -48,7 +49,7 @@ class LogReader:
         """How many old blocks to request at once."""
         return self._range.size
 
-    async def of_newest(self, wanted: Sequence[Wanted], first: int, last: int) -> list[Log]:
+    async def fetch_recent(self, wanted: Sequence[Wanted], first: int, last: int) -> list[Log]:
         """Return the logs of followed blocks, in the order of the chain.
 
         All logs belong to blocks with the followed hashes. Logs that an endpoint omitted are
@@ -58,108 +59,120 @@ class LogReader:
             ChainError, ChainUnavailableError: the logs cannot be read now; try again later.
         """
         blocks = range(first, last + 1)
-        answers = await asyncio.gather(*(self._of_block(number, wanted) for number in blocks))
+        answers = await asyncio.gather(*(self._complete_block(number, wanted) for number in blocks))
         return _in_order(found for logs in answers for found in logs)
 
-    async def of_range(self, wanted: Sequence[Wanted], first: int, last: int) -> list[Log] | None:
+    async def fetch_range(
+        self, wanted: Sequence[Wanted], first: int, last: int
+    ) -> list[Log] | None:
         """Return the logs of old blocks; None if the caller must ask for a smaller range.
 
         Raises:
             ChainError, ChainUnavailableError: the logs cannot be read now; try again later.
         """
-        asked = {"fromBlock": hex(first), "toBlock": hex(last), **_addresses(wanted)}
+        query = {"fromBlock": hex(first), "toBlock": hex(last), **_address_filter(wanted)}
         size = last - first + 1
 
-        def is_in_it(found: Log) -> bool:
+        def is_in_range(found: Log) -> bool:
             return first <= found.block <= last
 
         try:
             logs: list[Log] = await self._client.call(
-                "eth_getLogs", [asked], checked=True, read=_reading(read_logs, is_in_it)
+                "eth_getLogs", [query], checked=True, read=_only_requested(read_logs, is_in_range)
             )
         except TooManyResultsError:
-            if not self._range.refused(size):
+            if not self._range.record_refusal(size):
                 raise
             return None
         except ChainUnavailableError:
-            self._range.failed(size)
+            self._range.record_failure(size)
             raise
-        self._range.took(size, len(logs))
+        self._range.record_success(size, len(logs))
         return _in_order(logs)
 
-    async def _of_block(self, number: int, wanted: Sequence[Wanted]) -> list[Log]:
+    async def _complete_block(self, number: int, wanted: Sequence[Wanted]) -> list[Log]:
         block_hash = self._follower.blocks[number]
-        asked = _addresses(wanted)
-        answered = await self._by_its_hash(number, block_hash, asked)
-        logs: list[Log] = answered.result
+        filter_ = _address_filter(wanted)
+        answer = await self._fetch_block(number, block_hash, filter_)
+        logs: list[Log] = answer.result
         block = Block(number, block_hash, await self._follower.bloom(self._client, number))
 
-        async def again(receipts: bool, is_whole: IsWhole) -> list[Log]:
-            ask = self._receipts if receipts else self._all_logs
-            return await ask(block, is_whole, answered.endpoint)
+        async def fetch_all(receipts: bool, is_whole: IsWhole) -> list[Log]:
+            fetch = self._receipts if receipts else self._all_logs
+            return await fetch(block, is_whole, answer.endpoint)
 
-        left_out = await self._omissions.find(block, wanted, logs, not asked, again)
-        if left_out:
-            self._client.left_out(answered.endpoint, f"left out logs of block {number}")
-        return logs + left_out
+        omitted = await self._omissions.find(block, wanted, logs, not filter_, fetch_all)
+        if omitted:
+            self._client.report_omission(answer.endpoint, f"it left out logs of block {number}")
+        return logs + omitted
 
-    async def _all_logs(self, block: Block, is_whole: IsWhole, unlike: Endpoint) -> list[Log]:
-        answered = await self._by_its_hash(block.number, block.hash, {}, is_whole, unlike)
-        return list(answered.result)
+    async def _all_logs(self, block: Block, is_whole: IsWhole, other_than: Endpoint) -> list[Log]:
+        answer = await self._fetch_block(block.number, block.hash, {}, is_whole, other_than)
+        return list(answer.result)
 
-    async def _receipts(self, block: Block, is_whole: IsWhole, unlike: Endpoint) -> list[Log]:
-        read = _reading(read_receipts, _is_of(block.number, block.hash))
+    async def _receipts(self, block: Block, is_whole: IsWhole, other_than: Endpoint) -> list[Log]:
+        read = _only_requested(read_receipts, _in_block(block.number, block.hash))
         params = [hex(block.number)]
-        answered = await self._client.answer(
-            "eth_getBlockReceipts", params, read=_reading_all(read, is_whole), unlike=unlike
+        answer = await self._client.answer(
+            "eth_getBlockReceipts",
+            params,
+            read=_only_complete(read, is_whole),
+            other_than=other_than,
         )
-        return list(answered.result)
+        return list(answer.result)
 
-    async def _by_its_hash(
+    async def _fetch_block(
         self,
         number: int,
         block_hash: str,
-        asked: Mapping[str, Any],
+        filter_: Mapping[str, Any],
         is_whole: IsWhole | None = None,
-        unlike: Endpoint | None = None,
-    ) -> Answered:
-        read = _reading(read_logs, _is_of(number, block_hash))
-        read = read if is_whole is None else _reading_all(read, is_whole)
+        other_than: Endpoint | None = None,
+    ) -> Answer:
+        read = _only_requested(read_logs, _in_block(number, block_hash))
+        read = read if is_whole is None else _only_complete(read, is_whole)
         if self._by_hash:
-            query = {"blockHash": block_hash, **asked}
+            query = {"blockHash": block_hash, **filter_}
             try:
-                return await self._client.answer("eth_getLogs", [query], read=read, unlike=unlike)
+                return await self._client.answer(
+                    "eth_getLogs", [query], read=read, other_than=other_than
+                )
             except RpcError as error:
                 if error.code != _INVALID_PARAMETERS:
                     raise
-            log.info("chain %s: logs are asked for by numbers of blocks", self._name)
+            log.info(
+                "chain %s: an endpoint cannot query logs by block hash; block numbers are used",
+                self._name,
+            )
             self._by_hash = False
-        query = {"fromBlock": hex(number), "toBlock": hex(number), **asked}
-        return await self._client.answer("eth_getLogs", [query], read=read, unlike=unlike)
+        query = {"fromBlock": hex(number), "toBlock": hex(number), **filter_}
+        return await self._client.answer("eth_getLogs", [query], read=read, other_than=other_than)
 
 
-def _is_of(number: int, block_hash: str) -> Callable[[Log], bool]:
-    def is_of_it(found: Log) -> bool:
+def _in_block(number: int, block_hash: str) -> Callable[[Log], bool]:
+    def is_in_block(found: Log) -> bool:
         return (found.block, found.block_hash) == (number, block_hash)
 
-    return is_of_it
+    return is_in_block
 
 
-def _reading(
-    read: Callable[[Any], list[Log]], is_asked_for: Callable[[Log], bool]
+def _only_requested(
+    read: Callable[[Any], list[Log]], is_requested: Callable[[Log], bool]
 ) -> Callable[[Any], list[Log]]:
     """Wrap `read` so that it refuses logs that were not requested."""
 
     def reading(raw: Any) -> list[Log]:
         logs = read(raw)
-        if not all(is_asked_for(found) for found in logs):
-            raise MalformedAnswerError("logs of other blocks than were asked for")
+        if not all(is_requested(found) for found in logs):
+            raise MalformedAnswerError("logs of blocks that were not requested")
         return logs
 
     return reading
 
 
-def _reading_all(read: Callable[[Any], list[Log]], is_whole: IsWhole) -> Callable[[Any], list[Log]]:
+def _only_complete(
+    read: Callable[[Any], list[Log]], is_whole: IsWhole
+) -> Callable[[Any], list[Log]]:
     """Wrap `read` for all logs of a block, so that unsuitable answers are incomplete.
 
     Logs of foreign contracts may have an unknown form. Such an answer counts as incomplete, not
@@ -172,13 +185,13 @@ def _reading_all(read: Callable[[Any], list[Log]], is_whole: IsWhole) -> Callabl
         except MalformedAnswerError as error:
             raise IncompleteAnswerError(str(error)) from None
         if not is_whole(logs):
-            raise IncompleteAnswerError("fewer logs than the block's header tells of")
+            raise IncompleteAnswerError("fewer logs than the block's Bloom filter shows")
         return logs
 
     return reading
 
 
-def _addresses(wanted: Sequence[Wanted]) -> dict[str, list[str]]:
+def _address_filter(wanted: Sequence[Wanted]) -> dict[str, list[str]]:
     """Return a filter for the contracts; empty if there are too many."""
     addresses = sorted({each.address for each in wanted})
     return {"address": addresses} if len(addresses) <= _ADDRESSES_LIMIT else {}

@@ -1,4 +1,4 @@
-"""Logs, blocks and transactions: parsing the answers of endpoints, and payloads for handlers.
+"""Logs and transactions: parsing the answers of endpoints, and payloads for handlers.
 
 Endpoints differ in the order of keys, in upper and lower case, and in additional fields. Payloads
 for handlers contain only the fields that geth writes, in geth's order. An event that is sent
@@ -8,16 +8,14 @@ again is therefore identical byte by byte, whichever endpoint it came from.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fieldbrook.chain.blocks.bloom import read_bloom
 from fieldbrook.chain.errors import MalformedAnswerError
+from fieldbrook.chain.rpc.answers import BLOCK_LIMIT, hex_bytes, quantity
 
-BLOCK_LIMIT, INDEX_LIMIT = 1 << 63, 1 << 32  # exclusive; stores cannot hold larger numbers
-_HEX = re.compile(r"0x[0-9a-fA-F]*+\Z", re.ASCII)
+_INDEX_LIMIT = 1 << 32  # exclusive; stores cannot hold larger numbers
 _TRANSACTION_KEYS = (
     *("type", "chainId", "nonce", "to", "from", "gas", "gasPrice"),
     *("maxPriorityFeePerGas", "maxFeePerGas", "maxFeePerBlobGas", "value", "input"),
@@ -54,20 +52,6 @@ class Log:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    """A block header and the hashes of the block's transactions.
-
-    `bloom` is 0 if the header's filter contains no information (see `chain.blocks.bloom`).
-    """
-
-    number: int
-    hash: str
-    parent: str
-    transactions: tuple[str, ...] = ()
-    bloom: int = 0
-
-
 def read_log(raw: Any) -> Log:
     """Parse a log of `eth_getLogs`.
 
@@ -75,11 +59,9 @@ def read_log(raw: Any) -> Log:
         MalformedAnswerError: the value is not a log, or the log was removed.
     """
     if not isinstance(raw, Mapping) or not isinstance(raw.get("topics"), list):
-        raise MalformedAnswerError("a log that is none")
+        raise MalformedAnswerError("a log is not an object with topics")
     if raw.get("removed"):
-        raise MalformedAnswerError(
-            "a log that was removed, where those that are there were asked for"
-        )
+        raise MalformedAnswerError("a log is marked as removed by a reorganisation")
     return Log(
         address=hex_bytes(raw.get("address"), 20),
         topics=tuple(hex_bytes(topic, 32) for topic in raw["topics"]),
@@ -87,8 +69,8 @@ def read_log(raw: Any) -> Log:
         block=quantity(raw.get("blockNumber"), BLOCK_LIMIT),
         block_hash=hex_bytes(raw.get("blockHash"), 32),
         transaction_hash=hex_bytes(raw.get("transactionHash"), 32),
-        transaction_index=quantity(raw.get("transactionIndex"), INDEX_LIMIT),
-        index=quantity(raw.get("logIndex"), INDEX_LIMIT),
+        transaction_index=quantity(raw.get("transactionIndex"), _INDEX_LIMIT),
+        index=quantity(raw.get("logIndex"), _INDEX_LIMIT),
     )
 
 
@@ -99,7 +81,7 @@ def read_logs(raw: Any) -> list[Log]:
         MalformedAnswerError: the value is not a list of logs.
     """
     if not isinstance(raw, list):
-        raise MalformedAnswerError("logs that are no list")
+        raise MalformedAnswerError("the logs are not a list")
     return [read_log(found) for found in raw]
 
 
@@ -110,28 +92,8 @@ def read_receipts(raw: Any) -> list[Log]:
         MalformedAnswerError: the value is not a list of receipts.
     """
     if not isinstance(raw, list) or not all(isinstance(found, Mapping) for found in raw):
-        raise MalformedAnswerError("receipts that are none")
+        raise MalformedAnswerError("the receipts are not a list of objects")
     return [log for found in raw for log in read_logs(found.get("logs"))]
-
-
-def read_header(raw: Any) -> Header:
-    """Parse a block of `eth_getBlockByNumber` that was requested without whole transactions.
-
-    Raises:
-        MalformedAnswerError: the value is not a block.
-    """
-    if not isinstance(raw, Mapping):
-        raise MalformedAnswerError("a block that is none")
-    listed = raw.get("transactions") or []
-    if not isinstance(listed, list):
-        raise MalformedAnswerError("transactions that are no list")
-    return Header(
-        number=quantity(raw.get("number"), BLOCK_LIMIT),
-        hash=hex_bytes(raw.get("hash"), 32),
-        parent=hex_bytes(raw.get("parentHash"), 32),
-        transactions=tuple(tx.lower() for tx in listed if isinstance(tx, str)),
-        bloom=read_bloom(raw.get("logsBloom")),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +115,17 @@ def read_mined(raw: Any, tx_hash: str) -> Mined | None:
     if raw is None:
         return None
     if not isinstance(raw, Mapping) or hex_bytes(raw.get("hash"), 32) != tx_hash:
-        raise MalformedAnswerError("a transaction that is none, or another one")
+        raise MalformedAnswerError("it is not the requested transaction")
     if raw.get("blockNumber") is None:
         return None
     try:
         payload = encoded(transaction_json(raw))
     except RecursionError:
-        raise MalformedAnswerError("a transaction that is nested too deeply") from None
+        raise MalformedAnswerError("the transaction is nested too deeply") from None
     return Mined(
         quantity(raw["blockNumber"], BLOCK_LIMIT),
         hex_bytes(raw.get("blockHash"), 32),
-        quantity(raw.get("transactionIndex"), INDEX_LIMIT),
+        quantity(raw.get("transactionIndex"), _INDEX_LIMIT),
         payload,
     )
 
@@ -195,31 +157,6 @@ def normal(text: str) -> str:
 def encoded(value: Mapping[str, Any]) -> bytes:
     """Encode a payload as JSON without spaces."""
     return json.dumps(value, separators=(",", ":")).encode()
-
-
-def quantity(raw: Any, limit: int = 1 << 256) -> int:
-    """Parse a quantity of JSON-RPC.
-
-    Raises:
-        MalformedAnswerError: the value is not a quantity, or not below the limit.
-    """
-    if isinstance(raw, str) and _HEX.match(raw) and 2 < len(raw) <= 66:
-        number = int(raw, 16)
-        if number < limit:
-            return number
-    raise MalformedAnswerError("a number that is none")
-
-
-def hex_bytes(raw: Any, size: int | None = None) -> str:
-    """Validate bytes of JSON-RPC; returns them as lower-case hexadecimal with `0x`.
-
-    Raises:
-        MalformedAnswerError: the value is not bytes, or their number is not `size`.
-    """
-    digits = len(raw) - 2 if isinstance(raw, str) and _HEX.match(raw) else -1
-    if digits % 2 == 0 and size in (None, digits // 2):
-        return str(raw).lower()
-    raise MalformedAnswerError("bytes that are none, or not as many as they must be")
 
 
 def _lower(value: Any) -> Any:

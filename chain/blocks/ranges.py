@@ -18,7 +18,7 @@ class BlockRange:
         self._most = self._ceiling = most
         self._went_well = 0
 
-    def took(self, blocks: int, logs: int) -> None:
+    def record_success(self, blocks: int, logs: int) -> None:
         """Record an answered range with its number of logs."""
         if blocks < self.size:  # the range was cut for another reason and says nothing
             return
@@ -31,7 +31,7 @@ class BlockRange:
         elif logs < _FEW_LOGS:
             self.size = min(self._ceiling, self.size * 2)
 
-    def refused(self, blocks: int) -> bool:
+    def record_refusal(self, blocks: int) -> bool:
         """Record a range refused as too large; returns whether a smaller one is possible."""
         self._went_well = 0
         smaller = max(_LEAST, blocks // 2)
@@ -39,6 +39,6 @@ class BlockRange:
         self.size = smaller
         return blocks > _LEAST
 
-    def failed(self, blocks: int) -> None:
+    def record_failure(self, blocks: int) -> None:
         """Record a range that got no answer, perhaps because the query takes too long."""
         self.size = max(min(blocks, 64), blocks // 2)

@@ -23,7 +23,7 @@ import msgspec
 
 from fieldbrook.actors.wire import WireEvent
 from fieldbrook.chain.blocks.follower import DEPTH, Follower, Step, as_bytes, as_text
-from fieldbrook.chain.blocks.log_fetcher import LogReader
+from fieldbrook.chain.blocks.log_fetcher import LogFetcher
 from fieldbrook.chain.blocks.logs import Log, Mined, normal, read_mined
 from fieldbrook.chain.blocks.omissions import Wanted
 from fieldbrook.chain.errors import ChainError, MalformedAnswerError, RpcError
@@ -159,7 +159,7 @@ class MonitorService:
     async def start(self) -> None:
         """Resume from the stored blocks and cursors."""
         self._follower = Follower(as_text(self._store.blocks()), depth=self._depth)
-        self._logs = LogReader(self._chain.name, self._client, self._follower)
+        self._logs = LogFetcher(self._chain.name, self._client, self._follower)
         self._state = self._stated = self._store.state()
         self._tasks = [essential(asyncio.create_task(self._run()))]
         if self._chain.websocket is not None:
@@ -303,7 +303,7 @@ class MonitorService:
             self._odd += isinstance(failure, MalformedAnswerError)
             if self._odd >= _ODD_LOOKS:
                 self._odd = 0
-                self._client.doubt(error)
+                self._client.report_contradiction(error)
             if self._failing_since is None:
                 self._failing_since = self._look.at
             if time.monotonic() - self._failing_since > _NO_CHAIN_S:
@@ -444,9 +444,9 @@ class MonitorService:
         wanted = [watch.wanted for watch in group]
         try:
             if first >= self._follower.oldest:
-                logs = await self._logs.of_newest(wanted, first, last)
+                logs = await self._logs.fetch_recent(wanted, first, last)
             else:
-                found = await self._logs.of_range(wanted, first, last)
+                found = await self._logs.fetch_range(wanted, first, last)
                 if found is None:
                     return True
                 logs = found

@@ -2,5 +2,5 @@
 
 In: a method and its parameters.
 Out: its result, one endpoint's refusal, or an error that says why each endpoint failed.
-Open first: `client.py`, then `transport.py`.
+Open first: `client.py`, then `endpoint.py` and `request.py`.
 """

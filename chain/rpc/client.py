@@ -1,28 +1,30 @@
-"""Client of one chain: calls with fail-over between its endpoints.
+"""Client of one chain: requests with fail-over between its endpoints.
 
 Endpoints are used in the order of the settings. An endpoint that fails or limits requests is
-skipped for a while, an endpoint of another chain for longer, and an endpoint whose head lags
-behind that of another one until it has caught up. Only the scheme, host and port of an
-endpoint's address are shown, because the rest may contain a key.
+paused, an endpoint of another chain for longer, and an endpoint whose head lags behind that of
+another one is skipped until it has caught up. Only the scheme, host and port of an endpoint's
+address are shown, because the rest may contain a key.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
-from fieldbrook.chain.blocks.logs import quantity, read_header
-from fieldbrook.chain.errors import (
-    IncompleteAnswerError,
-    MalformedAnswerError,
-    RpcError,
-    TooManyResultsError,
+from fieldbrook.chain.errors import IncompleteAnswerError, MalformedAnswerError, RpcError
+from fieldbrook.chain.rpc.answers import quantity, read_header
+from fieldbrook.chain.rpc.endpoint import Endpoint, EndpointStatus, secret_parts
+from fieldbrook.chain.rpc.request import (
+    INTERNAL,
+    METHOD_NOT_FOUND,
+    UNSUPPORTED,
+    Request,
+    refusal,
+    unchanged,
 )
 from fieldbrook.chain.rpc.transport import BusyError, Transport, TransportError, make_transport
 from fieldbrook.core.errors import ChainUnavailableError
@@ -33,86 +35,21 @@ log = logging.getLogger(__name__)
 CALL_LIMIT_S = 10.0
 CHECK_S = 10.0
 PROBE_S = 15.0
-HEADS_KEPT_S = 60.0
 _CONCURRENT = 8
-_REST_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-_FOREIGN_REST_S = 30.0
+_OTHER_CHAIN_PAUSE_S = 30.0
 _SHOWN_CHARACTERS = 300
-_TEXT_CHARACTERS = 4_096
-
-_METHOD_NOT_FOUND, _INTERNAL, _UNSUPPORTED, _LIMIT = -32601, -32603, -32004, -32005
-_TOO_MANY = re.compile(
-    r"more than \d+ (results|logs)|query returned more|too many (results|logs)|block range"
-    r"|range (is )?too (large|wide|big)|max(imum)? (block )?range|exceeds? (the )?(max|limit)"
-    r"|response size|limit exceeded|query timeout|timed? ?out|too large|wide range|reduce",
-    re.IGNORECASE,
-)
-_TOO_FAST = re.compile(
-    r"too many requests|rate.?limit|request limit|capacity|per second", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointStatus:
-    """The status of one endpoint for administrators. `reason` is empty while it is in use."""
-
-    name: str
-    head: int
-    failures: int
-    reason: str
-
-
-class Endpoint:
-    """One endpoint and its state; times are those of `time.monotonic`."""
-
-    def __init__(self, url: str, transport: Transport) -> None:
-        self.name = shown(url)
-        self.transport = transport
-        self.checked_at = float("-inf")
-        self.head = 0
-        self.head_at = float("-inf")
-        self.failures = 0  # total
-        self.in_a_row = 0  # consecutive failures
-        self.failed_at = float("-inf")
-        self.rests_until = float("-inf")
-        self.reason = ""
-
-    def failed(self, began: float, now: float, reason: str, rest_s: float = 0.0) -> None:
-        """Record a failure and skip the endpoint for a while, longer after each one in a row.
-
-        A request that `began` before the last failure belongs to the same outage and does not
-        count as another failure in a row.
-        """
-        self.failures += 1
-        self.reason = reason
-        self.checked_at = float("-inf")
-        if began <= self.failed_at:
-            self.rests_until = max(self.rests_until, now + rest_s)
-            return
-        if not self.in_a_row:
-            log.warning("endpoint %s: %s", self.name, reason)
-        self.failed_at = now
-        self.in_a_row += 1
-        step = _REST_S[min(self.in_a_row, len(_REST_S) - 1)]
-        self.rests_until = now + max(rest_s, step)
-
-    def answered(self) -> None:
-        """Record a success."""
-        if self.in_a_row:
-            log.info("endpoint %s: serves again", self.name)
-        self.in_a_row, self.reason = 0, ""
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answer:
     """A result and the endpoint that returned it."""
 
     result: Any
     endpoint: Endpoint
 
 
-def _as_it_is(raw: Any) -> Any:
-    return raw
+class _OtherChainError(TransportError):
+    """The endpoint belongs to another chain."""
 
 
 class ChainClient:
@@ -142,12 +79,14 @@ class ChainClient:
         self._limit_s = limit_s
         self._probe_s = probe_s
         self._endpoints = [Endpoint(url, transport(url)) for url in urls]
-        self._secrets = sorted({s for url in urls for s in _secrets_of(url)}, key=len, reverse=True)
+        self._secrets = sorted(
+            {s for url in urls for s in secret_parts(url)}, key=len, reverse=True
+        )
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._probed_at = float("-inf")
-        self._leading: Endpoint | None = None  # the endpoint that returned the last head
-        self._serving: Endpoint | None = None  # the endpoint that is asked first
-        self._changes = 0  # how often `_serving` has changed
+        self._head_source: Endpoint | None = None  # the endpoint that returned the last head
+        self._current: Endpoint | None = None  # the endpoint that answers first
+        self._changes = 0  # how often `_current` has changed
 
     async def call(
         self,
@@ -156,7 +95,7 @@ class ChainClient:
         *,
         checked: bool = False,
         limit_s: float | None = None,
-        read: Callable[[Any], Any] = _as_it_is,
+        read: Callable[[Any], Any] = unchanged,
     ) -> Any:
         """Return the result of a request from the first endpoint that answers it.
 
@@ -175,8 +114,8 @@ class ChainClient:
             RpcError: an endpoint refused the request; `TooManyResultsError` if its answer would
                 be too large.
         """
-        answered = await self.answer(method, params, checked=checked, limit_s=limit_s, read=read)
-        return answered.result
+        answer = await self.answer(method, params, checked=checked, limit_s=limit_s, read=read)
+        return answer.result
 
     async def answer(
         self,
@@ -185,58 +124,57 @@ class ChainClient:
         *,
         checked: bool = False,
         limit_s: float | None = None,
-        read: Callable[[Any], Any] = _as_it_is,
-        unlike: Endpoint | None = None,
-    ) -> Answered:
+        read: Callable[[Any], Any] = unchanged,
+        other_than: Endpoint | None = None,
+    ) -> Answer:
         """Do the same as `call`, and also return the endpoint that answered.
 
-        `unlike` asks for a second opinion: that endpoint is asked last, and an endpoint that
+        `other_than` asks for a second opinion: that endpoint is asked last, and an endpoint that
         refuses the request is skipped, because it may not know the block yet.
 
         Raises:
             ChainUnavailableError, IncompleteAnswerError, RpcError: see `call`.
         """
+        request = Request(
+            method, params, self._limit_s if limit_s is None else limit_s, checked, read
+        )
         refused: RpcError | None = None
         incomplete: IncompleteAnswerError | None = None
-        limit_s = self._limit_s if limit_s is None else limit_s
         changes = self._changes
-        endpoints = sorted(self._usable(), key=lambda e: e is unlike) if unlike else self._usable()
+        endpoints: Iterable[Endpoint] = self._usable()
+        if other_than is not None:
+            endpoints = sorted(endpoints, key=lambda endpoint: endpoint is other_than)
         for endpoint in endpoints:
             began = time.monotonic()
             try:
-                result = await self._ask(endpoint, method, params, checked, limit_s, read)
+                result = await self._ask(endpoint, request)
             except TransportError as error:
-                self._failed(endpoint, error, began)
-                continue
+                self._record_failure(endpoint, error, began)
             except IncompleteAnswerError as error:
                 incomplete = error
-                continue
             except RpcError as error:
-                others = (_METHOD_NOT_FOUND, _INTERNAL, _UNSUPPORTED)
-                if unlike is None and error.code not in others:
+                endpoint_only = error.code in (METHOD_NOT_FOUND, INTERNAL, UNSUPPORTED)
+                if other_than is None and not endpoint_only:
                     raise
                 refused = error
-                continue
-            if refused is None and unlike is None:  # else an earlier endpoint serves as well
-                self._served(endpoint, changes)
-            return Answered(result, endpoint)
-        if incomplete is not None:
-            raise incomplete
-        if refused is not None:
-            raise refused
-        raise self._unavailable()
+            else:
+                if refused is None and other_than is None:  # else an earlier one works as well
+                    self._note_answering(endpoint, changes)
+                return Answer(result, endpoint)
+        raise incomplete or refused or self._unavailable()
 
-    async def each(self, method: str, params: list[Any]) -> list[Any | RpcError]:
+    async def ask_all(self, method: str, params: list[Any]) -> list[Any | RpcError]:
         """Ask all usable endpoints; returns their results and refusals.
 
         Endpoints that do not answer are left out.
         """
+        request = Request(method, params, self._limit_s)
         found: list[Any | RpcError] = []
         for endpoint in self._usable():
             try:
-                found.append(await self._ask(endpoint, method, params, False, self._limit_s))
+                found.append(await self._ask(endpoint, request))
             except TransportError as error:
-                self._failed(endpoint, error)
+                self._record_failure(endpoint, error)
             except RpcError as error:
                 found.append(error)
         return found
@@ -256,36 +194,34 @@ class ChainClient:
             try:
                 block = await self._newest(endpoint)
             except TransportError as error:
-                self._failed(endpoint, error, began)
+                self._record_failure(endpoint, error, began)
             except RpcError as error:
                 refused = error
             else:
-                if not self._lies_behind(endpoint):
-                    self._leading = endpoint
+                if not self._lags(endpoint):
+                    self._head_source = endpoint
                     if refused is None:
-                        self._served(endpoint, changes)
+                        self._note_answering(endpoint, changes)
                     return block
-        if refused is not None:
-            raise refused
-        raise self._unavailable()
+        raise refused or self._unavailable()
 
-    def doubt(self, reason: str) -> None:
+    def report_contradiction(self, reason: str) -> None:
         """Mark the endpoint of the last head as failed, because later answers contradict it.
 
         With only one endpoint this does nothing.
         """
-        if self._leading is not None and len(self._endpoints) > 1:
-            self._failed(self._leading, TransportError(reason))
+        if self._head_source is not None and len(self._endpoints) > 1:
+            self._record_failure(self._head_source, TransportError(reason))
 
-    def left_out(self, endpoint: Endpoint, reason: str) -> None:
+    def report_omission(self, endpoint: Endpoint, reason: str) -> None:
         """Mark an endpoint as failed, because it omitted data that another answer had.
 
         With only one endpoint this only writes a log line.
         """
         if len(self._endpoints) == 1:
             log.info("endpoint %s: %s", endpoint.name, reason)
-        elif endpoint.rests_until <= time.monotonic():  # else it is already skipped
-            self._failed(endpoint, TransportError(reason))
+        elif not endpoint.is_paused(time.monotonic()):
+            self._record_failure(endpoint, TransportError(reason))
 
     def status(self) -> list[EndpointStatus]:
         """Return the status of all endpoints, in the order of the settings."""
@@ -294,7 +230,7 @@ class ChainClient:
                 e.name,
                 e.head,
                 e.failures,
-                e.reason or ("lies behind" if self._lies_behind(e) else ""),
+                e.reason or ("its head lags behind other endpoints" if self._lags(e) else ""),
             )
             for e in self._endpoints
         ]
@@ -310,107 +246,96 @@ class ChainClient:
         for endpoint in self._endpoints:
             await endpoint.transport.close()
 
-    # ---------------------------------------------------------------- endpoints
+    # ---------------------------------------------------------------- choosing an endpoint
 
     def _usable(self) -> Iterator[Endpoint]:
+        """Yield the endpoints that are neither paused nor behind, in the order of the settings."""
         for endpoint in self._endpoints:
-            resting = endpoint.rests_until > time.monotonic()
-            if not resting and not self._lies_behind(endpoint):
+            if not endpoint.is_paused(time.monotonic()) and not self._lags(endpoint):
                 yield endpoint
 
-    def _served(self, endpoint: Endpoint, changes: int) -> None:
+    def _lags(self, endpoint: Endpoint) -> bool:
+        return endpoint.lags(self._endpoints, self._lag_blocks, time.monotonic())
+
+    def _note_answering(self, endpoint: Endpoint, changes: int) -> None:
         """Count a fail-over when another endpoint than before answers.
 
         `changes` is `_changes` at the time of the request. An answer that was under way during
         a change is ignored, because it shows the state before the change.
         """
-        if endpoint is self._serving or changes != self._changes:
+        if endpoint is self._current or changes != self._changes:
             return
-        if self._serving is not None:
+        if self._current is not None:
             metrics.add(metrics.CHAIN_FAILOVERS)
-            log.info("chain %d: endpoint %s is asked now", self.chain_id, endpoint.name)
-        self._serving = endpoint
+            log.info("chain %d: requests go to endpoint %s now", self.chain_id, endpoint.name)
+        self._current = endpoint
         self._changes += 1
 
-    def _lies_behind(self, endpoint: Endpoint) -> bool:
-        if endpoint.head_at == float("-inf"):
-            return False
-        since = time.monotonic() - HEADS_KEPT_S
-        heads = [e.head for e in self._endpoints if e is not endpoint and e.head_at > since]
-        return endpoint.head < max(heads, default=0) - self._lag_blocks
-
-    def _failed(
+    def _record_failure(
         self, endpoint: Endpoint, error: TransportError, began: float = float("inf")
     ) -> None:
-        rest_s = _FOREIGN_REST_S if isinstance(error, _ForeignError) else 0.0
+        pause_s = _OTHER_CHAIN_PAUSE_S if isinstance(error, _OtherChainError) else 0.0
         if isinstance(error, BusyError):
-            rest_s = error.retry_after_s
-        endpoint.head_at = float("-inf")
-        endpoint.failed(began, time.monotonic(), self.redacted(str(error)), rest_s)
+            pause_s = error.retry_after_s
+        reason = self.redacted(str(error))
+        endpoint.record_failure(reason, began=began, now=time.monotonic(), pause_s=pause_s)
 
     def _unavailable(self) -> ChainUnavailableError:
         reasons = [f"{s.name}: {s.reason or 'no answer'}" for s in self.status()]
         return ChainUnavailableError(chain=self.chain_id, reason="; ".join(reasons))
 
-    async def _ask(
-        self,
-        endpoint: Endpoint,
-        method: str,
-        params: list[Any],
-        checked: bool,
-        limit_s: float,
-        read: Callable[[Any], Any] = _as_it_is,
-    ) -> Any:
-        """Send one request to one endpoint, check its chain id when due, and read the result."""
-        if endpoint.checked_at == float("-inf"):
-            await self._check(endpoint, limit_s)
-        result = await self._request(endpoint, method, params, limit_s)
-        if checked or time.monotonic() - endpoint.checked_at > CHECK_S:
-            await self._check(endpoint, limit_s)
-        try:
-            taken = read(result)
-        except IncompleteAnswerError:
-            endpoint.answered()
-            raise
-        except MalformedAnswerError as error:
-            raise TransportError(f"its answer to {method}: {error}") from None
-        endpoint.answered()
-        return taken
-
-    async def _check(self, endpoint: Endpoint, limit_s: float) -> None:
-        said = await self._request(endpoint, "eth_chainId", [], limit_s)
-        try:
-            chain_id = quantity(said)
-        except MalformedAnswerError:
-            raise TransportError("its chain id is no number") from None
-        if chain_id != self.chain_id:
-            raise _ForeignError(f"it is of the chain {chain_id}, not of {self.chain_id}")
-        endpoint.checked_at = time.monotonic()
-
-    async def _newest(self, endpoint: Endpoint) -> dict[str, Any]:
-        params, limit_s = ["latest", False], self._limit_s
-        block: dict[str, Any] = await self._ask(
-            endpoint, "eth_getBlockByNumber", params, True, limit_s, _whole_block
-        )
-        endpoint.head = int(block["number"], 16)
-        endpoint.head_at = time.monotonic()
-        return block
-
     async def _probe_when_due(self) -> None:
+        """Ask all endpoints for their heads, so that one that lags is noticed."""
         now = time.monotonic()
         if now - self._probed_at < self._probe_s:
             return
         self._probed_at = now
-        resting = [e for e in self._endpoints if e.rests_until > now]
-        asked = [e for e in self._endpoints if e not in resting]
+        asked = [e for e in self._endpoints if not e.is_paused(now)]
         results = await asyncio.gather(*(self._newest(e) for e in asked), return_exceptions=True)
         for endpoint, result in zip(asked, results, strict=True):
             if isinstance(result, TransportError):
-                self._failed(endpoint, result, now)
+                self._record_failure(endpoint, result, now)
             elif isinstance(result, BaseException) and not isinstance(result, RpcError):
                 raise result
 
-    async def _request(
+    # ---------------------------------------------------------------- asking one endpoint
+
+    async def _newest(self, endpoint: Endpoint) -> dict[str, Any]:
+        request = Request(
+            "eth_getBlockByNumber", ["latest", False], self._limit_s, checked=True, read=_block
+        )
+        block: dict[str, Any] = await self._ask(endpoint, request)
+        endpoint.record_head(int(block["number"], 16), time.monotonic())
+        return block
+
+    async def _ask(self, endpoint: Endpoint, request: Request) -> Any:
+        """Send a request to one endpoint, check its chain id when due, and read the result."""
+        if endpoint.checked_at == float("-inf"):
+            await self._check_chain(endpoint, request.limit_s)
+        result = await self._send(endpoint, request.method, request.params, request.limit_s)
+        if request.checked or time.monotonic() - endpoint.checked_at > CHECK_S:
+            await self._check_chain(endpoint, request.limit_s)
+        try:
+            value = request.read(result)
+        except IncompleteAnswerError:
+            endpoint.record_success()
+            raise
+        except MalformedAnswerError as error:
+            raise TransportError(f"malformed answer to {request.method}: {error}") from None
+        endpoint.record_success()
+        return value
+
+    async def _check_chain(self, endpoint: Endpoint, limit_s: float) -> None:
+        answer = await self._send(endpoint, "eth_chainId", [], limit_s)
+        try:
+            chain_id = quantity(answer)
+        except MalformedAnswerError:
+            raise TransportError("its chain id is not a number") from None
+        if chain_id != self.chain_id:
+            raise _OtherChainError(f"it belongs to chain {chain_id}, not to {self.chain_id}")
+        endpoint.checked_at = time.monotonic()
+
+    async def _send(
         self, endpoint: Endpoint, method: str, params: list[Any], limit_s: float
     ) -> Any:
         async with self._slots:
@@ -420,28 +345,14 @@ class ChainClient:
             except TimeoutError:
                 raise TransportError(f"no answer to {method} within {limit_s:g} s") from None
         error = answer.get("error")
-        if error is None:
-            if "result" not in answer:
-                raise TransportError("its answer has neither result nor error")
-            return answer["result"]
-        raise self._refusal(method, error)
-
-    def _refusal(self, method: str, error: Any) -> Exception:
-        """Convert an `error` of JSON-RPC to an exception: busy, too many results or refused."""
-        error = error if isinstance(error, dict) else {"message": str(error)}
-        code, text = error.get("code"), self.redacted(str(error.get("message", "")))
-        text = text[:_TEXT_CHARACTERS]  # an answer may be 128 MiB large
-        code = code if isinstance(code, int) else 0
-        if code == 429 or _TOO_FAST.search(text):
-            return BusyError(text or "too many requests")
-        if method == "eth_getLogs" and (code == _LIMIT or _TOO_MANY.search(text)):
-            return TooManyResultsError(code, text, error.get("data"))
-        if code == _LIMIT:
-            return BusyError(text or "limit exceeded")
-        return RpcError(code, text, error.get("data"))
+        if error is not None:
+            raise refusal(method, error, self.redacted)
+        if "result" not in answer:
+            raise TransportError("its answer has neither result nor error")
+        return answer["result"]
 
 
-def _whole_block(raw: Any) -> dict[str, Any]:
+def _block(raw: Any) -> dict[str, Any]:
     """Validate a block and return it unchanged.
 
     Raises:
@@ -449,32 +360,3 @@ def _whole_block(raw: Any) -> dict[str, Any]:
     """
     read_header(raw)
     return dict(raw)
-
-
-class _ForeignError(TransportError):
-    """The endpoint belongs to another chain."""
-
-
-def shown(url: str) -> str:
-    """Return the public part of an endpoint's address: its scheme, host and port."""
-    parts = urlsplit(url)
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    try:
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        port = ""
-    return f"{parts.scheme}://{host}{port}"
-
-
-def _secrets_of(url: str) -> Iterator[str]:
-    """Yield the parts of an endpoint's address that must not be shown."""
-    parts = urlsplit(url)
-    yield url
-    if parts.query:
-        yield parts.query
-    if parts.password:
-        yield parts.password
-    yield from (part for part in parts.path.split("/") if len(part) >= 8)
-    yield from (
-        value for pair in parts.query.split("&") if len(value := pair.partition("=")[2]) >= 8
-    )

@@ -70,7 +70,7 @@ _GIVEN_UP_AFTER = 3  # refusals before a transaction that can never be valid is 
 class EachRpc(Rpc, Protocol):
     """The part of `ChainClient` that sends transactions, also to all endpoints."""
 
-    async def each(self, method: str, params: list[Any]) -> list[Any | RpcError]: ...
+    async def ask_all(self, method: str, params: list[Any]) -> list[Any | RpcError]: ...
 
 
 class _Refusals(NamedTuple):
@@ -332,7 +332,7 @@ class Broadcaster:
 
     async def _offered_to_all(self, row: Transaction) -> bool:
         """Send the newest signature to every endpoint; returns whether any of them has it."""
-        answers = await self._rpc.each("eth_sendRawTransaction", ["0x" + row.last.raw.hex()])
+        answers = await self._rpc.ask_all("eth_sendRawTransaction", ["0x" + row.last.raw.hex()])
         return any(
             not isinstance(answer, RpcError) or rejection(answer.text) == "known"
             for answer in answers
@@ -360,7 +360,7 @@ class Broadcaster:
     async def _is_known(self, row: Transaction) -> bool:
         """Return whether any endpoint has a signature of a transaction; True if none answers."""
         for tried in row.attempts:
-            answers = await self._rpc.each("eth_getTransactionByHash", [tried.hash])
+            answers = await self._rpc.ask_all("eth_getTransactionByHash", [tried.hash])
             if not answers or any(answer is not None for answer in answers):
                 return True
         return False

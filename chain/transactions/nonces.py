@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from fieldbrook.actors.project.traffic import window_of
-from fieldbrook.chain.blocks.logs import hex_bytes, quantity
 from fieldbrook.chain.errors import MalformedAnswerError, RpcError
+from fieldbrook.chain.rpc.answers import hex_bytes, quantity
 from fieldbrook.chain.transaction import (
     ContractCall,
     Fees,

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from fieldbrook.chain.blocks.logs import hex_bytes, quantity
 from fieldbrook.chain.errors import MalformedAnswerError, RpcError
-from fieldbrook.chain.rpc.client import ChainClient, shown
+from fieldbrook.chain.rpc.answers import hex_bytes, quantity
+from fieldbrook.chain.rpc.client import ChainClient
+from fieldbrook.chain.rpc.endpoint import public_part
 from fieldbrook.chain.rpc.transport import TransportError, make_transport
 from fieldbrook.chain.transactions.nonces import RESULT_LIMIT_BYTES, reason_of
 from fieldbrook.core.errors import ChainUnavailableError
@@ -41,7 +42,7 @@ class ChainRecorder:
                 chain_id = self._runner.run(_chain_id(url))
                 if chain_id in self._clients:
                     raise ChainSourceError(
-                        f"{shown(url)}: chain {chain_id} has an endpoint already"
+                        f"{public_part(url)}: chain {chain_id} has an endpoint already"
                     )
                 self._clients[chain_id] = ChainClient(chain_id, [url], limit_s=ASK_LIMIT_S)
         except BaseException:
@@ -96,10 +97,10 @@ async def _chain_id(url: str) -> int:
             answer = await transport.request("eth_chainId", [])
         return quantity(answer["result"])
     except TimeoutError:
-        raise ChainSourceError(f"{shown(url)}: no answer in {_START_LIMIT_S:g} s") from None
+        raise ChainSourceError(f"{public_part(url)}: no answer in {_START_LIMIT_S:g} s") from None
     except TransportError as error:
-        raise ChainSourceError(f"{shown(url)}: {error}") from None
+        raise ChainSourceError(f"{public_part(url)}: {error}") from None
     except (KeyError, TypeError, MalformedAnswerError):
-        raise ChainSourceError(f"{shown(url)}: it does not say of which chain it is") from None
+        raise ChainSourceError(f"{public_part(url)}: its chain id is unknown") from None
     finally:
         await transport.close()

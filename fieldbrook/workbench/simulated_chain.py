@@ -22,8 +22,9 @@ from fieldbrook.actors.project.capabilities import (
     sent_by_name,
 )
 from fieldbrook.actors.project.chains import TX_EVENT, ChainName, chain_named, unknown_chain
-from fieldbrook.chain.blocks.logs import normal, quantity
+from fieldbrook.chain.blocks.logs import normal
 from fieldbrook.chain.errors import MalformedAnswerError
+from fieldbrook.chain.rpc.answers import quantity
 from fieldbrook.chain.transaction import ContractCall, TransactionRefusedError, parse_call
 from fieldbrook.security.operator_keys import eip55
 from fieldbrook.wasm.host.api import decode, response

@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from fieldbrook.chain.blocks.bloom import FULL, bits_of, bits_of_filter, bloom_of, holds
+from fieldbrook.chain.blocks.bloom import bits_of, bits_of_filter, bloom_of, holds
 from fieldbrook.chain.blocks.logs import read_log
+from fieldbrook.chain.rpc.answers import FULL_BLOOM
 from tests.chain.evm import word
 from tests.chain.forked import ADDRESS, TOPIC, Block, ForkedChain
 
@@ -56,7 +57,7 @@ class Strange(Forgetful):
         return answer
 
     def bloom(self, block: Block) -> int:
-        return FULL >> 1
+        return FULL_BLOOM >> 1
 
 
 class Busy(Forgetful):

@@ -8,8 +8,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from fieldbrook.chain.blocks.bloom import BYTES, bloom_of
+from fieldbrook.chain.blocks.bloom import bloom_of
 from fieldbrook.chain.blocks.logs import read_log
+from fieldbrook.chain.rpc.answers import BLOOM_BYTES
 from tests.chain.evm import CHAIN_ID, word
 
 ADDRESS = "0x" + "f0" * 20
@@ -97,7 +98,7 @@ class ForkedChain:
 
     def _json(self, block: Block) -> dict[str, Any]:
         return {
-            "logsBloom": f"0x{self.bloom(block):0{2 * BYTES}x}",
+            "logsBloom": f"0x{self.bloom(block):0{2 * BLOOM_BYTES}x}",
             "number": hex(block.number),
             "hash": block.hash,
             "parentHash": block.parent,

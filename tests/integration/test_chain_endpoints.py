@@ -169,7 +169,7 @@ def test_when_no_endpoint_answers_the_error_says_why_and_tells_no_address(
                 await client.call("eth_blockNumber", [])
             text = str(caught.value)
             assert "HTTP status 500" in text
-            assert f"it is of the chain 1, not of {CHAIN_ID}" in text
+            assert f"it belongs to chain 1, not to {CHAIN_ID}" in text
             assert SECRET not in text
             with pytest.raises(ChainUnavailableError, match="HTTP status 500"):
                 await client.call("eth_blockNumber", [])
@@ -193,7 +193,7 @@ def test_an_endpoint_whose_head_is_old_is_passed_over_until_it_has_caught_up(
         try:
             for _ in range(2):
                 assert int((await client.head())["number"], 16) == evm.height
-            assert client.status()[0].reason == "lies behind"
+            assert client.status()[0].reason == "its head lags behind other endpoints"
             await client.call("eth_gasPrice", [])
             assert (first.asked["eth_gasPrice"], second.asked["eth_gasPrice"]) == (0, 1)
             first.head = None
@@ -218,9 +218,9 @@ def test_requests_that_fail_together_make_an_endpoint_rest_as_one_that_fails(
             first.fault = "broken"
             await asyncio.gather(*(client.call("eth_blockNumber", []) for _ in range(8)))
             assert client.status()[0].failures > 1
-            assert client._endpoints[0].in_a_row == 1
+            assert client._endpoints[0].consecutive_failures == 1
             first.fault = ""
-            await eventually(lambda: client._endpoints[0].rests_until < time.monotonic())
+            await eventually(lambda: client._endpoints[0].paused_until < time.monotonic())
             await client.call("eth_blockNumber", [])
             assert client.status()[0].reason == ""
         finally:
@@ -254,7 +254,7 @@ def test_each_change_of_the_endpoint_that_answers_is_counted_once(
             await ask(8)  # asked again, and again it fails: the second one answers as before
             assert changes() == 1
             first.fault = ""
-            await eventually(lambda: client._endpoints[0].rests_until < time.monotonic())
+            await eventually(lambda: client._endpoints[0].paused_until < time.monotonic())
             await ask(8)
             assert changes() == 2, "the preferred one is there again"
             second.fault = "broken"
@@ -262,7 +262,7 @@ def test_each_change_of_the_endpoint_that_answers_is_counted_once(
             assert changes() == 2
             evm.mine(20)
             first.head, second.fault = evm.height - 10, ""
-            await eventually(lambda: client._endpoints[1].rests_until < time.monotonic())
+            await eventually(lambda: client._endpoints[1].paused_until < time.monotonic())
             await client.head()
             assert changes() == 3, "it lies behind"
         finally:
@@ -396,7 +396,7 @@ def test_an_endpoint_that_becomes_one_of_another_chain_is_no_reorganisation(
                 block = world.cursor(monitor_id).block
                 other.mine(evm.height + 20 - other.height)
                 proxy.target = other.url
-                await eventually(lambda: "of the chain 999" in world.store.state().error)
+                await eventually(lambda: "belongs to chain 999" in world.store.state().error)
                 assert world.cursor(monitor_id).block in range(block, evm.height + 1)
                 proxy.target = evm.url
                 contract.call("ping", 2, "")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fieldbrook.chain.monitors import watcher
-from fieldbrook.chain.rpc import client
+from fieldbrook.chain.rpc import endpoint
 from fieldbrook.observability.health import NO_CHAIN
 from tests.chain.evm import CHAIN_ID, Evm
 from tests.chain.proxy import Proxy
@@ -143,7 +143,7 @@ def test_monitors_go_on_at_once_when_their_chain_is_there_again(
         proxy.fault = ""
         proxy.refuses.clear()
 
-    monkeypatch.setattr(client, "_REST_S", (0.0, 0.05))
+    monkeypatch.setattr(endpoint, "_PAUSES_S", (0.0, 0.05))
     monkeypatch.setattr(watcher, "_REST_S", (3_600.0,))
     asyncio.run(scenario())
     assert "closed the connection" in caplog.text
@@ -174,7 +174,7 @@ def test_a_chain_that_nobody_watches_is_found_when_it_comes_and_one_failure_is_n
             proxy.fault = ""
             await eventually(lambda: not world.store.state().error)
 
-    monkeypatch.setattr(client, "_REST_S", (0.0, 0.05))
+    monkeypatch.setattr(endpoint, "_PAUSES_S", (0.0, 0.05))
     monkeypatch.setattr(watcher, "_NO_CHAIN_S", 0.2)
     asyncio.run(scenario())
     assert "closed the connection" in caplog.text

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fieldbrook.chain.monitors import watcher
-from fieldbrook.chain.rpc import client
+from fieldbrook.chain.rpc import client, endpoint
 from tests.chain.cable import Cable
 from tests.chain.evm import Evm
 from tests.chain.forked import ADDRESS, TOPIC, ForkedChain
@@ -24,8 +24,8 @@ from tests.chain.world import World, eventually, world_over
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who failed is asked again at once."""
-    monkeypatch.setattr(client, "_REST_S", (0.0, 0.01))
-    monkeypatch.setattr(client, "_FOREIGN_REST_S", 0.01)
+    monkeypatch.setattr(endpoint, "_PAUSES_S", (0.0, 0.01))
+    monkeypatch.setattr(client, "_OTHER_CHAIN_PAUSE_S", 0.01)
     monkeypatch.setattr(watcher, "_REST_S", (0.01,))
 
 
@@ -88,26 +88,30 @@ def _far(params: list[Any], block: Any) -> Any:
         (
             "eth_getLogs",
             lambda _params, logs: [{**log, "blockHash": "0x" + "00" * 32} for log in logs],
-            "logs of other blocks than were asked for",
+            "logs of blocks that were not requested",
         ),
-        ("eth_getLogs", lambda _params, _logs: {"logs": 1}, "logs that are no list"),
+        ("eth_getLogs", lambda _params, _logs: {"logs": 1}, "the logs are not a list"),
         (
             "eth_getLogs",
             lambda _params, logs: [{**log, "logIndex": "0x100000000"} for log in logs],
-            "a number that is none",
+            "a value is not a hexadecimal number within its limit",
         ),
         (
             "eth_getBlockByNumber",
             lambda _params, block: block and {**block, "transactions": 5},
-            "transactions that are no list",
+            "the transactions of a block are not a list",
         ),
         ("eth_getBlockByNumber", _far, "is not there, though a newer one is"),
         (
             "eth_getTransactionByHash",
             lambda _params, found: found and {**found, "hash": "0x" + "12" * 32},
-            "a transaction that is none, or another one",
+            "it is not the requested transaction",
         ),
-        ("eth_getTransactionByHash", lambda _params, _found: ["x"], "a transaction that is none"),
+        (
+            "eth_getTransactionByHash",
+            lambda _params, _found: ["x"],
+            "it is not the requested transaction",
+        ),
     ],
 )
 def test_when_the_preferred_endpoint_says_what_cannot_be_the_next_one_is_asked(

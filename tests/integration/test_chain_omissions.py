@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook.chain.blocks.bloom import FULL, bloom_of
-from fieldbrook.chain.blocks.logs import read_header, read_logs
+from fieldbrook.chain.blocks.bloom import bloom_of
+from fieldbrook.chain.blocks.logs import read_logs
 from fieldbrook.chain.blocks.omissions import AGAIN_PER_BLOCK
 from fieldbrook.chain.monitors import watcher
-from fieldbrook.chain.rpc import client
+from fieldbrook.chain.rpc import endpoint
+from fieldbrook.chain.rpc.answers import FULL_BLOOM, read_header
 from fieldbrook.observability import metrics
 from tests.chain.evm import Evm
 from tests.chain.forgetful import ALL, BY_CONTRACT, RECEIPTS, Busy, Forgetful, Strange
@@ -24,7 +25,7 @@ from tests.chain.world import World, eventually, world_over
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who failed is asked again at once."""
-    monkeypatch.setattr(client, "_REST_S", (0.0, 0.01))
+    monkeypatch.setattr(endpoint, "_PAUSES_S", (0.0, 0.01))
     monkeypatch.setattr(watcher, "_REST_S", (0.02,))
 
 
@@ -116,7 +117,7 @@ def test_a_block_whose_logs_nobody_gives_yet_is_not_passed(tmp_path: Path, impat
         assert world.numbers() == [1]
         assert errors == {
             "",
-            "an endpoint's answer: fewer logs than the block's header tells of",
+            "an endpoint's answer: fewer logs than the block's Bloom filter shows",
         }
         assert world.client.status()[0].failures == 0, "it may only be a little behind"
 
@@ -130,7 +131,7 @@ def test_a_chain_whose_headers_do_not_fit_its_logs_holds_nobody(
         odd = True
 
         def bloom(self, block: Block) -> int:
-            return FULL >> 1 if self.odd else super().bloom(block)
+            return FULL_BLOOM >> 1 if self.odd else super().bloom(block)
 
     async def scenario() -> None:
         chain = Odd(50)
@@ -180,7 +181,7 @@ def test_logs_of_a_form_that_is_not_known_hold_nobody_and_make_no_endpoint_fail(
 def test_blocks_whose_headers_tell_of_everything_cost_nothing(tmp_path: Path) -> None:
     class Full(Forgetful):
         def bloom(self, block: Block) -> int:
-            return FULL
+            return FULL_BLOOM
 
     async def scenario() -> None:
         chain = Full(50)

@@ -191,7 +191,7 @@ TABLE: dict[str, Entry] = {
     ),
     # ---- chains
     "fieldbrook.chain.transactions.requests:_HASH": _full("a hash of an applet", ("0x", "0", "g")),
-    "fieldbrook.chain.rpc.client:_TOO_MANY": Entry(
+    "fieldbrook.chain.rpc.request:_TOO_MANY": Entry(
         _RPC + ": the text of an error, 4,096 characters",
         ("search",),
         (
@@ -203,12 +203,12 @@ TABLE: dict[str, Entry] = {
             ("", "too ", ""),
         ),
     ),
-    "fieldbrook.chain.rpc.client:_TOO_FAST": Entry(
+    "fieldbrook.chain.rpc.request:_TOO_FAST": Entry(
         _RPC + ": the text of an error, 4,096 characters",
         ("search",),
         (("", "rate", "."), ("", "too many ", ""), ("", "request ", "")),
     ),
-    "fieldbrook.chain.blocks.logs:_HEX": _match(_RPC, ("0x", "0", "g")),
+    "fieldbrook.chain.rpc.answers:_HEX": _match(_RPC, ("0x", "0", "g")),
     "fieldbrook.chain.rpc.retry_after:_DATES[0]": _full(_RPC + ": a header", ("Mon, ", "0", " ")),
     "fieldbrook.chain.rpc.retry_after:_DATES[1]": _full(_RPC + ": a header", ("", "a", ", ")),
     "fieldbrook.chain.rpc.retry_after:_DATES[2]": _full(

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldbrook.chain.blocks.bloom import FULL, bits_of, bits_of_filter, bloom_of, holds, read_bloom
+from fieldbrook.chain.blocks.bloom import bits_of, bits_of_filter, bloom_of, holds
 from fieldbrook.chain.blocks.logs import Log, matches
+from fieldbrook.chain.rpc.answers import FULL_BLOOM, read_bloom
 from fieldbrook.security.operator_keys import keccak256
 
 ADDRESSES = st.integers(0, 30).map(lambda n: f"0x{n:040x}")
@@ -46,7 +47,7 @@ def test_a_block_without_logs_has_the_bits_of_none(log: Log) -> None:
     assert not holds(0, bits_of_filter(log.address, log.topics))
 
 
-@given(st.integers(0, FULL - 1))
+@given(st.integers(0, FULL_BLOOM - 1))
 def test_what_a_header_says_is_read_as_it_is(bits: int) -> None:
     assert read_bloom(f"0x{bits:0512x}") == bits
     assert read_bloom(f"0x{bits:0512X}") == bits

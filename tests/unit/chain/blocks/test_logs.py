@@ -1,4 +1,4 @@
-"""What endpoints write, as handlers get it; and how much to ask for."""
+"""Logs and transactions as endpoints write them, and as handlers get them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.chain.blocks.logs import matches, read_header, read_log, transaction_json
-from fieldbrook.chain.blocks.ranges import BlockRange
+from fieldbrook.chain.blocks.logs import matches, read_log, transaction_json
 from fieldbrook.chain.errors import MalformedAnswerError
-from fieldbrook.chain.rpc.client import shown
+from fieldbrook.chain.rpc.answers import read_header
 
 RAW: dict[str, Any] = {
     "address": "0x" + "AB" * 20,
@@ -82,39 +81,6 @@ def test_a_log_with_fewer_topics_than_are_asked_for_does_not_match() -> None:
     assert matches(found, address, ("0x" + "cd" * 32, "", "", ""))
     assert not matches(found, address, ("", "0x" + "cd" * 32, "", ""))
     assert not matches(found, "0x" + "00" * 20, ("", "", "", ""))
-
-
-@pytest.mark.parametrize("limit", [1, 10, 500, 2_000, 10_000])
-def test_a_range_finds_the_size_an_endpoint_takes_with_few_refusals(limit: int) -> None:
-    window, done, refused = BlockRange(), 0, 0
-    for _ in range(400):
-        if window.size > limit:
-            refused += 1
-            assert window.refused(window.size)
-        else:
-            done += window.size
-            window.took(window.size, 0)
-    assert done > limit * 400 * 0.45
-    assert refused < 60
-
-
-def test_one_block_that_is_too_much_cannot_be_split() -> None:
-    window = BlockRange(first=1)
-    assert not window.refused(1)
-    assert window.size == 1
-
-
-@pytest.mark.parametrize(
-    ("url", "text"),
-    [
-        ("https://user:pass@node.example/v3/key?x=secret#f", "https://node.example"),
-        ("wss://node.example:8443/key", "wss://node.example:8443"),
-        ("http://[::1]:8545/", "http://[::1]:8545"),
-        ("http://node.example:99999/", "http://node.example"),
-    ],
-)
-def test_of_an_endpoint_the_scheme_and_the_host_are_shown(url: str, text: str) -> None:
-    assert shown(url) == text
 
 
 def test_the_libraries_of_chains_are_imported_by_no_other_process() -> None:

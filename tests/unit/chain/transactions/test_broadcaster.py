@@ -53,7 +53,7 @@ class Endpoints(Rpc):
                 return self._taken(self.words(params[0]))
         return await super().call(method, params, limit_s=limit_s)
 
-    async def each(self, method: str, params: list[Any]) -> list[Any]:
+    async def ask_all(self, method: str, params: list[Any]) -> list[Any]:
         if method == "eth_getTransactionByHash":
             return [{"hash": params[0]} if self.known else None]
         answers: list[Any] = []

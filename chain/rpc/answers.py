@@ -1,0 +1,89 @@
+"""Values of JSON-RPC: quantities, bytes and block headers, validated when an answer is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fieldbrook.chain.errors import MalformedAnswerError
+
+BLOCK_LIMIT = 1 << 63  # exclusive; stores cannot hold larger numbers
+BLOOM_BYTES = 256
+FULL_BLOOM = (1 << 8 * BLOOM_BYTES) - 1
+_HEX = re.compile(r"0x[0-9a-fA-F]*+\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A block header and the hashes of the block's transactions.
+
+    `bloom` is 0 if the header's filter contains no information (see `chain.blocks.bloom`).
+    """
+
+    number: int
+    hash: str
+    parent: str
+    transactions: tuple[str, ...] = ()
+    bloom: int = 0
+
+
+def read_header(raw: Any) -> Header:
+    """Parse a block of `eth_getBlockByNumber` that was requested without whole transactions.
+
+    Raises:
+        MalformedAnswerError: the value is not a block.
+    """
+    if not isinstance(raw, Mapping):
+        raise MalformedAnswerError("the block is not an object")
+    listed = raw.get("transactions") or []
+    if not isinstance(listed, list):
+        raise MalformedAnswerError("the transactions of a block are not a list")
+    return Header(
+        number=quantity(raw.get("number"), BLOCK_LIMIT),
+        hash=hex_bytes(raw.get("hash"), 32),
+        parent=hex_bytes(raw.get("parentHash"), 32),
+        transactions=tuple(tx.lower() for tx in listed if isinstance(tx, str)),
+        bloom=read_bloom(raw.get("logsBloom")),
+    )
+
+
+def read_bloom(raw: Any) -> int:
+    """Parse a header's `logsBloom` to its bits; 0 if it contains no information.
+
+    That is the case for a missing or malformed filter and for a filter with all bits set, which
+    excludes no log.
+    """
+    if not isinstance(raw, str) or len(raw) != 2 + 2 * BLOOM_BYTES or raw[:2] != "0x":
+        return 0
+    try:
+        bits = int.from_bytes(bytes.fromhex(raw[2:]))
+    except ValueError:
+        return 0
+    return 0 if bits == FULL_BLOOM else bits
+
+
+def quantity(raw: Any, limit: int = 1 << 256) -> int:
+    """Parse a quantity of JSON-RPC.
+
+    Raises:
+        MalformedAnswerError: the value is not a quantity, or not below the limit.
+    """
+    if isinstance(raw, str) and _HEX.match(raw) and 2 < len(raw) <= 66:
+        number = int(raw, 16)
+        if number < limit:
+            return number
+    raise MalformedAnswerError("a value is not a hexadecimal number within its limit")
+
+
+def hex_bytes(raw: Any, size: int | None = None) -> str:
+    """Validate bytes of JSON-RPC; returns them as lower-case hexadecimal with `0x`.
+
+    Raises:
+        MalformedAnswerError: the value is not bytes, or their number is not `size`.
+    """
+    digits = len(raw) - 2 if isinstance(raw, str) and _HEX.match(raw) else -1
+    if digits % 2 == 0 and size in (None, digits // 2):
+        return str(raw).lower()
+    raise MalformedAnswerError("a value is not hexadecimal bytes of the required size")

@@ -1,0 +1,67 @@
+"""The health of one endpoint, and what is shown of its address."""
+
+from __future__ import annotations
+
+import pytest
+
+from fieldbrook.chain.rpc.endpoint import Endpoint, public_part
+from fieldbrook.chain.rpc.transport import make_transport
+
+
+def endpoint() -> Endpoint:
+    return Endpoint("http://node.example/key", make_transport("http://node.example/key"))
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("https://user:pass@node.example/v3/key?x=secret#f", "https://node.example"),
+        ("wss://node.example:8443/key", "wss://node.example:8443"),
+        ("http://[::1]:8545/", "http://[::1]:8545"),
+        ("http://node.example:99999/", "http://node.example"),
+    ],
+)
+def test_of_an_endpoint_the_scheme_and_the_host_are_shown(url: str, text: str) -> None:
+    assert public_part(url) == text
+
+
+def test_each_failure_in_a_row_pauses_longer_and_a_success_ends_the_row(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    one, now, pauses = endpoint(), 0.0, []
+    for _ in range(8):
+        one.record_failure("no answer", began=now, now=now + 1)
+        now = one.paused_until + 1
+        pauses.append(now - 1 - one.failed_at)
+    assert pauses == [0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 30.0, 30.0]
+    one.record_success()
+    assert (one.consecutive_failures, one.reason, one.failures) == (0, "", 8)
+    assert len(caplog.records) == 1, "one warning for a row of failures"
+
+
+def test_requests_that_fail_in_the_same_outage_count_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    one = endpoint()
+    for _ in range(5):
+        one.record_failure("no answer", began=1.0, now=2.0)
+    assert (one.consecutive_failures, one.failures, one.paused_until) == (1, 5, 2.5)
+    assert caplog.records
+
+
+def test_an_endpoint_pauses_as_long_as_it_asks_for(caplog: pytest.LogCaptureFixture) -> None:
+    one = endpoint()
+    one.record_failure("429 Too Many Requests", began=0.0, now=1.0, pause_s=60.0)
+    assert one.is_paused(60.9)
+    assert not one.is_paused(61.0)
+    assert caplog.records
+
+
+def test_an_endpoint_lags_behind_a_recent_head_of_another_one() -> None:
+    one, other = endpoint(), endpoint()
+    assert not one.lags([one, other], 5, 0.0), "its head is unknown"
+    one.record_head(10, 0.0)
+    other.record_head(16, 0.0)
+    assert one.lags([one, other], 5, 1.0)
+    assert not one.lags([one, other], 6, 1.0)
+    assert not one.lags([one, other], 5, 61.0), "the other head is too old"

@@ -114,7 +114,9 @@ def read_mined(raw: Any, tx_hash: str) -> Mined | None:
     """
     if raw is None:
         return None
-    if not isinstance(raw, Mapping) or hex_bytes(raw.get("hash"), 32) != tx_hash:
+    if not isinstance(raw, Mapping):
+        raise MalformedAnswerError("the transaction is not an object")
+    if hex_bytes(raw.get("hash"), 32) != tx_hash:
         raise MalformedAnswerError("it is not the requested transaction")
     if raw.get("blockNumber") is None:
         return None

@@ -110,7 +110,7 @@ def _far(params: list[Any], block: Any) -> Any:
         (
             "eth_getTransactionByHash",
             lambda _params, _found: ["x"],
-            "it is not the requested transaction",
+            "the transaction is not an object",
         ),
     ],
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.runtime import Address
 from fieldbrook.actors.wire import WireEvent
-from fieldbrook.chain.monitors.watcher import MonitorService
+from fieldbrook.chain.monitors.service import MonitorService
 from fieldbrook.core.settings import Chain
 from fieldbrook.gateway.base import GatewayActor
 from fieldbrook.gateway.events.project_client import Settle

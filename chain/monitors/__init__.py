@@ -2,5 +2,5 @@
 
 In: the monitors of the registry; new blocks.
 Out: events for projects; an updated cursor of each monitor.
-Open first: `watcher.py`.
+Open first: `service.py`, then `watch.py` and `head.py`.
 """

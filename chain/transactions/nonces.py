@@ -10,41 +10,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
-from fieldbrook.actors.project.traffic import window_of
-from fieldbrook.chain.errors import MalformedAnswerError, RpcError
-from fieldbrook.chain.rpc.answers import hex_bytes, quantity
+from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.transaction import (
     ContractCall,
-    Fees,
     Market,
     TransactionRefusedError,
     fees_for,
-    gas_limit,
     intrinsic_gas,
     parse_call,
-    revert_reason,
     sign,
     worst_cost,
 )
+from fieldbrook.chain.transactions.chain_state import ChainState, Rpc, reason_of, returned
+from fieldbrook.chain.transactions.limits import Limits
+from fieldbrook.chain.transactions.signatures import attempt
 from fieldbrook.core.clock import Clock, now_ms
-from fieldbrook.core.durations import format_duration
-from fieldbrook.core.errors import ChainUnavailableError, StoreError
-from fieldbrook.core.model import BLOCKCHAIN, Operator
+from fieldbrook.core.errors import ChainUnavailableError
+from fieldbrook.core.model import Operator
 from fieldbrook.core.settings import Chain
 from fieldbrook.observability import fault_points
 from fieldbrook.security.operator_keys import ECDSA, Vault
 from fieldbrook.storage.chain.transactions import (
-    IN_BLOCK,
     INIT,
     LEASED,
-    Attempt,
-    Spending,
     Transaction,
     TransactionWriter,
 )
@@ -53,27 +47,10 @@ from fieldbrook.storage.registry.service import RegistryReader
 log = logging.getLogger(__name__)
 
 REQUEST_LIMIT_S = 1.6  # a project waits 2 s for the answer
-ENDPOINT_LIMIT_S = 0.7  # after this time the next endpoint is asked
-UNFINISHED_LIMIT = 1_000  # unfinished transactions of one project
-_MARKET_KEPT_S = 2.0
-_PRIORITY_WEI = 1_000_000_000
 _DROPPED_KEPT = 1_024
-_NO_WINDOW = -1
-DAY_MS = 86_400_000
-LEGACY = -1
-RESULT_LIMIT_BYTES = 4 << 20
-"""Limit of the data that a contract call returns to a guest."""
 
 
-class Rpc(Protocol):
-    """The part of `chain.rpc.client.ChainClient` that this module uses."""
-
-    async def call(
-        self, method: str, params: list[Any], *, limit_s: float | None = None
-    ) -> Any: ...
-
-
-class Wanted(NamedTuple):
+class TransactionRequest(NamedTuple):
     """A project's request for a transaction; see `actors.project.chains`."""
 
     key: bytes
@@ -119,13 +96,13 @@ class Leases:
         clock: Clock = now_ms,
     ) -> None:
         self._chain = chain
-        self._rpc = rpc
+        self.chain_state = ChainState(rpc)
         self._rows = rows
         self._reader = reader
         self._vault = vault
+        self._limits = Limits(rows, reader)
         self._clock = clock
         self._accounts: dict[str, _Account] = {}
-        self._market: tuple[float, Market, int] | None = None
         for row in rows.unfinished.values():
             if row.state == LEASED:
                 self._account(row.sender).open[row.call_key] = row
@@ -135,9 +112,9 @@ class Leases:
     async def prepare(
         self,
         project_id: int,
-        wanted: Wanted,
+        wanted: TransactionRequest,
         held: Collection[bytes],
-        waits: Callable[[], bool] = lambda: True,
+        is_waiting: Callable[[], bool] = lambda: True,
     ) -> Transaction:
         """Sign a transaction and lease its nonce to a run.
 
@@ -146,7 +123,7 @@ class Leases:
             wanted: the request.
             held: call keys of the leases that the project's batch holds. Its other leases are
                 dropped.
-            waits: returns whether the project still waits on the connection of the request.
+            is_waiting: returns whether the project still waits on the connection of the request.
 
         Raises:
             TransactionRefusedError: the transaction was refused, for the reason given.
@@ -157,11 +134,11 @@ class Leases:
         try:
             async with asyncio.timeout(REQUEST_LIMIT_S), self.turn(operator.address, project_id):
                 # Inside the turn, so that leases of earlier requests are known here.
-                if waits():
+                if is_waiting():
                     await self.keep_only(project_id, held)
-                row = await self._made(project_id, wanted, call, operator)
-                if not waits():
-                    raise TransactionRefusedError("nobody waits for it any more")
+                row = await self._prepared(project_id, wanted, call, operator)
+                if not is_waiting():
+                    raise TransactionRefusedError("the handler no longer waits for the transaction")
                 return self._lease(self._account(operator.address), row)
         except TimeoutError:
             if not self._account(operator.address).is_free_for(project_id):
@@ -176,13 +153,13 @@ class Leases:
 
         Raises:
             TransactionRefusedError: the call was refused, for the reason given.
-            ChainUnavailableError: no endpoint answered in time.
+            ChainUnavailableError: no endpoint answers in time.
         """
         wanted = parse_call(request, sends=False)
         fields = {"to": wanted.to, "data": "0x" + wanted.data.hex()}
         try:
             async with asyncio.timeout(REQUEST_LIMIT_S):
-                result = await self._call("eth_call", [fields, "latest"])
+                result = await self.chain_state.call("eth_call", [fields, "latest"])
         except TimeoutError:
             reason = "no endpoint answers in time"
             raise ChainUnavailableError(chain=self._chain.id, reason=reason) from None
@@ -193,7 +170,7 @@ class Leases:
     async def settle(self, project_id: int, committed: Collection[bytes]) -> None:
         """End the leases of a batch: keep those in `committed` as transactions, drop the others."""
         leased = {row.call_key: row for row in self._leases_of(project_id)}
-        await self._close(
+        await self._end(
             [leased[key] for key in committed if key in leased],
             [row for key, row in leased.items() if key not in set(committed)],
         )
@@ -208,7 +185,7 @@ class Leases:
         """
         done, kept = set(committed), set(held)
         rows = self._leases_of(project_id)
-        await self._close(
+        await self._end(
             [row for row in rows if row.call_key in done],
             [row for row in rows if row.call_key not in done | kept],
         )
@@ -216,17 +193,17 @@ class Leases:
     async def keep_only(self, project_id: int, held: Collection[bytes]) -> None:
         """Drop all leases of a project except `held`."""
         kept = set(held)
-        await self._close([], [r for r in self._leases_of(project_id) if r.call_key not in kept])
+        await self._end([], [r for r in self._leases_of(project_id) if r.call_key not in kept])
 
     async def accept(self, row: Transaction) -> None:
         """Accept a transaction from a project's outbox, whose event is therefore committed."""
         known = self._rows.get(row.transaction_id)
         if known is None:
             # The chain's store was lost, or restored to a state before this lease.
-            log.warning("transaction %s was not known here any more", row.name)
-            await self._close([row], [])
+            log.warning("transaction %s was unknown here and is stored again", row.name)
+            await self._end([row], [])
         elif known.state == LEASED:
-            await self._close([known], [])
+            await self._end([known], [])
 
     def projects(self) -> set[int]:
         """Return the ids of projects with open leases."""
@@ -249,24 +226,9 @@ class Leases:
 
     async def next_nonce(self, address: str) -> int:
         """Return the first nonce above those used on the chain and by the node's transactions."""
-        counted = number(await self._call("eth_getTransactionCount", [address, "pending"]))
+        counted = await self.chain_state.nonce_count(address)
         ours = [row.nonce + 1 for row in self._rows.unfinished.values() if row.sender == address]
         return max([counted, *ours])
-
-    async def market(self) -> tuple[Market, int]:
-        """Return the chain's fees, at most `_MARKET_KEPT_S` old, and the gas limit of a block."""
-        now = asyncio.get_running_loop().time()
-        if self._market is not None and now - self._market[0] < _MARKET_KEPT_S:
-            return self._market[1], self._market[2]
-        block = await self._call("eth_getBlockByNumber", ["latest", False])
-        base = block.get("baseFeePerGas")
-        if base is None:
-            price = number(await self._call("eth_gasPrice", []))
-            market = Market(None, 0, price)
-        else:
-            market = Market(number(base), await self._priority(), 0)
-        self._market = now, market, number(block["gasLimit"])
-        return market, self._market[2]
 
     def secret_of(self, row: Transaction) -> bytes | None:
         """Return the private key that signed a transaction, None if it is gone.
@@ -298,9 +260,7 @@ class Leases:
         async with account.changed:
             account.changed.notify_all()
 
-    async def _close(
-        self, committed: Iterable[Transaction], dropped: Iterable[Transaction]
-    ) -> None:
+    async def _end(self, committed: Iterable[Transaction], dropped: Iterable[Transaction]) -> None:
         """End leases, first in the store, then in memory."""
         now = self._clock()
         done = [
@@ -310,7 +270,7 @@ class Leases:
         lost = list(dropped)
         if done:
             fault_points.hit("chain.commits")
-            self._rows.commit(done, self._spent(done, now))
+            self._rows.commit(done, self._limits.counters_after(done, now))
             fault_points.hit("chain.committed")
         if lost:
             fault_points.hit("chain.drops")
@@ -334,7 +294,7 @@ class Leases:
     def _operator(self, project_id: int, name: str | None) -> Operator:
         project = self._reader.project(project_id)
         if project is None:
-            raise TransactionRefusedError("the project is gone")
+            raise TransactionRefusedError("the project was removed")
         if name:
             operator = self._reader.operator_named(project.account_id, name)
         else:
@@ -348,8 +308,8 @@ class Leases:
             )
         return operator
 
-    async def _made(
-        self, project_id: int, wanted: Wanted, call: ContractCall, operator: Operator
+    async def _prepared(
+        self, project_id: int, wanted: TransactionRequest, call: ContractCall, operator: Operator
     ) -> Transaction:
         """Make the transaction, or reuse the lease of the same call; it is not leased yet.
 
@@ -357,23 +317,23 @@ class Leases:
             TransactionRefusedError: a limit, the funds or the chain do not allow it.
         """
         account = self._account(operator.address)
-        again = account.open.get(wanted.key) or account.dropped.get(wanted.key)
-        if again is not None and _is_same(again, call, operator, self._chain.id):
+        earlier = account.open.get(wanted.key) or account.dropped.get(wanted.key)
+        if earlier is not None and _is_same_call(earlier, call, operator, self._chain.id):
             if wanted.key in account.open:
-                return again
-            if again.nonce == await self.next_nonce(operator.address):
-                return again
+                return earlier
+            if earlier.nonce == await self.next_nonce(operator.address):
+                return earlier
         now = self._clock()
-        self._check_rate(project_id, now)
-        gas, nonce, balance, (market, block_gas) = await self._ask(operator.address, call)
+        self._limits.check_rate(project_id, self._leases_of(project_id), now)
+        gas, nonce, balance, (market, block_gas) = await self._account_state(operator.address, call)
         if gas > block_gas:
             raise TransactionRefusedError(f"gasLimit: a block has {block_gas}")
         if gas < intrinsic_gas(call.data):
             raise TransactionRefusedError(f"gasLimit: it needs {intrinsic_gas(call.data)} at least")
         fees = fees_for(market, self._chain.max_fee_per_gas)
         cost = worst_cost(call, gas, fees)
-        self._check_funds(operator, balance, cost)
-        self._check_spending(project_id, cost, now)
+        self._limits.check_funds(operator, balance, cost)
+        self._limits.check_spending(project_id, self._leases_of(project_id), cost, now)
         secret = self._vault.open(operator.sealed_key, operator.address)
         signed = sign(secret, self._chain.id, nonce, call, gas, fees)
         fault_points.hit("chain.signed")
@@ -404,7 +364,7 @@ class Leases:
         account.dropped.pop(row.call_key, None)
         return row
 
-    async def _ask(
+    async def _account_state(
         self, address: str, call: ContractCall
     ) -> tuple[int, int, int, tuple[Market, int]]:
         """Request gas, nonce, balance and fees concurrently."""
@@ -416,170 +376,16 @@ class Leases:
         }
         try:
             return await asyncio.gather(
-                self._gas(call, fields),
+                self.chain_state.gas(call, fields),
                 self.next_nonce(address),
-                self._number("eth_getBalance", [address, "latest"]),
-                self.market(),
+                self.chain_state.balance(address),
+                self.chain_state.market(),
             )
         except RpcError as error:
             raise TransactionRefusedError(reason_of(error)) from error
 
-    async def _gas(self, call: ContractCall, fields: Mapping[str, str]) -> int:
-        if call.gas:
-            return call.gas
-        return gas_limit(await self._number("eth_estimateGas", [fields]))
 
-    async def _number(self, method: str, params: list[Any]) -> int:
-        return number(await self._call(method, params))
-
-    async def _call(self, method: str, params: list[Any]) -> Any:
-        """Send a request with a short limit, so that there is time to ask another endpoint."""
-        return await self._rpc.call(method, params, limit_s=ENDPOINT_LIMIT_S)
-
-    async def _priority(self) -> int:
-        try:
-            return number(await self._call("eth_maxPriorityFeePerGas", []))
-        except RpcError:  # not every node supports the method
-            return _PRIORITY_WEI
-
-    # ---------------------------------------------------------------- limits
-
-    def _check_funds(self, operator: Operator, balance: int, cost: int) -> None:
-        promised = sum(
-            unpaid(row)
-            for row in self._rows.unfinished.values()
-            if row.sender == operator.address and row.state != IN_BLOCK
-        )
-        if balance - promised < cost:
-            others = f", {promised} of them for transactions under way" if promised else ""
-            raise TransactionRefusedError(
-                f"insufficient funds: operator {operator.name} ({operator.address}) has {balance} "
-                f"wei{others}; it may take {cost}"
-            )
-
-    def _check_rate(self, project_id: int, now: int) -> None:
-        under_way = sum(1 for row in self._rows.unfinished.values() if row.project_id == project_id)
-        if under_way >= UNFINISHED_LIMIT:
-            raise TransactionRefusedError(f"{under_way} transactions of the project are under way")
-        limits = self._reader.traffic_limits(project_id)
-        limit = next((found for found in limits if found.api_type == BLOCKCHAIN), None)
-        if limit is None:
-            return
-        spent = self._rows.spending(project_id)
-        count = spent.window_count if spent.window == window_of(limit, now) else 0
-        if count + len(self._leases_of(project_id)) >= limit.threshold:
-            duration = format_duration(limit.duration_ms)
-            raise TransactionRefusedError(
-                f"traffic limit: the project may send {limit.threshold} transactions per {duration}"
-            )
-
-    def _check_spending(self, project_id: int, cost: int, now: int) -> None:
-        limit = self._reader.spending_limit(project_id)
-        if limit is None:
-            return
-        spent = self._rows.spending(project_id)
-        today = int(spent.day_wei) if spent.day == now // DAY_MS else 0
-        today += sum(unpaid(row) for row in self._leases_of(project_id))
-        if today + cost > limit:
-            raise TransactionRefusedError(
-                f"spending limit: the project may spend {limit} wei a day; {today} are spent, "
-                f"and this may take {cost}"
-            )
-
-    def _spent(self, rows: list[Transaction], now: int) -> dict[int, Spending]:
-        """Return the counters of projects as they will be after these commits."""
-        spent: dict[int, Spending] = {}
-        for row in rows:
-            project_id = row.project_id
-            before = spent.get(project_id) or self._rows.spending(project_id)
-            window = self._window(project_id, now)
-            day = now // DAY_MS
-            count = before.window_count if before.window == window else 0
-            wei = int(before.day_wei) if before.day == day else 0
-            spent[project_id] = msgspec.structs.replace(
-                before,
-                window=window,
-                window_count=count + 1,
-                day=day,
-                day_wei=str(wei + unpaid(row)),
-            )
-        return spent
-
-    def _window(self, project_id: int, now: int) -> int:
-        try:
-            limits = self._reader.traffic_limits(project_id)
-        except StoreError:  # a lost count does less harm than a lost transaction
-            return _NO_WINDOW
-        limit = next((found for found in limits if found.api_type == BLOCKCHAIN), None)
-        return _NO_WINDOW if limit is None else window_of(limit, now)
-
-
-def attempt(
-    hash_: str, raw: bytes, nonce: int, fees: Fees, now: int, why: str = "", cancels: bool = False
-) -> Attempt:
-    """Make the record of one signature."""
-    priority = LEGACY if fees.priority is None else fees.priority
-    return Attempt(hash_, raw, nonce, fees.limit, priority, now, why, cancels)
-
-
-def fees_of(tried: Attempt) -> Fees:
-    """Return the fees of a signature."""
-    return Fees(tried.limit, None if tried.priority == LEGACY else tried.priority)
-
-
-def call_of(row: Transaction) -> ContractCall:
-    """Return the call of a transaction."""
-    return ContractCall(row.to, int(row.value), row.data, row.gas)
-
-
-def unpaid(row: Transaction) -> int:
-    """Return the most that a transaction's last signature can cost its account, in wei."""
-    return int(row.value) + row.gas * row.last.limit
-
-
-def number(value: Any) -> int:
-    """Read a quantity of JSON-RPC.
-
-    Raises:
-        ChainUnavailableError: the value is not a quantity, so the endpoint is unusable.
-    """
-    try:
-        return quantity(value)
-    except MalformedAnswerError:
-        raise _useless(value) from None
-
-
-def returned(value: Any) -> bytes:
-    """Read bytes of JSON-RPC, at most `RESULT_LIMIT_BYTES`.
-
-    Raises:
-        ChainUnavailableError: the value is not bytes, or too large.
-    """
-    if isinstance(value, str) and len(value) > 2 + 2 * RESULT_LIMIT_BYTES:
-        raise _useless(value)
-    try:
-        return bytes.fromhex(hex_bytes(value)[2:])
-    except MalformedAnswerError:
-        raise _useless(value) from None
-
-
-def _useless(value: Any) -> ChainUnavailableError:
-    shown = value[:40] if isinstance(value, str) else type(value).__name__
-    return ChainUnavailableError(chain="", reason=f"an endpoint answered {shown!r}")
-
-
-def reason_of(error: RpcError) -> str:
-    """Return why a node refused a call, with the contract's reason if it reverted."""
-    data = error.data.get("data") if isinstance(error.data, dict) else error.data
-    if isinstance(data, str) and data.startswith("0x"):
-        try:
-            return revert_reason(bytes.fromhex(data[2:]))
-        except ValueError:
-            return error.text
-    return error.text or "refused without a reason"
-
-
-def _is_same(row: Transaction, call: ContractCall, operator: Operator, chain_id: int) -> bool:
+def _is_same_call(row: Transaction, call: ContractCall, operator: Operator, chain_id: int) -> bool:
     """Return whether a lease is for exactly this call."""
     return (row.to, row.value, row.data, row.operator_id, row.sender, row.chain_id) == (
         call.to,

@@ -32,7 +32,7 @@ from fieldbrook.actors.wire import EXACT, NAMED, WireEntry, WireEvent, frame, pa
 from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.transaction import TransactionRefusedError, warm_up
 from fieldbrook.chain.transactions.broadcaster import Broadcaster, EachRpc
-from fieldbrook.chain.transactions.nonces import Leases, Wanted
+from fieldbrook.chain.transactions.nonces import Leases, TransactionRequest
 from fieldbrook.core import clock
 from fieldbrook.core.errors import (
     ChainUnavailableError,
@@ -212,7 +212,7 @@ class Transactions:
     ) -> tuple[bool | None, Any]:
         try:
             if PREPARE in said:
-                wanted = Wanted(
+                wanted = TransactionRequest(
                     said[PREPARE],
                     said["operator"],
                     said["request"],

@@ -11,7 +11,7 @@ from fieldbrook.chain.rpc.answers import hex_bytes, quantity
 from fieldbrook.chain.rpc.client import ChainClient
 from fieldbrook.chain.rpc.endpoint import public_part
 from fieldbrook.chain.rpc.transport import TransportError, make_transport
-from fieldbrook.chain.transactions.nonces import RESULT_LIMIT_BYTES, reason_of
+from fieldbrook.chain.transactions.chain_state import RESULT_LIMIT_BYTES, reason_of
 from fieldbrook.core.errors import ChainUnavailableError
 from fieldbrook.wasm.run import EffectRefusedError
 from fieldbrook.workbench.chain_file import ChainSourceError

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fieldbrook.actors.wire import WireEvent
-from fieldbrook.chain.monitors.watcher import MonitorService
+from fieldbrook.chain.monitors.service import MonitorService
 from fieldbrook.chain.rpc.client import ChainClient
 from fieldbrook.core.errors import NodeError
 from fieldbrook.core.model import ADMIN, CHAIN_HEIGHT, CHAIN_TX, CONTRACT_LOG
@@ -81,7 +81,7 @@ class World:
             yield service
         finally:
             if killed:
-                service._flush = lambda **_now: None  # type: ignore[method-assign]
+                service._progress.flush = lambda **_now: None  # type: ignore[method-assign]
             await service.stop()
             await self.client.close()
             self.store.close()

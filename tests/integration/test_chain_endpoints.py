@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fieldbrook.chain.errors import RpcError, TooManyResultsError
-from fieldbrook.chain.monitors import watcher
+from fieldbrook.chain.monitors import head
 from fieldbrook.chain.rpc import client as client_module
 from fieldbrook.chain.rpc.client import ChainClient
 from fieldbrook.core.errors import ChainUnavailableError
@@ -430,7 +430,7 @@ def test_a_chain_that_does_not_answer_is_a_condition_of_the_node_until_it_does(
             await eventually(lambda: NO_CHAIN not in world.health)
             await eventually(lambda: world.store.state().error == "")
 
-    monkeypatch.setattr(watcher, "_NO_CHAIN_S", 0.2)
+    monkeypatch.setattr(head, "_NO_CHAIN_S", 0.2)
     asyncio.run(scenario())
     assert SECRET not in caplog.text
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.chain.monitors import watcher
+from fieldbrook.chain.monitors import head, watch
 from fieldbrook.chain.rpc import endpoint
 from fieldbrook.observability.health import NO_CHAIN
 from tests.chain.evm import CHAIN_ID, Evm
@@ -144,7 +144,7 @@ def test_monitors_go_on_at_once_when_their_chain_is_there_again(
         proxy.refuses.clear()
 
     monkeypatch.setattr(endpoint, "_PAUSES_S", (0.0, 0.05))
-    monkeypatch.setattr(watcher, "_REST_S", (3_600.0,))
+    monkeypatch.setattr(watch, "_PAUSES_S", (3_600.0,))
     asyncio.run(scenario())
     assert "closed the connection" in caplog.text
 
@@ -166,15 +166,15 @@ def test_a_chain_that_nobody_watches_is_found_when_it_comes_and_one_failure_is_n
             await eventually(lambda: NO_CHAIN not in world.health)
             await eventually(lambda: world.store.state().head == evm.height)
             # It was looked at long ago, as a chain is that nobody watches.
-            monkeypatch.setattr(watcher, "_NO_CHAIN_S", 3_600.0)
+            monkeypatch.setattr(head, "_NO_CHAIN_S", 3_600.0)
             proxy.fault = "drop"
-            service._look.at = service._look.due = time.monotonic() - 7_200.0
+            service._head._looked_at = service._head.due = time.monotonic() - 7_200.0
             await eventually(lambda: world.store.state().error)
             assert NO_CHAIN not in world.health
             proxy.fault = ""
             await eventually(lambda: not world.store.state().error)
 
     monkeypatch.setattr(endpoint, "_PAUSES_S", (0.0, 0.05))
-    monkeypatch.setattr(watcher, "_NO_CHAIN_S", 0.2)
+    monkeypatch.setattr(head, "_NO_CHAIN_S", 0.2)
     asyncio.run(scenario())
     assert "closed the connection" in caplog.text

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fieldbrook.chain.monitors import watcher
+from fieldbrook.chain.monitors import head, watch
 from fieldbrook.chain.rpc import client, endpoint
 from tests.chain.cable import Cable
 from tests.chain.evm import Evm
@@ -26,7 +26,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who failed is asked again at once."""
     monkeypatch.setattr(endpoint, "_PAUSES_S", (0.0, 0.01))
     monkeypatch.setattr(client, "_OTHER_CHAIN_PAUSE_S", 0.01)
-    monkeypatch.setattr(watcher, "_REST_S", (0.01,))
+    monkeypatch.setattr(watch, "_PAUSES_S", (0.01,))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -168,7 +168,7 @@ def test_a_subscription_that_is_cut_is_polling_until_there_is_one_again(
                 await eventually(lambda: world.numbers() == [1, 2, 3])
             assert max(world.ids().values()) == 1
 
-    monkeypatch.setattr(watcher, "_SUBSCRIBE_AGAIN_S", 0.1)
+    monkeypatch.setattr(head, "_SUBSCRIBE_AGAIN_S", 0.1)
     asyncio.run(scenario())
 
 
@@ -189,5 +189,5 @@ def test_a_subscription_that_comes_late_tells_of_the_blocks_that_came_before_it(
                 cable.mend()
                 await eventually(lambda: world.numbers() == [1])
 
-    monkeypatch.setattr(watcher, "_SUBSCRIBE_AGAIN_S", 0.1)
+    monkeypatch.setattr(head, "_SUBSCRIBE_AGAIN_S", 0.1)
     asyncio.run(scenario())

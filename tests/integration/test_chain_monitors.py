@@ -255,7 +255,7 @@ def test_a_paused_monitor_is_sent_nothing_and_goes_on_where_it_was(world: World,
             contract.call("ping", 1, "")
             await eventually(lambda: world.numbers() == [1])
             world.writer.pause_monitors(world.project_id, "contract_log", [monitor_id], True)
-            await eventually(lambda: service._watches[monitor_id].monitor.paused)
+            await eventually(lambda: service._progress.watches[monitor_id].monitor.paused)
             contract.call("ping", 2, "")
             await eventually(lambda: world.numbers("OTHER") == [1, 2])
             assert world.numbers() == [1]

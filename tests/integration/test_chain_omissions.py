@@ -11,7 +11,7 @@ import pytest
 from fieldbrook.chain.blocks.bloom import bloom_of
 from fieldbrook.chain.blocks.logs import read_logs
 from fieldbrook.chain.blocks.omissions import AGAIN_PER_BLOCK
-from fieldbrook.chain.monitors import watcher
+from fieldbrook.chain.monitors import watch
 from fieldbrook.chain.rpc import endpoint
 from fieldbrook.chain.rpc.answers import FULL_BLOOM, read_header
 from fieldbrook.observability import metrics
@@ -26,7 +26,7 @@ from tests.chain.world import World, eventually, world_over
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who failed is asked again at once."""
     monkeypatch.setattr(endpoint, "_PAUSES_S", (0.0, 0.01))
-    monkeypatch.setattr(watcher, "_REST_S", (0.02,))
+    monkeypatch.setattr(watch, "_PAUSES_S", (0.02,))
 
 
 def left_out() -> float:
@@ -106,7 +106,7 @@ def test_a_block_whose_logs_nobody_gives_yet_is_not_passed(tmp_path: Path, impat
             errors = set()
 
             def forgets(_how: str) -> bool:
-                errors.add(service._watches[monitor_id].cursor.error)
+                errors.add(service._progress.watches[monitor_id].cursor.error)
                 return len(chain.queries) <= until
 
             chain.forgets = forgets
@@ -117,7 +117,7 @@ def test_a_block_whose_logs_nobody_gives_yet_is_not_passed(tmp_path: Path, impat
         assert world.numbers() == [1]
         assert errors == {
             "",
-            "an endpoint's answer: fewer logs than the block's Bloom filter shows",
+            "an endpoint's answer is not usable: fewer logs than the block's Bloom filter shows",
         }
         assert world.client.status()[0].failures == 0, "it may only be a little behind"
 

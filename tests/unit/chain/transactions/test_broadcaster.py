@@ -140,8 +140,8 @@ def test_a_refused_transaction_is_seen_rests_longer_each_time_and_goes_on_by_its
     assert [bench.row(n).state for n in (first, second)] == [PENDING, PENDING]
     assert not bench.row(first).refused_at
     assert STUCK_TRANSACTIONS not in bench.health
-    assert caplog.text.count("holds up its account") == 1
-    assert "an endpoint takes it now" in caplog.text
+    assert caplog.text.count("blocks its account") == 1
+    assert "an endpoint accepts it now" in caplog.text
 
 
 def test_what_one_endpoint_refuses_another_may_take(bench: Bench) -> None:
@@ -179,7 +179,7 @@ def test_what_may_pass_is_never_given_up(
     for _ in range(10):
         bench.round(REPRICE_MS)
     assert (bench.row(only).state, len(bench.row(only).attempts)) == (INIT, 1)
-    assert caplog.text.count("holds up its account") == 1
+    assert caplog.text.count("blocks its account") == 1
 
 
 def test_what_an_endpoint_knows_is_not_given_up(
@@ -232,8 +232,8 @@ def test_a_key_that_is_gone_holds_up_its_own_account_alone(
     monkeypatch.setattr(bench.registry, "project", lambda _id: None)
     bench.rpc.sent.clear()
     bench.round(REPRICE_MS)
-    assert "operator default is gone" in bench.row(only).reason
-    assert "operator default is gone" in bench.row(twin).reason
+    assert "operator default was removed" in bench.row(only).reason
+    assert "operator default was removed" in bench.row(twin).reason
     assert ADDRESS in caplog.text
     assert bench.row(only).state != FAILED
 
@@ -248,4 +248,4 @@ def test_two_with_one_nonce_do_not_outbid_each_other(
     bench.round()
     assert bench.row(only).state == PENDING
     assert (bench.row(twin).state, len(bench.row(twin).attempts)) == (INIT, 1)
-    assert "another transaction has the nonce 0, too" in bench.row(twin).reason
+    assert "another transaction has nonce 0 too" in bench.row(twin).reason

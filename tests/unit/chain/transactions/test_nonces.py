@@ -22,13 +22,8 @@ from hypothesis.stateful import (
 )
 
 from fieldbrook.chain.transaction import TransactionRefusedError
-from fieldbrook.chain.transactions.nonces import (
-    RESULT_LIMIT_BYTES,
-    Leases,
-    Wanted,
-    number,
-    returned,
-)
+from fieldbrook.chain.transactions.chain_state import RESULT_LIMIT_BYTES, number, returned
+from fieldbrook.chain.transactions.nonces import Leases, TransactionRequest
 from fieldbrook.core.errors import ChainUnavailableError
 from fieldbrook.core.model import Operator, Project
 from fieldbrook.core.settings import Chain
@@ -95,9 +90,9 @@ class Registry:
         return None
 
 
-def wanted(key: bytes, value: int = 1) -> Wanted:
+def wanted(key: bytes, value: int = 1) -> TransactionRequest:
     request = json.dumps({"to": ADDRESS, "value": str(value), "data": ""}).encode()
-    return Wanted(key, None, request, "event", "TX_RESULT", b"")
+    return TransactionRequest(key, None, request, "event", "TX_RESULT", b"")
 
 
 def leases_over(environment: lmdb.Environment, rpc: Rpc) -> tuple[TransactionWriter, Leases]:
@@ -198,7 +193,7 @@ def test_an_outbox_entry_that_the_store_has_lost_is_a_transaction_again(
         assert [row.state for row in rows.all()] == [INIT]
 
     run(scenario())
-    assert "was not known here any more" in caplog.text
+    assert "was unknown here and is stored again" in caplog.text
 
 
 class Batches(RuleBasedStateMachine):

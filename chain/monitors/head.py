@@ -1,0 +1,181 @@
+"""The head of the chain: when it is asked for, and what new and vanished blocks change."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from fieldbrook.chain.blocks.follower import Follower, Step, as_bytes
+from fieldbrook.chain.errors import MalformedAnswerError
+from fieldbrook.chain.monitors.host import Host
+from fieldbrook.chain.monitors.watch import CHAIN_FAILURES, Progress, describe
+from fieldbrook.core import clock
+from fieldbrook.core.model import CONTRACT_LOG
+from fieldbrook.observability.health import NO_CHAIN
+from fieldbrook.storage.chain.store import Cursor, EndpointState
+
+log = logging.getLogger(__name__)
+
+_CONTRADICTIONS = 3  # consecutive looks with contradictory answers before another endpoint is asked
+_LEAST_BETWEEN_LOOKS_S = 0.02
+_IDLE_LOOK_S = 30.0  # between looks while no monitor is active
+_SUBSCRIBE_AGAIN_S = 10.0
+_NO_CHAIN_S = 10.0  # time of failed looks before the health condition is raised
+
+
+class HeadTracker:
+    """Looks at the chain in time, and updates blocks, cursors and the chain's state.
+
+    Attributes:
+        due: when to look next, by `time.monotonic`.
+        transactions: hashes of the transactions in new blocks, until they are taken.
+    """
+
+    def __init__(self, host: Host, follower: Follower, progress: Progress) -> None:
+        self._host = host
+        self._chain = host.chain
+        self._client = host.client
+        self._store = host.store
+        self._follower = follower
+        self._progress = progress
+        self.due = 0.0
+        self.transactions: set[str] = set()
+        self._looked_at = 0.0
+        self._failing_since: float | None = None  # start of the current row of failed looks
+        self._contradictions = 0  # looks with contradictory answers since the last success
+
+    @property
+    def confirmed(self) -> int:
+        """The newest block with enough confirmations."""
+        return self._follower.newest - self._chain.confirmations
+
+    @property
+    def poll_s(self) -> float:
+        """The interval of looks while a monitor is active."""
+        return self._chain.poll_ms / 1_000
+
+    def hurry(self, wait_s: float) -> None:
+        """Look again in `wait_s` seconds at the latest."""
+        self.due = min(self.due, time.monotonic() + wait_s)
+
+    async def look(self) -> None:
+        """Ask for the head, and process new blocks and reorganisations."""
+        active = any(not watch.monitor.paused for watch in self._progress.watches.values())
+        self._looked_at = time.monotonic()
+        self.due = self._looked_at + (self.poll_s if active else max(self.poll_s, _IDLE_LOOK_S))
+        try:
+            step = await self._follower.look(self._client)
+            error = ""
+        except CHAIN_FAILURES as failure:
+            error = describe(failure)
+            self._failed(failure, error)
+        else:
+            if self._failing_since is not None:  # the chain answers again: end all pauses
+                for watch in self._progress.watches.values():
+                    watch.paused_until = 0.0
+            self._failing_since, self._contradictions = None, 0
+            self._host.health.clear(NO_CHAIN)
+            self._apply(step)
+        endpoints = [
+            EndpointState(e.name, e.head, e.failures, e.reason) for e in self._client.status()
+        ]
+        self._progress.update_state(error=error, endpoints=endpoints)
+
+    async def subscribe(self, url: str, wake: Callable[[], None]) -> None:
+        """Look at the chain as soon as the endpoint announces a new block; runs until cancelled."""
+        from fieldbrook.chain.rpc.transport import TransportError, WebSocketTransport
+
+        def notified(_params: Any) -> None:
+            # Announcements in quick succession cause one look together.
+            self.due = min(self.due, self._looked_at + _LEAST_BETWEEN_LOOKS_S)
+            wake()
+
+        while True:
+            transport = WebSocketTransport(url, notified)
+            try:
+                answer = await transport.request("eth_subscribe", ["newHeads"])
+                if "result" in answer:
+                    notified(None)  # blocks since the last look are not announced
+                    await transport.closed()
+            except TransportError as error:
+                log.info("chain %s: no subscription: %s", self._chain.name, error)
+            finally:
+                await transport.close()
+            await asyncio.sleep(_SUBSCRIBE_AGAIN_S)
+
+    def _failed(self, failure: Exception, error: str) -> None:
+        # After a failure look again soon, even while no monitor is active: the client
+        # decides how long an endpoint is skipped.
+        self.due = self._looked_at + self.poll_s
+        self._contradictions += isinstance(failure, MalformedAnswerError)
+        if self._contradictions >= _CONTRADICTIONS:
+            self._contradictions = 0
+            self._client.report_contradiction(error)
+        if self._failing_since is None:
+            self._failing_since = self._looked_at
+        if time.monotonic() - self._failing_since > _NO_CHAIN_S:
+            # The reason names no endpoint: readers of the health status may not see them.
+            self._host.health.raise_(NO_CHAIN, f"chain {self._chain.name}")
+        self._progress.update_state(failures=self._progress.state.failures + 1)
+
+    def _apply(self, step: Step) -> None:
+        watches = self._progress.watches
+        if step.added:
+            if not self._follower.blocks or (
+                step.vanished or step.added[0].number != self._follower.newest + 1
+            ):
+                for watch in watches.values():  # blocks may have been skipped
+                    watch.look_up_again()
+            rewound = self._rewound(step)
+            added = {header.number: header.hash for header in step.added}
+            self._store.put_blocks(as_bytes(added), (*step.vanished, *step.dropped), rewound)
+            self._follower.apply(step)
+            for monitor_id, cursor in rewound.items():
+                watches[monitor_id].cursor = cursor
+            self.transactions.update(tx for header in step.added for tx in header.transactions)
+            self._progress.update_state(head=self._follower.newest, head_ms=clock.now_ms())
+            if step.dropped:
+                self._forget_announced()
+        if step.vanished:
+            self._report_reorganisation(step)
+
+    def _rewound(self, step: Step) -> dict[int, Cursor]:
+        """Return new cursors for monitors that processed or announced vanished blocks."""
+        ancestor = step.ancestor
+        if ancestor is None:
+            return {}
+        rewound = {}
+        for monitor_id, watch in self._progress.watches.items():
+            passed = watch.monitor.kind == CONTRACT_LOG and watch.cursor.block > ancestor
+            if passed or self._progress.announced(watch, ancestor + 1):
+                before = watch.cursor.rewind
+                rewind = ancestor if before < 0 else min(before, ancestor)
+                rewound[monitor_id] = msgspec.structs.replace(watch.cursor, rewind=rewind)
+        return rewound
+
+    def _report_reorganisation(self, step: Step) -> None:
+        depth = len(step.vanished)
+        log.log(
+            logging.ERROR if step.lost else logging.INFO,
+            "chain %s: reorganisation: %sthe last %d block(s) vanished; block %d is unchanged",
+            self._chain.name,
+            "at least " if step.lost else "",
+            depth,
+            step.ancestor,
+        )
+        state = self._progress.state
+        self._progress.update_state(
+            reorganisations=state.reorganisations + 1, deepest=max(state.deepest, depth)
+        )
+        self._progress.flush(now=True)
+
+    def _forget_announced(self) -> None:
+        """Remove the rows of events in blocks that are too old to vanish."""
+        cursors = [watch.cursor for watch in self._progress.watches.values()]
+        rewinds = [cursor.rewind + 1 for cursor in cursors if cursor.rewind >= 0]
+        self._store.delete_announced(min([self._follower.oldest, *rewinds]))

@@ -1,0 +1,170 @@
+"""One monitor that is being worked on, and the progress of all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from fieldbrook.chain.blocks.logs import normal
+from fieldbrook.chain.blocks.omissions import Wanted
+from fieldbrook.chain.errors import ChainError, MalformedAnswerError, RpcError
+from fieldbrook.chain.monitors.events import Decode
+from fieldbrook.core import clock
+from fieldbrook.core.errors import ChainUnavailableError
+from fieldbrook.core.model import Monitor
+from fieldbrook.storage.chain.store import AnnouncedEvent, ChainStore, Cursor
+
+log = logging.getLogger(__name__)
+
+CHAIN_FAILURES = (ChainError, ChainUnavailableError)
+_FLUSH_S = 0.2
+_STATE_S = 1.0
+_PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)  # by the number of consecutive failures
+
+
+@dataclass(slots=True)
+class Watch:
+    """One unfinished monitor and its progress.
+
+    Attributes:
+        monitor: the monitor as the registry has it.
+        cursor: the last block whose events are answered, and counters.
+        wanted: the filter of its logs.
+        decode: decodes its logs; None without an event ABI.
+        task: the delivery that is under way.
+        paused_until: end of its pause after a failure, by `time.monotonic`.
+        consecutive_failures: failures since the last success.
+        looked_up_at: when its transaction was looked up last.
+        mined: the block that includes its transaction, while that has too few confirmations.
+    """
+
+    monitor: Monitor
+    cursor: Cursor
+    wanted: Wanted
+    decode: Decode | None = None
+    task: asyncio.Task[None] | None = None
+    paused_until: float = 0.0
+    consecutive_failures: int = 0
+    looked_up_at: float = float("-inf")
+    mined: int | None = None
+
+    @property
+    def last(self) -> int:
+        """The last block that the monitor covers."""
+        return self.monitor.block_end or (1 << 63)
+
+    def is_ready(self, now: float) -> bool:
+        """Return whether it has no task, is not paused, and its pause after a failure is over."""
+        return self.task is None and not self.monitor.paused and self.paused_until <= now
+
+    def look_up_again(self) -> None:
+        """Forget when its transaction was looked up, because another block may include it."""
+        self.looked_up_at, self.mined = float("-inf"), None
+
+
+def make_watch(monitor: Monitor, cursor: Cursor | None) -> Watch:
+    """Make the watch of a monitor; without a cursor it begins at the monitor's first block."""
+    if cursor is None:
+        cursor = Cursor(max(0, monitor.block_start) - 1, time_ms=clock.now_ms())
+    topics = tuple(normal(topic) for topic in monitor.topics)
+    watch = Watch(monitor, cursor, Wanted.of(normal(monitor.address), topics))
+    if monitor.event_abi:
+        watch.decode = _decoder(monitor)
+    return watch
+
+
+class Progress:
+    """The watched monitors and the state of the chain, stored at intervals.
+
+    A crash only repeats the work whose cursor is not stored.
+    """
+
+    def __init__(self, store: ChainStore) -> None:
+        self._store = store
+        self.watches: dict[int, Watch] = {}
+        self.state = self._stored_state = store.state()
+        self._dirty: set[int] = set()
+        self._flushed_at = self._state_stored_at = 0.0
+
+    def add(self, monitor: Monitor) -> None:
+        """Watch a monitor from its stored cursor on."""
+        self.watches[monitor.monitor_id] = make_watch(
+            monitor, self._store.cursor(monitor.monitor_id)
+        )
+        self._dirty.add(monitor.monitor_id)
+
+    def remove(self, watch: Watch) -> None:
+        """Stop watching a monitor."""
+        self.watches.pop(watch.monitor.monitor_id, None)
+        self._dirty.discard(watch.monitor.monitor_id)
+        if watch.task is not None:
+            watch.task.cancel()
+
+    def update_state(self, **fields: Any) -> None:
+        """Change fields of the chain's state."""
+        self.state = msgspec.structs.replace(self.state, **fields)
+
+    def update_cursor(self, watch: Watch, **fields: Any) -> None:
+        """Change fields of a monitor's cursor."""
+        watch.cursor = msgspec.structs.replace(watch.cursor, time_ms=clock.now_ms(), **fields)
+        if watch.monitor.monitor_id in self.watches:
+            self._dirty.add(watch.monitor.monitor_id)
+
+    def advance(self, watch: Watch, block: int, block_hash: bytes, events: int = 0) -> None:
+        """Move a monitor's cursor to a block up to which its events are answered."""
+        self.update_cursor(
+            watch,
+            block=max(block, watch.cursor.block),
+            block_hash=block_hash,
+            events=watch.cursor.events + events,
+            error="",
+        )
+
+    def pause(self, watch: Watch, reason: str) -> None:
+        """Pause a monitor after a failure, longer after each consecutive one."""
+        pause_s = _PAUSES_S[min(watch.consecutive_failures, len(_PAUSES_S) - 1)]
+        watch.consecutive_failures += 1
+        watch.paused_until = time.monotonic() + pause_s
+        self.update_cursor(watch, error=reason, failures=watch.cursor.failures + 1)
+
+    def announced(self, watch: Watch, from_block: int = 0) -> list[AnnouncedEvent]:
+        """Return what was sent to a monitor's project from a block on and not retracted."""
+        rows = self._store.announced(watch.monitor.monitor_id, from_block)
+        return [row for row in rows if not row.removed]
+
+    def flush(self, *, now: bool = False) -> None:
+        """Store changed cursors and the changed state if their intervals are over, or `now`."""
+        time_s = time.monotonic()
+        if self._dirty and (now or time_s - self._flushed_at > _FLUSH_S):
+            self._store.put_cursors({n: self.watches[n].cursor for n in self._dirty})
+            self._dirty.clear()
+            self._flushed_at = time_s
+        if self.state != self._stored_state and (now or time_s - self._state_stored_at > _STATE_S):
+            self._store.put_state(self.state)
+            self._stored_state, self._state_stored_at = self.state, time_s
+
+
+def describe(failure: Exception) -> str:
+    """Describe a failure of the endpoints."""
+    match failure:
+        case RpcError():
+            return f"an endpoint refused the request: {failure.text}"
+        case MalformedAnswerError():
+            return f"an endpoint's answer is not usable: {failure}"
+    return str(failure)
+
+
+def _decoder(monitor: Monitor) -> Decode | None:
+    """Make the decoder of a monitor's logs; None if its event ABI is unusable."""
+    from fieldbrook.chain.blocks.decode import make_decoder
+
+    try:
+        return make_decoder(monitor.event_abi)
+    except Exception:
+        log.exception("monitor %d: its event ABI cannot be used", monitor.monitor_id)
+        return None

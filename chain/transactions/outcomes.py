@@ -1,0 +1,155 @@
+"""Outcomes of transactions: the block that includes one, and its final state."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from fieldbrook.chain.errors import RpcError
+from fieldbrook.chain.transactions.chain_state import Rpc, number, reason_of
+from fieldbrook.chain.transactions.refusals import Refusals
+from fieldbrook.chain.transactions.rows import Rows
+from fieldbrook.core.clock import Clock
+from fieldbrook.core.errors import ChainUnavailableError
+from fieldbrook.core.settings import Chain
+from fieldbrook.observability import fault_points
+from fieldbrook.storage.chain.transactions import (
+    CONFIRMED,
+    FAILED,
+    IN_BLOCK,
+    INIT,
+    Attempt,
+    Spending,
+    Transaction,
+)
+
+log = logging.getLogger(__name__)
+
+
+class Outcomes:
+    """Follows transactions from their blocks to their final states.
+
+    Args:
+        chain: the settings of the chain.
+        rpc: the client of the chain.
+        rows: the stored transactions.
+        refusals: is cleared for an account whose transaction a block includes.
+        on_final: is called with each transaction that is confirmed or failed.
+        clock: returns Unix milliseconds.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        rpc: Rpc,
+        rows: Rows,
+        refusals: Refusals,
+        on_final: Callable[[Transaction], None],
+        clock: Clock,
+    ) -> None:
+        self._chain = chain
+        self._rpc = rpc
+        self._rows = rows
+        self._refusals = refusals
+        self._on_final = on_final
+        self._clock = clock
+
+    async def look_up(self, row: Transaction, head: int) -> Transaction:
+        """Look up the block that includes one of a transaction's signatures.
+
+        If the known block has vanished in a reorganisation, the transaction is sent again.
+        """
+        for tried in reversed(row.attempts):
+            receipt = await self._rpc.call("eth_getTransactionReceipt", [tried.hash])
+            if receipt is not None and receipt.get("blockNumber") is not None:
+                return await self._found(row, tried, receipt, head)
+        if row.state != IN_BLOCK:
+            return row
+        log.info("transaction %s: block %d has vanished", row.name, row.block_number)
+        return self._rows.update(
+            row,
+            # INIT means that it is sent again at once, because pools may have lost it.
+            state=INIT,
+            reason=f"block {row.block_number} ({row.block_hash}) has vanished",
+            mined="",
+            block_number=0,
+            block_hash="",
+        )
+
+    async def _found(
+        self, row: Transaction, tried: Attempt, receipt: dict[str, Any], head: int
+    ) -> Transaction:
+        block = number(receipt["blockNumber"])
+        fault_points.hit("chain.receipt")
+        self._refusals.clear(row.sender)
+        row = self._rows.update(
+            row,
+            state=IN_BLOCK,
+            reason="",
+            refused_at=0,
+            mined=tried.hash,
+            block_number=block,
+            block_hash=str(receipt["blockHash"]),
+            gas_used=number(receipt["gasUsed"]),
+            gas_price=number(receipt.get("effectiveGasPrice") or "0x0"),
+        )
+        fault_points.hit("chain.in_block")
+        if head - block < self._chain.confirmations:
+            return row
+        good = number(receipt.get("status") or "0x1") == 1
+        if tried.cancels:
+            return self.finish(row, FAILED, tried.why)
+        if good:
+            return self.finish(row, CONFIRMED, "")
+        return self.finish(row, FAILED, await self._revert_reason(row))
+
+    async def _revert_reason(self, row: Transaction) -> str:
+        """Find out why a transaction reverted: run its call on the state before its block."""
+        fields = {
+            "from": row.sender,
+            "to": row.to,
+            "value": hex(int(row.value)),
+            "data": "0x" + row.data.hex(),
+            "gas": hex(row.gas),
+        }
+        try:
+            await self._rpc.call("eth_call", [fields, hex(row.block_number - 1)])
+        except RpcError as error:
+            return reason_of(error)
+        except ChainUnavailableError:
+            return "execution reverted"
+        return "execution reverted (out of gas, or because of earlier transactions of its block)"
+
+    def finish(self, row: Transaction, state: str, reason: str) -> Transaction:
+        """Store the final state of a transaction and the project's totals."""
+        fee = row.gas_used * row.gas_price
+        spent = self._rows.stored.spending(row.project_id)
+        good = state == CONFIRMED
+        total = Spending(
+            window=spent.window,
+            window_count=spent.window_count,
+            day=spent.day,
+            day_wei=spent.day_wei,
+            confirmed=spent.confirmed + good,
+            failed=spent.failed + (not good),
+            gas_used=spent.gas_used + row.gas_used,
+            fees_wei=str(int(spent.fees_wei) + fee),
+        )
+        done = msgspec.structs.replace(
+            row, state=state, reason=reason, refused_at=0, updated_at=self._clock()
+        )
+        fault_points.hit("chain.finishes")
+        self._rows.stored.finish(done, total)
+        fault_points.hit("chain.finished")
+        log.info(
+            "transaction %s of project %d: %s %s",
+            done.name,
+            done.project_id,
+            state,
+            reason,
+        )
+        self._on_final(done)
+        return done

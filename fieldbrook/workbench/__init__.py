@@ -2,5 +2,5 @@
 
 In: a module or a folder with one; recorded events.
 Out: results, logs and effects of each event; differences from recorded expectations.
-Open first: `runs.py`, then `scaffold.py` and `templates/`.
+Open first: `runs.py` for running applets, `scaffold.py` for applet folders.
 """

@@ -18,7 +18,6 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -26,12 +25,11 @@ from msgspec import UNSET, UnsetType
 from fieldbrook.core.bounded_json import from_json
 from fieldbrook.core.networks import BY_ID
 from fieldbrook.security.operator_keys import eip55
+from fieldbrook.workbench.files import Json
 
 FILE_LIMIT_BYTES = 64 << 20
 _HEX_DIGITS = set("0123456789abcdefABCDEF")
 _HASH = re.compile(r"0x[0-9a-fA-F]{64}\Z", re.ASCII)
-
-Json = dict[str, Any]
 
 
 class ChainSourceError(Exception):

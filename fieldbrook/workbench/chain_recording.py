@@ -16,7 +16,7 @@ from fieldbrook.core.errors import ChainUnavailableError
 from fieldbrook.wasm.run import EffectRefusedError
 from fieldbrook.workbench.chain_file import ChainSourceError
 
-ASK_LIMIT_S = 2.0
+QUERY_LIMIT_S = 2.0
 """Time limit of a query: the same as that of a node for a chain while a handler runs."""
 _START_LIMIT_S = 10.0
 _RESULT_LIMIT = 2 + 2 * RESULT_LIMIT_BYTES  # characters
@@ -44,7 +44,7 @@ class ChainRecorder:
                     raise ChainSourceError(
                         f"{public_part(url)}: chain {chain_id} has an endpoint already"
                     )
-                self._clients[chain_id] = ChainClient(chain_id, [url], limit_s=ASK_LIMIT_S)
+                self._clients[chain_id] = ChainClient(chain_id, [url], limit_s=QUERY_LIMIT_S)
         except BaseException:
             self.close()
             raise
@@ -60,7 +60,7 @@ class ChainRecorder:
             self._runner.run(client.close())
         self._runner.close()
 
-    def ask(
+    def query(
         self, chain_id: int, method: str, fields: dict[str, Any]
     ) -> tuple[str | None, str | None]:
         """Query a chain on its newest block.
@@ -81,13 +81,13 @@ class ChainRecorder:
             return None, reason_of(error)
         except (ChainUnavailableError, TimeoutError) as error:
             raise EffectRefusedError(f"chain {chain_id}: {error}") from None
-        useless = EffectRefusedError(f"chain {chain_id} answered {str(result)[:80]!r}")
+        invalid = EffectRefusedError(f"chain {chain_id} answered {str(result)[:80]!r}")
         if isinstance(result, str) and len(result) > _RESULT_LIMIT:
-            raise useless
+            raise invalid
         try:
             return hex_bytes(result), None
         except MalformedAnswerError:
-            raise useless from None
+            raise invalid from None
 
 
 async def _chain_id(url: str) -> int:
@@ -97,10 +97,12 @@ async def _chain_id(url: str) -> int:
             answer = await transport.request("eth_chainId", [])
         return quantity(answer["result"])
     except TimeoutError:
-        raise ChainSourceError(f"{public_part(url)}: no answer in {_START_LIMIT_S:g} s") from None
+        raise ChainSourceError(f"{public_part(url)}: no answer within {_START_LIMIT_S:g} s") from None
     except TransportError as error:
         raise ChainSourceError(f"{public_part(url)}: {error}") from None
     except (KeyError, TypeError, MalformedAnswerError):
-        raise ChainSourceError(f"{public_part(url)}: its chain id is unknown") from None
+        raise ChainSourceError(
+            f"{public_part(url)}: its answer to eth_chainId is not a chain id"
+        ) from None
     finally:
         await transport.close()

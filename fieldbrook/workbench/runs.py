@@ -8,11 +8,8 @@ the same events always give the same results.
 
 from __future__ import annotations
 
-import base64
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
@@ -20,21 +17,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import msgspec
-
-from fieldbrook.actors.project.capabilities import sends_transaction
-from fieldbrook.core.errors import MalformedMessageError
 from fieldbrook.core.model import DEFAULT_EVENT_TYPE
-from fieldbrook.gateway.events.message import decode_message
 from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
 from fieldbrook.wasm.engine.applet import AppletHost
 from fieldbrook.wasm.engine.engine import Engine, make_engine, raw_available
 from fieldbrook.wasm.engine.reference import ReferenceHost
 from fieldbrook.wasm.limits import Limits
-from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.module.inspection import compile_module, to_binary
-from fieldbrook.wasm.run import Capabilities, Effect, EffectRefusedError, Host, Run, Transaction
+from fieldbrook.wasm.run import Effect, Host, Run
 from fieldbrook.wasm.seeded import Seeded
+from fieldbrook.workbench.capabilities import SimulatedCapabilities
+from fieldbrook.workbench.files import WorkbenchError
 from fieldbrook.workbench.simulated_chain import SimulatedChains
 
 RAW, REFERENCE, BATCH = "raw", "reference", "batch"
@@ -46,13 +39,6 @@ BETWEEN_RUNS = timedelta(seconds=1)
 ROUNDS_LIMIT = 16
 """Limit of the rounds in `Workbench.replay`; a round runs the events that the last one caused."""
 _BATCH_EVENTS = 64
-_BASE64 = "base64:"
-
-Json = dict[str, Any]
-
-
-class WorkbenchError(Exception):
-    """An input file is invalid (the text says which and where), or a replay does not end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,49 +72,6 @@ class Outcome:
     def failed(self) -> bool:
         """Whether there is an error or the code is negative, as in `fieldbrook send`."""
         return bool(self.error) or self.code < 0
-
-
-class _Desk(Capabilities):
-    """The capabilities of one run: all effects are accepted but not sent; chains are simulated."""
-
-    def __init__(self, number: int, seeded: Seeded, chains: SimulatedChains | None) -> None:
-        self.seeded = seeded
-        self._number = number
-        self._chains = chains
-
-    def check_topic(self, topic: str) -> None:
-        """Accept every topic, because there is no broker and no other project."""
-
-    def api_refusal(self, method: str, url: str) -> tuple[int, str] | None:
-        """Refuse no call; no call is sent."""
-        return None
-
-    def send_transaction(
-        self, run: Run, chain_id: int | None, operator: str | None, request: bytes
-    ) -> Transaction:
-        """See `Capabilities.send_transaction`."""
-        if self._chains is None:
-            raise EffectRefusedError(_no_chain(chain_id))
-        return self._chains.send(self._number, chain_id, operator, request)
-
-    def call_contract(self, chain_id: int | None, request: bytes) -> bytes:
-        """See `Capabilities.call_contract`."""
-        if self._chains is None:
-            raise EffectRefusedError(_no_chain(chain_id))
-        return self._chains.call(self._number, chain_id, request)
-
-    def api_transaction(
-        self, run: Run, method: str, url: str, event_type: str, request: bytes
-    ) -> tuple[int, Transaction | str] | None:
-        """See `Capabilities.api_transaction`."""
-        if self._chains is None or not sends_transaction(method, url):
-            return None
-        return self._chains.send_by_name(self._number, request, event_type)
-
-
-def _no_chain(chain_id: int | None) -> str:
-    what = "no chain" if chain_id is None else f"chain {chain_id}"
-    return f"{what} is {'not ' * (chain_id is not None)}configured (--chain FILE simulates chains)"
 
 
 class Workbench:
@@ -212,15 +155,15 @@ class Workbench:
 
     def perform(self, trials: Sequence[Trial]) -> Iterator[Outcome]:
         """Run the trials in order; each run sees the writes of the runs before it."""
-        at = 0
-        while at < len(trials):
-            group = self._group(trials, at)
-            settled = self._together(group) if self._batches else []
-            yield from settled
-            at += len(settled)
-            if len(settled) < len(group):
-                yield self._alone(trials[at])
-                at += 1
+        index = 0
+        while index < len(trials):
+            group = self._group(trials, index)
+            outcomes = self._run_batch(group) if self._batches else []
+            yield from outcomes
+            index += len(outcomes)
+            if len(outcomes) < len(group):  # a batch ends before the first run that fails
+                yield self._run_single(trials[index])
+                index += 1
 
     def replay(
         self, trials: Sequence[Trial], strategies: Sequence[tuple[str, str]]
@@ -240,8 +183,8 @@ class Workbench:
                 return outcomes
             outcomes += latest
         raise WorkbenchError(
-            f"answers of the chains led to further ones {ROUNDS_LIMIT} times: "
-            f"{latest[-1].trial.handler} sends whenever {latest[-1].trial.event_type} comes"
+            f"the replay does not end: after {ROUNDS_LIMIT} rounds of answers from chains, "
+            f"{latest[-1].trial.handler} still sends transactions for {latest[-1].trial.event_type}"
         )
 
     def answers(
@@ -254,27 +197,29 @@ class Workbench:
         chains = self._chains
         return [event for outcome in outcomes for event in chains.answers(outcome.effects, kinds)]
 
-    def _group(self, trials: Sequence[Trial], at: int) -> Sequence[Trial]:
+    def _group(self, trials: Sequence[Trial], start: int) -> Sequence[Trial]:
         """Return the next trials that can share an instance.
 
         They are consecutive trials of one handler, or a single trial if the host does not batch.
         """
         if not self._batches:
-            return trials[at : at + 1]
-        same = takewhile(lambda trial: trial.handler == trials[at].handler, trials[at:])
+            return trials[start : start + 1]
+        same = takewhile(lambda trial: trial.handler == trials[start].handler, trials[start:])
         return list(islice(same, _BATCH_EVENTS))
 
-    def _run(self, trial: Trial, number: int) -> Run:
+    def _prepare(self, trial: Trial, number: int) -> Run:
         self._seeded = self._seeded_for(number)
-        desk = _Desk(number, self._seeded, self._chains)
-        return Run(trial.payload, trial.event_type, self._env, self.store.get, desk, self._sql)
+        capabilities = SimulatedCapabilities(number, self._seeded, self._chains)
+        return Run(
+            trial.payload, trial.event_type, self._env, self.store.get, capabilities, self._sql
+        )
 
     def _seeded_for(self, number: int) -> Seeded:
         between_ns = BETWEEN_RUNS // timedelta(microseconds=1) * 1_000
         return Seeded(self._seed, number, self._start_ns + number * between_ns)
 
-    def _together(self, group: Sequence[Trial]) -> list[Outcome]:
-        runs = [self._run(trial, self._number + at) for at, trial in enumerate(group)]
+    def _run_batch(self, group: Sequence[Trial]) -> list[Outcome]:
+        runs = [self._prepare(trial, self._number + n) for n, trial in enumerate(group)]
         before = time.perf_counter()
         codes = self._host.run_batch(group[0].handler, runs)
         elapsed_us = (time.perf_counter() - before) * 1e6 / max(1, len(codes))
@@ -283,37 +228,32 @@ class Workbench:
             for trial, run, (code, error) in zip(group, runs, codes, strict=False)
         ]
 
-    def _alone(self, trial: Trial) -> Outcome:
+    def _run_single(self, trial: Trial) -> Outcome:
         if self._chains is not None:
             self._chains.undo(self._number)  # its transactions and calls in a failed batch
-        run = self._run(trial, self._number)
+        run = self._prepare(trial, self._number)
         before = time.perf_counter()
-        with self._statements() as failed:
-            code, error = self._host.run(trial.handler, run)
-            failed.append(error)
+        code, error = self._run_in_transaction(trial.handler, run)
         return self._outcome(trial, run, code, error, (time.perf_counter() - before) * 1e6)
 
-    @contextmanager
-    def _statements(self) -> Iterator[list[str]]:
-        """Wrap one run in a transaction of the SQL database.
+    def _run_in_transaction(self, handler: str, run: Run) -> tuple[int, str]:
+        """Run a handler within a transaction of the SQL database, which an error rolls back.
 
-        The caller appends the run's error to the list. An empty error commits the run's SQL
-        writes; any other error, or an exception, discards them. Only single runs need this,
-        because hosts never batch applets that use SQL.
+        Only single runs need this, because hosts never batch applets that use SQL.
         """
-        reasons: list[str] = []
         sql = self._sql
         if sql is None:
-            yield reasons
-            return
+            return self._host.run(handler, run)
         sql.begin_event()
+        error = "the run has not ended"
         try:
-            yield reasons
+            code, error = self._host.run(handler, run)
+            return code, error
         finally:
-            if reasons == [""]:
-                sql.keep_event()
-            else:
+            if error:
                 sql.undo_event()
+            else:
+                sql.keep_event()
             if sql.wrote:
                 sql.commit(sql.number() + 1)
             else:
@@ -327,68 +267,6 @@ class Workbench:
         effects = () if error else tuple(run.effects)
         self.store.update(writes)
         return Outcome(trial, code, error, tuple(run.logs), writes, effects, elapsed_us)
-
-
-# ---------------------------------------------------------------- events
-
-
-def read_events(path: Path) -> list[tuple[str, bytes]]:
-    """Read recorded events, as (type, payload), from a file with one JSON object per line.
-
-    A line has one of three forms; empty lines are skipped:
-
-    - a data message as devices send it; its publisher and token are not checked;
-    - `{"event_type"?, "payload"}`, where the payload is text or another JSON value, which
-      becomes compact JSON;
-    - `{"event_type"?, "payload_base64"}`.
-
-    Raises:
-        WorkbenchError: a line has another form; the text has its number.
-        OSError: the file cannot be read.
-    """
-    events = []
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            events.append(_event(line))
-        except (TypeError, ValueError, MalformedMessageError) as error:
-            raise WorkbenchError(f"{path}:{number}: {error}") from None
-    return events
-
-
-def _event(line: bytes) -> tuple[str, bytes]:
-    value = _object(line)
-    if "header" in value:
-        header = value["header"]
-        if isinstance(header, dict):
-            value = {**value, "header": {"pub_id": "-", "token": "-", **_given(header)}}
-        message = decode_message(msgspec.json.encode(value))
-        return message.event_type, message.payload
-    event_type = value.get("event_type") or DEFAULT_EVENT_TYPE
-    if not isinstance(event_type, str):
-        raise TypeError("event_type is not a text")
-    if isinstance(value.get("payload_base64"), str):
-        return event_type, base64.b64decode(value["payload_base64"], validate=True)
-    if "payload" not in value:
-        raise ValueError("there is no payload")
-    payload = value["payload"]
-    if isinstance(payload, str):
-        return event_type, payload.encode("utf-8", "surrogateescape")
-    return event_type, json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _given(header: Json) -> Json:
-    """Return a header without the publisher and the token that a recording left empty."""
-    blank = ("pub_id", "token")
-    return {name: value for name, value in header.items() if value or name not in blank}
-
-
-def _object(line: bytes) -> Json:
-    value = json.loads(line)
-    if not isinstance(value, dict):
-        raise TypeError("not a JSON object")
-    return value
 
 
 def route(
@@ -406,138 +284,3 @@ def route(
             handlers = [handler for kind, handler in strategies if kind == DEFAULT_EVENT_TYPE]
         trials += [Trial(handler, payload, event_type) for handler in handlers]
     return trials
-
-
-# ---------------------------------------------------------------- results
-
-
-def describe(outcome: Outcome) -> Json:
-    """Return an outcome without its duration, in the form of `--json` and of expectations."""
-    return {
-        "event_type": outcome.trial.event_type,
-        "handler": outcome.trial.handler,
-        "code": outcome.code,
-        "error": outcome.error,
-        "logs": [_log(*record) for record in outcome.logs],
-        "writes": to_json(outcome.writes),
-        "effects": [_effect(effect) for effect in outcome.effects],
-    }
-
-
-def describe_events(events: Sequence[tuple[str, bytes]]) -> list[Json]:
-    """Return events in the form that `--json` prints."""
-    return [{"event_type": kind, "payload": _text(payload)} for kind, payload in events]
-
-
-def _log(level: int, source: str, text: str) -> list[str]:
-    own = [] if source == abi.SOURCE_GUEST else [source]
-    return [abi.level_name(level), text, *own]
-
-
-def _effect(effect: Effect) -> Json:
-    fields = {
-        name: _text(value) if isinstance(value, bytes) else value
-        for name, value in effect._asdict().items()
-    }
-    return {"kind": type(effect).__name__, **fields}
-
-
-def read_expectations(path: Path) -> list[Json]:
-    """Read the expected results of runs, one JSON object per line.
-
-    Raises:
-        WorkbenchError: a line is not a JSON object.
-        OSError: the file cannot be read.
-    """
-    expected = []
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
-        if line.strip():
-            try:
-                expected.append(_object(line))
-            except (TypeError, ValueError) as error:
-                raise WorkbenchError(f"{path}:{number}: {error}") from None
-    return expected
-
-
-def differences(expected: Json, found: Json) -> list[str]:
-    """Describe each difference in one text; only fields that the expectation has are compared."""
-    return [
-        f"{name}: expected {_shown(value)}, found {_shown(found.get(name))}"
-        for name, value in expected.items()
-        if found.get(name) != value
-    ]
-
-
-def _shown(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def write_lines(path: Path, values: Sequence[Json]) -> None:
-    """Write one line of JSON for each value."""
-    path.write_text("".join(f"{_shown(value)}\n" for value in values), "utf-8")
-
-
-# ---------------------------------------------------------------- stores
-
-
-def to_json(store: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Return keys and values as text.
-
-    Bytes that are not UTF-8, and text that itself starts with `base64:`, become `base64:...`.
-    """
-    return {_text(key): _text(value) for key, value in sorted(store.items())}
-
-
-def from_json(value: object) -> dict[bytes, bytes]:
-    """The inverse of `to_json`. Raises ValueError for anything else."""
-    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise ValueError("not a JSON object of texts")
-    return {_bytes(key): _bytes(text) for key, text in value.items()}
-
-
-def read_store(path: Path) -> dict[bytes, bytes]:
-    """Read a store from a file; without the file the store is empty.
-
-    Raises:
-        WorkbenchError: the file is not a store that `write_store` writes.
-        OSError: the file cannot be read.
-    """
-    try:
-        return from_json(json.loads(path.read_bytes()))
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise WorkbenchError(f"{path}: {error}") from None
-
-
-def read_schema(path: Path) -> Json:
-    """Read a database configuration from a file.
-
-    Raises:
-        WorkbenchError: the file does not hold a JSON object.
-        OSError: the file cannot be read.
-    """
-    try:
-        return _object(path.read_bytes())
-    except (TypeError, ValueError) as error:
-        raise WorkbenchError(f"{path}: {error}") from None
-
-
-def write_store(path: Path, store: Mapping[bytes, bytes]) -> None:
-    """Write a store to a file."""
-    text = json.dumps(to_json(store), ensure_ascii=False, indent=2)
-    path.write_text(f"{text}\n", "utf-8")
-
-
-def _text(data: bytes) -> str:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        text = _BASE64
-    return _BASE64 + base64.b64encode(data).decode() if text.startswith(_BASE64) else text
-
-
-def _bytes(text: str) -> bytes:
-    if text.startswith(_BASE64):
-        return base64.b64decode(text.removeprefix(_BASE64), validate=True)
-    return text.encode()

@@ -61,16 +61,19 @@ def create(name: str, template: str, folder: Path) -> list[Path]:
     """
     if not _NAME.fullmatch(name):
         raise ScaffoldError(
-            f"{name!r} is no name for an applet",
-            "take up to 64 lower-case letters, digits, - and _, a letter first",
+            f"{name!r} is not a name for an applet",
+            "use 1 to 64 lower-case letters, digits, - and _, a letter first",
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ScaffoldError(f"{folder} is there already", "choose another name or --folder")
+        raise ScaffoldError(
+            f"{folder} exists already and is not an empty folder",
+            "choose another name or --folder",
+        )
     source = resources.files("fieldbrook.workbench") / "templates" / template
-    made = [folder / path for path in _copy(source, folder, name)]
+    copied = [folder / path for path in _copy(source, folder, name)]
     ignored = folder / ".gitignore"
     ignored.write_text(_IGNORED, "utf-8")
-    return sorted([*made, ignored])
+    return sorted([*copied, ignored])
 
 
 def _copy(source: Traversable, folder: Path, name: str) -> list[str]:
@@ -103,10 +106,10 @@ def read_recipe(folder: Path) -> Recipe:
             hint=_string(build.get("hint", "")),
         )
     except FileNotFoundError:
-        hint = "make a project with `fieldbrook applet new NAME --template TEMPLATE`"
-        raise ScaffoldError(f"there is no {path}", hint) from None
+        hint = "create an applet folder with `fieldbrook applet new NAME --template TEMPLATE`"
+        raise ScaffoldError(f"{path} does not exist", hint) from None
     except KeyError as error:
-        raise ScaffoldError(f"{path}: there is no {error.args[0]}") from None
+        raise ScaffoldError(f"{path} has no {error.args[0]}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError, AttributeError) as error:
         raise ScaffoldError(f"{path}: {error}") from None
 
@@ -145,7 +148,7 @@ def build(folder: Path, environment: Mapping[str, str] = os.environ) -> Path:
     missing = missing_tools(recipe, environment)
     if missing:
         lines = [f"{tool} is missing: {how}" for tool, how in missing.items()]
-        raise ScaffoldError("\n".join(["it cannot be built here", *lines]))
+        raise ScaffoldError("\n".join([f"cannot build {folder}", *lines]))
     module = folder / recipe.module
     module.parent.mkdir(parents=True, exist_ok=True)
     if recipe.wat:
@@ -153,13 +156,13 @@ def build(folder: Path, environment: Mapping[str, str] = os.environ) -> Path:
 
         module.write_bytes(to_binary((folder / recipe.wat).read_bytes()))
     for step in recipe.steps:
-        _perform(step, folder, environment, recipe.hint)
+        _run(step, folder, environment, recipe.hint)
     if not module.is_file():
-        raise ScaffoldError(f"the recipe is done, but there is no {module}")
+        raise ScaffoldError(f"the steps have ended, but did not make {module}")
     return module
 
 
-def _perform(step: Sequence[str], folder: Path, environment: Mapping[str, str], hint: str) -> None:
+def _run(step: Sequence[str], folder: Path, environment: Mapping[str, str], hint: str) -> None:
     command = [_program(step[0], environment), *step[1:]] if step else []
     if not command:
         raise ScaffoldError(f"{folder / MANIFEST}: a step is empty")
@@ -176,4 +179,4 @@ def _perform(step: Sequence[str], folder: Path, environment: Mapping[str, str], 
     except OSError as error:
         raise ScaffoldError(f"{command[0]}: {error.strerror}", hint) from None
     if done.returncode:
-        raise ScaffoldError(f"{' '.join(command)}: ended with status {done.returncode}", hint)
+        raise ScaffoldError(f"{' '.join(command)} ended with status {done.returncode}", hint)

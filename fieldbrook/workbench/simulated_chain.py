@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from fieldbrook.actors.project.capabilities import (
     NO_OBJECT,
@@ -23,46 +23,29 @@ from fieldbrook.actors.project.capabilities import (
 )
 from fieldbrook.actors.project.chains import TX_EVENT, ChainName, chain_named, unknown_chain
 from fieldbrook.chain.blocks.logs import normal
-from fieldbrook.chain.errors import MalformedAnswerError
-from fieldbrook.chain.rpc.answers import quantity
 from fieldbrook.chain.transaction import ContractCall, TransactionRefusedError, parse_call
 from fieldbrook.security.operator_keys import eip55
 from fieldbrook.wasm.host.api import decode, response
 from fieldbrook.wasm.run import ApiCall, Effect, EffectRefusedError, Transaction
 from fieldbrook.wasm.signatures import keccak256
-from fieldbrook.workbench.chain_file import Call, Chain, ChainFile, Json, Sent
+from fieldbrook.workbench.chain_file import Call, Chain, ChainFile, Sent
+from fieldbrook.workbench.files import Json
+from fieldbrook.workbench.simulated_transaction import (
+    SimulatedTransaction,
+    chain_receipt,
+    chain_transaction,
+    fee,
+    outcome_payload,
+    request_body,
+)
 
 DEFAULT_OPERATOR = "default"
-CONFIRMED, FAILED = "CONFIRMED", "FAILED"
-_TRANSFER_GAS = 21_000
 _SHOWN = 200  # characters of a request within a reason
-
-Ask = Callable[[int, str, Json], tuple[str | None, str | None]]
+Query = Callable[[int, str, Json], tuple[str | None, str | None]]
 """Queries a real chain: (id, `eth_call`, its fields) gives (result, None) or (None, reason)."""
 
 
-class _Taken(NamedTuple):
-    """A transaction that a run sent. `cost` is the wei that the sender paid: value and fee."""
-
-    run: int
-    chain: Chain
-    entry: Sent | None
-    sender: str
-    nonce: int
-    call: ContractCall
-    cost: int
-    hash: str
-    name: str
-    event_type: str
-    api: bytes
-
-    @property
-    def block(self) -> int:
-        """The block number if the file gives none: the sender's transactions count from 1."""
-        return self.nonce + 1
-
-
-class _Asked(NamedTuple):
+class _Call(NamedTuple):
     """A contract call that a run made. `key` is (chain id, contract address, data)."""
 
     run: int
@@ -76,31 +59,31 @@ class SimulatedChains:
     transactions of a handler that traps.
 
     Args:
-        file: the chains; answers from `ask` are added to it.
+        file: the chains; answers from `query` are added to it.
         name: the name of the file, for reasons of refusals.
         seed: the seed of transaction hashes that the file does not give.
-        ask: queries a real chain for answers that the file lacks; None: there is no real chain.
+        query: queries a real chain for answers that the file lacks; None: there is no real chain.
     """
 
-    def __init__(self, file: ChainFile, name: str, seed: int, ask: Ask | None = None) -> None:
+    def __init__(self, file: ChainFile, name: str, seed: int, query: Query | None = None) -> None:
         self._file = file
         self._name = name
         self._seed = seed
-        self._ask = ask
+        self._query = query
         self._chains = {chain.id: chain for chain in file.chains}
-        self._asked: list[_Asked] = []
-        self._times: Counter[tuple[int, str, bytes]] = Counter()
-        self._taken: list[_Taken] = []
-        self._by_hash: dict[tuple[int, str], _Taken] = {}
+        self._calls: list[_Call] = []
+        self._call_counts: Counter[tuple[int, str, bytes]] = Counter()
+        self._transactions: list[SimulatedTransaction] = []
+        self._by_hash: dict[tuple[int, str], SimulatedTransaction] = {}
 
     # ------------------------------------------------------------ requests of handlers
 
     def undo(self, run: int) -> None:
         """Revert the calls and transactions of `run`, if it made any; it must be the newest run."""
-        while self._asked and self._asked[-1].run == run:
-            self._times[self._asked.pop().key] -= 1
-        while self._taken and self._taken[-1].run == run:
-            gone = self._taken.pop()
+        while self._calls and self._calls[-1].run == run:
+            self._call_counts[self._calls.pop().key] -= 1
+        while self._transactions and self._transactions[-1].run == run:
+            gone = self._transactions.pop()
             del self._by_hash[gone.chain.id, gone.hash.lower()]
 
     def send(
@@ -123,14 +106,14 @@ class SimulatedChains:
         chain = self._chain(chain_id)
         call = _parsed(request, sends=True)
         sender = self._operator(chain, operator or DEFAULT_OPERATOR)
-        entry = self._expected(chain, call, operator or DEFAULT_OPERATOR, sender)
+        entry = self._transaction_entry(chain, call, operator or DEFAULT_OPERATOR, sender)
         if entry is not None and entry.error is not None:
-            raise EffectRefusedError(f"chain {_shown(chain)}: {entry.error}")
-        cost = call.value + (_fee(entry.receipt) if entry is not None else 0)
+            raise EffectRefusedError(f"chain {_label(chain)}: {entry.error}")
+        cost = call.value + (fee(entry.receipt) if entry is not None else 0)
         self._check_funds(chain, operator or DEFAULT_OPERATOR, sender, cost)
-        nonce = sum(1 for t in self._taken if (t.chain.id, t.sender) == (chain.id, sender))
-        number = sum(1 for t in self._taken if t.chain.id == chain.id) + 1
-        found = _Taken(
+        nonce = sum(1 for t in self._transactions if (t.chain.id, t.sender) == (chain.id, sender))
+        number = sum(1 for t in self._transactions if t.chain.id == chain.id) + 1
+        found = SimulatedTransaction(
             run=run,
             chain=chain,
             entry=entry,
@@ -146,9 +129,9 @@ class SimulatedChains:
         )
         if (chain.id, found.hash.lower()) in self._by_hash:
             raise EffectRefusedError(f"{self._name}: two transactions have the hash {found.hash}")
-        self._taken.append(found)
+        self._transactions.append(found)
         self._by_hash[chain.id, found.hash.lower()] = found
-        body = json.dumps(_wanted(found)).encode()
+        body = json.dumps(request_body(found)).encode()
         return Transaction(f"chain:{chain.id}", b"", found.hash, found.name, body)
 
     def send_by_name(
@@ -163,7 +146,7 @@ class SimulatedChains:
         if named is None:
             return HTTPStatus.BAD_REQUEST, NO_OBJECT
         try:
-            chain = self._with_name(named.chain)
+            chain = self._chain_by_name(named.chain)
             sent = self.send(run, chain.id, named.operator, named.body, event_type, request)
         except EffectRefusedError as error:
             return HTTPStatus.BAD_REQUEST, str(error)
@@ -178,14 +161,14 @@ class SimulatedChains:
         chain = self._chain(chain_id)
         wanted = _parsed(request, sends=False)
         key = chain.id, wanted.to, wanted.data
-        entries = [entry for entry in chain.calls if _fits(entry.to, entry.data, wanted)]
+        entries = [entry for entry in chain.calls if _matches(entry.to, entry.data, wanted)]
         if not entries:
-            entries = [self._asked_for(chain, wanted)]
-        entry = entries[min(self._times[key], len(entries) - 1)]
-        self._times[key] += 1
-        self._asked.append(_Asked(run, key))
+            entries = [self._queried_call(chain, wanted)]
+        entry = entries[min(self._call_counts[key], len(entries) - 1)]
+        self._call_counts[key] += 1
+        self._calls.append(_Call(run, key))
         if entry.error is not None:
-            raise EffectRefusedError(f"chain {_shown(chain)}: {entry.error}")
+            raise EffectRefusedError(f"chain {_label(chain)}: {entry.error}")
         return bytes.fromhex((entry.result or "").removeprefix("0x"))
 
     # ------------------------------------------------------------ events after a run
@@ -203,14 +186,14 @@ class SimulatedChains:
             if isinstance(effect, Transaction):
                 sent = self._by_hash[int(effect.chain.partition(":")[2]), effect.hash.lower()]
                 if sent.event_type in kinds:
-                    found.append((sent.event_type, _outcome(sent)))
+                    found.append((sent.event_type, outcome_payload(sent)))
             elif isinstance(effect, ApiCall):
-                answer = self._read(effect.request)
+                answer = self._read_answer(effect.request)
                 if answer is not None:
                     found.append((effect.event_type, answer))
         return found
 
-    def _read(self, request: bytes) -> bytes | None:
+    def _read_answer(self, request: bytes) -> bytes | None:
         """Return the answer to `GET /system/read_tx`, or None for any other request."""
         decoded = decode(request)
         if decoded is None or not is_system(decoded["Url"]):
@@ -222,25 +205,25 @@ class SimulatedChains:
         fields: Json = dict(parse_qsl(parts.query))
         fields |= (api_fields(request) or {}) if decoded["Body"] else {}
         try:
-            chain = self._with_name(str(fields.get("chainName", "")))
-            body = json.dumps(self._found(chain, str(fields.get("hash", "")))).encode()
+            chain = self._chain_by_name(str(fields.get("chainName", "")))
+            found = self._transaction_and_receipt(chain, str(fields.get("hash", "")))
         except EffectRefusedError as error:
             text = json.dumps({"error": str(error)}).encode()
             return response(HTTPStatus.BAD_REQUEST, header, text)
-        return response(HTTPStatus.OK, header, body)
+        return response(HTTPStatus.OK, header, json.dumps(found).encode())
 
-    def _found(self, chain: Chain, hash_: str) -> Json:
+    def _transaction_and_receipt(self, chain: Chain, hash_: str) -> Json:
         """Return a transaction and its receipt, in the form that a node gets from a chain."""
         full = normal(hash_)
         sent = self._by_hash.get((chain.id, full))
         if sent is not None:
-            return {"transaction": _transaction(sent), "receipt": _receipt(sent)}
+            return {"transaction": chain_transaction(sent), "receipt": chain_receipt(sent)}
         for entry in chain.transactions or ():
             if (entry.hash or "").lower() == full and entry.receipt is not UNSET:
-                told = None if entry.transaction is UNSET else entry.transaction
-                return {"transaction": told, "receipt": entry.receipt}
+                transaction = None if entry.transaction is UNSET else entry.transaction
+                return {"transaction": transaction, "receipt": entry.receipt}
         raise EffectRefusedError(
-            f"{self._name}: chain {_shown(chain)} has no transaction {hash_[:_SHOWN]!r} with a "
+            f"{self._name}: chain {_label(chain)} has no transaction {hash_[:_SHOWN]!r} with a "
             f"receipt, and no run has sent it"
         )
 
@@ -253,7 +236,7 @@ class SimulatedChains:
         except EffectRefusedError as error:
             raise EffectRefusedError(f"{self._name}: {error}") from None
 
-    def _with_name(self, name: str) -> Chain:
+    def _chain_by_name(self, name: str) -> Chain:
         for chain in self._file.chains:
             if name in (chain.name, str(chain.id)):
                 return chain
@@ -267,36 +250,36 @@ class SimulatedChains:
         address = chain.operators.get(name)
         if address is None:
             raise EffectRefusedError(
-                f"{self._name}: chain {_shown(chain)} has no operator {name[:64]!r}: it has "
+                f"{self._name}: chain {_label(chain)} has no operator {name[:64]!r}: it has "
                 f"{', '.join(chain.operators) or 'none'}"
             )
         return address
 
-    def _expected(
+    def _transaction_entry(
         self, chain: Chain, call: ContractCall, operator: str, sender: str
     ) -> Sent | None:
         """Return the entry for a transaction; None: the file has no list, so any is accepted."""
-        used = [id(sent.entry) for sent in self._taken]
+        used = [id(sent.entry) for sent in self._transactions]
         entries = [
             entry
             for entry in chain.transactions or ()
-            if _fits(entry.to, entry.data, call)
+            if _matches(entry.to, entry.data, call)
             and entry.value in (None, str(call.value))
             and entry.operator in (None, operator)
         ]
         for entry in entries:
             if entry.error is not None or id(entry) not in used:
                 return entry
-        if self._ask is not None:
-            return self._tried(chain, call, operator, sender)
+        if self._query is not None:
+            return self._queried_transaction(chain, call, operator, sender)
         if chain.transactions is None:
             return None
-        lacks = {"to": call.to, "value": str(call.value), "data": _cut(call.data)}
-        raise self._lacking(chain, "transactions", lacks, len(entries))
+        lacks = {"to": call.to, "value": str(call.value), "data": _shortened(call.data)}
+        raise self._missing(chain, "transactions", lacks, len(entries))
 
-    def _lacking(self, chain: Chain, key: str, entry: Json, used: int = 0) -> EffectRefusedError:
+    def _missing(self, chain: Chain, key: str, entry: Json, used: int = 0) -> EffectRefusedError:
         beside = f", beside the {used} that were sent" if used else ""
-        text = f"`{key}` of chain {_shown(chain)} lacks {json.dumps(entry)}{beside}"
+        text = f"`{key}` of chain {_label(chain)} lacks {json.dumps(entry)}{beside}"
         return EffectRefusedError(f"{self._name}: {text}")
 
     def _check_funds(self, chain: Chain, operator: str, sender: str, cost: int) -> None:
@@ -304,17 +287,17 @@ class SimulatedChains:
             return
         if sender not in chain.balances:
             raise EffectRefusedError(
-                f"{self._name}: `balances` of chain {_shown(chain)} lacks {sender} "
+                f"{self._name}: `balances` of chain {_label(chain)} lacks {sender} "
                 f"(operator {operator})"
             )
         left = int(chain.balances[sender])
-        for sent in self._taken:
+        for sent in self._transactions:
             if sent.chain.id == chain.id:
                 left -= sent.cost if sent.sender == sender else 0
                 left += sent.call.value if sent.call.to == sender else 0
         if left < cost:
             raise EffectRefusedError(
-                f"chain {_shown(chain)}: insufficient funds: operator {operator} ({sender}) has "
+                f"chain {_label(chain)}: insufficient funds: operator {operator} ({sender}) has "
                 f"{left} wei; it may take {cost}"
             )
 
@@ -324,26 +307,28 @@ class SimulatedChains:
 
     # ------------------------------------------------------------ answers of real chains
 
-    def _asked_for(self, chain: Chain, wanted: ContractCall) -> Call:
-        if self._ask is None:
-            lacks = {"to": wanted.to, "data": _cut(wanted.data)}
-            raise self._lacking(chain, "calls", lacks)
+    def _queried_call(self, chain: Chain, wanted: ContractCall) -> Call:
+        if self._query is None:
+            lacks = {"to": wanted.to, "data": _shortened(wanted.data)}
+            raise self._missing(chain, "calls", lacks)
         fields = {"to": wanted.to, "data": "0x" + wanted.data.hex()}
-        result, error = self._ask(chain.id, "eth_call", fields)
+        result, error = self._query(chain.id, "eth_call", fields)
         entry = Call(to=wanted.to, data=fields["data"], result=result, error=error)
         chain.calls.append(entry)
         return entry
 
-    def _tried(self, chain: Chain, call: ContractCall, operator: str, sender: str) -> Sent:
-        """Ask the real chain whether it would accept a transaction, without sending it.
+    def _queried_transaction(
+        self, chain: Chain, call: ContractCall, operator: str, sender: str
+    ) -> Sent:
+        """Query the real chain whether it would accept a transaction, without sending it.
 
         Returns:
             The new entry of the file, with the chain's error if it would refuse.
         """
-        assert self._ask is not None
+        assert self._query is not None
         data = "0x" + call.data.hex()
         fields = {"from": sender, "to": call.to, "value": hex(call.value), "data": data}
-        _, error = self._ask(chain.id, "eth_call", fields)
+        _, error = self._query(chain.id, "eth_call", fields)
         entry = Sent(to=call.to, value=str(call.value), data=data, operator=operator, error=error)
         chain.transactions = [*(chain.transactions or ()), entry]
         return entry
@@ -356,99 +341,15 @@ def _parsed(request: bytes, *, sends: bool) -> ContractCall:
         raise EffectRefusedError(str(error)) from None
 
 
-def _fits(to: str, data: str | None, call: ContractCall) -> bool:
+def _matches(to: str, data: str | None, call: ContractCall) -> bool:
     return to == call.to and data in (None, "0x" + call.data.hex())
 
 
-def _fee(receipt: Json | UnsetType | None) -> int:
-    """Return the gas fee of a receipt in wei, 0 if the receipt has no gas or no price."""
-    if not isinstance(receipt, dict):
-        return 0
-    return _quantity(receipt, "gasUsed") * _quantity(receipt, "effectiveGasPrice")
-
-
-def _quantity(receipt: Json, name: str) -> int:
-    try:
-        return quantity(receipt.get(name))
-    except MalformedAnswerError:
-        return 0
-
-
-def _wanted(sent: _Taken) -> Json:
-    return {
-        "from": sent.sender,
-        "to": sent.call.to,
-        "value": str(sent.call.value),
-        "data": "0x" + sent.call.data.hex(),
-        "nonce": sent.nonce,
-    }
-
-
-def _transaction(sent: _Taken) -> Json | None:
-    """Return a transaction in the form of `eth_getTransactionByHash`."""
-    if sent.entry is not None and sent.entry.transaction is not UNSET:
-        return sent.entry.transaction
-    return {
-        "hash": sent.hash,
-        "chainId": hex(sent.chain.id),
-        "nonce": hex(sent.nonce),
-        "blockNumber": hex(sent.block),
-        "from": sent.sender.lower(),
-        "to": sent.call.to.lower(),
-        "value": hex(sent.call.value),
-        "input": "0x" + sent.call.data.hex(),
-    }
-
-
-def _receipt(sent: _Taken) -> Json | None:
-    """Return a receipt in the form of `eth_getTransactionReceipt`."""
-    if sent.entry is not None and sent.entry.receipt is not UNSET:
-        return sent.entry.receipt
-    return {
-        "transactionHash": sent.hash,
-        "status": "0x1",
-        "blockNumber": hex(sent.block),
-        "from": sent.sender.lower(),
-        "to": sent.call.to.lower(),
-        "gasUsed": hex(_TRANSFER_GAS),
-        "effectiveGasPrice": "0x0",
-        "logs": [],
-    }
-
-
-def _outcome(sent: _Taken) -> bytes:
-    """Return the payload of the event that reports the outcome of a transaction."""
-    receipt = _receipt(sent) or {}
-    good = receipt.get("status") != "0x0"
-    short = {"transactionID": sent.name, "state": CONFIRMED if good else FAILED}
-    if sent.api:
-        request = decode(sent.api)
-        text = json.dumps(short, separators=(",", ":")).encode()
-        return response(HTTPStatus.OK, request["Header"] if request else {}, text)
-    told = {
-        "transactionID": sent.name,
-        "chainID": sent.chain.id,
-        "state": short["state"],
-        "hash": sent.hash,
-        "hashes": [sent.hash],
-        "eventID": f"run-{sent.run}",
-        "from": sent.sender,
-        "to": sent.call.to,
-        "nonce": sent.nonce,
-        "blockNumber": _quantity(receipt, "blockNumber"),
-        "blockHash": str(receipt.get("blockHash") or ""),
-        "gasUsed": _quantity(receipt, "gasUsed"),
-        "gasPrice": str(_quantity(receipt, "effectiveGasPrice")),
-        "reason": "" if good else "execution reverted without a reason",
-    }
-    return json.dumps(told, separators=(",", ":")).encode()
-
-
-def _shown(chain: Chain) -> str:
+def _label(chain: Chain) -> str:
     return f"{chain.id} ({chain.name})" if chain.name else str(chain.id)
 
 
-def _cut(data: bytes) -> str:
+def _shortened(data: bytes) -> str:
     """Shorten data for a reason, because log records have at most 1024 characters."""
     text = "0x" + data.hex()
     return text if len(text) <= 2 * _SHOWN else f"{text[: 2 * _SHOWN]}..."

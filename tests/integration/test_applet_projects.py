@@ -167,22 +167,22 @@ def test_what_is_there_already_is_left_alone(
     source.write_text("mine")
     code, _, err = run(capfd, "new", "meter", "--template", "c")
     assert code == 1
-    assert "is there already" in err
+    assert "exists already" in err
     assert source.read_text() == "mine"
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (None, "there is no"),
-        ("", "there is no build"),
-        ("[build]", "there is no module"),
+        (None, "does not exist"),
+        ("", "has no build"),
+        ("[build]", "has no module"),
         ("[build", "applet.toml"),
         ("build = 7", "applet.toml"),
         ('[build]\nmodule = "a.wasm"\nsteps = [[1]]', "1 is not a text"),
         ('[build]\nmodule = "a.wasm"\nsteps = [[]]', "a step is empty"),
         ('[build]\nmodule = "a.wasm"\nneeds = []', "applet.toml"),
-        ('[build]\nmodule = "a.wasm"', "there is no"),
+        ('[build]\nmodule = "a.wasm"', "did not make"),
         ('[build]\nmodule = "a.wasm"\nsteps = [["/nowhere/tool"]]', "/nowhere/tool"),
     ],
 )

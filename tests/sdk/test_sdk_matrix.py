@@ -24,7 +24,8 @@ from fieldbrook.wasm.module import abi
 from fieldbrook.wasm.module.inspection import check, compile_module
 from fieldbrook.wasm.run import Capabilities, Host, Message, Metric, Run
 from fieldbrook.workbench.chain_file import Call, Chain, ChainFile
-from fieldbrook.workbench.runs import DEFAULT_SEED, HOSTS, Trial, Workbench, describe
+from fieldbrook.workbench.results import describe
+from fieldbrook.workbench.runs import DEFAULT_SEED, HOSTS, Trial, Workbench
 from fieldbrook.workbench.simulated_chain import SimulatedChains
 from tests.contract.hosts import harness as h
 from tests.contract.sql.databases import Backend

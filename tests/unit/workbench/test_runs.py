@@ -15,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldbrook.cli import main
+from fieldbrook.workbench import files, results
 from fieldbrook.workbench import runs as workbench
-from fieldbrook.workbench.runs import Trial, Workbench, WorkbenchError
+from fieldbrook.workbench.files import WorkbenchError
+from fieldbrook.workbench.runs import Trial, Workbench
 
 MODULES = Path(__file__).parents[2] / "modules"
 SENDER = """
@@ -168,7 +170,7 @@ def test_a_store_in_a_file_is_carried_from_run_to_run_but_not_out_of_a_trap(
     for expected in (2, 4):
         _, left = result(capsys, "run", GUEST, "--handler", "count_twice", "--store", store)
         assert left["code"] == expected
-    assert workbench.read_store(store) == {b"counter": FOUR}
+    assert files.read_store(store) == {b"counter": FOUR}
     before = store.read_bytes()
     assert run(capsys, "run", GUEST, "--handler", "trap", "--store", store)[0] == 1
     assert store.read_bytes() == before
@@ -356,7 +358,7 @@ def test_each_run_begins_a_second_after_the_one_before_it(
     events = lines(tmp_path / "events.jsonl", *[{"payload": ""}] * 3)
     options = ("--handler", "all", "--time", "2020-01-01T00:00:00Z")
     _, left = result(capsys, "test", CHANCE, events, *options)
-    kept = [workbench.from_json(item["writes"])[b"left"] for item in left["runs"]]
+    kept = [files.store_from_json(item["writes"])[b"left"] for item in left["runs"]]
     seconds = [int.from_bytes(data[:8], "little") // 10**9 for data in kept]
     assert seconds == [1_577_836_800, 1_577_836_801, 1_577_836_802]
 
@@ -403,14 +405,14 @@ def test_a_line_may_be_a_data_message_as_a_device_sends_it(tmp_path: Path) -> No
         {"event_type": "COLD", "payload_base64": payload},
     )
     path.write_bytes(path.read_bytes() + b"\n  \n")
-    events = workbench.read_events(path)
+    events = files.read_events(path)
     assert events == [(kind, b"\0\xff") for kind in ("HEAT", "DEFAULT", "DEFAULT", "COLD")]
 
 
 def test_a_message_without_a_payload_is_an_empty_event_as_on_a_node(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(b'{"header": {"event_type": "ALIVE"}}')
-    assert workbench.read_events(path) == [("ALIVE", b"")]
+    assert files.read_events(path) == [("ALIVE", b"")]
 
 
 @pytest.mark.parametrize(
@@ -431,7 +433,7 @@ def test_a_line_of_another_form_is_named_by_its_number(line: bytes, tmp_path: Pa
     path = tmp_path / "events.jsonl"
     path.write_bytes(b'{"payload": ""}\n' + line)
     with pytest.raises(WorkbenchError, match=r"events\.jsonl:2: "):
-        workbench.read_events(path)
+        files.read_events(path)
 
 
 def test_events_go_where_strategies_send_them() -> None:
@@ -455,9 +457,9 @@ def test_handler_and_strategies_exclude_each_other(
 
 @given(st.dictionaries(st.binary(max_size=20), st.binary(max_size=20)))
 def test_any_store_survives_its_way_through_json(store: dict[bytes, bytes]) -> None:
-    assert workbench.from_json(json.loads(json.dumps(workbench.to_json(store)))) == store
+    assert files.store_from_json(json.loads(json.dumps(files.store_to_json(store)))) == store
     marked = {b"base64:" + key: b"base64:" + value for key, value in store.items()}
-    assert workbench.from_json(workbench.to_json(marked)) == marked
+    assert files.store_from_json(files.store_to_json(marked)) == marked
 
 
 @pytest.fixture(scope="module")
@@ -475,6 +477,6 @@ def test_all_hosts_leave_the_same(benches: list[Workbench], handlers: list[str])
     for bench in benches:
         bench.store.clear()
         outcomes = list(bench.perform([Trial(handler, b"x") for handler in handlers]))
-        left.append([workbench.describe(outcome) for outcome in outcomes])
+        left.append([results.describe(outcome) for outcome in outcomes])
     assert left[0] == left[1] == left[2]
     assert len(left[0]) == len(handlers)

@@ -60,22 +60,22 @@ def applet_run(
     negative code. The writes of a run that trapped or exceeded a budget are discarded.
     """
     from fieldbrook.actors.project.chains import TX_EVENT
-    from fieldbrook.workbench import runs as w
+    from fieldbrook.workbench import files, results, runs
     from fieldbrook.workbench.chain_file import ChainSourceError
 
     data = _payload(payload, encoded)
     with (
-        expected_errors(w.WorkbenchError, ChainSourceError),
+        expected_errors(files.WorkbenchError, ChainSourceError),
         open_workbench(module, given) as bench,
     ):
         require_handlers(bench, [handler])
-        outcome = next(bench.perform([w.Trial(handler, data, event_type)]))
+        outcome = next(bench.perform([runs.Trial(handler, data, event_type)]))
         if given.store is not None and not outcome.error:
-            w.write_store(given.store, bench.store)
+            files.write_store(given.store, bench.store)
         answers = bench.answers([outcome], [(TX_EVENT, handler)])
     if current().json:
-        events = {"answers": w.describe_events(answers)} if given.chain else {}
-        show_json({**w.describe(outcome), **events, "elapsed_us": round(outcome.elapsed_us)})
+        events = {"answers": results.describe_events(answers)} if given.chain else {}
+        show_json({**results.describe(outcome), **events, "elapsed_us": round(outcome.elapsed_us)})
     else:
         _show(outcome, answers)
     if outcome.failed:
@@ -97,7 +97,7 @@ def _payload(text: str, encoded: bool) -> bytes:
 
 
 def _show(outcome: Outcome, answers: Sequence[tuple[str, bytes]]) -> None:
-    from fieldbrook.workbench.runs import describe
+    from fieldbrook.workbench.results import describe
 
     result = describe(outcome)
     click.echo(

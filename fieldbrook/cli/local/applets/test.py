@@ -70,7 +70,7 @@ def applet_test(
     The exit code is 1 when a run differs from its expectation or, without expectations, when
     a run failed.
     """
-    from fieldbrook.workbench import runs as w
+    from fieldbrook.workbench import files, results, runs
     from fieldbrook.workbench.chain_file import ChainSourceError
 
     if handler is not None and strategies:
@@ -78,19 +78,19 @@ def applet_test(
     rules = [split_pair(text, "--strategy", "TYPE=HANDLER") for text in strategies]
     rules = rules or [("DEFAULT", handler or "start")]
     expected_file = expect or events.with_name(f"{events.stem}.expected.jsonl")
-    with expected_errors(w.WorkbenchError, ChainSourceError):
-        trials = w.route(w.read_events(events), rules)
+    with expected_errors(files.WorkbenchError, ChainSourceError):
+        trials = runs.route(files.read_events(events), rules)
         expected = None
         if not record and (expect is not None or expected_file.exists()):
-            expected = w.read_expectations(expected_file)
+            expected = files.read_expectations(expected_file)
         with open_workbench(module, given) as bench:
             require_handlers(bench, [name for _, name in rules])
             outcomes = bench.replay(trials, rules)
             if given.store is not None:
-                w.write_store(given.store, bench.store)
-        found = [w.describe(outcome) for outcome in outcomes]
+                files.write_store(given.store, bench.store)
+        found = [results.describe(outcome) for outcome in outcomes]
         if record:
-            w.write_lines(expected_file, found)
+            files.write_lines(expected_file, found)
     problems = [] if record else _problems(outcomes, found, expected)
     if current().json:
         show_json({"runs": found, "problems": problems})
@@ -108,7 +108,7 @@ def _problems(
     expected: Sequence[dict[str, Any]] | None,
 ) -> list[dict[str, Any]]:
     """Return the problems with the number of their run, from 1 on; 0 stands for all runs."""
-    from fieldbrook.workbench.runs import differences
+    from fieldbrook.workbench.results import differences
 
     if expected is None:
         failed = ((n, o) for n, o in enumerate(outcomes, 1) if o.failed)

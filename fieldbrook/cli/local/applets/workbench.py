@@ -139,17 +139,17 @@ def open_workbench(module: Path, given: WorkbenchOptions) -> Iterator[Workbench]
         ClientError: the module cannot be read.
     """
     from fieldbrook.wasm.limits import Limits
-    from fieldbrook.workbench import runs as w
+    from fieldbrook.workbench import files, runs
 
     if given.database is not None and given.schema is None:
         raise WrongUsageError("--database needs --schema")
     with _chains(given) as chains:
-        bench = w.Workbench(
+        bench = runs.Workbench(
             read_module(module),
             host=given.host,
             env=dict(split_pair(text, "--env", "KEY=VALUE") for text in given.env),
-            store=w.read_store(given.store) if given.store is not None else None,
-            schema=w.read_schema(given.schema) if given.schema is not None else None,
+            store=files.read_store(given.store) if given.store is not None else None,
+            schema=files.read_schema(given.schema) if given.schema is not None else None,
             database=given.database,
             limits=Limits(deadline_ms=given.deadline_ms),
             chains=chains,
@@ -182,7 +182,7 @@ def _chains(given: WorkbenchOptions) -> Iterator[SimulatedChains | None]:
     with closing(ChainRecorder(given.endpoints)) as recorder:
         f.add_chains(file, recorder.chain_ids)
         try:
-            yield SimulatedChains(file, given.chain.name, given.seed, recorder.ask)
+            yield SimulatedChains(file, given.chain.name, given.seed, recorder.query)
         finally:
             f.write_chains(given.chain, file)
     note(f"chains recorded in {given.chain}")

@@ -153,7 +153,7 @@ def test_a_module_that_a_node_would_refuse_is_told_after_the_build(
 
 @pytest.mark.parametrize("name", ["", "Meter", "1st", "a b", "../a", "a" * 65, 'a"b', "ä"])
 def test_a_name_that_could_harm_a_recipe_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ScaffoldError, match="is no name for an applet"):
+    with pytest.raises(ScaffoldError, match="is not a name for an applet"):
         scaffold.create(name, "c", tmp_path / "folder")
     assert list(tmp_path.iterdir()) == []
 

@@ -27,6 +27,7 @@ from fieldbrook.system.process import keep_memory_private, name_process, report_
 
 log = logging.getLogger(__name__)
 
+PART_LOST, CANNOT_START = 1, 2  # exit codes
 BOOT_LIMIT_S = 60.0
 DRAIN_LIMIT_S = 2.0
 _END_LIMIT_S = 1.0  # can be short: a kill after it loses nothing that was committed
@@ -51,7 +52,7 @@ def run(settings: Settings) -> int:
         keep_memory_private()
     clean_environment()
     if fault_points.is_armed:
-        log.warning("%s is set: processes of this node die on purpose", fault_points.VARIABLE)
+        log.warning("%s is set: it kills processes of this node", fault_points.VARIABLE)
     try:
         tls.check(settings)
         # The processes forked below inherit both locks, so they last until the last one ends.
@@ -59,14 +60,21 @@ def run(settings: Settings) -> int:
         _prepare_data(settings.data)
     except SettingsError as error:
         log.critical("%s", error)
-        return 2
+        return CANNOT_START
     if not _upgraded(settings.data):
-        return 2
-    run_dir = settings.data / "run"
+        return CANNOT_START
+    code = _run_actors(settings, stop)
+    for lock in locks:
+        os.close(lock)
+    return code
 
+
+def _run_actors(settings: Settings, stop: _StopFlag) -> int:
+    """Start the actor system, watch it until `stop` is set, and drain it."""
     from fieldbrook.actors import messages as m
     from fieldbrook.actors import runtime
 
+    run_dir = settings.data / "run"
     runtime.harden(run_dir)
     _preload(settings)
     tree = runtime.ActorTree("fieldbrook.actors.supervisor.supervisor.Supervisor")
@@ -75,7 +83,7 @@ def run(settings: Settings) -> int:
         reason = f"{booted.part}: {booted.reason}" if booted else "time ran out"
         log.critical("the node cannot start: %s", reason)
         process_tree.kill_descendants()
-        return 2
+        return CANNOT_START
     log.info("fieldbrook@%s listen on :%d", __version__, settings.http_port)
     watch = process_tree.DeathWatch(_vital(booted.pids["supervisor"]))
     lost: list[str] = []
@@ -83,19 +91,17 @@ def run(settings: Settings) -> int:
         lost = watch.wait(0.2)
         process_tree.reap()
     if lost:
-        log.critical("lost %s: the node ends so that it can be started whole", ", ".join(lost))
+        log.critical("%s died: the node ends, to be restarted as a whole", ", ".join(lost))
         process_tree.kill_descendants()
-        return 1
+        return PART_LOST
     started = time.monotonic()
     tree.ask(m.Drain(), DRAIN_LIMIT_S, m.Drained)
     tree.shutdown()
     process_tree.await_descendants(_END_LIMIT_S)
     killed = process_tree.kill_descendants()
     if killed:
-        log.warning("%d processes did not end by themselves and were killed", killed)
+        log.warning("killed %d processes that did not end by themselves", killed)
     log.info("stopped in %.1f s", time.monotonic() - started)
-    for lock in locks:
-        os.close(lock)
     return 0
 
 
@@ -151,7 +157,7 @@ def _upgraded(data: Path) -> bool:
         done = upgrade(data)
         if done is not None:
             log.warning(
-                "%d stores were brought to the form of fieldbrook %s; what they were is in %s",
+                "upgraded %d stores to the schema of fieldbrook %s; the old ones are in %s",
                 done.stores,
                 __version__,
                 done.copy,
@@ -160,7 +166,7 @@ def _upgraded(data: Path) -> bool:
     except NodeError as error:
         log.critical("%s", error)
     except BaseException:
-        log.exception("the data folder could not be looked at")
+        log.exception("cannot check the stores of the data folder")
     finally:
         os._exit(code)
 
@@ -188,8 +194,8 @@ def _preload(settings: Settings) -> None:
 
 
 def _vital(supervisor_pid: int) -> dict[int, str]:
-    """The names, by pid, of the processes that the node cannot lose: the supervisor and its
-    parent, the admin of the actor system."""
+    """Return the names, by pid, of the processes without which the node ends: the supervisor and
+    its parent, the admin of the actor system."""
     status = Path(f"/proc/{supervisor_pid}/stat").read_text()
     admin_pid = int(status.rpartition(")")[2].split()[1])
     return {supervisor_pid: "the supervisor", admin_pid: "the actor system"}

@@ -60,7 +60,7 @@ class Program:
         environment, passed = {**os.environ, **self.environment}, []
         if self.secrets:
             # Not in the environment, which can be read for as long as the process lives.
-            passed = [_readable(self.secrets)]
+            passed = [_pipe_with(self.secrets)]
             environment[SECRETS_VARIABLE] = str(passed[0])
         try:
             self.process = subprocess.Popen(
@@ -95,7 +95,7 @@ class Program:
         self.restarts = self.restarts.after_exit(now - self.started)
         self.start_at = now + self.restarts.delay_s
         log.error(
-            "%s ended with %d; starting again in %.1f s", self.name, code, self.start_at - now
+            "%s ended with code %d; it restarts in %.1f s", self.name, code, self.start_at - now
         )
         return code
 
@@ -107,26 +107,26 @@ class Program:
         try:
             self.process.wait(self.stop_s)
         except subprocess.TimeoutExpired:
-            log.error("%s did not stop within %.1f s: killed", self.name, self.stop_s)
+            log.error("killed %s, which did not stop within %.1f s", self.name, self.stop_s)
             with suppress(ProcessLookupError):
                 self.process.send_signal(signal.SIGKILL)
             self.process.wait()
 
 
-def _readable(content: bytes) -> int:
+def _pipe_with(content: bytes) -> int:
     """Make a pipe that holds `content`; returns the descriptor of its reading end."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     try:
         if os.write(writing, content) < len(content):
-            raise SettingsError(reason=f"chains have {len(content)} bytes: too many")
+            raise SettingsError(reason=f"the secret settings are too long: {len(content)} bytes")
     finally:
         os.close(writing)
     return reading
 
 
-class _Renewal:
-    """Tells the broker to reload a renewed certificate; the gateways notice it themselves."""
+class _BrokerCertificate:
+    """Makes the broker reload a renewed certificate; the gateways detect it themselves."""
 
     def __init__(self, settings: Settings, embedded: Program) -> None:
         identity = None if settings.mqtt_broker else embedded_broker.own_identity(settings)
@@ -135,7 +135,7 @@ class _Renewal:
         self._broker = embedded
         self._next = 0.0
 
-    def look(self) -> None:
+    def reload_if_renewed(self) -> None:
         """Check the certificate's files, at most once a second."""
         if self._files is None or time.monotonic() < self._next:
             return
@@ -146,10 +146,10 @@ class _Renewal:
         try:
             tls.server_context(self._identity)
         except NodeError as error:
-            log.warning("the broker keeps the certificate of before: %s", error)
+            log.warning("the broker keeps its old certificate, the new one is invalid: %s", error)
             return
         self._broker.process.send_signal(signal.SIGHUP)
-        log.info("the broker reads the renewed certificate %s", self._identity.certificate)
+        log.info("the broker loads the renewed certificate %s", self._identity.certificate)
 
 
 def run(settings: Settings) -> int:
@@ -173,7 +173,7 @@ def run(settings: Settings) -> int:
         # Before the broker starts: two brokers on one folder would displace each other.
         lock = data_lock.acquire_data_lock(settings.data.absolute())
         programs = _programs(settings, lock)
-        renewal = _Renewal(settings, programs[0])
+        certificate = _BrokerCertificate(settings, programs[0])
     except NodeError as error:
         log.critical("%s", error)
         return CANNOT_START
@@ -184,7 +184,7 @@ def run(settings: Settings) -> int:
         for program in programs:
             if program.watch() == program.cannot_start and not program.restarts.failures:
                 stopping, code = True, CANNOT_START
-        renewal.look()
+        certificate.reload_if_renewed()
         time.sleep(_TICK_S)
     for program in reversed(programs):
         program.stop()

@@ -232,7 +232,7 @@ def test_what_handlers_publish_reaches_the_embedded_broker_over_tls(tmp_path: Pa
         assert sent.json["results"][0]["code"] == 0, sent
         _read_until("one", subscriber.stdout)
         node.files.renew()
-        until(lambda: "the broker reads the renewed" in node.log, "the renewal is noticed")
+        until(lambda: "the broker loads the renewed" in node.log, "the renewal is noticed")
         os.kill(parts(node)["fb-mqtt:0"], 9)  # it has to connect with the renewed certificate
         assert node.send("sender", message(publisher, b"two", "OUT")).status == 201
         _read_until("two", subscriber.stdout)

@@ -13,21 +13,20 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import (
-    chain_backfill,
-    cores,
-    fairness,
-    http_load,
-    http_peers,
-    life,
-    many,
-    mqtt_load,
-    peers,
-    plot,
-)
+from benchmarks import plot
+from benchmarks.baselines import http_peers, install
 from benchmarks.context import Context, Scenario
 from benchmarks.measure import BenchmarkError
 from benchmarks.report import Table
+from benchmarks.scenarios import (
+    chain_backfill,
+    fairness,
+    http_load,
+    lifecycle,
+    mqtt_load,
+    scale,
+    shards,
+)
 
 SCENARIOS: dict[str, Scenario] = {
     "http-single": http_load.http_single,
@@ -35,15 +34,15 @@ SCENARIOS: dict[str, Scenario] = {
     "open-loop": http_load.open_loop,
     "handlers": http_load.handler_kinds,
     "mqtt": mqtt_load.mqtt,
-    "projects": many.projects_at_once,
-    "publishers": many.publishers,
-    "registered": many.registered_projects,
+    "projects": scale.projects_at_once,
+    "publishers": scale.publishers,
+    "registered": scale.registered_projects,
     "fairness": fairness.fairness,
     "mqtt-fairness": fairness.mqtt_fairness,
-    "shards": cores.shards,
-    "cold": life.cold,
-    "start-up": life.start_up,
-    "memory": life.memory_held,
+    "shards": shards.shards,
+    "cold": lifecycle.cold,
+    "start-up": lifecycle.start_up,
+    "memory": lifecycle.memory_held,
     "chain-backfill": chain_backfill.backfill,
     "smallest": http_load.smallest,
 }
@@ -55,7 +54,7 @@ def _peers(text: str) -> list[str]:
     chosen = {"all": list(ALL_PEERS), "none": []}.get(text, text.split(","))
     unknown = sorted(set(chosen) - set(ALL_PEERS))
     if unknown:
-        raise argparse.ArgumentTypeError(f"no such baseline: {', '.join(unknown)}")
+        raise argparse.ArgumentTypeError(f"unknown baseline: {', '.join(unknown)}")
     return chosen
 
 
@@ -63,18 +62,31 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Measure a fresh node beside baselines that do the same work.",
-        epilog="Baselines that are not there yet are got first, into benchmarks/.peers.",
+        epilog="Missing baselines are first downloaded to benchmarks/.peers.",
     )
-    parser.add_argument("scenarios", nargs="*", metavar="scenario", help="see --list; or all")
-    parser.add_argument("--list", action="store_true", help="name the scenarios, and end")
-    parser.add_argument("--install", action="store_true", help="get the baselines, and end")
-    parser.add_argument("--rounds", type=int, help="of each server (3; 1 if quick)")
-    parser.add_argument("--seconds", type=float, help="of each round (2.5; 0.5 if quick)")
-    parser.add_argument("--quick", action="store_true", help="fewer of everything")
     parser.add_argument(
-        "--peers", type=_peers, default="all", help=f"of {','.join(ALL_PEERS)}; or all, or none"
+        "scenarios", nargs="*", metavar="scenario", help="a name from --list, or all"
     )
-    parser.add_argument("--out", type=Path, help="folder of results (benchmarks/results/TIME)")
+    parser.add_argument("--list", action="store_true", help="print the scenarios and exit")
+    parser.add_argument("--install", action="store_true", help="download the baselines and exit")
+    parser.add_argument(
+        "--rounds", type=int, help="measurements of each server [default: 3; with --quick 1]"
+    )
+    parser.add_argument(
+        "--seconds", type=float, help="duration of a measurement [default: 2.5; with --quick 0.5]"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="make fewer projects, publishers and events"
+    )
+    parser.add_argument(
+        "--peers",
+        type=_peers,
+        default="all",
+        help=f"some of {','.join(ALL_PEERS)}, or all, or none",
+    )
+    parser.add_argument(
+        "--out", type=Path, help="folder of the results [default: benchmarks/results/TIME]"
+    )
     given = parser.parse_args(words)
     given.rounds = (1 if given.quick else 3) if given.rounds is None else given.rounds
     given.seconds = (0.5 if given.quick else 2.5) if given.seconds is None else given.seconds
@@ -82,9 +94,9 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
         parser.error("--rounds must be at least 1, --seconds above 0 and at most 60")
     unknown = sorted(set(given.scenarios) - {*SCENARIOS, "all"})
     if unknown:
-        parser.error(f"no such scenario: {', '.join(unknown)}; see --list")
+        parser.error(f"unknown scenario: {', '.join(unknown)}; see --list")
     if not (given.scenarios or given.list or given.install):
-        parser.error("which scenario? see --list")
+        parser.error("name a scenario; see --list")
     return given
 
 
@@ -103,7 +115,7 @@ def _write(out: Path, name: str, tables: Sequence[Table], command: str) -> None:
 
 
 def _run(name: str, context: Context, out: Path, command: str) -> None:
-    """Run a scenario and write what it found, also what it found before it failed."""
+    """Run a scenario and write its tables, also those of a scenario that fails."""
     tables: list[Table] = []
 
     def emit(table: Table) -> None:
@@ -121,7 +133,7 @@ def _run(name: str, context: Context, out: Path, command: str) -> None:
 
 
 def _install() -> None:
-    for problem in peers.install():
+    for problem in install.install():
         print(f"not installed: {problem}", flush=True)
 
 
@@ -154,6 +166,6 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM):  # a run that is ended ends what it started
+    for number in (signal.SIGINT, signal.SIGTERM):  # ends the servers that it started
         signal.signal(number, lambda *_: sys.exit(1))
     sys.exit(main(sys.argv[1:]))

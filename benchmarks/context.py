@@ -1,4 +1,4 @@
-"""What every scenario gets: how long to measure, beside which baselines, and where to write."""
+"""Parameters of every scenario: how long to measure, which baselines, where to write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.report import Table
 
 @dataclass(frozen=True)
 class Context:
-    """Of one call of the suite.
+    """Parameters of one call of the suite.
 
     Args:
         rounds: how often each server is measured.
@@ -29,12 +29,12 @@ class Context:
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
-        """A folder for what the servers keep; TMPDIR chooses the disk that is measured."""
+        """A folder for the servers' data; TMPDIR chooses the disk that is measured."""
         with tempfile.TemporaryDirectory(prefix="fieldbrook-bench-") as name:
             yield Path(name)
 
     def size(self, full: int, quick: int) -> int:
-        """How many of something to make."""
+        """The number of objects to create."""
         return quick if self.quick else full
 
     def title(self, what: str, *, timed: bool = True) -> str:

@@ -1,4 +1,4 @@
-"""What a process tree uses, as the kernel counts it (Linux, /proc)."""
+"""CPU time and memory of process trees, as the kernel counts them (Linux, /proc)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _KIB_PER_MIB = 1024
 
 
 class BenchmarkError(Exception):
-    """A run whose figures would mean nothing; the text says why."""
+    """A measurement is invalid; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Of processes, in MiB. PSS counts a page that n processes share as 1/n in each."""
+    """Memory of processes, in MiB. PSS counts a page that n processes share as 1/n in each."""
 
     pss_mib: float
     rss_mib: float
 
 
 def tree(roots: Iterable[int]) -> list[int]:
-    """The processes and all below them."""
+    """The processes and all their descendants."""
     return [pid for root in roots for pid in (root, *descendants(root))]
 
 
@@ -44,7 +44,7 @@ def cpu_s(roots: Iterable[int]) -> float:
 
 
 def memory(roots: Iterable[int], *, below: bool = True) -> Memory:
-    """What processes hold now, with all below them or alone."""
+    """Memory that processes hold now, with their descendants or without."""
     pss = rss = 0
     for pid in tree(roots) if below else roots:
         with suppress(OSError):
@@ -57,8 +57,8 @@ def memory(roots: Iterable[int], *, below: bool = True) -> Memory:
     return Memory(pss / _KIB_PER_MIB, rss / _KIB_PER_MIB)
 
 
-class Watch:
-    """CPU time while a block runs: of the servers given, and of everybody else.
+class CpuUsage:
+    """CPU time while a block runs: of the given servers, and of all other processes.
 
     The load tool must be a child that has been waited for when the block ends.
     """
@@ -100,13 +100,13 @@ def quantile(values: list[float], q: float) -> float:
 
 
 def wait_for(condition: Callable[[], bool], what: str, limit_s: float = 30.0) -> None:
-    """Wait for something to become true, looking every 2 ms.
+    """Wait for a condition, which is checked every 2 ms.
 
     Raises:
-        BenchmarkError: it did not within the limit.
+        BenchmarkError: the condition was not met within the limit.
     """
     limit = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > limit:
-            raise BenchmarkError(f"never happened: {what}")
+            raise BenchmarkError(f"this did not happen within {limit_s:g} s: {what}")
         time.sleep(0.002)

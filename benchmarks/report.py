@@ -1,4 +1,4 @@
-"""What a scenario found: medians with the range of the rounds, ratios, a table, JSON."""
+"""Results of a scenario: medians with the range of the rounds, ratios, a table, JSON."""
 
 from __future__ import annotations
 

@@ -55,24 +55,24 @@ _NOT_LICENCES = ("DFSG approved", "OSI Approved", "Public Domain", "Repoze Publi
 
 
 class Advisories(NamedTuple):
-    """What pip-audit found; `consulted` is "" when it was asked, else why it could not be."""
+    """Findings of pip-audit; `not_consulted` is the reason why it could not be queried, or ""."""
 
     findings: list[str]
     not_consulted: str = ""
 
 
 def main() -> int:
-    """Returns 1 when something is wrong, and prints what."""
+    """Print all problems; returns 1 when there is one."""
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", "utf-8")
     required = list(requirements(setup))
-    installed = list(closure(required))
+    installed = list(installed_dependencies(required))
     problems = [
-        *(problem for requirement in required for problem in bounds(requirement)),
-        *fit(),
-        *(problem for each in installed for problem in of_distribution(each)),
+        *(problem for requirement in required for problem in requirement_problems(requirement)),
+        *installation_conflicts(),
+        *(problem for each in installed for problem in distribution_problems(each)),
     ]
-    advisories = consult([each.name for each in installed])
+    advisories = query_advisories([each.name for each in installed])
     problems += advisories.findings
     for problem in problems:
         print(problem)
@@ -83,14 +83,14 @@ def main() -> int:
 
 
 def requirements(setup: configparser.ConfigParser) -> Iterator[Requirement]:
-    """Those of the node and of every extra."""
+    """Yield the requirements of the node and of every extra."""
     texts = [setup["options"]["install_requires"], *setup["options.extras_require"].values()]
     for line in "\n".join(texts).splitlines():
         if line.strip():
             yield Requirement(line.strip())
 
 
-def bounds(requirement: Requirement) -> Iterator[str]:
+def requirement_problems(requirement: Requirement) -> Iterator[str]:
     """What is wrong with how a requirement is held."""
     specifiers = list(requirement.specifier)
     open_above = not any(each.operator in ("<", "<=", "==", "~=", "===") for each in specifiers)
@@ -102,7 +102,7 @@ def bounds(requirement: Requirement) -> Iterator[str]:
             yield f"setup.cfg: {requirement} names a pre-release"
 
 
-def closure(required: Iterable[Requirement]) -> Iterator[metadata.Distribution]:
+def installed_dependencies(required: Iterable[Requirement]) -> Iterator[metadata.Distribution]:
     """What is installed of these requirements and of theirs; each once."""
     seen: set[str] = set()
     todo = list(required)
@@ -124,22 +124,22 @@ def closure(required: Iterable[Requirement]) -> Iterator[metadata.Distribution]:
                 todo.append(theirs)
 
 
-def fit() -> Iterator[str]:
-    """What pip says does not fit together."""
+def installation_conflicts() -> Iterator[str]:
+    """Yield what `pip check` reports."""
     command = [sys.executable, "-P", "-m", "pip", "check", "--disable-pip-version-check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         yield from (done.stdout or done.stderr).splitlines()
 
 
-def of_distribution(distribution: metadata.Distribution) -> Iterator[str]:
-    """What is wrong with an installed distribution."""
+def distribution_problems(distribution: metadata.Distribution) -> Iterator[str]:
+    """Yield the problems of an installed distribution: a pre-release, a licence."""
     name = f"{distribution.name} {distribution.version}"
     if Version(distribution.version).is_prerelease:
         yield f"{name} is a pre-release"
     stated = licence(distribution)
     if not is_allowed(stated):
-        yield f"{name}: licence {stated or '(none stated)'!r} is not one of the list"
+        yield f"{name}: licence {stated or '(none stated)'!r} is not in the list of licences"
 
 
 def licence(distribution: metadata.Distribution) -> str:
@@ -173,8 +173,8 @@ def is_allowed(expression: str) -> bool:
     )
 
 
-def consult(names: Iterable[str]) -> Advisories:
-    """Ask pip-audit about these."""
+def query_advisories(names: Iterable[str]) -> Advisories:
+    """Query pip-audit for known vulnerabilities of distributions."""
     command = [sys.executable, "-P", "-m", "pip_audit", "--progress-spinner=off", "--format=json"]
     try:
         done = subprocess.run(
@@ -186,12 +186,12 @@ def consult(names: Iterable[str]) -> Advisories:
 
 
 def read_audit(output: str, complaint: str, names: Iterable[str]) -> Advisories:
-    """What pip-audit's output says about these distributions."""
+    """Read the findings about these distributions from the output of pip-audit."""
     try:
         entries = json.loads(output)["dependencies"]
     except (ValueError, KeyError, TypeError):
         lines = [line.strip() for line in complaint.splitlines() if line.strip()]
-        return Advisories([], lines[-1] if lines else "pip-audit said nothing")
+        return Advisories([], lines[-1] if lines else "pip-audit printed nothing")
     ours = {canonicalize_name(name) for name in names} - {"fieldbrook"}
     asked = [entry for entry in entries if canonicalize_name(entry["name"]) in ours]
     findings = [

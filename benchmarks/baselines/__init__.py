@@ -1,1 +1,1 @@
-"""What the node is compared with: the same work, with nothing kept and nothing promised."""
+"""Baselines: servers that do the same work as the node, but store and promise nothing."""

@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks.__main__ import SCENARIOS, main
-from benchmarks.http_load import NOT_SENT, Load, measure
-from benchmarks.http_peers import HTTP_PEERS
+from benchmarks.baselines.http_peers import HTTP_PEERS
 from benchmarks.measure import BenchmarkError
 from benchmarks.registry import fill_projects, fill_publishers
 from benchmarks.report import P99, RATE, Table
+from benchmarks.scenarios.http_load import NOT_SENT, Load, measure
 from benchmarks.servers import Device, Server, event_requests
 from benchmarks.tools import compiler
 from fieldbrook.core.clock import now_ms

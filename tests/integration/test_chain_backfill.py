@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chain_backfill import Tall, chains_named, read_all, tall_chain
+from benchmarks.scenarios.chain_backfill import Tall, chains_named, read_all, tall_chain
 from tests.support.nodes import RunningNode
 
 BLOCKS, LOGS = 100_000, 3_000

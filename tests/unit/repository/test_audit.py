@@ -54,7 +54,7 @@ class Installed:
 def test_a_requirement_without_upper_bound_or_of_a_pre_release_is_found(
     audit: ModuleType, text: str, problem: str
 ) -> None:
-    found = list(audit.bounds(Requirement(text)))
+    found = list(audit.requirement_problems(Requirement(text)))
     assert (problem in found[0]) if problem else not found
 
 
@@ -77,11 +77,11 @@ def test_a_requirement_without_upper_bound_or_of_a_pre_release_is_found(
 def test_a_licence_that_is_not_of_the_list_or_is_missing_is_found(
     audit: ModuleType, fields: dict[str, Any], allowed: bool
 ) -> None:
-    assert (not list(audit.of_distribution(Installed(**fields)))) == allowed
+    assert (not list(audit.distribution_problems(Installed(**fields)))) == allowed
 
 
 def test_an_installed_pre_release_is_found(audit: ModuleType) -> None:
-    (found,) = audit.of_distribution(Installed("2.0b1", License_Expression="MIT"))
+    (found,) = audit.distribution_problems(Installed("2.0b1", License_Expression="MIT"))
     assert "2.0b1 is a pre-release" in found
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from benchmarks.context import Context, Emit
-from benchmarks.http_load import CONNECTIONS, DEVICES, KINDS, Load, compare, measure
 from benchmarks.node import deploy, node_server, running_node
 from benchmarks.report import Table
+from benchmarks.scenarios.http_load import CONNECTIONS, DEVICES, KINDS, Load, compare, measure
 from benchmarks.servers import check, event_requests
 
 PROCESSES = (1, 2, 3)

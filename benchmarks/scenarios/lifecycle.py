@@ -1,4 +1,4 @@
-"""Scenarios of a node's life: the first event of a project, starting, and memory."""
+"""Scenarios of the life cycle: the first event of a project, start-up, memory."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks import report
+from benchmarks.baselines.http_peers import HTTP_PEERS, PEER_NAMES, Peer, running_peers
 from benchmarks.context import Context, Emit
-from benchmarks.http_load import require_good
-from benchmarks.http_peers import HTTP_PEERS, PEER_NAMES, Peer, running_peers
 from benchmarks.measure import BenchmarkError, memory, quantile, tree, wait_for
 from benchmarks.node import deploy, node_server, running_node, wait_until_live
 from benchmarks.report import Figures, Table
+from benchmarks.scenarios.http_load import require_good
 from benchmarks.servers import Device, answers_201, event_path, event_requests
 from benchmarks.tools import run_tool
 from tests.support.nodes import RunningNode, part_of
@@ -52,7 +52,7 @@ def _round_trips(port: int, devices: Iterable[Device], pause_s: float = 0.0) -> 
 
 
 def cold(context: Context, emit: Emit) -> None:
-    """What the first event of a project that does not run waits for, and the one after it.
+    """Latency of the first event of a stopped project, and of the one after it.
 
     They start in a row, which leaves no time to have a process ready for the next, and once
     more with a pause before each. The baseline is what a process for it would cost without a
@@ -90,7 +90,7 @@ def _quantiles(times: list[float]) -> Figures:
 
 
 def start_up(context: Context, emit: Emit) -> None:
-    """From the command to the first event answered 201; the node's project starts with it."""
+    """Time from the command to the first event answered 201, which starts the project."""
     missing = {
         peer.name: peer.missing() if peer.name in context.peers else "not asked for"
         for peer in HTTP_PEERS
@@ -128,7 +128,7 @@ def _peer_start_ms(peer: Peer, folder: Path, devices: list[Device]) -> float:
 
 
 def memory_held(context: Context, emit: Emit) -> None:
-    """What node and baselines hold after a few events, after a million, and per project."""
+    """Memory of node and baselines after a few events, after a million, and per project."""
     few, many = context.size(FEW_EVENTS, quick=500), context.size(MANY_EVENTS, quick=20_000)
     theirs = context.size(PEER_EVENTS, quick=2_000)
     columns = (report.PSS, report.RSS)

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-FOLDER = Path(__file__).parent / ".peers"
+FOLDER = Path(__file__).parent.parent / ".peers"
 NPM_PACKAGES = {"node-red": "4.1.15", "workerd": "1.20261117.1"}
 _NGINX_ROOT = FOLDER / "nginx-root"
 _LIMIT_S = 300

@@ -15,10 +15,11 @@ from pathlib import Path
 from paho.mqtt import client as mqtt_client
 from paho.mqtt.enums import CallbackAPIVersion
 
-from benchmarks import peers, report
+from benchmarks import report
+from benchmarks.baselines import install
+from benchmarks.baselines.http_peers import NOT_INSTALLED, nodered, write_work
 from benchmarks.context import Context, Emit
-from benchmarks.http_peers import NOT_INSTALLED, nodered, write_work
-from benchmarks.measure import BenchmarkError, Watch, memory, wait_for
+from benchmarks.measure import BenchmarkError, CpuUsage, memory, wait_for
 from benchmarks.node import deploy, node_server, running_node
 from benchmarks.report import Figures, Table
 from benchmarks.servers import PROJECT, Device, check, spawned
@@ -75,7 +76,7 @@ def _running_mosquitto(folder: Path) -> Iterator[tuple[int, int]]:
     port = free_port()
     config = folder / "mosquitto.conf"
     config.write_text(_MOSQUITTO_CONFIG.format(port=port))
-    with spawned([peers.program("mosquitto"), "-c", config], folder / "mosquitto.log") as pid:
+    with spawned([install.program("mosquitto"), "-c", config], folder / "mosquitto.log") as pid:
         wait_for(lambda: _listens(port), "mosquitto listens")
         yield port, pid
 
@@ -180,7 +181,7 @@ def _check(route: Route) -> None:
 def _measure(route: Route, messages: Path, qos: int, window: int, seconds: float) -> Figures:
     words: list[object] = ["-p", route.port, "-f", messages, "-k", route.count, "-q", qos]
     words += ["-c", CONNECTIONS, "-m", window, "-d", seconds, "-w", _WARM_S, "-n", _LIMIT]
-    with Watch(route.roots) as watch:
+    with CpuUsage(route.roots) as watch:
         found = run_tool("mqttload", *words, seconds=seconds + _WARM_S)
     lost = found["sent"] - found["handled"]
     if not found["timed"] or (qos and (lost > 0 or found["acknowledged"] < found["sent"])):
@@ -207,8 +208,8 @@ def _routes(context: Context, folder: Path, stack: ExitStack) -> tuple[list[Rout
     routes = [stack.enter_context(_node_route(folder / "node", "node"))]
     wanted = [NODE_BEHIND, *(name for name in PEER_NAMES if name in context.peers)]
     for name in wanted:
-        reason = "" if peers.program("mosquitto") else "not installed (Debian: mosquitto)"
-        if not reason and name == "mosquitto-nodered" and peers.node_red() is None:
+        reason = "" if install.program("mosquitto") else "not installed (Debian: mosquitto)"
+        if not reason and name == "mosquitto-nodered" and install.node_red() is None:
             reason = NOT_INSTALLED
         if reason:
             missing[name] = reason

@@ -1,4 +1,4 @@
-"""Scenarios of many: projects at once, publishers, registered projects."""
+"""Scenarios of scale: many active projects, publishers, registered projects."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from benchmarks.baselines.http_peers import PEER_NAMES, running_peers
 from benchmarks.context import Context, Emit
-from benchmarks.http_load import CONNECTIONS, KINDS, Load, compare, renamed
-from benchmarks.http_peers import PEER_NAMES, running_peers
 from benchmarks.measure import wait_for
 from benchmarks.node import deploy, node_server, running_node
 from benchmarks.registry import fill_projects, fill_publishers
 from benchmarks.report import RATE, Figures, Table
+from benchmarks.scenarios.http_load import CONNECTIONS, KINDS, Load, compare, renamed
 from benchmarks.servers import Device, Server, answers_201, check, event_requests
 
 PROJECT_COUNTS = (1, 8, 64)

@@ -17,15 +17,15 @@ from pathlib import Path
 
 import wasmtime
 
-from benchmarks import peers
 from benchmarks.applets import PLAIN
+from benchmarks.baselines import install
 from benchmarks.measure import wait_for
 from benchmarks.servers import Device, Server, answers_201, check, spawned
 from fieldbrook.actors.runtime import free_port
 from tests.support.nodes import PREFIX
 
 _START_S = 30.0
-_BASELINES = Path(__file__).parent / "baselines"
+_BASELINES = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _nginx_command(folder: Path, port: int) -> Sequence[object]:
         f"server {{ listen 127.0.0.1:{port} backlog=1024; location / {{"
         """default_type application/json; return 201 '{"results":[]}'; } } }"""
     )
-    return [peers.nginx(), "-e", "stderr", "-c", folder / "nginx.conf", "-p", folder]
+    return [install.nginx(), "-e", "stderr", "-c", folder / "nginx.conf", "-p", folder]
 
 
 def _nodered_command(folder: Path, port: int) -> Sequence[object]:
@@ -101,7 +101,7 @@ def nodered(
     shutil.copy(_BASELINES / "nodered_settings.js", folder / "settings.js")
     given = [f"{name}={value}" for name, value in environment.items()]
     return [
-        *("env", f"PORT={port}", *given, "node", peers.node_red()),
+        *("env", f"PORT={port}", *given, "node", install.node_red()),
         *("-s", folder / "settings.js", "-u", folder),
     ]
 
@@ -120,16 +120,16 @@ def _workerd_command(folder: Path, port: int) -> Sequence[object]:
         '  bindings = [ (name = "TOKENS", text = embed "tokens.json") ],\n'
         '  compatibilityDate = "2025-01-01", compatibilityFlags = ["nodejs_compat"] );\n'
     )
-    return [peers.workerd(), "serve", folder / "config.capnp"]
+    return [install.workerd(), "serve", folder / "config.capnp"]
 
 
 NOT_INSTALLED = "not installed (python -m benchmarks --install)"
 
 HTTP_PEERS = (
     Peer("tornado", lambda: "", _tornado_command),
-    Peer("nginx", lambda: "" if peers.nginx() else NOT_INSTALLED, _nginx_command, works=False),
-    Peer("nodered", lambda: "" if peers.node_red() else NOT_INSTALLED, _nodered_command),
-    Peer("workerd", lambda: "" if peers.workerd() else NOT_INSTALLED, _workerd_command),
+    Peer("nginx", lambda: "" if install.nginx() else NOT_INSTALLED, _nginx_command, works=False),
+    Peer("nodered", lambda: "" if install.node_red() else NOT_INSTALLED, _nodered_command),
+    Peer("workerd", lambda: "" if install.workerd() else NOT_INSTALLED, _workerd_command),
 )
 PEER_NAMES = tuple(peer.name for peer in HTTP_PEERS)
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import report
+from benchmarks.baselines.http_peers import PEER_NAMES, running_peers
 from benchmarks.context import Context, Emit
-from benchmarks.http_peers import PEER_NAMES, running_peers
-from benchmarks.measure import BenchmarkError, Watch, memory
+from benchmarks.measure import BenchmarkError, CpuUsage, memory
 from benchmarks.node import deploy, node_server, running_node
 from benchmarks.report import Figures, Table
 from benchmarks.servers import (
@@ -45,7 +45,7 @@ _LIMIT = 5_000_000  # requests of one measurement
 
 @dataclass(frozen=True)
 class Load:
-    """What is sent to whom. `events` is how many one request carries."""
+    """Requests and the server that they are sent to; a request carries `events` events."""
 
     server: Server
     requests: Path
@@ -62,7 +62,7 @@ def measure(load: Load, connections: int, seconds: float, rate: float = 0) -> Fi
     words: list[object] = ["-p", load.server.port, "-f", load.requests, "-c", connections]
     words += ["-d", seconds, "-w", min(_WARM_S, seconds), "-r", rate, "-n", _LIMIT]
     words += ["-e", load.events if load.server.works else 0]
-    with Watch(load.server.roots) as watch:
+    with CpuUsage(load.server.roots) as watch:
         found = run_tool("httpload", *words, seconds=seconds + _WARM_S)
     require_good(load.server.name, found)
     held = memory(load.server.roots)
@@ -95,7 +95,7 @@ def require_good(server: str, found: dict[str, float]) -> None:
 def compare(
     table: Table, loads: Sequence[Load], context: Context, connections: int, rate: float = 0
 ) -> Table:
-    """Measure servers in turn, so that what else the machine does meets all of them."""
+    """Measure servers in turn, so that other load on the machine affects all of them."""
     for _ in range(context.rounds):
         for load in loads:
             table.add(load.server.name, measure(load, connections, context.seconds, rate))
@@ -103,7 +103,7 @@ def compare(
 
 
 def renamed(server: Server, name: str) -> Server:
-    """The same server under the name of what it does."""
+    """The same server under another name."""
     return dataclasses.replace(server, name=name)
 
 
@@ -156,7 +156,7 @@ def http_single(context: Context, emit: Emit) -> None:
 
 
 def smallest(context: Context, emit: Emit) -> None:
-    """One event per request on one connection: whether everything is there, in seconds."""
+    """One event per request on one connection: a quick check that everything works."""
     with context.folder() as folder, running_node(folder) as node:
         server = node_server(node)
         cases = _cases(node, server)
@@ -168,7 +168,7 @@ def smallest(context: Context, emit: Emit) -> None:
 
 
 def http_batch(context: Context, emit: Emit) -> None:
-    """A hundred events per request, `{"events": [...]}`, beside baselines that take them, too.
+    """A hundred events per request, `{"events": [...]}`, for node and baselines.
 
     Tornado is also measured with one event per request: what a batch saves.
     """
@@ -195,8 +195,8 @@ def http_batch(context: Context, emit: Emit) -> None:
 def open_loop(context: Context, emit: Emit) -> None:
     """Latency at 2,000, 5,000 and 10,000 events/s, counted from when an event was due.
 
-    Whoever cannot keep up shows it in its latency: 2 s after the end nothing more is sent,
-    and what was due by then counts with the time it has waited.
+    A server that cannot keep up has a high latency: nothing is sent later than 2 s after the
+    end, and events that were due count with the time they have waited.
     """
     with context.folder() as folder, running_node(folder) as node:
         server = node_server(node)

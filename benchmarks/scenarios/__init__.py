@@ -1,0 +1,1 @@
+"""Scenarios: each measures the node, and baselines beside it, and emits tables."""

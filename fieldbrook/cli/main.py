@@ -199,7 +199,10 @@ def version() -> None:
 @click.command()
 @click.argument("shell", type=click.Choice(sorted(_COMPLETION_FILES)))
 def completion(shell: str) -> None:
-    """Print the completion script of a shell, and on standard error where to save it."""
+    """Print the completion script of a shell.
+
+    Standard error says where to save it.
+    """
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)

@@ -30,11 +30,11 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @_data_option
 @click.pass_context
 def backup(context: click.Context, target: Path, data: Path | None) -> None:
-    """Write a consistent copy of a data folder to a file; the node may run.
+    """Write a copy of a data folder to a file; the node may run.
 
-    In a FOLDER the file gets a name with the time. The file contains the node's secrets; only
-    you can read it. It does not contain the messages that wait in the embedded broker. The exit
-    code is 1 when the data folder lacks a module.
+    The copy is consistent. In a FOLDER the file gets a name with the time. The file contains
+    the node's secrets; only you can read it. It does not contain the messages that wait in the
+    embedded broker. The exit code is 1 when the data folder lacks a module.
     """
     with expected_errors():
         from fieldbrook.storage.backup.backup import back_up
@@ -127,13 +127,13 @@ def verify(context: click.Context, archive: Path | None, data: Path | None) -> N
 
 @click.group(cls=CommandGroup)
 def outbox() -> None:
-    """Show or release the outbox: messages and calls of handlers that are not delivered yet."""
+    """Show or release the outbox of undelivered messages and calls."""
 
 
 @outbox.command("status")
 @_data_option
 def outbox_status(data: Path | None) -> None:
-    """Show whether the outbox is parked, and how many entries wait in each project."""
+    """Show whether the outbox is parked, and how many entries wait."""
     with expected_errors():
         from fieldbrook.storage.backup.backup import require_data, waiting_outboxes
         from fieldbrook.storage.project.outbox import is_parked
@@ -155,7 +155,10 @@ def outbox_status(data: Path | None) -> None:
 @outbox.command("release")
 @_data_option
 def outbox_release(data: Path | None) -> None:
-    """Let a restored node send its parked entries; a running node begins within seconds."""
+    """Let a restored node send its parked entries.
+
+    A running node begins within seconds.
+    """
     with expected_errors():
         from fieldbrook.storage.backup.backup import require_data
         from fieldbrook.storage.project.outbox import release

@@ -26,7 +26,10 @@ _TEMPLATES = ("assemblyscript", "c", "rust", "wat")
     help="The new folder [default: ./NAME].",
 )
 def applet_new(name: str, template: str, folder: Path | None) -> None:
-    """Create a folder with a starter applet: source, build recipe and test events."""
+    """Create a folder with a starter applet.
+
+    It has the source, a build recipe and test events.
+    """
     from fieldbrook.workbench import scaffold
 
     folder = folder or Path(name)
@@ -43,9 +46,10 @@ def applet_new(name: str, template: str, folder: Path | None) -> None:
 @applet.command("build")
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 def applet_build(folder: Path) -> None:
-    """Build an applet with the recipe in its applet.toml and print the module's path.
+    """Build an applet and print the module's path.
 
-    The module then gets the checks that a node makes at upload.
+    The recipe is in the folder's applet.toml. The module then gets the checks that a node
+    makes at upload.
     """
     from fieldbrook.wasm.limits import Limits
     from fieldbrook.wasm.module.inspection import check

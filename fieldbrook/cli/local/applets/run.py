@@ -54,7 +54,7 @@ def applet_run(
     event_type: str,
     given: WorkbenchOptions,
 ) -> None:
-    """Run a handler over one event, without a node, and show the result.
+    """Run a handler over one event, without a node.
 
     The exit code is 1 when the handler failed: it trapped, exceeded a budget or returned a
     negative code. The writes of a run that trapped or exceeded a budget are discarded.

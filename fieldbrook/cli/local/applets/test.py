@@ -60,7 +60,7 @@ def applet_test(
     strategies: tuple[str, ...],
     given: WorkbenchOptions,
 ) -> None:
-    """Replay recorded events in order, without a node, and compare the results.
+    """Replay recorded events without a node and compare the results.
 
     EVENTS holds one event per line: a data message as a device sends it, or
     {"event_type": TYPE, "payload": TEXT OR JSON}. The file of expected results has one line per

@@ -45,7 +45,7 @@ _days_option = click.option(
 
 @click.group(cls=CommandGroup)
 def key() -> None:
-    """Manage access keys: tokens for programs, each with an expiry and permissions.
+    """Manage access keys: tokens with an expiry and permissions.
 
     A program uses an access key instead of a login: FIELDBROOK_TOKEN=w3b_...
     """

@@ -70,7 +70,10 @@ def account_create(username: str, role: str, source: str | None) -> None:
 @account.command("disable")
 @_name_argument
 def account_disable(name: str) -> None:
-    """Disable an account: its logins, access keys and events for its projects are refused."""
+    """Disable an account.
+
+    Its logins, access keys and events for its projects are refused.
+    """
     _set_state(name, "disable")
 
 

@@ -46,7 +46,7 @@ def audit(
     refused: bool,
     limit: int,
 ) -> None:
-    """List the audit log (who changed what), the latest first, for administrators."""
+    """List the audit log: who changed what, the latest first."""
     query: dict[str, Any] = {
         "account": username,
         "operation": operation,

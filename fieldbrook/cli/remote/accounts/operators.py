@@ -18,7 +18,7 @@ _TYPES = {"ecdsa": 1, "ed25519": 2}
 
 @click.group(cls=CommandGroup)
 def operator() -> None:
-    """Manage operators: keys that sign the transactions of projects."""
+    """Manage operators: keys that sign transactions of projects."""
 
 
 @operator.command("create")
@@ -33,10 +33,10 @@ def operator() -> None:
 )
 @click.option("--key-stdin", is_flag=True, help="Read the private key from standard input.")
 def operator_create(name: str, kind: str, key_stdin: bool) -> None:
-    """Create an operator from a private key, which the node keeps encrypted.
+    """Create an operator from a private key.
 
-    The command asks for the key or reads it from standard input, because other users of this
-    machine could see a key on the command line.
+    The node stores the key encrypted. The command asks for the key or reads it from standard
+    input, because other users of this machine could see a key on the command line.
     """
     secret = read_secret("private key", key_stdin, "--key-stdin")
     body = {"name": name, "privateKey": secret, "type": _TYPES[kind]}
@@ -46,7 +46,7 @@ def operator_create(name: str, kind: str, key_stdin: bool) -> None:
 @operator.command("generate")
 @click.argument("name")
 def operator_generate(name: str) -> None:
-    """Create an operator with a private key that the node generates and does not show."""
+    """Create an operator with a key that the node generates."""
     _show_operator(current().client().call("POST", ["operator", "generate"], body={"name": name}))
 
 
@@ -54,9 +54,9 @@ def operator_generate(name: str) -> None:
 @click.argument("name", metavar="OPERATOR")
 @click.option("--password-stdin", is_flag=True, help="Read your password from standard input.")
 def operator_export(name: str, password_stdin: bool) -> None:
-    """Print an operator's private key, for administrators; this needs your password.
+    """Print an operator's private key, for administrators.
 
-    The audit log records the export.
+    This needs your password. The audit log records the export.
     """
     password = read_secret("password", password_stdin, "--password-stdin")
     client = current().client()
@@ -92,7 +92,7 @@ def operator_delete(name: str, yes: bool) -> None:
 @project_argument
 @click.argument("name", metavar="OPERATOR")
 def operator_use(project: str, name: str) -> None:
-    """Let a project use an operator instead of the one named `default`."""
+    """Let a project use an operator other than `default`."""
     client, project_id = open_project_by_id(project)
     found = _find_operator(client, name)
     client.call("POST", ["project_operator", project_id, str(found["operatorID"])])

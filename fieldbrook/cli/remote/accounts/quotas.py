@@ -41,7 +41,7 @@ def quota() -> None:
     "`default` for that of the settings; repeatable.",
 )
 def account_quota(name: str, changes: tuple[str, ...]) -> None:
-    """Show the quotas of an account and how much of them is used, or change them."""
+    """Show or change the quotas of an account."""
     quotas = [_change(text) for text in changes]
     client = current().client()
     path = ["account", str(find_account(client, name)["accountID"]), "quota"]

@@ -35,7 +35,7 @@ def chain() -> None:
 
 @chain.command("list")
 def chain_list() -> None:
-    """List the chains, each with its state and the newest block that the node has seen."""
+    """List the chains, each with its state and newest block."""
     answer = current().client().call("GET", ["chain"])
     if current().json:
         show_json(answer)
@@ -47,7 +47,10 @@ def chain_list() -> None:
 @chain.command("show")
 @click.argument("chain_", metavar="CHAIN")
 def chain_show(chain_: str) -> None:
-    """Show a chain, by id or name, and its monitors; to administrators its endpoints, too."""
+    """Show a chain, by id or name, and its monitors.
+
+    Administrators see its endpoints, too.
+    """
     row = current().client().call("GET", ["chain", chain_])
     if current().json:
         show_json(row)

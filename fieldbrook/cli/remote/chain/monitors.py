@@ -36,7 +36,7 @@ _COLUMNS = {
 
 @click.group(cls=CommandGroup)
 def monitor() -> None:
-    """Manage monitors, which turn activity on a chain into events of a project."""
+    """Manage monitors, which turn chain activity into events."""
 
 
 def _shared_by_add(command: Any) -> Any:
@@ -128,7 +128,7 @@ def monitor_add_height(
 @monitor.command("list")
 @project_argument
 def monitor_list(project: str) -> None:
-    """List the monitors of a project, each with its next block and its last error."""
+    """List the monitors of a project and their progress."""
     client, project = open_project(project)
     rows = []
     for row in _monitors(client, project):

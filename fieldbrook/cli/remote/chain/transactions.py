@@ -66,7 +66,7 @@ _chain_argument = click.argument("chain", metavar="CHAIN")
 
 @click.group(cls=CommandGroup)
 def tx() -> None:
-    """Show and control the transactions that projects send to chains."""
+    """Show and control transactions that projects send."""
 
 
 @tx.command("list")
@@ -128,7 +128,7 @@ def tx_show(project: str, transaction: str) -> None:
 @tx.command("state")
 @project_argument
 def tx_state(project: str) -> None:
-    """Show the number of transactions and the spending of a project, by chain."""
+    """Show transactions and spending of a project, by chain."""
     client, project = open_project(project)
     answer = client.call("GET", ["tx", project, "state"])
     if current().json:
@@ -164,9 +164,10 @@ def tx_retry(project: str, transaction: str) -> None:
 @click.argument("transaction")
 @yes_option
 def tx_cancel(project: str, transaction: str, yes: bool) -> None:
-    """Replace a transaction by one that does nothing, for administrators.
+    """Replace a transaction by one that does nothing.
 
-    Only one of the two gets into a block. If that is the original, it was too late to cancel.
+    This is for administrators. Only one of the two gets into a block. If that is the original,
+    it was too late to cancel.
     """
     confirm(f"Cancel transaction {transaction}?", yes)
     client, project = open_project(project)
@@ -176,7 +177,10 @@ def tx_cancel(project: str, transaction: str, yes: bool) -> None:
 @tx.command("park")
 @_chain_argument
 def tx_park(chain: str) -> None:
-    """Stop sending transactions to a chain, for administrators; committed ones wait."""
+    """Stop sending transactions to a chain, for administrators.
+
+    Committed transactions wait.
+    """
     current().client().call("POST", ["chain", chain, "park"])
     show_done(f"sending to chain {chain} is stopped", chain=chain, parked=True)
 
@@ -184,7 +188,7 @@ def tx_park(chain: str) -> None:
 @tx.command("resume")
 @_chain_argument
 def tx_resume(chain: str) -> None:
-    """Resume sending transactions to a parked chain, for administrators."""
+    """Resume sending to a parked chain, for administrators."""
     current().client().call("POST", ["chain", chain, "resume"])
     show_done(f"sending to chain {chain} is resumed", chain=chain, parked=False)
 
@@ -194,10 +198,11 @@ def tx_resume(chain: str) -> None:
 @project_argument
 @yes_option
 def tx_release(chain: str, project: str, yes: bool) -> None:
-    """Give up the nonces of a project whose store is lost, for administrators.
+    """Give up the nonces of a project whose store is lost.
 
-    Other projects that sign with the same key wait for these nonces. If the store comes back,
-    the transactions that the project had committed are still sent.
+    This is for administrators. Other projects that sign with the same key wait for these
+    nonces. If the store comes back, the transactions that the project had committed are still
+    sent.
     """
     confirm(f"Give up all nonces of project {project} on chain {chain}?", yes)
     client, name = open_project(project)

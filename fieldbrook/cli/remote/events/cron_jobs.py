@@ -21,7 +21,7 @@ _COLUMNS = {
 
 @click.group(cls=CommandGroup)
 def cron() -> None:
-    """Manage cron jobs, which send events to a project at fixed times."""
+    """Manage cron jobs, which send events at fixed times."""
 
 
 @cron.command("add")

@@ -42,7 +42,7 @@ _letters_argument = click.argument("letters", nargs=-1, required=True, metavar="
 
 @click.group("dead-letter", cls=CommandGroup)
 def dead_letter() -> None:
-    """Show, replay or discard dead letters: events whose handler failed."""
+    """Manage dead letters: events whose handler failed."""
 
 
 @dead_letter.command("list")
@@ -81,7 +81,10 @@ def letter_show(project: str, letter: str, payload: bool) -> None:
 @_letters_argument
 @click.pass_context
 def letter_replay(context: click.Context, project: str, letters: tuple[str, ...]) -> None:
-    """Run the handlers of dead letters again; each new failure makes a new dead letter."""
+    """Run the handlers of dead letters again.
+
+    Each new failure makes a new dead letter.
+    """
     client, project = open_project(project)
     body = {"letterIDs": list(letters)}
     results = client.call("POST", ["dead_letter", project, "replay"], body=body)["results"]

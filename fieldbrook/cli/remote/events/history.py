@@ -75,12 +75,13 @@ def event_replay(
     publisher: str,
     dry_run: bool,
 ) -> None:
-    """Run all handlers again for the events received in a time range, the oldest first.
+    """Run handlers again for the events of a time range.
 
-    TIME has the form 2026-11-21T06:31:00Z; events received at the end of the range are left out.
-    The node keeps only the payloads of the newest events (setting replayable_bytes); the output
-    counts the events that cannot be replayed. Each replay is an event of its own with the id
-    <event id>#r1, #r2 and so on. The exit code is 1 when a handler failed.
+    The events run in the order of their receipt. TIME has the form 2026-11-21T06:31:00Z;
+    events received at the end of the range are left out. The node keeps only the payloads of
+    the newest events (setting replayable_bytes); the output counts the events that cannot be
+    replayed. Each replay is an event of its own with the id <event id>#r1, #r2 and so on. The
+    exit code is 1 when a handler failed.
     """
     client, project = open_project(project)
     body: dict[str, Any] = {"from": begin, "to": end, "eventType": event_type, "limit": 1_000}
@@ -133,10 +134,10 @@ def event_show(project: str, event_id: str | None, limit: int) -> None:
 @click.option("--project", metavar="PROJECT", help="List only events for a project of this name.")
 @limit_option()
 def refused(event_id: str | None, project: str | None, limit: int) -> None:
-    """List events that were refused before a project received them, for administrators.
+    """List events that no project received, for administrators.
 
-    Only this command shows events for unknown projects; owners find those for their own
-    projects with `event`.
+    They were refused before. Only this command shows events for unknown projects; owners find
+    those for their own projects with `event`.
     """
     query = {"limit": limit, "eventID": event_id, "project": project}
     answer = current().client().call("GET", ["refused_event"], query=query)

@@ -23,7 +23,7 @@ _COLUMNS = {
 
 @click.group(cls=CommandGroup)
 def limit() -> None:
-    """Manage traffic limits: the most events of a project per time window."""
+    """Manage traffic limits: the most events per time window."""
 
 
 @limit.command("set")
@@ -39,9 +39,9 @@ def limit() -> None:
     help="The most events of one publisher; 0 for no limit per publisher.",
 )
 def limit_set(project: str, threshold: int, duration: str, publisher_threshold: int | None) -> None:
-    """Limit the events of a project per time window; further events are answered 429.
+    """Limit the events of a project per time window.
 
-    Only administrators may do this. An existing limit is changed.
+    Further events are answered 429. Only administrators may do this. An existing limit is changed.
     """
     client, project = open_project(project)
     body: dict[str, Any] = {"threshold": threshold, "duration": duration}

@@ -22,12 +22,12 @@ _COLUMNS = {
 
 @click.group(cls=CommandGroup)
 def mqtt() -> None:
-    """Show or clear the state of the embedded MQTT broker, for administrators."""
+    """Show or clear the state of the embedded MQTT broker."""
 
 
 @mqtt.command("status")
 def mqtt_status() -> None:
-    """Show how much state the broker keeps for devices, and the limits of it."""
+    """Show how much state the broker keeps, and its limits."""
     show_rows(items(current().client().call("GET", ["mqtt"])), _COLUMNS, "no state is kept")
 
 

@@ -43,7 +43,7 @@ def status(context: click.Context) -> None:
 @click.option("--recent", is_flag=True, help="Show conditions that have ended, too.")
 @click.pass_context
 def health(context: click.Context, recent: bool) -> None:
-    """Show open health conditions and their start, for administrators.
+    """Show open health conditions, for administrators.
 
     The exit code is 1 when the node is not healthy.
     """

@@ -47,7 +47,7 @@ _applet_argument = click.argument("name", metavar="APPLET")
 
 @click.group(cls=CommandGroup)
 def applet() -> None:
-    """Develop, deploy and manage applets: WebAssembly modules with handlers for events."""
+    """Develop, deploy and manage applets: modules with handlers."""
 
 
 @applet.command("deploy")
@@ -82,10 +82,10 @@ def applet_deploy(
     isolation: str | None,
     reuse_events: int | None,
 ) -> None:
-    """Deploy a WebAssembly module, in binary (.wasm) or as text (.wat).
+    """Deploy a WebAssembly module.
 
-    An existing applet of that name is updated and keeps its data. It also keeps its
-    strategies, unless --strategy replaces them.
+    FILE is a module in binary (.wasm) or as text (.wat). An existing applet of that name is
+    updated and keeps its data. It also keeps its strategies, unless --strategy replaces them.
     """
     client, project = open_project(project)
     name = name or file.stem
@@ -155,7 +155,7 @@ def applet_stop(project: str, name: str) -> None:
 @project_argument
 @_applet_argument
 def applet_versions(project: str, name: str) -> None:
-    """List the module versions of an applet that `applet rollback` can use, the latest first."""
+    """List the module versions that `applet rollback` can use."""
     rows = _versions(*_open_applet(project, name))
     if not current().json:
         for row in rows:
@@ -168,9 +168,9 @@ def applet_versions(project: str, name: str) -> None:
 @_applet_argument
 @click.argument("version", type=click.IntRange(1), required=False)
 def applet_rollback(project: str, name: str, version: int | None) -> None:
-    """Roll an applet back to an earlier module; its data and strategies stay.
+    """Roll an applet back to an earlier module.
 
-    The default VERSION is the one before the current version.
+    Its data and strategies stay. The default VERSION is the one before the current version.
     """
     client, found = _open_applet(project, name)
     if version is None:

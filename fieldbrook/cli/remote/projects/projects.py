@@ -37,7 +37,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 @click.group(cls=CommandGroup)
 def project() -> None:
-    """Manage projects, which receive events and run applets on them."""
+    """Manage projects, which receive events and run applets."""
 
 
 @project.command("create")
@@ -81,11 +81,11 @@ def project_show(project: str) -> None:
 @click.option("--tokens", is_flag=True, help="Include publishers' tokens: the file is a secret.")
 @click.option("--no-data", is_flag=True, help="Leave out the data that its handlers stored.")
 def project_export(project: str, file: Path, tokens: bool, no_data: bool) -> None:
-    """Export a project to a file for `project import`, at this or another node.
+    """Export a project to a file for `project import`.
 
-    The file has its configurations, applets with their modules, strategies, publishers, cron
-    jobs, monitors, ABIs, limits, and the data that its handlers stored. Logs, the event
-    history and dead letters are not exported.
+    It can be imported at this or another node. The file has its configurations, applets with
+    their modules, strategies, publishers, cron jobs, monitors, ABIs, limits, and the data that
+    its handlers stored. Logs, the event history and dead letters are not exported.
     """
     client, name = open_project(project)
     body = {"tokens": tokens, "data": not no_data}
@@ -105,9 +105,10 @@ def project_export(project: str, file: Path, tokens: bool, no_data: bool) -> Non
 @click.option("--name", default="", help="The name of the new project [default: the exported one].")
 @click.option("--new-tokens", is_flag=True, help="Replace the publishers' tokens in the file.")
 def project_import(file: Path, name: str, new_tokens: bool) -> None:
-    """Create a project of yours from a file of `project export`, completely or not at all.
+    """Create a project from a file of `project export`.
 
-    Publishers keep the tokens in the file; a publisher without one gets a new token.
+    The project is yours. It is created completely or not at all. Publishers keep the tokens in
+    the file; a publisher without one gets a new token.
     """
     info = {"name": name, "newTokens": new_tokens}
     upload = Upload(file.name, read_file(file))
@@ -120,7 +121,7 @@ def project_import(file: Path, name: str, new_tokens: bool) -> None:
 @project_argument
 @yes_option
 def project_delete(project: str, yes: bool) -> None:
-    """Delete a project with its applets, publishers, strategies and data."""
+    """Delete a project with its applets, publishers and data."""
     client, name = open_project(project)
     confirm(f"Delete project {name} and all its data?", yes)
     client.call("DELETE", ["project", name])

@@ -31,7 +31,7 @@ _days_option = click.option(
 
 @click.group(cls=CommandGroup)
 def publisher() -> None:
-    """Manage publishers: the devices that may send events to a project."""
+    """Manage publishers: devices that send events to a project."""
 
 
 @publisher.command("add")
@@ -81,7 +81,10 @@ def publisher_token(project: str, key: str) -> None:
 @_key_argument
 @_days_option
 def publisher_rotate(project: str, key: str, expires_days: int) -> None:
-    """Replace a publisher's token and print the new one; the old one stops working at once."""
+    """Replace a publisher's token and print the new one.
+
+    The old one stops working at once.
+    """
     client, _, found = _open_publisher(project, key)
     path = ["publisher", "data", str(found["publisherID"]), "token"]
     body = {"expirationDays": expires_days} if expires_days else {}
@@ -96,7 +99,10 @@ def publisher_rotate(project: str, key: str, expires_days: int) -> None:
 @click.argument("types", metavar="[TYPE]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Allow every type.")
 def publisher_allow(project: str, key: str, types: tuple[str, ...], everything: bool) -> None:
-    """Set the event types that a publisher may send; events of other types are refused."""
+    """Set the event types that a publisher may send.
+
+    Events of other types are refused.
+    """
     if everything == bool(types):
         raise WrongUsageError("name the allowed event types, or give --all")
     client, project, found = _open_publisher(project, key)

@@ -22,7 +22,7 @@ _COLUMNS = {
 
 @click.group(cls=CommandGroup)
 def strategy() -> None:
-    """Manage strategies: which handler runs for which type of event."""
+    """Manage strategies: which handler runs for which event type."""
 
 
 @strategy.command("add")

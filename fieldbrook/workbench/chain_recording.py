@@ -97,7 +97,9 @@ async def _chain_id(url: str) -> int:
             answer = await transport.request("eth_chainId", [])
         return quantity(answer["result"])
     except TimeoutError:
-        raise ChainSourceError(f"{public_part(url)}: no answer within {_START_LIMIT_S:g} s") from None
+        raise ChainSourceError(
+            f"{public_part(url)}: no answer within {_START_LIMIT_S:g} s"
+        ) from None
     except TransportError as error:
         raise ChainSourceError(f"{public_part(url)}: {error}") from None
     except (KeyError, TypeError, MalformedAnswerError):

@@ -10,6 +10,7 @@ Source: interface document, 1.3 and 1.4.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -32,6 +33,8 @@ class Sfid(int):
 
 
 Text = Annotated[str, msgspec.Meta(max_length=256)]
+Timestamp = Annotated[datetime, msgspec.Meta(tz=True)]
+RowLimit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
 
 
 class Paging(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,74 +6,88 @@ find out which names and ids are in use.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 from fieldbrook.core.errors import (
     AppletNotFoundError,
     InstanceNotFoundError,
+    NodeError,
     ProjectNotFoundError,
-    PublisherNotFoundError,
     ResourcePermNotFoundError,
-    StrategyNotFoundError,
 )
-from fieldbrook.core.model import ADMIN, Account, Applet, Project, Publisher, Resource, Strategy
+from fieldbrook.core.model import ADMIN, Account, Applet, Project, Resource
 from fieldbrook.gateway.channel import project_name
 from fieldbrook.gateway.management.framework.route import Call
 
 
+class _ProjectRow(Protocol):
+    @property
+    def project_id(self) -> int: ...
+
+
+R = TypeVar("R", bound=_ProjectRow)
+
+
 def own_project(call: Call[Any, Any]) -> Project:
-    """The project that the path names, with or without the prefix of its owner.
+    """The project whose id or name the path has; a name may have the prefix of its owner.
 
     Raises:
         ProjectNotFoundError: there is none, or another account owns it.
     """
-    name = call.path["projectName"]
-    project = call.context.reader.project_named(project_name(name))
+    reader = call.context.reader
+    wanted: int | str
+    if "projectID" in call.path:
+        wanted = call.id("projectID")
+        project = reader.project(wanted)
+    else:
+        wanted = call.path["projectName"]
+        project = reader.project_named(project_name(wanted))
     if project is None or not _may(call.account, project.account_id):
-        raise ProjectNotFoundError(project=name)
+        raise ProjectNotFoundError(project=wanted)
     return project
 
 
-def own_project_with_id(call: Call[Any, Any]) -> Project:
-    """The project whose id is in the path.
+def own_row(
+    call: Call[Any, Any],
+    parameter: str,
+    find: Callable[[int], R | None],
+    not_found: Callable[[int], NodeError],
+) -> R:
+    """The row whose id is in the path.
+
+    If the path names a project, the row must belong to it; else to any project of the caller.
+
+    Args:
+        parameter: the name of the id in the path.
+        find: reads the row with an id; None if there is none.
+        not_found: makes the error for an id.
 
     Raises:
-        ProjectNotFoundError: there is none, or another account owns it.
+        ProjectNotFoundError: the path names a project that is not one of the caller's.
+        NodeError: that of `not_found`.
     """
-    project_id = call.id("projectID")
-    project = call.context.reader.project(project_id)
-    if project is None or not _may(call.account, project.account_id):
-        raise ProjectNotFoundError(project=project_id)
-    return project
+    in_path = "projectName" in call.path or "projectID" in call.path
+    project = own_project(call) if in_path else None
+    row_id = call.id(parameter)
+    row = find(row_id)
+    if row is None or not (
+        may_project(call, row.project_id)
+        if project is None
+        else row.project_id == project.project_id
+    ):
+        raise not_found(row_id)
+    return row
 
 
-def may_project(call: Call[Any, Any], project_id: int) -> bool:
-    """Whether the caller owns a project or is an administrator."""
-    return _may_project(call, project_id)
-
-
-def own_applet(call: Call[Any, Any], applet_id: int) -> Applet:
-    """The applet with this id.
+def own_applet(call: Call[Any, Any]) -> Applet:
+    """The applet whose id is in the path; see `own_row`.
 
     Raises:
-        AppletNotFoundError: there is none, or another account owns it.
+        AppletNotFoundError, ProjectNotFoundError: there is none, or another account owns it.
     """
-    applet = call.context.reader.applet(applet_id)
-    if applet is None or not _may_project(call, applet.project_id):
-        raise AppletNotFoundError(applet=applet_id)
-    return applet
-
-
-def own_applet_in(call: Call[Any, Any], project: Project, applet_id: int) -> Applet:
-    """The applet with this id in a project.
-
-    Raises:
-        AppletNotFoundError: the project has no such applet.
-    """
-    applet = call.context.reader.applet(applet_id)
-    if applet is None or applet.project_id != project.project_id:
-        raise AppletNotFoundError(applet=applet_id)
-    return applet
+    find = call.context.reader.applet
+    return own_row(call, "appletID", find, lambda row_id: AppletNotFoundError(applet=row_id))
 
 
 def own_instance(call: Call[Any, Any]) -> Applet:
@@ -82,11 +96,8 @@ def own_instance(call: Call[Any, Any]) -> Applet:
     Raises:
         InstanceNotFoundError: there is none, or another account owns it.
     """
-    instance_id = call.id("instanceID")
-    applet = call.context.reader.applet_of_instance(instance_id)
-    if applet is None or not _may_project(call, applet.project_id):
-        raise InstanceNotFoundError(instance=instance_id)
-    return applet
+    find = call.context.reader.applet_of_instance
+    return own_row(call, "instanceID", find, lambda row_id: InstanceNotFoundError(instance=row_id))
 
 
 def own_resource(call: Call[Any, Any]) -> Resource:
@@ -103,51 +114,11 @@ def own_resource(call: Call[Any, Any]) -> Resource:
     return resource
 
 
-def own_strategy_with_id(call: Call[Any, Any]) -> Strategy:
-    """The strategy whose id is in the path, in any project of the caller.
-
-    Raises:
-        StrategyNotFoundError: there is none, or another account owns it.
-    """
-    strategy_id = call.id("strategyID")
-    strategy = call.context.reader.strategy(strategy_id)
-    if strategy is None or not _may_project(call, strategy.project_id):
-        raise StrategyNotFoundError(what=f"strategy {strategy_id}")
-    return strategy
-
-
-def own_strategy(call: Call[Any, Any]) -> Strategy:
-    """The strategy whose id is in the path, in the project that the path names.
-
-    Raises:
-        ProjectNotFoundError, StrategyNotFoundError: there is none, or another account owns it.
-    """
-    project = own_project(call)
-    strategy_id = call.id("strategyID")
-    strategy = call.context.reader.strategy(strategy_id)
-    if strategy is None or strategy.project_id != project.project_id:
-        raise StrategyNotFoundError(what=f"strategy {strategy_id}")
-    return strategy
-
-
-def own_publisher(call: Call[Any, Any]) -> Publisher:
-    """The publisher whose id is in the path, in the project that the path names.
-
-    Raises:
-        ProjectNotFoundError, PublisherNotFoundError: there is none, or another account owns it.
-    """
-    project = own_project(call)
-    publisher_id = call.id("publisherID")
-    publisher = call.context.reader.publisher_with_id(project.project_id, publisher_id)
-    if publisher is None:
-        raise PublisherNotFoundError(pub_id=publisher_id)
-    return publisher
+def may_project(call: Call[Any, Any], project_id: int) -> bool:
+    """Whether the caller owns a project or is an administrator."""
+    project = call.context.reader.project(project_id)
+    return project is not None and _may(call.account, project.account_id)
 
 
 def _may(account: Account, owner_id: int) -> bool:
     return account.account_id == owner_id or account.role == ADMIN
-
-
-def _may_project(call: Call[Any, Any], project_id: int) -> bool:
-    project = call.context.reader.project(project_id)
-    return project is not None and _may(call.account, project.account_id)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
-from fieldbrook.core.errors import NotFoundError
+from fieldbrook.core.errors import NodeError, NotFoundError
 from fieldbrook.core.model import AccessKey, Account
 from fieldbrook.gateway.management.framework.audit_trail import AuditTrail
 from fieldbrook.gateway.management.framework.binding import path_id
@@ -116,6 +116,17 @@ class Call(Generic[B, Q]):
             BadRequestError: the segment is not an id.
         """
         return path_id(name, self.path[name])
+
+    async def command(self, project_id: int, command: str, numbers: list[int]) -> Any:
+        """Send a command to a project and return its results; see `ManagementContext.command`.
+
+        Raises:
+            NodeError: the project refused the command or could not be reached.
+        """
+        outcome = await self.context.command(project_id, command, numbers)
+        if isinstance(outcome, NodeError):
+            raise outcome
+        return outcome
 
 
 # The group of operations that a route belongs to, by the first segment of its path.

@@ -14,9 +14,14 @@ import msgspec
 from fieldbrook.core.clock import now_ms, rfc3339
 from fieldbrook.core.errors import AccessKeyNotFoundError, AccessKeyPermissionDeniedError
 from fieldbrook.core.model import AccessKey
-from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
+from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text, Timestamp
 from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.gateway.management.framework.views import Json, page, privileges_json, times_json
+from fieldbrook.gateway.management.framework.views import (
+    Json,
+    page_json,
+    privileges_json,
+    times_json,
+)
 from fieldbrook.security.access_keys import (
     DESCRIPTIONS,
     Group,
@@ -29,7 +34,6 @@ _DAY_MS = 86_400_000
 
 Days = Annotated[int, msgspec.Meta(ge=0, le=36_500)]
 Description = Annotated[str, msgspec.Meta(max_length=1_024)]
-Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class Privilege(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,8 +64,8 @@ class ListKeys(Paging, frozen=True, kw_only=True):
     """Filters: a part of the name, the time of expiry, and the account or publisher of the key."""
 
     name: str = ""
-    expired_at_begin: Moment | None = msgspec.field(name="expiredAtBegin", default=None)
-    expired_at_end: Moment | None = msgspec.field(name="expiredAtEnd", default=None)
+    expired_at_begin: Timestamp | None = msgspec.field(name="expiredAtBegin", default=None)
+    expired_at_end: Timestamp | None = msgspec.field(name="expiredAtEnd", default=None)
     identity_id: Sfid | None = msgspec.field(name="identityID", default=None)
     identity_type: Literal["ACCOUNT", "PUBLISHER"] | None = msgspec.field(
         name="identityType", default=None
@@ -125,7 +129,7 @@ async def list_keys(call: Call[None, ListKeys]) -> Json:
         for key in call.context.reader.access_keys(call.account.account_id)
         if _is_asked_for(key, call.query)
     ]
-    return {"data": [key_json(key) for key in page(found, call.query)], "total": len(found)}
+    return page_json(found, call.query, key_json)
 
 
 async def list_groups(_call: Call[None, None]) -> list[Json]:
@@ -143,7 +147,7 @@ def key_json(key: AccessKey) -> Json:
         **({"expiredAt": rfc3339(key.expires_at)} if key.expires_at else {}),
         **({"lastUsed": rfc3339(key.last_used)} if key.last_used else {}),
         **({"desc": key.description} if key.description else {}),
-        **times_json([key]),
+        **times_json(key),
     }
 
 

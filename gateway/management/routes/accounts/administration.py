@@ -20,7 +20,7 @@ from fieldbrook.core.errors import (
 from fieldbrook.core.model import ADMIN, DISABLED, ENABLED, Account
 from fieldbrook.gateway.management.framework.binding import Paging
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
-from fieldbrook.gateway.management.framework.views import Json, account_json, page
+from fieldbrook.gateway.management.framework.views import Json, account_json, page_json
 from fieldbrook.gateway.management.routes.accounts.accounts import (
     Password,
     generated_password,
@@ -58,7 +58,7 @@ async def list_accounts(call: Call[None, ListAccounts]) -> Json:
         and query.role in (None, account.role)
         and query.state in (None, account.state)
     ]
-    return {"data": [_row_json(call, row) for row in page(found, query)], "total": len(found)}
+    return page_json(found, query, lambda row: _row_json(call, row))
 
 
 async def get_account(call: Call[None, None]) -> Json:

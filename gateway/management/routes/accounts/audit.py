@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Literal
 
 import msgspec
 
 from fieldbrook.core.clock import rfc3339
-from fieldbrook.gateway.management.framework.binding import Sfid
+from fieldbrook.gateway.management.framework.binding import RowLimit, Sfid, Timestamp
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 from fieldbrook.gateway.management.framework.views import Json
 from fieldbrook.storage.registry.audit import AuditRow
 
 _NUMBER_LIMIT = (1 << 63) - 1
 
-Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-
 
 class ReadAudit(msgspec.Struct, frozen=True, kw_only=True):
     """The newest rows with numbers below `before`, and filters; `path` is a part of the path."""
 
     before: Annotated[int, msgspec.Meta(ge=0, le=_NUMBER_LIMIT)] = 0
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
+    limit: RowLimit = 100
     account: str = ""
     account_id: Sfid | None = msgspec.field(name="accountID", default=None)
     operation: str = ""
     path: str = ""
-    begin: Moment | None = None
-    end: Moment | None = None
+    begin: Timestamp | None = None
+    end: Timestamp | None = None
     outcome: Literal["DONE", "REFUSED"] | None = None
 
 

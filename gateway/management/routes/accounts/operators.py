@@ -12,9 +12,9 @@ import msgspec
 from fieldbrook.core.errors import InvalidPasswordError, OperatorNotFoundError
 from fieldbrook.core.model import Operator, ProjectOperator
 from fieldbrook.gateway.management.framework.binding import Paging, Text
-from fieldbrook.gateway.management.framework.ownership import own_project_with_id
+from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Auth, Call, PlainText, Route
-from fieldbrook.gateway.management.framework.views import Json, page, times_json
+from fieldbrook.gateway.management.framework.views import Json, page_json, times_json
 from fieldbrook.security.operator_keys import (
     DEFAULT_OPERATOR,
     ECDSA,
@@ -101,7 +101,7 @@ async def list_operators(call: Call[None, Paging]) -> Json:
     """The caller's operators; the one named `default` is created if it does not exist."""
     await default_operator(call, call.account.account_id)
     found = call.context.reader.operators(call.account.account_id)
-    return {"data": [operator_json(row) for row in page(found, call.query)], "total": len(found)}
+    return page_json(found, call.query, operator_json)
 
 
 async def remove_operator(call: Call[None, None]) -> None:
@@ -123,7 +123,7 @@ async def operator_address(call: Call[None, WhichOperator]) -> PlainText:
 
 async def bind_operator(call: Call[None, None]) -> Json:
     """Bind a project to an operator of the caller."""
-    project, operator = own_project_with_id(call), _own_operator(call)
+    project, operator = own_project(call), _own_operator(call)
     bound = await call.context.registry.call(
         "bind_operator", project_id=project.project_id, operator_id=operator.operator_id
     )
@@ -132,14 +132,14 @@ async def bind_operator(call: Call[None, None]) -> Json:
 
 async def get_project_operator(call: Call[None, None]) -> Json:
     """The operator that a project uses: the bound one, or else the default of its account."""
-    project = own_project_with_id(call)
+    project = own_project(call)
     operator = call.context.reader.operator_of_project(project)
     return operator_json(operator or await default_operator(call, project.account_id))
 
 
 async def unbind_operator(call: Call[None, None]) -> None:
     """Make a project use the default operator of its account again."""
-    project = own_project_with_id(call)
+    project = own_project(call)
     await call.context.registry.call("unbind_operator", project_id=project.project_id)
 
 
@@ -190,7 +190,7 @@ def operator_json(operator: Operator) -> Json:
         "name": operator.name,
         "type": operator.kind,
         "address": operator.address,
-        **times_json([operator]),
+        **times_json(operator),
     }
 
 
@@ -198,7 +198,7 @@ def _bound_json(bound: ProjectOperator) -> Json:
     return {
         "projectID": str(bound.project_id),
         "operatorID": str(bound.operator_id),
-        **times_json([bound]),
+        **times_json(bound),
     }
 
 

@@ -16,11 +16,11 @@ from typing import Annotated, Any
 import msgspec
 
 from fieldbrook.core.errors import BadRequestError, ContractAbiNotFoundError, FieldError
-from fieldbrook.core.model import ContractAbi
+from fieldbrook.core.model import ContractAbi, Project
 from fieldbrook.gateway.management.framework.binding import MISSING, Paging
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.gateway.management.framework.views import Json, contract_abi_json, page
+from fieldbrook.gateway.management.framework.views import Json, page_json, times_json
 from fieldbrook.gateway.management.openapi import shapes
 from fieldbrook.gateway.management.routes.chain import contract_events
 from fieldbrook.gateway.management.routes.chain.contract_events import EventError
@@ -67,11 +67,11 @@ async def list_abis(call: Call[None, Paging]) -> Annotated[Json, shapes.Contract
     """The ABIs of a project with the events of each."""
     project = own_project(call)
     found = call.context.reader.contract_abis(project.project_id)
-    rows = [
-        contract_abi_json(kept, project, contract_events.signatures(entries(kept)))
-        for kept in page(found, call.query)
-    ]
-    return {"data": rows, "total": len(found)}
+    return page_json(
+        found,
+        call.query,
+        lambda abi: contract_abi_json(abi, project, contract_events.signatures(entries(abi))),
+    )
 
 
 async def get_abi(call: Call[None, None]) -> Annotated[Json, shapes.WholeContractAbiReply]:
@@ -86,6 +86,19 @@ async def remove_abi(call: Call[None, None]) -> None:
     """Remove an ABI; monitors that were created with it continue unchanged."""
     kept = abi_named(call, call.path["abiName"])
     await call.context.registry.call("remove_contract_abi", abi_id=kept.abi_id)
+
+
+def contract_abi_json(kept: ContractAbi, project: Project, events: Sequence[str]) -> Json:
+    """An ABI of a project and the signatures of its events."""
+    return {
+        "abiID": str(kept.abi_id),
+        "projectID": str(kept.project_id),
+        "projectName": project.name,
+        "name": kept.name,
+        "events": list(events),
+        "sizeBytes": len(kept.content),
+        **times_json(kept),
+    }
 
 
 def abi_named(call: Call[Any, Any], name: str) -> ContractAbi:

@@ -24,7 +24,7 @@ from fieldbrook.core.errors import (
 from fieldbrook.core.model import ADMIN, Project
 from fieldbrook.core.settings import Chain
 from fieldbrook.gateway.chain_client import CANCEL, PARK, RELEASE, RESUME, RETRY
-from fieldbrook.gateway.management.framework.binding import Sfid
+from fieldbrook.gateway.management.framework.binding import RowLimit, Sfid, Text
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 from fieldbrook.gateway.management.framework.views import Json
@@ -54,14 +54,12 @@ class ListTransactions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     before: Sfid | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
+    limit: RowLimit = 100
     states: list[State] = msgspec.field(name="state", default_factory=list)
     chain_id: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] = msgspec.field(
         name="chainID", default=0
     )
-    event_id: Annotated[str, msgspec.Meta(max_length=256)] = msgspec.field(
-        name="eventID", default=""
-    )
+    event_id: Text = msgspec.field(name="eventID", default="")
     hash: Annotated[str, msgspec.Meta(max_length=66)] = ""
     sender: Annotated[str, msgspec.Meta(max_length=42)] = msgspec.field(name="from", default="")
     stuck: bool = False

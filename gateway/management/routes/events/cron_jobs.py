@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from fieldbrook.core.clock import now_ms
+from fieldbrook.core.clock import now_ms, rfc3339
 from fieldbrook.core.errors import CronJobNotFoundError
 from fieldbrook.core.model import DEFAULT_EVENT_TYPE, CronJob
 from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
-from fieldbrook.gateway.management.framework.ownership import may_project, own_project_with_id
+from fieldbrook.gateway.management.framework.ownership import own_project, own_row
 from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.gateway.management.framework.views import Json, cron_job_json, page
+from fieldbrook.gateway.management.framework.views import Json, page_json, times_json
 from fieldbrook.gateway.management.openapi import shapes
 from fieldbrook.gateway.schedule.cron import parse_schedule
 
@@ -33,7 +33,7 @@ class ListCronJobs(Paging, frozen=True, kw_only=True):
 
 async def create_cron_job(call: Call[CreateCronJob, None]) -> Annotated[Json, shapes.CronJobReply]:
     """Create a cron job; an absent or empty event type is `DEFAULT`."""
-    project = own_project_with_id(call)
+    project = own_project(call)
     expression = " ".join(call.body.expression.split())
     parse_schedule(expression, call.context.cron_zone)
     job = await call.context.registry.call(
@@ -51,11 +51,11 @@ async def list_cron_jobs(call: Call[None, ListCronJobs]) -> Annotated[Json, shap
     query = call.query
     found = [
         job
-        for job in call.context.reader.cron_jobs(own_project_with_id(call).project_id)
+        for job in call.context.reader.cron_jobs(own_project(call).project_id)
         if (not query.cron_job_ids or job.cron_job_id in query.cron_job_ids)
         and (not query.event_types or job.event_type in query.event_types)
     ]
-    return {"data": [_json(call, job) for job in page(found, query)], "total": len(found)}
+    return page_json(found, query, lambda job: _json(call, job))
 
 
 async def get_cron_job(call: Call[None, None]) -> Annotated[Json, shapes.CronJobReply]:
@@ -69,26 +69,22 @@ async def remove_cron_job(call: Call[None, None]) -> None:
     await call.context.registry.call("remove_cron_job", cron_job_id=job.cron_job_id)
 
 
-async def remove_cron_job_of_project(call: Call[None, None]) -> None:
-    """Remove a cron job of the project the path names."""
-    project = own_project_with_id(call)
-    job = _own_cron_job(call)
-    if job.project_id != project.project_id:
-        raise CronJobNotFoundError(cron_job=job.cron_job_id)
-    await call.context.registry.call("remove_cron_job", cron_job_id=job.cron_job_id)
-
-
 def _own_cron_job(call: Call[Any, Any]) -> CronJob:
-    cron_job_id = call.id("cronJobID")
-    job = call.context.reader.cron_job(cron_job_id)
-    if job is None or not may_project(call, job.project_id):
-        raise CronJobNotFoundError(cron_job=cron_job_id)
-    return job
+    find = call.context.reader.cron_job
+    return own_row(call, "cronJobID", find, lambda row_id: CronJobNotFoundError(cron_job=row_id))
 
 
 def _json(call: Call[Any, Any], job: CronJob) -> Json:
     schedule = parse_schedule(job.expression, call.context.cron_zone, job.created_at)
-    return cron_job_json(job, schedule.after(now_ms()))
+    next_ms = schedule.after(now_ms())
+    return {
+        "cronJobID": str(job.cron_job_id),
+        "projectID": str(job.project_id),
+        "cronExpressions": job.expression,
+        "eventType": job.event_type,
+        **({} if next_ms is None else {"nextAt": rfc3339(next_ms)}),
+        **times_json(job),
+    }
 
 
 _ALL, _DATA = "/cronjob/{projectID}", "/cronjob/data/{cronJobID}"
@@ -98,5 +94,5 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", _ALL, "ListCronJob", list_cron_jobs),
     Route("GET", _DATA, "GetCronJob", get_cron_job),
     Route("DELETE", _DATA, "RemoveCronJob", remove_cron_job),
-    Route("DELETE", _ONE, "RemoveCronJob", remove_cron_job_of_project),
+    Route("DELETE", _ONE, "RemoveCronJob", remove_cron_job),
 )

@@ -6,7 +6,6 @@ Source: ours; the original interface has no such routes.
 from __future__ import annotations
 
 import base64
-from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -17,11 +16,10 @@ from fieldbrook.core.errors import (
     BadRequestError,
     DeadLetterNotFoundError,
     FieldError,
-    NodeError,
     PublisherNotFoundError,
 )
 from fieldbrook.core.model import Project
-from fieldbrook.gateway.management.framework.binding import Sfid
+from fieldbrook.gateway.management.framework.binding import RowLimit, Sfid, Text, Timestamp
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 from fieldbrook.gateway.management.framework.views import Json, log_row_json
@@ -35,24 +33,19 @@ _LOG_ROWS = 200
 _REPLAYED_TOGETHER = 10  # events per command; a command has 15 s for all their handlers
 _EVERYTHING = 1 << 30
 
-Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
-
 
 class ReadEvents(msgspec.Struct, frozen=True, kw_only=True):
     """The last events of the history, or one event with all its details."""
 
-    event_id: Annotated[str, msgspec.Meta(max_length=256)] = msgspec.field(
-        name="eventID", default=""
-    )
-    limit: Limit = 100
+    event_id: Text = msgspec.field(name="eventID", default="")
+    limit: RowLimit = 100
 
 
 class ReadLetters(msgspec.Struct, frozen=True, kw_only=True):
     """A page of dead letters, newest first, with numbers below `before`."""
 
     before: Sfid | None = None
-    limit: Limit = 100
+    limit: RowLimit = 100
 
 
 class ReplayLetters(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,13 +68,11 @@ class ReplayEvents(msgspec.Struct, frozen=True, kw_only=True):
     events are counted and no handler runs.
     """
 
-    begin: Moment = msgspec.field(name="from")
-    end: Moment = msgspec.field(name="to")
-    event_type: Annotated[str, msgspec.Meta(max_length=256)] = msgspec.field(
-        name="eventType", default=""
-    )
-    publisher: Annotated[str, msgspec.Meta(max_length=256)] = ""
-    limit: Limit = 100
+    begin: Timestamp = msgspec.field(name="from")
+    end: Timestamp = msgspec.field(name="to")
+    event_type: Text = msgspec.field(name="eventType", default="")
+    publisher: Text = ""
+    limit: RowLimit = 100
     after: Annotated[str, msgspec.Meta(max_length=20, pattern="^[0-9]*$")] = ""
     dry_run: bool = msgspec.field(name="dryRun", default=False)
 
@@ -89,11 +80,9 @@ class ReplayEvents(msgspec.Struct, frozen=True, kw_only=True):
 class ReadRefused(msgspec.Struct, frozen=True, kw_only=True):
     """Refused events, newest first; `eventID` and `project` are optional filters."""
 
-    event_id: Annotated[str, msgspec.Meta(max_length=256)] = msgspec.field(
-        name="eventID", default=""
-    )
+    event_id: Text = msgspec.field(name="eventID", default="")
     project: Annotated[str, msgspec.Meta(max_length=128)] = ""
-    limit: Limit = 100
+    limit: RowLimit = 100
 
 
 async def read_events(call: Call[None, ReadEvents]) -> Json:
@@ -153,10 +142,7 @@ async def replay_events(call: Call[ReplayEvents, None]) -> Json:
     for start in range(0, len(kept), _REPLAYED_TOGETHER):
         part = kept[start : start + _REPLAYED_TOGETHER]
         numbers = [number for event in part for number in (event.place, event.attempt)]
-        outcome = await call.context.command(project.project_id, REPLAY_EVENTS, numbers)
-        if isinstance(outcome, NodeError):
-            raise outcome
-        for handlers, code, _ in outcome:
+        for handlers, code, _ in await call.command(project.project_id, REPLAY_EVENTS, numbers):
             lost += handlers == 0
             done += handlers > 0
             failed += handlers > 0 and code < 0
@@ -214,9 +200,7 @@ async def replay_letters(call: Call[ReplayLetters, None]) -> Json:
     Each replayed letter is removed. If its handler fails again, it leaves a new dead letter.
     """
     numbers = _checked(call.body.letter_ids, "letterIDs")
-    outcome = await call.context.command(own_project(call).project_id, REPLAY, numbers)
-    if isinstance(outcome, NodeError):
-        raise outcome
+    outcome = await call.command(own_project(call).project_id, REPLAY, numbers)
     return {
         "results": [
             {"letterID": str(number), "instanceID": str(instance), "code": code, "errMsg": error}
@@ -228,9 +212,7 @@ async def replay_letters(call: Call[ReplayLetters, None]) -> Json:
 async def discard_letters(call: Call[None, DiscardLetters]) -> None:
     """Discard dead letters; ids that the project does not have are ignored."""
     numbers = _checked(call.query.letter_ids, "letterID")
-    outcome = await call.context.command(own_project(call).project_id, DISCARD, numbers)
-    if isinstance(outcome, NodeError):
-        raise outcome
+    await call.command(own_project(call).project_id, DISCARD, numbers)
 
 
 def _checked(numbers: list[Sfid], field: str) -> list[int]:

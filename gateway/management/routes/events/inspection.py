@@ -12,13 +12,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from fieldbrook.core.clock import rfc3339
-from fieldbrook.core.errors import BadRequestError, FieldError, NotFoundError
+from fieldbrook.core.errors import AppletNotFoundError, BadRequestError, FieldError, NotFoundError
 from fieldbrook.core.model import ENABLED
 from fieldbrook.gateway import replies
-from fieldbrook.gateway.management.framework.binding import Sfid
+from fieldbrook.gateway.management.framework.binding import RowLimit, Sfid
 from fieldbrook.gateway.management.framework.ownership import (
     may_project,
-    own_applet_in,
     own_project,
 )
 from fieldbrook.gateway.management.framework.route import Call, Route, Stream
@@ -32,14 +31,13 @@ _SILENCE_S = 15.0  # after so long without rows, a comment keeps the connection 
 _SEQUENCE_LIMIT = (1 << 63) - 1
 
 Encoding = Literal["text", "base64"]
-Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
 
 
 class ReadLog(msgspec.Struct, frozen=True, kw_only=True):
     """Rows with a sequence above `after`, oldest first; -20 gives the last 20."""
 
     after: Annotated[int, msgspec.Meta(ge=-1_000, le=_SEQUENCE_LIMIT)] = 0
-    limit: Limit = 100
+    limit: RowLimit = 100
 
 
 class FollowLog(ReadLog, frozen=True, kw_only=True):
@@ -58,7 +56,7 @@ class ReadPairs(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     prefix: str = ""
     encoding: Encoding = "text"
-    limit: Limit = 100
+    limit: RowLimit = 100
 
 
 async def read_log(call: Call[None, FollowLog]) -> Json | Stream:
@@ -86,7 +84,9 @@ async def read_pairs(call: Call[None, ReadPairs]) -> Json:
     """The value of a key, or the list of an applet's keys."""
     query = call.query
     project = own_project(call)
-    applet = own_applet_in(call, project, query.applet_id)
+    applet = call.context.reader.applet(query.applet_id)
+    if applet is None or applet.project_id != project.project_id:
+        raise AppletNotFoundError(applet=query.applet_id)
     store = call.context.store_reader(project.project_id)
     head: Json = {"appletID": str(applet.applet_id), "encoding": query.encoding}
     if query.key is None:

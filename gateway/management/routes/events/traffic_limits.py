@@ -6,14 +6,15 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from fieldbrook.core.durations import parse_duration
+from fieldbrook.core.clock import rfc3339
+from fieldbrook.core.durations import format_duration, parse_duration
 from fieldbrook.core.errors import BadRequestError, FieldError, TrafficLimitNotFoundError
 from fieldbrook.core.model import Project, TrafficLimit
 from fieldbrook.gateway.auth import require_admin
 from fieldbrook.gateway.management.framework.binding import MISSING, Paging
-from fieldbrook.gateway.management.framework.ownership import may_project, own_project
+from fieldbrook.gateway.management.framework.ownership import own_project, own_row
 from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.gateway.management.framework.views import Json, page, traffic_limit_json
+from fieldbrook.gateway.management.framework.views import Json, page_json, times_json
 from fieldbrook.gateway.management.openapi import shapes
 
 _SHORTEST_MS, _LONGEST_MS = 1_000, 366 * 86_400_000
@@ -68,7 +69,7 @@ async def update_traffic_limit(
 ) -> Annotated[Json, shapes.TrafficLimitReply]:
     """Change a limit; the counters are kept unless the length of the windows changes."""
     require_admin(call.account)
-    limit = _limit_in(call, own_project(call))
+    limit = _own_limit(call)
     changed = await call.context.registry.call(
         "update_traffic_limit",
         traffic_limit_id=limit.traffic_limit_id,
@@ -82,11 +83,7 @@ async def update_traffic_limit(
 
 async def get_traffic_limit(call: Call[None, None]) -> Annotated[Json, shapes.TrafficLimitReply]:
     """One limit."""
-    limit_id = call.id("trafficLimitID")
-    limit = call.context.reader.traffic_limit(limit_id)
-    if limit is None or not may_project(call, limit.project_id):
-        raise TrafficLimitNotFoundError(traffic_limit=limit_id)
-    return traffic_limit_json(limit)
+    return traffic_limit_json(_own_limit(call))
 
 
 async def list_traffic_limits(
@@ -94,21 +91,35 @@ async def list_traffic_limits(
 ) -> Annotated[Json, shapes.TrafficLimitPage]:
     """The limits of a project."""
     found = _found(call, own_project(call), call.query)
-    return {"data": [traffic_limit_json(t) for t in page(found, call.query)], "total": len(found)}
+    return page_json(found, call.query, traffic_limit_json)
 
 
 async def remove_traffic_limit(call: Call[None, None]) -> None:
     """Remove a limit."""
     require_admin(call.account)
-    project = own_project(call)
-    await _remove(call, project, [_limit_in(call, project)])
+    limit = _own_limit(call)
+    await _remove(call, limit.project_id, [limit])
 
 
 async def remove_fitting_traffic_limits(call: Call[None, FilterTrafficLimits]) -> None:
     """Remove the limits that match the filters; without a filter, all of the project."""
     require_admin(call.account)
     project = own_project(call)
-    await _remove(call, project, _found(call, project, call.query))
+    await _remove(call, project.project_id, _found(call, project, call.query))
+
+
+def traffic_limit_json(limit: TrafficLimit) -> Json:
+    """A traffic limit; its duration is text in Go's format."""
+    return {
+        "trafficLimitID": str(limit.traffic_limit_id),
+        "projectID": str(limit.project_id),
+        "threshold": limit.threshold,
+        "duration": limit.duration or format_duration(limit.duration_ms),
+        "apiType": limit.api_type,
+        "publisherThreshold": limit.publisher_threshold,
+        "startAt": rfc3339(limit.start_at),
+        **times_json(limit),
+    }
 
 
 def is_duration(duration_ms: int) -> bool:
@@ -128,12 +139,14 @@ def _duration_ms(text: str) -> int:
     return duration_ms
 
 
-def _limit_in(call: Call[Any, Any], project: Project) -> TrafficLimit:
-    limit_id = call.id("trafficLimitID")
-    limit = call.context.reader.traffic_limit(limit_id)
-    if limit is None or limit.project_id != project.project_id:
-        raise TrafficLimitNotFoundError(traffic_limit=limit_id)
-    return limit
+def _own_limit(call: Call[Any, Any]) -> TrafficLimit:
+    find = call.context.reader.traffic_limit
+    return own_row(
+        call,
+        "trafficLimitID",
+        find,
+        lambda row_id: TrafficLimitNotFoundError(traffic_limit=row_id),
+    )
 
 
 def _found(
@@ -143,10 +156,10 @@ def _found(
     return [t for t in limits if not wanted.api_types or t.api_type in wanted.api_types]
 
 
-async def _remove(call: Call[Any, Any], project: Project, limits: list[TrafficLimit]) -> None:
+async def _remove(call: Call[Any, Any], project_id: int, limits: list[TrafficLimit]) -> None:
     await call.context.registry.call(
         "remove_traffic_limits",
-        project_id=project.project_id,
+        project_id=project_id,
         traffic_limit_ids=[limit.traffic_limit_id for limit in limits],
     )
 

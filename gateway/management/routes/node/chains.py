@@ -13,7 +13,8 @@ from fieldbrook.core.errors import BlockchainNotFoundError
 from fieldbrook.core.model import ADMIN
 from fieldbrook.core.settings import Chain
 from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.gateway.management.framework.views import Json, monitor_lag
+from fieldbrook.gateway.management.framework.views import Json
+from fieldbrook.gateway.management.routes.chain.monitors import monitor_lag
 from fieldbrook.gateway.management.routes.chain.transactions import transactions_json
 from fieldbrook.storage.chain.store import ChainState
 

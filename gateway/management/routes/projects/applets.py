@@ -18,7 +18,7 @@ from fieldbrook.core.model import (
 )
 from fieldbrook.gateway.management.framework import warnings
 from fieldbrook.gateway.management.framework.binding import MISSING, Paging, Sfid, Text, bind_body
-from fieldbrook.gateway.management.framework.ownership import own_applet, own_applet_in, own_project
+from fieldbrook.gateway.management.framework.ownership import own_applet, own_project
 from fieldbrook.gateway.management.framework.route import Call, Done, Route
 from fieldbrook.gateway.management.framework.views import (
     Json,
@@ -26,6 +26,7 @@ from fieldbrook.gateway.management.framework.views import (
     deployed_json,
     instances_json,
     page,
+    page_json,
     strategy_json,
     version_json,
 )
@@ -132,14 +133,14 @@ async def create_applet(call: Call[AppletInfo, None]) -> Annotated[Json, shapes.
 async def update_applet(call: Call[AppletChange, None]) -> Annotated[Json, shapes.AppletReply]:
     """Give an applet another module, name or strategies. A new module takes over between two
     batches of events; no event is lost or fails."""
-    applet = own_applet(call, call.id("appletID"))
+    applet = own_applet(call)
     return _json(await _update(call, applet, call.body.wasm_cache))
 
 
 async def update_and_deploy(call: Call[AppletChange, None]) -> Done:
     """Update an applet as `UpdateApplet` does and start its instance; answered as in the seed
     era, without a body."""
-    applet = own_applet(call, call.id("appletID"))
+    applet = own_applet(call)
     if call.id("instanceID") != applet.instance_id or applet.state == REMOVED:
         raise InstanceNotFoundError(instance=call.id("instanceID"))
     given = call.form.cache
@@ -153,11 +154,10 @@ async def update_and_deploy(call: Call[AppletChange, None]) -> Done:
 async def list_applets(call: Call[None, ListApplets]) -> Json:
     """The applets of a project; `hints` is the seed era's name of `total`."""
     found = _found(call)
-    data = [
-        {**applet_json(applet), "instances": instances_json(applet)}
-        for applet in page(found, call.query)
-    ]
-    return {"data": data, "total": len(found), "hints": len(found)}
+    listed = page_json(
+        found, call.query, lambda a: {**applet_json(a), "instances": instances_json(a)}
+    )
+    return {**listed, "hints": len(found)}
 
 
 async def page_applets(call: Call[None, ListApplets]) -> Annotated[Json, shapes.AppletPage]:
@@ -175,17 +175,12 @@ async def page_applets(call: Call[None, ListApplets]) -> Annotated[Json, shapes.
 
 async def get_applet(call: Call[None, None]) -> Json:
     """One applet with its instance and strategies."""
-    return _one(call, own_applet_in(call, own_project(call), call.id("appletID")))
-
-
-async def get_applet_with_id(call: Call[None, None]) -> Json:
-    """One applet by its id, without the project's name."""
-    return _one(call, own_applet(call, call.id("appletID")))
+    return _one(call, own_applet(call))
 
 
 async def remove_applet(call: Call[None, None]) -> None:
     """Remove an applet, its instance, its versions and its strategies."""
-    applet = own_applet(call, call.id("appletID"))
+    applet = own_applet(call)
     await call.context.registry.call("remove_applet", applet_id=applet.applet_id)
 
 
@@ -200,7 +195,7 @@ async def remove_applets(call: Call[None, ListApplets]) -> None:
 
 async def list_versions(call: Call[None, None]) -> Json:
     """The stored versions of an applet, latest first; each can be run again."""
-    applet = own_applet(call, call.id("appletID"))
+    applet = own_applet(call)
     with call.context.reader.snapshot() as registry:
         kept = registry.applet_versions(applet.applet_id)[::-1]
         resources = [(version, registry.resource(version.resource_id)) for version in kept]
@@ -210,7 +205,7 @@ async def list_versions(call: Call[None, None]) -> Json:
 
 async def roll_back(call: Call[None, None]) -> Annotated[Json, shapes.AppletReply]:
     """Roll an applet back to a stored version; its strategies and key-value pairs stay."""
-    applet = own_applet(call, call.id("appletID"))
+    applet = own_applet(call)
     deployed = await call.context.registry.call(
         "roll_back_applet", applet_id=applet.applet_id, number=call.id("version")
     )
@@ -281,7 +276,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", _X, "CreateApplet", create_applet, upload=True),
     Route("GET", f"{_X}/datalist", "ListApplet", page_applets),
     Route("DELETE", _X, "BatchRemoveApplet", remove_applets),
-    Route("GET", _DATA, "GetApplet", get_applet_with_id),
+    Route("GET", _DATA, "GetApplet", get_applet),
     Route("DELETE", _DATA, "RemoveApplet", remove_applet),
     Route("GET", f"{_DATA}/versions", "ListAppletVersions", list_versions),
     Route("PUT", f"{_DATA}/versions/{{version}}", "RollBackApplet", roll_back),

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from fieldbrook.actors.wire import CLEAR_LOG
-from fieldbrook.core.errors import BadRequestError, FieldError, InstanceNotFoundError, NodeError
+from fieldbrook.core.errors import BadRequestError, FieldError, InstanceNotFoundError
 from fieldbrook.core.model import REMOVED, STARTED, STOPPED, Applet
 from fieldbrook.gateway.management.framework.binding import Paging, Sfid
 from fieldbrook.gateway.management.framework.ownership import own_applet, own_instance, own_project
@@ -48,7 +48,7 @@ class FilterInstances(Paging, frozen=True, kw_only=True):
 
 async def create_instance(call: Call[Deploy, None]) -> Annotated[Json, shapes.InstanceReply]:
     """Start the instance of an applet; a new one is created if it was removed."""
-    applet = own_applet(call, call.id("appletID"))
+    applet = own_applet(call)
     started: Applet = await call.context.registry.call(
         "create_instance", applet_id=applet.applet_id, cache=_cache(call)
     )
@@ -73,7 +73,7 @@ async def get_instance(call: Call[None, None]) -> Annotated[Json, shapes.Instanc
 
 async def get_instance_of_applet(call: Call[None, None]) -> Annotated[Json, shapes.InstanceReply]:
     """The instance of an applet."""
-    applet = own_applet(call, call.id("appletID"))
+    applet = own_applet(call)
     if applet.state == REMOVED:
         raise InstanceNotFoundError(instance=f"of applet {applet.applet_id}")
     return instance_json(applet)
@@ -116,9 +116,7 @@ async def remove_log(call: Call[None, None]) -> None:
     applet = own_instance(call)
     if call.context.store_reader(applet.project_id) is None:
         return  # the project has never run
-    outcome = await call.context.command(applet.project_id, CLEAR_LOG, [applet.instance_id])
-    if isinstance(outcome, NodeError):
-        raise outcome
+    await call.command(applet.project_id, CLEAR_LOG, [applet.instance_id])
 
 
 def _cache(call: Call[Deploy, None]) -> tuple[str, str] | None:

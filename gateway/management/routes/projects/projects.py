@@ -17,7 +17,12 @@ from fieldbrook.gateway.channel import project_name
 from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.gateway.management.framework.views import Json, page, project_json, project_row_json
+from fieldbrook.gateway.management.framework.views import (
+    Json,
+    page_json,
+    project_json,
+    project_row_json,
+)
 from fieldbrook.gateway.management.openapi import shapes
 from fieldbrook.gateway.management.routes.projects.configurations import (
     Database,
@@ -113,7 +118,7 @@ async def create_project(
         configs=configs,
         public=body.public,
     )
-    made = shown(call, project)
+    made = project_with_configs_json(call, project)
     return {**made, "project": {key: made[key] for key in made if key not in _CONFIGURED}}
 
 
@@ -129,7 +134,7 @@ async def page_projects(call: Call[None, FilterProjects]) -> Annotated[Json, sha
     everybody = call.account.role == ADMIN
     projects = call.context.reader.projects() if everybody else _own(call)
     found = [project for project in projects if query.fits(project)]
-    return {"data": [shown(call, p) for p in page(found, query)], "total": len(found)}
+    return page_json(found, query, lambda p: project_with_configs_json(call, p))
 
 
 async def page_project_details(call: Call[None, FilterProjects]) -> Json:
@@ -140,7 +145,7 @@ async def page_project_details(call: Call[None, FilterProjects]) -> Json:
 
 async def get_project(call: Call[None, None]) -> Annotated[Json, shapes.ProjectReply]:
     """One project with its configurations."""
-    return shown(call, own_project(call))
+    return project_with_configs_json(call, own_project(call))
 
 
 async def remove_project(call: Call[None, None]) -> None:
@@ -190,20 +195,20 @@ def _own(call: Call[Any, Any]) -> list[Project]:
 
 def _rows(call: Call[Any, Any], found: list[Project], paging: Paging) -> Json:
     with call.context.reader.snapshot() as registry:
-        rows = [
-            project_row_json(
+        return page_json(
+            found,
+            paging,
+            lambda project: project_row_json(
                 project,
                 [
                     (applet, registry.resource(applet.resource_id))
                     for applet in registry.applets(project.project_id)
                 ],
-            )
-            for project in page(found, paging)
-        ]
-    return {"data": rows, "total": len(found)}
+            ),
+        )
 
 
-def shown(call: Call[Any, Any], project: Project) -> Json:
+def project_with_configs_json(call: Call[Any, Any], project: Project) -> Json:
     """A project with its configurations, in the form of the answers."""
     configs = call.context.reader.configs(project.project_id)
     listening = all(t.state != NO_BROKER for t in call.context.health().conditions)

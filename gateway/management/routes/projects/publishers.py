@@ -6,28 +6,27 @@ replaced and expire in the same way.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
 
-from fieldbrook.core.clock import now_ms
+from fieldbrook.core.clock import now_ms, rfc3339
 from fieldbrook.core.errors import BadRequestError, FieldError, PublisherNotFoundError
 from fieldbrook.core.model import Project, Publisher
-from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
+from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text, Timestamp
 from fieldbrook.gateway.management.framework.ownership import (
-    may_project,
     own_project,
-    own_publisher,
+    own_row,
 )
 from fieldbrook.gateway.management.framework.route import Call, Route
 from fieldbrook.gateway.management.framework.views import (
     Json,
-    page,
-    publisher_json,
-    publisher_token_json,
+    page_json,
+    privileges_json,
+    times_json,
 )
 from fieldbrook.gateway.management.openapi import shapes
+from fieldbrook.security.access_keys import PUBLISHER_PRIVILEGES, is_access_key, publisher_key_name
 
 EVENT_TYPES_LIMIT = 100
 _DAY_MS = 86_400_000
@@ -39,9 +38,7 @@ class Expiry(msgspec.Struct, frozen=True, kw_only=True):
     expiration_days: Annotated[int, msgspec.Meta(ge=0, le=36_500)] = msgspec.field(
         default=0, name="expirationDays"
     )
-    expires_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = msgspec.field(
-        default=None, name="expiresAt"
-    )
+    expires_at: Timestamp | None = msgspec.field(default=None, name="expiresAt")
 
     def milliseconds(self) -> int:
         """The time of expiry in Unix milliseconds; 0 means never.
@@ -120,18 +117,13 @@ async def list_publishers(call: Call[None, FilterPublishers]) -> Json:
     """The publishers of a project. The interface spells the key `ProjectName` this way."""
     project = own_project(call)
     found = _found(call, project, call.query)
-    return {
-        "data": [
-            {**publisher_json(publisher), "ProjectName": project.name}
-            for publisher in page(found, call.query, by_creation=True)
-        ],
-        "total": len(found),
-    }
+    name = {"ProjectName": project.name}
+    return page_json(found, call.query, lambda p: {**publisher_json(p), **name}, by_creation=True)
 
 
 async def update_publisher(call: Call[NamePublisher, None]) -> None:
     """Rename a publisher; its token stays."""
-    publisher = own_publisher(call)
+    publisher = _own_publisher(call)
     types = call.body.event_types
     await call.context.registry.call(
         "update_publisher",
@@ -179,17 +171,17 @@ async def page_publishers(
 ) -> Annotated[Json, shapes.PublisherPage]:
     """The publishers of a project."""
     found = _found(call, own_project(call), call.query)
-    return {"data": [publisher_json(p) for p in page(found, call.query)], "total": len(found)}
+    return page_json(found, call.query, publisher_json)
 
 
 async def get_publisher(call: Call[None, None]) -> Annotated[Json, shapes.PublisherReply]:
     """One publisher, with its token."""
-    return publisher_json(_own_publisher_with_id(call))
+    return publisher_json(_own_publisher(call))
 
 
 async def remove_publisher(call: Call[None, None]) -> None:
     """Remove a publisher; its token stops working."""
-    publisher = _own_publisher_with_id(call)
+    publisher = _own_publisher(call)
     await call.context.registry.call(
         "remove_publishers",
         project_id=publisher.project_id,
@@ -208,7 +200,7 @@ async def rotate_token(call: Call[Expiry, None]) -> Annotated[Json, shapes.Publi
     """Give a publisher a new token, an access key; the old token stops working at once."""
     publisher = await call.context.registry.call(
         "rotate_publisher_token",
-        publisher_id=_own_publisher_with_id(call).publisher_id,
+        publisher_id=_own_publisher(call).publisher_id,
         expires_at=call.body.milliseconds(),
     )
     return publisher_json(publisher)
@@ -216,10 +208,49 @@ async def rotate_token(call: Call[Expiry, None]) -> Annotated[Json, shapes.Publi
 
 async def get_token(call: Call[None, None]) -> Json:
     """The metadata of a publisher's token, without the token itself."""
-    return publisher_token_json(_own_publisher_with_id(call))
+    return publisher_token_json(_own_publisher(call))
 
 
 # ---------------------------------------------------------------- what both share
+
+
+def publisher_json(publisher: Publisher) -> Json:
+    """A publisher with its token, for the project's owner."""
+    return {
+        "publisherID": str(publisher.publisher_id),
+        "projectID": str(publisher.project_id),
+        "name": publisher.name,
+        "key": publisher.key,
+        "token": publisher.token,
+        **_restrictions(publisher),
+        **times_json(publisher),
+    }
+
+
+def publisher_token_json(publisher: Publisher) -> Json:
+    """The metadata of a publisher's token, in the form of an access key.
+
+    Source: interface document, 4.4.
+    """
+    issued_at = publisher.token_issued_at or publisher.created_at
+    return {
+        "name": publisher_key_name(publisher.publisher_id),
+        "identityType": "PUBLISHER",
+        "identityID": str(publisher.publisher_id),
+        "form": "w3b" if is_access_key(publisher.token) else "jwt",
+        "privileges": privileges_json(PUBLISHER_PRIVILEGES),
+        **_restrictions(publisher),
+        "createdAt": rfc3339(issued_at),
+        "updatedAt": rfc3339(issued_at),
+    }
+
+
+def _restrictions(publisher: Publisher) -> Json:
+    expires_at = publisher.token_expires_at
+    return {
+        **({"eventTypes": publisher.event_types} if publisher.event_types else {}),
+        **({"expiredAt": rfc3339(expires_at)} if expires_at else {}),
+    }
 
 
 async def _create(call: Call[CreatePublisher, None], op: str, *, access_key: bool) -> Json:
@@ -249,12 +280,9 @@ def _event_types(types: list[str]) -> list[str]:
     return types
 
 
-def _own_publisher_with_id(call: Call[Any, Any]) -> Publisher:
-    publisher_id = call.id("publisherID")
-    publisher = call.context.reader.publisher_anywhere(publisher_id)
-    if publisher is None or not may_project(call, publisher.project_id):
-        raise PublisherNotFoundError(pub_id=publisher_id)
-    return publisher
+def _own_publisher(call: Call[Any, Any]) -> Publisher:
+    find = call.context.reader.publisher_anywhere
+    return own_row(call, "publisherID", find, lambda row_id: PublisherNotFoundError(pub_id=row_id))
 
 
 def _found(call: Call[Any, Any], project: Project, wanted: FilterPublishers) -> list[Publisher]:

@@ -9,20 +9,17 @@ one.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 import msgspec
 
 from fieldbrook.core.errors import ResourceNotFoundError, UnsupportedFSOperatorError
 from fieldbrook.core.model import Resource
-from fieldbrook.gateway.management.framework.binding import Paging, Sfid
+from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Timestamp
 from fieldbrook.gateway.management.framework.ownership import own_resource
 from fieldbrook.gateway.management.framework.route import Call, Download, Route
-from fieldbrook.gateway.management.framework.views import Json, page, resource_json
+from fieldbrook.gateway.management.framework.views import Json, page_json, resource_json
 from fieldbrook.gateway.management.openapi import shapes
-
-Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class ListResources(Paging, frozen=True, kw_only=True):
@@ -31,10 +28,10 @@ class ListResources(Paging, frozen=True, kw_only=True):
 
     size: Annotated[int, msgspec.Meta(ge=-1)] = -1
     resource_ids: list[Sfid] = msgspec.field(default_factory=list, name="resourceID")
-    uploaded_before: Moment | None = msgspec.field(default=None, name="uploadedBefore")
-    uploaded_after: Moment | None = msgspec.field(default=None, name="uploadedAfter")
-    expire_before: Moment | None = msgspec.field(default=None, name="expireBefore")
-    expire_after: Moment | None = msgspec.field(default=None, name="expireAfter")
+    uploaded_before: Timestamp | None = msgspec.field(default=None, name="uploadedBefore")
+    uploaded_after: Timestamp | None = msgspec.field(default=None, name="uploadedAfter")
+    expire_before: Timestamp | None = msgspec.field(default=None, name="expireBefore")
+    expire_after: Timestamp | None = msgspec.field(default=None, name="expireAfter")
     filenames: list[str] = msgspec.field(default_factory=list, name="filename")
     filename_like: str = msgspec.field(default="", name="filenameLike")
     md5s: list[str] = msgspec.field(default_factory=list, name="md5")
@@ -58,7 +55,7 @@ async def list_resources(call: Call[None, ListResources]) -> Annotated[Json, sha
     """The caller's resources."""
     resources = call.context.reader.resources(call.account.account_id)
     found = [resource for resource in resources if call.query.fits(resource)]
-    return {"data": [resource_json(r) for r in page(found, call.query)], "total": len(found)}
+    return page_json(found, call.query, resource_json)
 
 
 async def remove_resource(call: Call[None, None]) -> None:

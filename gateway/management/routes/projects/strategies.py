@@ -12,19 +12,20 @@ from typing import Annotated, Any
 
 import msgspec
 
+from fieldbrook.core.errors import StrategyNotFoundError
 from fieldbrook.core.model import Project, Resource, Strategy
 from fieldbrook.gateway.management.framework import warnings
 from fieldbrook.gateway.management.framework.binding import Paging, Sfid, Text
 from fieldbrook.gateway.management.framework.ownership import (
     own_project,
-    own_strategy,
-    own_strategy_with_id,
+    own_row,
 )
 from fieldbrook.gateway.management.framework.route import Call, Done, Route
 from fieldbrook.gateway.management.framework.views import (
     Json,
     dead_json,
     page,
+    page_json,
     strategy_json,
     times_json,
 )
@@ -124,7 +125,7 @@ async def list_strategies(call: Call[None, ListStrategies]) -> Json:
                 "strategies": [
                     _row(s, names[applet_id], modules.get(applet_id)) for s in strategies
                 ],
-                **times_json(strategies),
+                **times_json(*strategies),
             }
             for applet_id, strategies in groups.items()
         ],
@@ -134,12 +135,21 @@ async def list_strategies(call: Call[None, ListStrategies]) -> Json:
 
 async def get_strategy(call: Call[None, None]) -> Annotated[Json, shapes.StrategyReply]:
     """One strategy."""
-    return _one(call, own_strategy(call))
+    return _one(call, _own_strategy(call))
 
 
 async def update_strategy(call: Call[StateStrategy, None]) -> Done:
     """Change a strategy; it may also move to another applet of its project."""
-    return await _update(call, own_strategy(call))
+    strategy, rule = _own_strategy(call), call.body
+    changed: Strategy = await call.context.registry.call(
+        "update_strategy",
+        strategy_id=strategy.strategy_id,
+        applet_id=rule.applet_id,
+        event_type=rule.event_type,
+        handler=rule.handler,
+        auto_collect_metric=rule.auto_collect_metric,
+    )
+    return _done(call, [changed])
 
 
 async def remove_strategies(call: Call[None, RemoveStrategies]) -> None:
@@ -169,26 +179,14 @@ async def page_strategies(
 ) -> Annotated[Json, shapes.StrategyPage]:
     """The strategies of a project, one row each."""
     found = _found(call, own_project(call), call.query)
-    rows = page(found, call.query)
     with call.context.reader.snapshot() as registry:
-        modules = modules_of(registry, rows)
-    data = [strategy_json(strategy, modules.get(strategy.applet_id)) for strategy in rows]
-    return {"data": data, "total": len(found)}
+        modules = modules_of(registry, page(found, call.query))
+    return page_json(found, call.query, lambda s: strategy_json(s, modules.get(s.applet_id)))
 
 
-async def get_strategy_with_id(call: Call[None, None]) -> Annotated[Json, shapes.StrategyReply]:
-    """One strategy by its id, without the project's name."""
-    return _one(call, own_strategy_with_id(call))
-
-
-async def update_strategy_with_id(call: Call[StateStrategy, None]) -> Done:
-    """Change a strategy by its id, without the project's name."""
-    return await _update(call, own_strategy_with_id(call))
-
-
-async def remove_strategy_with_id(call: Call[None, None]) -> None:
+async def remove_strategy(call: Call[None, None]) -> None:
     """Remove a strategy."""
-    strategy = own_strategy_with_id(call)
+    strategy = _own_strategy(call)
     await call.context.registry.call(
         "remove_strategies",
         project_id=strategy.project_id,
@@ -206,17 +204,11 @@ async def remove_fitting_strategies(call: Call[None, FilterStrategies]) -> None:
 # ---------------------------------------------------------------- what both share
 
 
-async def _update(call: Call[StateStrategy, None], strategy: Strategy) -> Done:
-    rule = call.body
-    changed: Strategy = await call.context.registry.call(
-        "update_strategy",
-        strategy_id=strategy.strategy_id,
-        applet_id=rule.applet_id,
-        event_type=rule.event_type,
-        handler=rule.handler,
-        auto_collect_metric=rule.auto_collect_metric,
+def _own_strategy(call: Call[Any, Any]) -> Strategy:
+    find = call.context.reader.strategy
+    return own_row(
+        call, "strategyID", find, lambda row_id: StrategyNotFoundError(what=f"strategy {row_id}")
     )
-    return _done(call, [changed])
 
 
 def _done(call: Call[Any, Any], strategies: Sequence[Strategy]) -> Done:
@@ -274,7 +266,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", _X, "CreateStrategy", create_strategy),
     Route("GET", f"{_X}/datalist", "ListStrategy", page_strategies),
     Route("DELETE", _X, "BatchRemoveStrategy", remove_fitting_strategies),
-    Route("PUT", "/strategy/{strategyID}", "UpdateStrategy", update_strategy_with_id),
-    Route("GET", _DATA, "GetStrategy", get_strategy_with_id),
-    Route("DELETE", _DATA, "RemoveStrategy", remove_strategy_with_id),
+    Route("PUT", "/strategy/{strategyID}", "UpdateStrategy", update_strategy),
+    Route("GET", _DATA, "GetStrategy", get_strategy),
+    Route("DELETE", _DATA, "RemoveStrategy", remove_strategy),
 )

@@ -26,7 +26,10 @@ from fieldbrook.gateway.management.framework.route import Call, Download, Form, 
 from fieldbrook.gateway.management.framework.temporary_files import new_path, write_private
 from fieldbrook.gateway.management.framework.views import Json
 from fieldbrook.gateway.management.routes.projects.project_files import Contents, ProjectFile
-from fieldbrook.gateway.management.routes.projects.projects import name_errors, shown
+from fieldbrook.gateway.management.routes.projects.projects import (
+    name_errors,
+    project_with_configs_json,
+)
 from fieldbrook.gateway.management.routes.projects.strategies import modules_of
 from fieldbrook.gateway.management.routes.projects.uploads import (
     compile_file,
@@ -105,7 +108,7 @@ async def import_project(call: Call[ImportProject, None]) -> Json:
     with context.reader.snapshot() as registry:
         strategies = registry.strategies(project.project_id)
         dead = list(warnings.of_strategies(strategies, modules_of(registry, strategies)))
-    return {**shown(call, project), **warnings.shown(dead)}
+    return {**project_with_configs_json(call, project), **warnings.shown(dead)}
 
 
 async def _import(

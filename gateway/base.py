@@ -186,7 +186,7 @@ class GatewayActor(NodeActor, abc.ABC):
         while True:
             began = self.loop.time()
             await asyncio.sleep(_EXPIRE_S)
-            metrics.put(metrics.LOOP_LATE, max(0.0, self.loop.time() - began - _EXPIRE_S))
+            metrics.put(metrics.LOOP_LAG, max(0.0, self.loop.time() - began - _EXPIRE_S))
             self.projects.expire()
             self.measure()
 

@@ -391,10 +391,10 @@ class Speculation:
         self._shards.policy.add_result(time.monotonic(), kept=kept)
         if not kept:
             self._shards.dropped += 1
-            metrics.add(metrics.AHEAD["dropped"])
+            metrics.add(metrics.SHARD_RUNS["dropped"])
             return None
         self._shards.kept += 1
-        metrics.add(metrics.AHEAD["kept"])
+        metrics.add(metrics.SHARD_RUNS["kept"])
         self.seconds += speculative.seconds
         return adopt(speculative, run)
 

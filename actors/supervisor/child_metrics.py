@@ -16,25 +16,25 @@ class ChildMetrics:
     """
 
     def __init__(self) -> None:
-        self._slots = metrics.Slots()
+        self._slots = metrics.RowAllocator()
         self._dead_letters: dict[int, float] = {}  # of projects that have no process
 
     def create(self, named_projects: int) -> None:
         """Create the metrics table; every child is a fork and shares it."""
         self.table = metrics.shared.table = metrics.Table()
-        self._slots = metrics.Slots(named=named_projects)
-        slot, name = self._slots.take("supervisor")
+        self._slots = metrics.RowAllocator(named=named_projects)
+        slot, name = self._slots.assign("supervisor")
         self.table.name(slot, name)
         self.table.attach(slot)
         metrics.put(metrics.UP, 1)
 
     def assign(self, child: Child) -> None:
         """Give a child that starts a row; it gets none when all rows are in use."""
-        child.slot, name = self._slots.take(child.part)
+        child.slot, name = self._slots.assign(child.part)
         if child.slot == metrics.NO_ROW:
             return
         self.table.name(child.slot, name)
-        self.table.row(child.slot)[metrics.STARTS] += 1
+        self.table.row(child.slot)[metrics.PROCESS_STARTS] += 1
         if child.kind == "project":
             self._dead_letters.pop(child.project_id, None)
 
@@ -49,11 +49,11 @@ class ChildMetrics:
             return
         row = self.table.row(child.slot)
         if died:
-            row[metrics.DEATHS] += 1
-        if child.kind == "project" and row[metrics.LETTERS]:
-            self._dead_letters[child.project_id] = row[metrics.LETTERS]
+            row[metrics.PROCESS_RESTARTS] += 1
+        if child.kind == "project" and row[metrics.DEAD_LETTERS]:
+            self._dead_letters[child.project_id] = row[metrics.DEAD_LETTERS]
         self.table.detach(child.slot)
-        self._slots.give_back(child.part, child.slot)
+        self._slots.release(child.part, child.slot)
         child.slot = metrics.NO_ROW
 
     def forget_project(self, project_id: int) -> None:
@@ -65,4 +65,4 @@ class ChildMetrics:
         states = collections.Counter(child.state for child in children if child.kind == "project")
         for state, column in metrics.PROJECT_STATES.items():
             metrics.put(column, states[state])
-        metrics.put(metrics.LETTERS_AT_REST, sum(self._dead_letters.values()))
+        metrics.put(metrics.DEAD_LETTERS_STOPPED, sum(self._dead_letters.values()))

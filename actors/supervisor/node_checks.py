@@ -67,7 +67,7 @@ class NodeChecks:
             metrics.put(metrics.OUTBOX_PARKED, 0)
             self._board.clear(health.OUTBOX, health.PARKED)
             return
-        waiting = [row.numbers[metrics.OUTBOX_ENTRIES] for row in self._table.read()]
+        waiting = [row.numbers[metrics.OUTBOX_PENDING] for row in self._table.read()]
         count = int(sum(waiting))
         metrics.put(metrics.OUTBOX_PARKED, count)
         detail = f"{count} parked, of {sum(map(bool, waiting))} projects; this data was restored"

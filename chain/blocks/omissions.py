@@ -117,7 +117,7 @@ class Omissions:
         found = [entry for entry in found if entry.index not in known]
         left_out = [entry for entry in found if any(w.matches(entry) for w in wanted)]
         if left_out:
-            metrics.add(metrics.CHAIN_LOGS_LEFT_OUT, len(left_out))
+            metrics.add(metrics.CHAIN_LOGS_OMITTED, len(left_out))
         else:
             self._spare -= 1.0
         return left_out

@@ -47,7 +47,7 @@ class Replacements:
         if fees is None:
             return False
         self._sign(row, row.nonce, fees, "higher fees", cancels=row.last.cancels)
-        metrics.add(metrics.SIGNED_AGAIN["fees"])
+        metrics.add(metrics.TRANSACTIONS_REPLACED["fees"])
         return True
 
     async def cancel(self, row: Transaction, why: str, *, competes: bool) -> None:
@@ -59,7 +59,7 @@ class Replacements:
         cap = self._chain.max_fee_per_gas
         fees = raised_fees(fees_of(row.last), market, cap) if competes else None
         self._sign(row, row.nonce, fees or fees_for(market, cap), why, cancels=True)
-        metrics.add(metrics.SIGNED_AGAIN["cancel"])
+        metrics.add(metrics.TRANSACTIONS_REPLACED["cancel"])
 
     async def assign_nonce(self, row: Transaction) -> bool:
         """Sign a transaction with a new nonce, because another one used its nonce for good.
@@ -73,7 +73,7 @@ class Replacements:
                 nonce = await self._leases.next_nonce(row.sender)
                 fees = fees_for(market, self._chain.max_fee_per_gas)
                 self._sign(row, nonce, fees, why)
-                metrics.add(metrics.SIGNED_AGAIN["nonce"])
+                metrics.add(metrics.TRANSACTIONS_REPLACED["nonce"])
         except TimeoutError:
             return False
         log.warning("transaction %s: %s; it has nonce %d now", row.name, why, nonce)

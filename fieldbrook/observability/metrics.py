@@ -40,7 +40,7 @@ PROJECT = "project"  # by project, for projects with a row of their own
 class Family:
     """One metric and its columns in a row, beginning at `first`.
 
-    Each of `values` of the `label` has one column. A histogram has one column for each of its
+    Each value of the label has one column. A histogram has one column for each of its
     bounds, one for larger values, and one for the sum.
     """
 
@@ -130,111 +130,136 @@ class Histogram:
         row[self._sum] += sum(many)
 
 
-# ---------------------------------------------------------------- what is counted: gateways
+# ---------------------------------------------------------------- gateways
 
 _LATENCIES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0)
 _COMMITS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
 EVENTS_RECEIVED = _add(
     "fieldbrook_events_received",
-    "Events that arrived; over MQTT each time the broker delivers one.",
+    "Events that arrived. Over MQTT, every delivery by the broker counts.",
     COUNTER,
     GATEWAY,
 )
 EVENTS_ACKNOWLEDGED = _add(
     "fieldbrook_events_acknowledged",
-    "Events that were handled, committed and answered; a failed handler's too.",
+    "Events that were handled, committed and answered, including those whose handler failed.",
     COUNTER,
     GATEWAY,
 )
 EVENTS_UNMATCHED = _add(
     "fieldbrook_events_unmatched",
-    "Events that no strategy of their project matched.",
+    "Events that matched no strategy of their project.",
     COUNTER,
     GATEWAY,
 )
-EVENTS_PUT_OFF = _add(
-    "fieldbrook_events_put_off",
-    "Times that an event was kept to be tried again, because its project could not take it.",
+EVENT_RETRIES = _add(
+    "fieldbrook_event_retries",
+    "Times that a gateway kept an event for another attempt because its project was unavailable.",
     COUNTER,
     GATEWAY,
 )
 EVENT_SECONDS = Histogram(
-    "fieldbrook_event_seconds",
-    "From an event's admission to its project's answer, which comes after the commit.",
+    "fieldbrook_event_duration_seconds",
+    "Time from the admission of an event to the answer of its project, which follows the commit.",
     GATEWAY,
     _LATENCIES_S,
 )
 QUEUE_EVENTS = _add(
-    "fieldbrook_queue_events", "Events that wait at a gateway for their projects.", GAUGE, GATEWAY
+    "fieldbrook_queue_events", "Events that wait at a gateway for their project.", GAUGE, GATEWAY
 )
-QUEUE_BYTES = _add("fieldbrook_queue_bytes", "Memory that those take.", GAUGE, GATEWAY)
-UNANSWERED = _add(
-    "fieldbrook_unanswered_events",
-    "Events that projects have and have not answered.",
+QUEUE_BYTES = _add(
+    "fieldbrook_queue_bytes",
+    "Memory of the events that wait at a gateway for their project.",
     GAUGE,
     GATEWAY,
 )
-LOOP_LATE = _add(
-    "fieldbrook_loop_late_seconds",
-    "How late a gateway's timer of a second ran last, added up over its processes: above 0.1 it "
-    "has too much to do.",
+EVENTS_IN_FLIGHT = _add(
+    "fieldbrook_events_in_flight",
+    "Events that were sent to projects and are not answered yet.",
     GAUGE,
     GATEWAY,
 )
-HTTP_CONNECTIONS = _add("fieldbrook_http_connections", "Open connections.", GAUGE, WHOLE)
+LOOP_LAG = _add(
+    "fieldbrook_event_loop_lag_seconds",
+    "Delay of the last run of a gateway's one-second timer, summed over its processes. Above 0.1 "
+    "the gateway is overloaded.",
+    GAUGE,
+    GATEWAY,
+)
+HTTP_CONNECTIONS = _add("fieldbrook_http_connections", "Open HTTP connections.", GAUGE, WHOLE)
 HTTP_CONNECTIONS_LIMIT = _add(
     "fieldbrook_http_connections_limit",
-    "Connections that the HTTP gateways may have open; file descriptors limit them.",
+    "Maximum of open HTTP connections. It follows from the limit on file descriptors.",
     GAUGE,
     WHOLE,
 )
 HTTP_CONNECTIONS_EVICTED = _add(
     "fieldbrook_http_connections_evicted",
-    "Quiet connections that were closed because there were too many.",
+    "Idle HTTP connections that were closed because the maximum was reached.",
     COUNTER,
     WHOLE,
 )
-HTTP_ANSWERS = _add_labelled(
-    "fieldbrook_http_answers",
-    "Answers to requests of management and others that are no plain event, by status class.",
+HTTP_RESPONSES = _add_labelled(
+    "fieldbrook_http_responses",
+    "HTTP responses by status class: to management requests and to events in an unusual form.",
     COUNTER,
     WHOLE,
     "status",
     ("1xx", "2xx", "3xx", "4xx", "5xx"),
 )
 MQTT_ACKNOWLEDGED = _add(
-    "fieldbrook_mqtt_acknowledged", "Messages that the broker was told are done.", COUNTER, WHOLE
+    "fieldbrook_mqtt_acknowledged", "MQTT messages acknowledged to the broker.", COUNTER, WHOLE
 )
 MQTT_REPLIES = _add(
-    "fieldbrook_mqtt_replies", "Answers published for devices, QoS 0.", COUNTER, WHOLE
+    "fieldbrook_mqtt_replies", "Answers published for devices with QoS 0.", COUNTER, WHOLE
 )
 MQTT_RETURNED = _add(
     "fieldbrook_mqtt_returned",
-    "Messages given back to the broker because their lane was full.",
+    "MQTT messages returned to the broker because the backlog of their project was full.",
     COUNTER,
     WHOLE,
 )
 MQTT_DROPPED = _add(
     "fieldbrook_mqtt_dropped",
-    "Messages of QoS 0 that were given up because their lane was full.",
+    "MQTT messages of QoS 0 that were dropped because the backlog of their project was full.",
     COUNTER,
     WHOLE,
 )
-MQTT_LANES = _add(
-    "fieldbrook_mqtt_lanes", "Projects with messages at the MQTT gateway.", GAUGE, WHOLE
+MQTT_BACKLOG_PROJECTS = _add(
+    "fieldbrook_mqtt_backlog_projects",
+    "Projects that have messages at the MQTT gateway.",
+    GAUGE,
+    WHOLE,
 )
-MQTT_IN_WORK = _add("fieldbrook_mqtt_in_work", "Messages at the projects.", GAUGE, WHOLE)
-MQTT_BACKLOG = _add("fieldbrook_mqtt_backlog", "Messages that wait in lanes.", GAUGE, WHOLE)
-MQTT_BACKLOG_BYTES = _add("fieldbrook_mqtt_backlog_bytes", "Their payloads.", GAUGE, WHOLE)
+MQTT_IN_FLIGHT = _add(
+    "fieldbrook_mqtt_messages_in_flight",
+    "MQTT messages that were sent to projects and are not answered yet.",
+    GAUGE,
+    WHOLE,
+)
+MQTT_BACKLOG = _add(
+    "fieldbrook_mqtt_backlog_messages",
+    "MQTT messages that wait at the gateway for their project.",
+    GAUGE,
+    WHOLE,
+)
+MQTT_BACKLOG_BYTES = _add(
+    "fieldbrook_mqtt_backlog_bytes",
+    "Payload bytes of the MQTT messages that wait at the gateway.",
+    GAUGE,
+    WHOLE,
+)
 BROKER_CONNECTED = _add(
-    "fieldbrook_broker_connected", "1 while there is a connection to the broker.", GAUGE, WHOLE
+    "fieldbrook_broker_connected",
+    "1 while the node is connected to the MQTT broker, else 0.",
+    GAUGE,
+    WHOLE,
 )
 _KEPT_KINDS = ("retained", "qos2", "sessions")
 BROKER_KEPT = _add_labelled(
     "fieldbrook_broker_kept",
-    "What the embedded broker keeps for devices: retained messages, unreleased QoS 2 messages, "
-    "sessions.",
+    "Retained messages, unreleased QoS 2 messages and sessions that the embedded broker stores.",
     GAUGE,
     WHOLE,
     "kind",
@@ -242,7 +267,7 @@ BROKER_KEPT = _add_labelled(
 )
 BROKER_KEPT_LIMIT = _add_labelled(
     "fieldbrook_broker_kept_limit",
-    "How many of these it keeps at most.",
+    "Maximum of retained messages, unreleased QoS 2 messages and sessions at the embedded broker.",
     GAUGE,
     WHOLE,
     "kind",
@@ -251,7 +276,7 @@ BROKER_KEPT_LIMIT = _add_labelled(
 EFFECT_KINDS = ("mqtt", "api", "transaction")
 OUTBOX_DELIVERED = _add_labelled(
     "fieldbrook_outbox_delivered",
-    "What handlers sent and was delivered.",
+    "Messages, API calls and transactions of handlers that were delivered.",
     COUNTER,
     WHOLE,
     "kind",
@@ -259,7 +284,7 @@ OUTBOX_DELIVERED = _add_labelled(
 )
 OUTBOX_REFUSED = _add_labelled(
     "fieldbrook_outbox_refused",
-    "What handlers sent and nobody takes.",
+    "Messages, API calls and transactions of handlers that were refused and are not retried.",
     COUNTER,
     WHOLE,
     "kind",
@@ -267,7 +292,8 @@ OUTBOX_REFUSED = _add_labelled(
 )
 OUTBOX_FAILED = _add_labelled(
     "fieldbrook_outbox_failures",
-    "Attempts to deliver that failed and are made again.",
+    "Failed attempts to deliver a message, an API call or a transaction of a handler. They are "
+    "retried.",
     COUNTER,
     WHOLE,
     "kind",
@@ -278,24 +304,32 @@ OUTBOX_FAILED = _add_labelled(
 
 PROJECT_EVENTS = _add(
     "fieldbrook_project_events",
-    "Events that projects went through, those they had handled before included.",
+    "Events that projects processed, including duplicates.",
     COUNTER,
     PROJECT,
 )
-PROJECT_AGAIN = _add(
-    "fieldbrook_project_events_again", "Of these, those they had handled before.", COUNTER, PROJECT
+DUPLICATE_EVENTS = _add(
+    "fieldbrook_project_duplicate_events",
+    "Events that projects answered with a stored result because they had handled them before.",
+    COUNTER,
+    PROJECT,
 )
-BATCHES = _add("fieldbrook_project_batches", "Batches that were committed.", COUNTER, PROJECT)
+BATCHES = _add(
+    "fieldbrook_project_batches", "Batches of events that projects committed.", COUNTER, PROJECT
+)
 COMMITS_FAILED = _add(
-    "fieldbrook_project_commits_failed", "Batches that could not be.", COUNTER, PROJECT
+    "fieldbrook_project_commits_failed",
+    "Batches of events that projects failed to commit.",
+    COUNTER,
+    PROJECT,
 )
 COMMIT_SECONDS = Histogram(
-    "fieldbrook_commit_seconds", "How long a batch's commit takes.", WHOLE, _COMMITS_S
+    "fieldbrook_commit_duration_seconds", "Time to commit a batch of events.", WHOLE, _COMMITS_S
 )
 RUN_FAILURES = _add_labelled(
     "fieldbrook_handler_failures",
-    "Handler runs that failed: a trap, the deadline or a budget that ended them, or why there "
-    "was none.",
+    "Handler runs that failed, or could not begin, by reason: a trap, the deadline, an exceeded "
+    "budget, or a missing instance, handler or module.",
     COUNTER,
     PROJECT,
     "reason",
@@ -306,46 +340,53 @@ RUN_FAILURES = _add_labelled(
 )
 DEAD_STRATEGIES = _add(
     "fieldbrook_dead_strategies",
-    "Strategies of running projects whose handler the module does not export: their events "
-    "become dead letters.",
+    "Strategies of running projects whose module does not export the handler. Their events become "
+    "dead letters.",
     GAUGE,
     PROJECT,
 )
-LETTERS_WRITTEN = _add(
-    "fieldbrook_dead_letters_written", "Dead letters that were written.", COUNTER, PROJECT
+DEAD_LETTERS_WRITTEN = _add(
+    "fieldbrook_dead_letters_written", "Dead letters that were added.", COUNTER, PROJECT
 )
-LETTERS = _add(
-    "fieldbrook_dead_letters",
-    "Dead letters that are kept, of projects that have run since the node's start.",
+DEAD_LETTERS = _add(
+    "fieldbrook_dead_letters", "Stored dead letters of running projects.", GAUGE, PROJECT
+)
+OUTBOX_PENDING = _add(
+    "fieldbrook_outbox_pending",
+    "Messages, API calls and transactions of handlers that wait for delivery.",
     GAUGE,
     PROJECT,
 )
-OUTBOX_ENTRIES = _add(
-    "fieldbrook_outbox_pending", "What handlers sent and waits to be delivered.", GAUGE, PROJECT
+OUTBOX_PENDING_BYTES = _add(
+    "fieldbrook_outbox_pending_bytes",
+    "Size of the messages, API calls and transactions that wait for delivery.",
+    GAUGE,
+    PROJECT,
 )
-OUTBOX_BYTES = _add("fieldbrook_outbox_pending_bytes", "Its size.", GAUGE, PROJECT)
 STORE_USED = _add(
     "fieldbrook_project_store_used_bytes",
-    "Of project_map_bytes, the most that the running project's store has used.",
+    "Peak size of the store of a running project; project_map_bytes is the limit.",
     GAUGE,
     PROJECT,
 )
-SENT = _add_labelled(
+HANDLER_EFFECTS = _add_labelled(
     "fieldbrook_handler_effects",
-    "What committed handlers have sent.",
+    "Messages, API calls and transactions that handlers sent and their projects committed.",
     COUNTER,
     PROJECT,
     "kind",
     EFFECT_KINDS,
 )
-MEASURED = _add(
-    "fieldbrook_applet_metrics", "Measurements that applets have submitted.", COUNTER, PROJECT
+APPLET_METRICS = _add(
+    "fieldbrook_applet_metrics", "Measurements that applets submitted.", COUNTER, PROJECT
 )
-SHARDS = _add("fieldbrook_shards", "Processes that run handlers ahead.", GAUGE, WHOLE)
-SHARDS_LOST = _add("fieldbrook_shards_lost", "Of those, those that died or hung.", COUNTER, WHOLE)
-AHEAD = _add_labelled(
+SHARDS = _add(
+    "fieldbrook_shards", "Processes that run handlers speculatively for projects.", GAUGE, WHOLE
+)
+SHARDS_LOST = _add("fieldbrook_shards_lost", "Shards that died or hung.", COUNTER, WHOLE)
+SHARD_RUNS = _add_labelled(
     "fieldbrook_shard_runs",
-    "Runs that shards made ahead, and whether they counted.",
+    "Speculative handler runs by result: kept, or dropped and repeated by the project.",
     COUNTER,
     WHOLE,
     "result",
@@ -355,28 +396,27 @@ AHEAD = _add_labelled(
 # ---------------------------------------------------------------- registry, chains
 
 COMMANDS = _add(
-    "fieldbrook_registry_commands", "Commands that the registry carried out.", COUNTER, WHOLE
+    "fieldbrook_registry_commands", "Commands that the registry executed.", COUNTER, WHOLE
 )
 COMMANDS_REFUSED = _add(
-    "fieldbrook_registry_commands_refused", "Commands that it refused.", COUNTER, WHOLE
+    "fieldbrook_registry_commands_refused", "Commands that the registry refused.", COUNTER, WHOLE
 )
 CHAIN_FAILOVERS = _add(
     "fieldbrook_chain_failovers",
-    "Times that another endpoint than before answered for a chain, because one failed, lay behind, "
-    "or was there again.",
+    "Times that requests to a chain moved to another endpoint, because one failed, lagged behind "
+    "or recovered.",
     COUNTER,
     CHAIN,
 )
-CHAIN_LOGS_LEFT_OUT = _add(
-    "fieldbrook_chain_logs_left_out",
-    "Logs that an endpoint left out of an answer, and that were found by asking again.",
+CHAIN_LOGS_OMITTED = _add(
+    "fieldbrook_chain_logs_omitted",
+    "Logs that an endpoint omitted from an answer and that a second request found.",
     COUNTER,
     CHAIN,
 )
-SIGNED_AGAIN = _add_labelled(
-    "fieldbrook_transactions_signed_again",
-    "Transactions that were signed another time: to pay higher fees, to be cancelled, or with "
-    "another nonce.",
+TRANSACTIONS_REPLACED = _add_labelled(
+    "fieldbrook_transactions_replaced",
+    "Transactions that were signed again: with higher fees, to cancel them, or with a new nonce.",
     COUNTER,
     CHAIN,
     "why",
@@ -386,29 +426,61 @@ SIGNED_AGAIN = _add_labelled(
 # ---------------------------------------------------------------- written by the supervisor
 
 UP = _add(
-    "fieldbrook_up", "Processes that serve: 1 or 0 for a fixed part, any for projects.", GAUGE, PART
+    "fieldbrook_up",
+    "Running processes of a part of the node: 0 or 1, or any number for projects.",
+    GAUGE,
+    PART,
 )
-STARTS = _add("fieldbrook_process_starts", "Times that a process was started.", COUNTER, PART)
-DEATHS = _add(
-    "fieldbrook_process_restarts", "Times that one died and was to be started again.", COUNTER, PART
+PROCESS_STARTS = _add("fieldbrook_process_starts", "Starts of processes.", COUNTER, PART)
+PROCESS_RESTARTS = _add(
+    "fieldbrook_process_restarts",
+    "Processes that ended unexpectedly and were to be started again.",
+    COUNTER,
+    PART,
 )
 PROJECT_STATES = _add_labelled(
     "fieldbrook_projects",
-    "Projects whose process was wanted since the node's start, by its state.",
+    "Projects by the state of their process; only those that were needed since the node's start.",
     GAUGE,
     WHOLE,
     "state",
     ("up", "starting", "backoff", "retiring", "down"),
 )
 OUTBOX_PARKED = _add(
-    "fieldbrook_outbox_parked", "Of what waits, what a restored node holds back.", GAUGE, WHOLE
+    "fieldbrook_outbox_parked",
+    "Messages, API calls and transactions that a restored node holds back.",
+    GAUGE,
+    WHOLE,
 )
-LETTERS_AT_REST = _add(
-    "fieldbrook_dead_letters_at_rest", "Dead letters of projects without a process.", GAUGE, WHOLE
+DEAD_LETTERS_STOPPED = _add(
+    "fieldbrook_dead_letters_at_rest",
+    "Stored dead letters of projects that ran since the node's start and are stopped now.",
+    GAUGE,
+    WHOLE,
 )
 
 REFUSED_NAME = "fieldbrook_events_refused"
-_REFUSED_TEXT = "Events that were refused, by the key of the error they were answered."
+_REFUSED_TEXT = "Events that were refused, by the key of the error in the answer."
+
+DEPRECATED_NAMES = {
+    "fieldbrook_event_retries": "fieldbrook_events_put_off",
+    "fieldbrook_event_duration_seconds": "fieldbrook_event_seconds",
+    "fieldbrook_events_in_flight": "fieldbrook_unanswered_events",
+    "fieldbrook_event_loop_lag_seconds": "fieldbrook_loop_late_seconds",
+    "fieldbrook_http_responses": "fieldbrook_http_answers",
+    "fieldbrook_mqtt_backlog_projects": "fieldbrook_mqtt_lanes",
+    "fieldbrook_mqtt_messages_in_flight": "fieldbrook_mqtt_in_work",
+    "fieldbrook_mqtt_backlog_messages": "fieldbrook_mqtt_backlog",
+    "fieldbrook_project_duplicate_events": "fieldbrook_project_events_again",
+    "fieldbrook_commit_duration_seconds": "fieldbrook_commit_seconds",
+    "fieldbrook_chain_poll_failures": "fieldbrook_chain_look_failures",
+    "fieldbrook_chain_deepest_reorganisation_blocks": "fieldbrook_chain_deepest_blocks",
+    "fieldbrook_chain_monitors_failing": "fieldbrook_chain_monitors_standing",
+    "fieldbrook_chain_logs_omitted": "fieldbrook_chain_logs_left_out",
+    "fieldbrook_transactions_replaced": "fieldbrook_transactions_signed_again",
+    "fieldbrook_process_resident_memory_bytes": "fieldbrook_process_resident_bytes",
+}
+"""The old names under which metrics are exported as well, for one version, by new name."""
 
 
 def _refusal_columns() -> dict[str, int]:
@@ -530,7 +602,7 @@ NO_ROW = -1
 
 
 @dataclass
-class Slots:
+class RowAllocator:
     """Assigns rows to parts.
 
     A fixed part keeps its row. The first `named` projects also get rows of their own and keep
@@ -544,8 +616,8 @@ class Slots:
     _used: int = 0
     _projects_named: int = 0
 
-    def take(self, part: str) -> tuple[int, str]:
-        """The row for a part, `NO_ROW` when none is left, and the part name of that row."""
+    def assign(self, part: str) -> tuple[int, str]:
+        """Return the row for a part (`NO_ROW` when none is left) and the part name of that row."""
         slot = self._of_part.get(part)
         if slot is not None:
             return slot, part
@@ -556,7 +628,7 @@ class Slots:
             return self._keep(part)
         return (self._free.pop() if self._free else self._new()), PROJECTS
 
-    def give_back(self, part: str, slot: int) -> None:
+    def release(self, part: str, slot: int) -> None:
         """Release the row of a process that has ended."""
         if slot != NO_ROW and part not in self._of_part:
             self._free.append(slot)

@@ -525,4 +525,4 @@ class ProjectClients:
         clients = self._clients.values()
         metrics.put(metrics.QUEUE_EVENTS, sum(client.waiting for client in clients))
         metrics.put(metrics.QUEUE_BYTES, self._budget.used)
-        metrics.put(metrics.UNANSWERED, sum(client.unanswered for client in clients))
+        metrics.put(metrics.EVENTS_IN_FLIGHT, sum(client.unanswered for client in clients))

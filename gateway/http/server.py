@@ -38,7 +38,7 @@ from fieldbrook.gateway.management.framework.temporary_files import remove_lefto
 from fieldbrook.gateway.management.sign_in.contract_wallet import ContractWallets
 from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
 from fieldbrook.gateway.memory_budget import BUDGET_EXCEEDED, MemoryBudget, request_budget
-from fieldbrook.gateway.metrics.collectors import Measure
+from fieldbrook.gateway.metrics.collectors import Collector
 from fieldbrook.gateway.mqtt.broker_bounds import Bounds, BrokerState
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.replies import EventReply
@@ -334,7 +334,7 @@ class HttpGateway(GatewayActor):
             memory_budget=memory_budget,
             broker=_broker_state(settings),
             metrics=settings.metrics,
-            measure=Measure(settings, self._reader, self._chain_reader),
+            collect_metrics=Collector(settings, self._reader, self._chain_reader),
         )
 
     def _application(

@@ -63,7 +63,7 @@ def log_request(handler: web.RequestHandler) -> None:
     Every status is logged at INFO: an answer of 4xx is the client's error, not a warning.
     """
     request = handler.request
-    metrics.add(metrics.HTTP_ANSWERS[f"{handler.get_status() // 100}xx"])
+    metrics.add(metrics.HTTP_RESPONSES[f"{handler.get_status() // 100}xx"])
     log.info(
         "%s %s %s %.1f ms",
         request.method,

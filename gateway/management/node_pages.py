@@ -76,7 +76,7 @@ class MetricsHandler(BodilessHandler):
             context.version,
             table.read() if table is not None else (),
             context.health(),
-            context.measure(),
+            context.collect_metrics(),
         )
         accept = self.request.headers.get("Accept", "")
         kind, body = await asyncio.to_thread(prometheus.render, node, accept)

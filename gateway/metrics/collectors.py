@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
@@ -11,19 +10,19 @@ from fieldbrook.core import clock
 from fieldbrook.core.errors import StoreError
 from fieldbrook.core.model import CONTRACT_LOG
 from fieldbrook.core.settings import Chain, Settings
-from fieldbrook.gateway.metrics.prometheus import Measured, Sizes
+from fieldbrook.gateway.metrics.prometheus import Collected, FolderSizes
 from fieldbrook.observability.metrics import COUNTER, GAUGE
 from fieldbrook.storage.chain.store import ChainStoreReader
 from fieldbrook.storage.chain.transactions import IN_BLOCK, INIT, LEASED, PENDING
 from fieldbrook.storage.registry.service import RegistryReader
 
-_UNDER_WAY = (LEASED, INIT, PENDING, IN_BLOCK)
+_UNFINISHED = (LEASED, INIT, PENDING, IN_BLOCK)
 
 
-class Measure:
-    """Reads all collected metrics.
+class Collector:
+    """Reads all metrics that no process counts.
 
-    Metrics that cannot be read are left out, because failures belong to the health condition.
+    Metrics that cannot be read are left out: the health conditions report the failure.
     """
 
     def __init__(
@@ -35,14 +34,15 @@ class Measure:
         self._settings = settings
         self._reader = reader
         self._chain_reader = chain_reader
-        self._sizes = Sizes(settings.data)
-        self._started = time.time()
+        self._sizes = FolderSizes(settings.data)
 
-    def __call__(self) -> Sequence[Measured]:
+    def __call__(self) -> Sequence[Collected]:
         """Read the metrics. Call it in the gateway's loop; it takes milliseconds."""
-        found: list[Measured] = [self._stores()]
+        sizes = [((name,), float(size)) for name, size in self._sizes.now().items()]
+        text = "Disk space of the folders in the data folder."
+        found = [Collected("fieldbrook_store_bytes", text, GAUGE, ("store",), sizes)]
         with contextlib.suppress(StoreError):
-            found += [*self._registry(), *self._accounts()]
+            found += list(self._registry())
         for chain in self._settings.chains:
             with contextlib.suppress(StoreError):
                 store = self._chain_reader(chain.id)
@@ -50,150 +50,105 @@ class Measure:
                     found += self._chain(chain, store)
         return _merged(found)
 
-    def _stores(self) -> Measured:
-        sizes = self._sizes.now()
-        return Measured(
-            "fieldbrook_store_bytes",
-            "What folders of the data folder take on the disk.",
-            GAUGE,
-            ("store",),
-            [((name,), size) for name, size in sizes.items()],
-        )
+    def _registry(self) -> Iterator[Collected]:
+        rows = [((name,), float(count)) for name, count in self._reader.counts().items()]
+        text = "Rows of the registry's tables."
+        yield Collected("fieldbrook_registry_rows", text, GAUGE, ("table",), rows)
 
-    def _registry(self) -> Iterator[Measured]:
-        counts = self._reader.counts()
-        yield Measured(
-            "fieldbrook_registry_rows",
-            "How many there are of what the registry knows.",
-            GAUGE,
-            ("table",),
-            [((name,), count) for name, count in counts.items()],
-        )
-        used, limit = self._reader.used_bytes, self._settings.registry_map_bytes
-        text = "The most that the registry has used of registry_map_bytes."
-        yield Measured("fieldbrook_registry_used_bytes", text, GAUGE, (), [((), used)])
-        yield Measured(
-            "fieldbrook_registry_limit_bytes", "registry_map_bytes.", GAUGE, (), [((), limit)]
-        )
+        def one(name: str, text: str, value: float) -> Collected:
+            return Collected(f"fieldbrook_{name}", text, GAUGE, (), [((), value)])
 
-    def _accounts(self) -> Iterator[Measured]:
+        text = "Peak size of the registry; registry_map_bytes is the limit."
+        yield one("registry_used_bytes", text, self._reader.used_bytes)
+        limit = self._settings.registry_map_bytes
+        yield one("registry_limit_bytes", "Value of the setting registry_map_bytes.", limit)
         over = sum(account.over_storage for account in self._reader.accounts())
-        text = "Accounts with more bytes stored than their quota: events are refused."
-        yield Measured("fieldbrook_accounts_over_storage", text, GAUGE, (), [((), over)])
+        text = "Accounts that exceed their storage quota. Events for their projects are refused."
+        yield one("accounts_over_storage", text, over)
 
-    def _chain(self, chain: Chain, store: ChainStoreReader) -> Iterator[Measured]:
+    def _chain(self, chain: Chain, store: ChainStoreReader) -> Iterator[Collected]:
         label = str(chain.id)
         state = store.state()
-
-        def one(name: str, text: str, value: float, kind: str = GAUGE) -> Measured:
-            return Measured(f"fieldbrook_chain_{name}", text, kind, ("chain",), [((label,), value)])
-
-        yield one("head_block", "The newest block that was seen.", state.head)
-        age_s = max(0, clock.now_ms() - state.head_ms) / 1000 if state.head_ms else 0.0
-        yield one("head_age_seconds", "How long ago it was seen.", age_s)
-        text = "Times that blocks vanished."
-        yield one("reorganisations", text, state.reorganisations, COUNTER)
-        yield one("deepest_blocks", "The most blocks that vanished at once.", state.deepest)
-        yield one("look_failures", "Looks at the chain that failed.", state.failures, COUNTER)
-        yield from self._endpoints(label, store)
-        yield from self._monitors(chain, store, state.head)
+        age_s = _age_s(state.head_ms)
+        for name, text, kind, value in (
+            ("head_block", "Newest known block.", GAUGE, state.head),
+            ("head_age_seconds", "Time since the newest block became known.", GAUGE, age_s),
+            ("reorganisations", "Chain reorganisations.", COUNTER, state.reorganisations),
+            (
+                "deepest_reorganisation_blocks",
+                "Blocks that the deepest chain reorganisation removed.",
+                GAUGE,
+                state.deepest,
+            ),
+            ("poll_failures", "Failed polls of the chain.", COUNTER, state.failures),
+            *self._monitors(chain, store, state.head),
+        ):
+            yield Collected(f"fieldbrook_chain_{name}", text, kind, ("chain",), [((label,), value)])
+        yield from _endpoints(label, store)
         yield from _transactions(label, store)
 
-    def _endpoints(self, label: str, store: ChainStoreReader) -> Iterator[Measured]:
-        # By number: an endpoint's address is not for every reader of the metrics.
-        endpoints = [(str(at), e) for at, e in enumerate(store.state().endpoints)]
-        labels = ("chain", "endpoint")
-        yield Measured(
-            "fieldbrook_chain_endpoint_failures",
-            "Requests that an endpoint failed at; endpoints are numbered as in the settings.",
-            COUNTER,
-            labels,
-            [((label, at), e.failures) for at, e in endpoints],
-        )
-        yield Measured(
-            "fieldbrook_chain_endpoint_usable",
-            "0 while an endpoint rests after a failure or lies behind others.",
-            GAUGE,
-            labels,
-            [((label, at), float(not e.reason)) for at, e in endpoints],
-        )
-        yield Measured(
-            "fieldbrook_chain_endpoint_head_block",
-            "The newest block that an endpoint knew.",
-            GAUGE,
-            labels,
-            [((label, at), e.head) for at, e in endpoints],
-        )
-
-    def _monitors(self, chain: Chain, store: ChainStoreReader, head: int) -> Iterator[Measured]:
+    def _monitors(
+        self, chain: Chain, store: ChainStoreReader, head: int
+    ) -> Iterator[tuple[str, str, str, float]]:
         cursors = store.cursors()
         running = [
             monitor
             for monitor in self._reader.monitors_of_chain(chain.id)
             if not (monitor.finished or monitor.paused)
         ]
-        stands = [
-            cursors[m.monitor_id]
-            for m in running
-            if m.kind == CONTRACT_LOG and m.monitor_id in cursors
-        ]
-        safe = head - chain.confirmations
-        label = (str(chain.id),)
-        yield Measured(
-            "fieldbrook_chain_monitors",
-            "Monitors that run.",
-            GAUGE,
-            ("chain",),
-            [(label, len(running))],
-        )
-        yield Measured(
-            "fieldbrook_chain_monitors_standing",
-            "Of those, those that cannot go on.",
-            GAUGE,
-            ("chain",),
-            [
-                (
-                    label,
-                    sum(
-                        bool(cursors[m.monitor_id].error)
-                        for m in running
-                        if m.monitor_id in cursors
-                    ),
-                )
-            ],
-        )
-        yield Measured(
-            "fieldbrook_chain_monitor_lag_blocks",
-            "How many confirmed blocks the last of the log monitors has yet to read.",
-            GAUGE,
-            ("chain",),
-            [(label, max((max(0, safe - cursor.block) for cursor in stands), default=0))],
-        )
+        known = [(m, cursors[m.monitor_id]) for m in running if m.monitor_id in cursors]
+        failing = sum(bool(cursor.error) for _, cursor in known)
+        confirmed = head - chain.confirmations
+        lags = [confirmed - cursor.block for m, cursor in known if m.kind == CONTRACT_LOG]
+        yield "monitors", "Active monitors.", GAUGE, len(running)
+        yield "monitors_failing", "Active monitors that cannot continue.", GAUGE, failing
+        text = "Confirmed blocks that the slowest log monitor has yet to process."
+        yield "monitor_lag_blocks", text, GAUGE, max([0, *lags])
 
 
-def _transactions(label: str, store: ChainStoreReader) -> Iterator[Measured]:
-    rows = [row for row in store.transactions.read_unfinished() if row.state in _UNDER_WAY]
+def _endpoints(label: str, store: ChainStoreReader) -> Iterator[Collected]:
+    # By number: an endpoint's address is not for every reader of the metrics.
+    endpoints = [((label, str(n)), e) for n, e in enumerate(store.state().endpoints)]
+    for name, text, kind, values in (
+        (
+            "failures",
+            "Failed requests to an endpoint. Endpoints are numbered as in the settings.",
+            COUNTER,
+            [float(e.failures) for _, e in endpoints],
+        ),
+        (
+            "usable",
+            "0 while an endpoint is not used because it failed or lags behind others, else 1.",
+            GAUGE,
+            [float(not e.reason) for _, e in endpoints],
+        ),
+        (
+            "head_block",
+            "Newest block of an endpoint.",
+            GAUGE,
+            [float(e.head) for _, e in endpoints],
+        ),
+    ):
+        samples = [(labels, value) for (labels, _), value in zip(endpoints, values, strict=True)]
+        full_name = f"fieldbrook_chain_endpoint_{name}"
+        yield Collected(full_name, text, kind, ("chain", "endpoint"), samples)
+
+
+def _transactions(label: str, store: ChainStoreReader) -> Iterator[Collected]:
+    rows = [row for row in store.transactions.read_unfinished() if row.state in _UNFINISHED]
     states = Counter(row.state for row in rows)
-    yield Measured(
+    yield Collected(
         "fieldbrook_transactions",
-        "Transactions that have not come to their end, by state.",
+        "Unfinished transactions by state.",
         GAUGE,
         ("chain", "state"),
-        [((label, state.lower()), states[state]) for state in _UNDER_WAY],
+        [((label, state.lower()), states[state]) for state in _UNFINISHED],
     )
-    oldest = min((row.created_at for row in rows if row.state != LEASED), default=0)
-    age_s = max(0, clock.now_ms() - oldest) / 1000 if oldest else 0.0
-    yield Measured(
-        "fieldbrook_transactions_oldest_seconds",
-        "How long ago the oldest of them was made.",
-        GAUGE,
-        ("chain",),
-        [((label,), age_s)],
-    )
+    oldest_ms = min((row.created_at for row in rows if row.state != LEASED), default=0)
     spent = list(store.transactions.all_spending().values())
-    yield Measured(
+    yield Collected(
         "fieldbrook_transactions_finished",
-        "Transactions that have come to their end, since the store was made.",
+        "Finished transactions by outcome, since the chain's store was created.",
         COUNTER,
         ("chain", "outcome"),
         [
@@ -201,25 +156,23 @@ def _transactions(label: str, store: ChainStoreReader) -> Iterator[Measured]:
             ((label, "failed"), sum(each.failed for each in spent)),
         ],
     )
-    yield Measured(
-        "fieldbrook_transactions_gas",
-        "Gas that they have used.",
-        COUNTER,
-        ("chain",),
-        [((label,), sum(each.gas_used for each in spent))],
-    )
-    yield Measured(
-        "fieldbrook_transactions_fees_wei",
-        "Fees that they have paid, in wei.",
-        COUNTER,
-        ("chain",),
-        [((label,), float(sum(int(each.fees_wei) for each in spent)))],
-    )
+    fees_wei = float(sum(int(each.fees_wei) for each in spent))
+    for name, text, kind, value in (
+        ("oldest_seconds", "Age of the oldest unfinished transaction.", GAUGE, _age_s(oldest_ms)),
+        ("gas", "Gas used by finished transactions.", COUNTER, sum(s.gas_used for s in spent)),
+        ("fees_wei", "Fees paid for finished transactions, in wei.", COUNTER, fees_wei),
+    ):
+        samples = [((label,), float(value))]
+        yield Collected(f"fieldbrook_transactions_{name}", text, kind, ("chain",), samples)
 
 
-def _merged(found: Sequence[Measured]) -> list[Measured]:
+def _age_s(time_ms: int) -> float:
+    return max(0, clock.now_ms() - time_ms) / 1000 if time_ms else 0.0
+
+
+def _merged(found: Sequence[Collected]) -> list[Collected]:
     """Merge metrics of the same name, such as those of several chains, into one."""
-    merged: dict[str, Measured] = {}
+    merged: dict[str, Collected] = {}
     for one in found:
         known = merged.get(one.name)
         merged[one.name] = (

@@ -17,6 +17,7 @@ from fieldbrook.observability import health, metrics
 from fieldbrook.observability.metrics import (
     CHAIN,
     COUNTER,
+    DEPRECATED_NAMES,
     GATEWAY,
     GAUGE,
     PART,
@@ -28,12 +29,12 @@ from fieldbrook.observability.metrics import (
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-_MANY = 12  # a label with more values than this shows only those that are not 0
+_ALL_VALUES_LIMIT = 12  # a label with more values shows only those that are not 0
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class Measured(NamedTuple):
+class Collected(NamedTuple):
     """A metric that is read at each scrape and not counted continuously.
 
     `kind` is `metrics.COUNTER` or `metrics.GAUGE`; each sample has a value for each label.
@@ -66,38 +67,41 @@ class Node:
         version: str,
         rows: Sequence[Row],
         node_health: health.NodeHealth,
-        measured: Iterable[Measured] = (),
+        collected: Iterable[Collected] = (),
     ) -> None:
         self._version = version
         self._rows = rows
         self._node_health = node_health
-        self._measured = measured
+        self._collected = collected
         self._by_project = any(row.part.startswith("project:") for row in rows)
 
     def collect(self) -> Iterator[Metric]:
         """See `prometheus_client.registry.Collector`."""
+        for metric in self._current():
+            yield metric
+            old = DEPRECATED_NAMES.get(metric.name)
+            if old is not None:
+                yield _with_old_name(metric, old)
+
+    def _current(self) -> Iterator[Metric]:
         from prometheus_client import core
 
-        yield core.InfoMetricFamily("fieldbrook", "The node.", {"version": self._version})
+        yield core.InfoMetricFamily(
+            "fieldbrook", "Version of the node.", {"version": self._version}
+        )
         for family in metrics.FAMILIES:
             yield self._histogram(family) if family.bounds else self._counted(family)
-        for one in (*_health(self._node_health), *_processes(self._rows), *self._measured):
-            kind = core.CounterMetricFamily if one.kind == COUNTER else core.GaugeMetricFamily
-            found = kind(one.name, one.text, labels=one.labels)
-            for labels, value in one.samples:
-                found.add_metric(labels, value)
-            yield found
+        for one in (*_health(self._node_health), *_processes(self._rows), *self._collected):
+            yield _metric(one.kind, one.name, one.text, one.labels, one.samples)
 
     def _counted(self, family: Family) -> Metric:
-        from prometheus_client import core
-
-        kind = core.CounterMetricFamily if family.kind == COUNTER else core.GaugeMetricFamily
-        found = kind(family.name, family.text, labels=self._labels(family))
-        for group, sums in self._sums(family).items():
-            for value, number in zip(family.values or ("",), sums, strict=True):
-                if number or len(family.values) <= _MANY:
-                    found.add_metric([*group, *([value] if family.label else [])], number)
-        return found
+        samples = [
+            ((*group, *([value] if family.label else [])), number)
+            for group, sums in self._sums(family).items()
+            for value, number in zip(family.values or ("",), sums, strict=True)
+            if number or len(family.values) <= _ALL_VALUES_LIMIT
+        ]
+        return _metric(family.kind, family.name, family.text, self._labels(family), samples)
 
     def _histogram(self, family: Family) -> Metric:
         from prometheus_client import core
@@ -136,6 +140,35 @@ class Node:
         return found
 
 
+def _metric(
+    kind: str,
+    name: str,
+    text: str,
+    labels: Sequence[str],
+    samples: Iterable[tuple[tuple[str, ...], float]],
+) -> Metric:
+    from prometheus_client import core
+
+    make = core.CounterMetricFamily if kind == COUNTER else core.GaugeMetricFamily
+    found = make(name, text, labels=labels)
+    for values, number in samples:
+        found.add_metric(values, number)
+    return found
+
+
+def _with_old_name(metric: Metric, old: str) -> Metric:
+    """The same samples under a deprecated name."""
+    from prometheus_client import core
+
+    use = metric.name + ("_total" if metric.type == COUNTER else "")
+    copy = core.Metric(old, f"{metric.documentation} (deprecated: use {use})", metric.type)
+    copy.samples = [
+        sample._replace(name=old + sample.name.removeprefix(metric.name))
+        for sample in metric.samples
+    ]
+    return copy
+
+
 def _bound(bound: float) -> str:
     """Format a bucket's bound as Prometheus does."""
     from prometheus_client.utils import floatToGoString
@@ -161,58 +194,57 @@ def _group(by: str, part: str) -> tuple[str, ...] | None:
     return ()
 
 
-def _health(node_health: health.NodeHealth) -> Iterator[Measured]:
+def _health(node_health: health.NodeHealth) -> Iterator[Collected]:
     parts: dict[str, set[str]] = defaultdict(set)
     for condition in node_health.all_conditions:
         parts[condition.state].add(condition.part)
     states = list(health.MEANINGS)
-    yield Measured(
+    yield Collected(
         "fieldbrook_health_state",
-        "1 while something of the node is in this state.",
+        "1 while a part of the node is in this state, else 0.",
         GAUGE,
         ("state",),
         [((state,), float(bool(parts[state]))) for state in states],
     )
-    yield Measured(
+    yield Collected(
         "fieldbrook_health_parts",
-        "How many parts of the node are in this state.",
+        "Parts of the node that are in this state.",
         GAUGE,
         ("state",),
         [((state,), len(parts[state])) for state in states],
     )
     status, _ = health.readiness(node_health)
     ready = float(status == 200)
-    yield Measured(
-        "fieldbrook_ready", "1 while events should be sent here.", GAUGE, (), [((), ready)]
-    )
+    text = "1 while the node is ready to receive events, else 0."
+    yield Collected("fieldbrook_ready", text, GAUGE, (), [((), ready)])
 
 
-def _processes(rows: Iterable[Row]) -> Iterator[Measured]:
+def _processes(rows: Iterable[Row]) -> Iterator[Collected]:
     memory: dict[str, float] = defaultdict(float)
     seconds: dict[str, float] = defaultdict(float)
     for row in rows:
         group = _group(PART, row.part)
-        found = _look_at(row.pid) if row.pid else None
+        found = _process_usage(row.pid) if row.pid else None
         if found is not None and group is not None:
             memory[group[0]] += found[0]
             seconds[group[0]] += found[1]
-    yield Measured(
-        "fieldbrook_process_resident_bytes",
-        "Memory of the processes now; what they share counts for each.",
+    yield Collected(
+        "fieldbrook_process_resident_memory_bytes",
+        "Resident memory of the running processes. Shared memory counts for each process.",
         GAUGE,
         (PART,),
         [((part,), size) for part, size in memory.items()],
     )
-    yield Measured(
+    yield Collected(
         "fieldbrook_process_cpu_seconds",
-        "Processor time of the processes that run now, since each was started.",
+        "CPU time of the running processes since each was started.",
         GAUGE,
         (PART,),
         [((part,), spent) for part, spent in seconds.items()],
     )
 
 
-def _look_at(pid: int) -> tuple[float, float] | None:
+def _process_usage(pid: int) -> tuple[float, float] | None:
     """Resident memory in bytes and CPU time in seconds; None where /proc does not say."""
     folder = Path("/proc") / str(pid)
     try:
@@ -223,10 +255,10 @@ def _look_at(pid: int) -> tuple[float, float] | None:
     return resident, (int(times[11]) + int(times[12])) / _TICKS
 
 
-class Sizes:
-    """Sizes of the data folders, cached for `AGAIN_S`: a node may have thousands of projects."""
+class FolderSizes:
+    """Sizes of the data folders, cached for `MAX_AGE_S`: a node may have thousands of projects."""
 
-    AGAIN_S = 15.0
+    MAX_AGE_S = 15.0
 
     def __init__(self, data: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._data = data
@@ -236,7 +268,7 @@ class Sizes:
 
     def now(self) -> Mapping[str, int]:
         """The bytes on the disk by folder."""
-        if self._monotonic() - self._at >= self.AGAIN_S:
+        if self._monotonic() - self._at >= self.MAX_AGE_S:
             names = ("registry", "projects", "chains", "modules", "refused", "broker")
             self._sizes = {name: _size(self._data / name) for name in names}
             self._at = self._monotonic()
@@ -252,13 +284,13 @@ def _size(folder: Path) -> int:
                 if entry.is_dir(follow_symlinks=False):
                     size += _size(Path(entry.path))
                 else:
-                    size += _taken(entry)
+                    size += _disk_bytes(entry)
     except OSError:
         return size
     return size
 
 
-def _taken(entry: os.DirEntry[str]) -> int:
+def _disk_bytes(entry: os.DirEntry[str]) -> int:
     try:
         return entry.stat(follow_symlinks=False).st_blocks * 512
     except OSError:

@@ -178,8 +178,8 @@ class Backlog:
 
     def measure(self) -> None:
         """Write the numbers of messages in progress and waiting to the metrics."""
-        metrics.put(metrics.MQTT_LANES, len(self._projects))
-        metrics.put(metrics.MQTT_IN_WORK, self._in_progress)
+        metrics.put(metrics.MQTT_BACKLOG_PROJECTS, len(self._projects))
+        metrics.put(metrics.MQTT_IN_FLIGHT, self._in_progress)
         metrics.put(metrics.MQTT_BACKLOG, self._waiting)
         metrics.put(metrics.MQTT_BACKLOG_BYTES, self._waiting_bytes)
 

@@ -317,7 +317,7 @@ class MqttGateway(GatewayActor):
         delivery = pending.delivery
         row = metrics.here.row
         if isinstance(reply.error, TEMPORARY):
-            row[metrics.EVENTS_PUT_OFF] += 1
+            row[metrics.EVENT_RETRIES] += 1
             self._backlog.defer(pending)
             return
         if reply.error is not None:

@@ -102,7 +102,7 @@ def test_how_far_a_monitor_lags_is_shown_while_it_does_and_until_it_has_caught_u
     world.beacon.call("ping", 1, "")
     evm.mine(6)
     becomes(lambda: world.lag, 7, "the metrics show that it stands")
-    becomes(lambda: world.metric("monitors_standing"), 1, "and that it cannot go on")
+    becomes(lambda: world.metric("monitors_failing"), 1, "and that it cannot go on")
     becomes(lambda: world.monitor()["lag"], 7, "so does the command")
     row = world.monitor()
     assert (row["state"], row["events"]) == ("FAILING", before)
@@ -113,7 +113,7 @@ def test_how_far_a_monitor_lags_is_shown_while_it_does_and_until_it_has_caught_u
     for proxy in (world.first, world.second):
         proxy.refuses.clear()
     becomes(lambda: world.lag, 0, "the metrics show that it has caught up")
-    becomes(lambda: world.metric("monitors_standing"), 0, "and that it goes on")
+    becomes(lambda: world.metric("monitors_failing"), 0, "and that it goes on")
     becomes(lambda: world.monitor()["lag"], 0, "so does the command")
     row = world.monitor()
     assert (row["state"], row["events"]) == ("ACTIVE", before + 1)
@@ -136,7 +136,7 @@ def test_a_reorganisation_is_shown_with_its_depth_when_it_has_happened(world: Wo
             lambda: world.metric("reorganisations_total"), before + turn, "the metrics count it"
         )
         deepest = max((2, 4, 3)[:turn])
-        assert world.metric("deepest_blocks") == deepest
+        assert world.metric("deepest_reorganisation_blocks") == deepest
         shown = world.shown()
         assert shown["reorganisations"] == before + turn
         assert shown["deepestReorganisation"] == deepest

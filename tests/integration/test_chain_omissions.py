@@ -31,7 +31,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def left_out() -> float:
     """How many logs were found that an endpoint had left out."""
-    return metrics.here.row[metrics.CHAIN_LOGS_LEFT_OUT]
+    return metrics.here.row[metrics.CHAIN_LOGS_OMITTED]
 
 
 def watched(folder: Path, *chains: Forgetful, **settings: int) -> tuple[World, int]:

@@ -77,8 +77,8 @@ def test_what_was_sent_over_http_is_what_the_metrics_say(node: RunningNode, publ
     assert change.of("events_refused_total", reason="badRequest") == 1
     assert change.of("events_refused_total", reason="InvalidEventToken") == 2
     assert change.of("events_refused_total", reason="RequestEntityTooLarge") == 1
-    assert change.of("event_seconds_count") == 3_005
-    assert change.of("event_seconds_bucket", le="+Inf") == 3_005
+    assert change.of("event_duration_seconds_count") == 3_005
+    assert change.of("event_duration_seconds_bucket", le="+Inf") == 3_005
     now = one(node, "project_events_total", project=project_of(node))
     assert now - handled == 3_006  # the one that nothing matched was looked at, too
 
@@ -174,7 +174,7 @@ def test_what_handlers_send_is_counted_on_its_way(start_node: StartNode) -> None
     until(lambda: one(node, "outbox_pending") == 0, "nothing waits")
     assert one(node, "registry_rows", table="projects") == 1
     assert one(node, "store_bytes", store="registry") > 0
-    assert one(node, "process_resident_bytes", part="project") > 1 << 20
+    assert one(node, "process_resident_memory_bytes", part="project") > 1 << 20
     # Administrators may read them from anywhere, everybody else from the machine alone.
     far = {"X-Forwarded-For": "192.0.2.1"}
     assert node.call("GET", "/metrics", token="", headers=far).status == 401

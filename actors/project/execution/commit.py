@@ -160,12 +160,12 @@ class BatchCommitter:
         store = self._store
         counts = [(metrics.BATCHES, 1), (metrics.PROJECT_EVENTS, events)]
         if store.dead_letters:
-            counts.append((metrics.LETTERS_WRITTEN, len(store.dead_letters)))
+            counts.append((metrics.DEAD_LETTERS_WRITTEN, len(store.dead_letters)))
         if store.metrics:
-            counts.append((metrics.MEASURED, len(store.metrics)))
+            counts.append((metrics.APPLET_METRICS, len(store.metrics)))
         if store.sent:
             kinds = Counter(metrics.effect_kind(entry.kind) for entry in store.sent)
-            counts += [(metrics.SENT[kind], number) for kind, number in kinds.items()]
+            counts += [(metrics.HANDLER_EFFECTS[kind], number) for kind, number in kinds.items()]
         return counts
 
     def _record(self, batch: Batch) -> int:
@@ -191,7 +191,7 @@ class BatchCommitter:
             self._store.record(records, payloads)
             count += len(records)
         if duplicates:
-            metrics.add(metrics.PROJECT_AGAIN, len(duplicates))
+            metrics.add(metrics.DUPLICATE_EVENTS, len(duplicates))
             _mark_duplicates(batch, duplicates)
             duplicates.clear()
         return count

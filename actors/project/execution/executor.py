@@ -362,9 +362,9 @@ class ProjectExecutor:
         self._gauges_at = now + _GAUGES_S
         store = self._store
         metrics.put(metrics.DEAD_STRATEGIES, count_dead(self._configuration.routes))
-        metrics.put(metrics.LETTERS, store.dead_letter_count)
-        metrics.put(metrics.OUTBOX_ENTRIES, len(store.outbox))
-        metrics.put(metrics.OUTBOX_BYTES, store.outbox.bytes)
+        metrics.put(metrics.DEAD_LETTERS, store.dead_letter_count)
+        metrics.put(metrics.OUTBOX_PENDING, len(store.outbox))
+        metrics.put(metrics.OUTBOX_PENDING_BYTES, store.outbox.bytes)
         metrics.put(metrics.STORE_USED, store.used_bytes)
         if self._shards is not None:
             metrics.put(metrics.SHARDS, len(self._shards.pids))

@@ -17,7 +17,7 @@ from fieldbrook.gateway.management.framework.temporary_files import FIRST_PART
 from fieldbrook.gateway.management.sign_in.contract_wallet import IsGood, no_contract
 from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
 from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
-from fieldbrook.gateway.metrics.prometheus import Measured
+from fieldbrook.gateway.metrics.prometheus import Collected
 from fieldbrook.gateway.mqtt.broker_bounds import BrokerState
 from fieldbrook.observability.health import NodeHealth
 from fieldbrook.security.operator_keys import Vault
@@ -128,7 +128,7 @@ class ManagementContext:
         clock: the time in Unix milliseconds.
         broker: the embedded broker, if there is one.
         metrics: who may read the metrics; the value of the setting `metrics`.
-        measure: values for the metrics page that no process counts.
+        collect_metrics: reads the metrics that no process counts.
         memory_budget: the memory budget for partially received requests.
     """
 
@@ -166,7 +166,7 @@ class ManagementContext:
     clock: Clock = now_ms
     broker: BrokerState | None = None
     metrics: str = "off"
-    measure: Callable[[], Sequence[Measured]] = tuple
+    collect_metrics: Callable[[], Sequence[Collected]] = tuple
     memory_budget: MemoryBudget = field(default_factory=lambda: request_budget(0))
 
     async def settled_store(self, project_id: int) -> ProjectStoreReader | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from fieldbrook.observability import metrics
-from fieldbrook.observability.metrics import NO_ROW, PROJECTS, Slots, Table
+from fieldbrook.observability.metrics import NO_ROW, PROJECTS, RowAllocator, Table
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ def test_no_two_columns_overlap_and_all_fit_into_a_row() -> None:
 
 
 def test_a_latency_is_counted_in_the_first_bucket_that_holds_it() -> None:
-    family = next(f for f in metrics.FAMILIES if f.name == "fieldbrook_event_seconds")
+    family = next(f for f in metrics.FAMILIES if f.name == "fieldbrook_event_duration_seconds")
     metrics.EVENT_SECONDS.observe(0.001)
     metrics.EVENT_SECONDS.observe_all([0.0011, 99.0])
     columns = metrics.here.row[family.first : family.first + family.columns].tolist()
@@ -81,30 +81,30 @@ def test_an_unknown_error_is_counted_as_an_internal_one() -> None:
 
 
 def test_a_fixed_part_keeps_its_row_and_projects_take_what_is_free() -> None:
-    slots = Slots(rows=4)
-    assert slots.take("http:0") == (0, "http:0")
-    assert slots.take("project:7") == (1, PROJECTS)
-    assert slots.take("project:8") == (2, PROJECTS)
-    slots.give_back("project:7", 1)
-    slots.give_back("http:0", 0)
-    assert slots.take("project:9") == (1, PROJECTS)
-    assert slots.take("http:0") == (0, "http:0")
+    slots = RowAllocator(rows=4)
+    assert slots.assign("http:0") == (0, "http:0")
+    assert slots.assign("project:7") == (1, PROJECTS)
+    assert slots.assign("project:8") == (2, PROJECTS)
+    slots.release("project:7", 1)
+    slots.release("http:0", 0)
+    assert slots.assign("project:9") == (1, PROJECTS)
+    assert slots.assign("http:0") == (0, "http:0")
 
 
 def test_as_many_projects_as_are_wanted_have_a_row_of_their_own_and_keep_it() -> None:
-    slots = Slots(rows=8, named=1)
-    assert slots.take("project:7") == (0, "project:7")
-    slots.give_back("project:7", 0)
-    assert slots.take("project:8") == (1, PROJECTS)
-    assert slots.take("project:7") == (0, "project:7")
+    slots = RowAllocator(rows=8, named=1)
+    assert slots.assign("project:7") == (0, "project:7")
+    slots.release("project:7", 0)
+    assert slots.assign("project:8") == (1, PROJECTS)
+    assert slots.assign("project:7") == (0, "project:7")
 
 
 def test_beyond_the_last_row_a_process_counts_for_itself_alone() -> None:
-    slots = Slots(rows=1)
-    slots.take("http:0")
-    assert slots.take("project:1")[0] == NO_ROW
-    slots.give_back("project:1", NO_ROW)
-    assert slots.take("project:2")[0] == NO_ROW
+    slots = RowAllocator(rows=1)
+    slots.assign("http:0")
+    assert slots.assign("project:1")[0] == NO_ROW
+    slots.release("project:1", NO_ROW)
+    assert slots.assign("project:2")[0] == NO_ROW
     metrics.attach(NO_ROW)
     metrics.add(metrics.EVENTS_RECEIVED)
     assert metrics.here.row[metrics.EVENTS_RECEIVED] == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fieldbrook.gateway.metrics.prometheus import Measured, Node, Sizes, is_local, render
+from fieldbrook.gateway.metrics.prometheus import Collected, FolderSizes, Node, is_local, render
 from fieldbrook.observability import health, metrics
 from fieldbrook.observability.metrics import GAUGE, Row
 
@@ -66,16 +66,31 @@ def test_projects_are_one_unless_some_have_figures_of_their_own() -> None:
 
 
 def test_a_histogram_is_cumulative_and_has_its_sum_and_count() -> None:
-    family = next(f for f in metrics.FAMILIES if f.name == "fieldbrook_commit_seconds")
+    family = next(f for f in metrics.FAMILIES if f.name == "fieldbrook_commit_duration_seconds")
     last = family.first + family.columns - 1
     counts = {family.first: 2.0, family.first + 1: 1.0, last - 1: 1.0, last: 12.5}
     found = shown(Node("1", [row("projects", counts)], health.NodeHealth()))
-    assert of(found, "fieldbrook_commit_seconds_bucket", le="0.0005") == 2
-    assert of(found, "fieldbrook_commit_seconds_bucket", le="0.001") == 3
-    assert of(found, "fieldbrook_commit_seconds_bucket", le="5.0") == 3
-    assert of(found, "fieldbrook_commit_seconds_bucket", le="+Inf") == 4
-    assert of(found, "fieldbrook_commit_seconds_count") == 4
-    assert of(found, "fieldbrook_commit_seconds_sum") == 12.5
+    assert of(found, "fieldbrook_commit_duration_seconds_bucket", le="0.0005") == 2
+    assert of(found, "fieldbrook_commit_duration_seconds_bucket", le="0.001") == 3
+    assert of(found, "fieldbrook_commit_duration_seconds_bucket", le="5.0") == 3
+    assert of(found, "fieldbrook_commit_duration_seconds_bucket", le="+Inf") == 4
+    assert of(found, "fieldbrook_commit_duration_seconds_count") == 4
+    assert of(found, "fieldbrook_commit_duration_seconds_sum") == 12.5
+
+
+def test_a_renamed_metric_is_exported_under_its_old_name_as_well() -> None:
+    known = {family.name for family in metrics.FAMILIES}
+    assert known.isdisjoint(metrics.DEPRECATED_NAMES.values())
+    node = Node("1", [row("http:0", {metrics.EVENT_RETRIES: 3.0})], health.NodeHealth())
+    found = shown(node)
+    assert of(found, "fieldbrook_event_retries_total", gateway="http") == 3
+    assert of(found, "fieldbrook_events_put_off_total", gateway="http") == 3
+    assert (
+        "fieldbrook_event_seconds_bucket",
+        frozenset({("gateway", "http"), ("le", "+Inf")}),
+    ) in found
+    help_lines = [line for line in render(node, "")[1].decode().splitlines() if "put_off" in line]
+    assert help_lines[0].endswith("(deprecated: use fieldbrook_event_retries_total)")
 
 
 def test_only_reasons_that_occurred_are_shown() -> None:
@@ -98,7 +113,7 @@ def test_every_state_of_health_is_1_or_0() -> None:
 
 
 def test_what_is_looked_up_has_its_labels_written_as_they_must_be() -> None:
-    odd = Measured("odd", 'a "text"\nof two lines', GAUGE, ("name",), [(('a"b\\c\nd',), 1.5)])
+    odd = Collected("odd", 'a "text"\nof two lines', GAUGE, ("name",), [(('a"b\\c\nd',), 1.5)])
     found = shown(Node("1", [], health.NodeHealth(), [odd]))
     assert of(found, "odd", name='a"b\\c\nd') == 1.5
 
@@ -111,12 +126,12 @@ def test_open_metrics_are_given_to_who_asks_for_them() -> None:
 
 def test_sizes_are_looked_up_seldom(tmp_path: Path) -> None:
     now = 0.0
-    sizes = Sizes(tmp_path, lambda: now)
+    sizes = FolderSizes(tmp_path, lambda: now)
     assert sizes.now()["projects"] == 0
     (tmp_path / "projects" / "1").mkdir(parents=True)
     (tmp_path / "projects" / "1" / "data").write_bytes(b"x" * 10_000)
     assert sizes.now()["projects"] == 0
-    now = Sizes.AGAIN_S
+    now = FolderSizes.MAX_AGE_S
     assert sizes.now()["projects"] >= 8_192
 
 

@@ -307,7 +307,7 @@ class HttpGateway(GatewayActor):
             modules_dir=settings.data / "modules",
             uploads_dir=settings.data / "uploads",
             part=self.part,
-            write_waiting=partial(have_written, self.run_dir),
+            flush_project=partial(have_written, self.run_dir),
             setup_code=lambda: keys.setup_code(settings.data / "secrets"),
             version=__version__,
             health=self._node_health,
@@ -388,7 +388,7 @@ class HttpGateway(GatewayActor):
     def gone(self, project_id: int) -> None:
         """Close the store of a removed project."""
         super().gone(project_id)
-        self._stores.let_go(project_id)
+        self._stores.drop(project_id)
 
     def _is_own_host(self, host: str) -> bool:
         """Whether a host can be this node; without a certificate every host can."""

@@ -14,7 +14,7 @@ from tornado import iostream
 from fieldbrook.core.errors import NodeError, ResourceNotFoundError
 from fieldbrook.gateway import replies
 from fieldbrook.gateway.management.framework import warnings
-from fieldbrook.gateway.management.framework.route import Done, Download, PlainText, Stream
+from fieldbrook.gateway.management.framework.route import Download, NoContent, PlainText, Stream
 from fieldbrook.gateway.management.framework.workers import Workers
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ async def respond(handler: ManagementHandler, result: object, workers: Workers) 
         ResourceNotFoundError: the file of a download does not exist.
         TooManyRequestsError: the account follows too many streams.
     """
-    if result is None or isinstance(result, Done):
+    if result is None or isinstance(result, NoContent):
         for value in warnings.header_values(result.warnings) if result else ():
             handler.add_header("Warning", value)
         handler.set_status(204)
@@ -41,7 +41,7 @@ async def respond(handler: ManagementHandler, result: object, workers: Workers) 
     elif isinstance(result, Download):
         await _send_file(handler, result)
     elif isinstance(result, Stream):
-        with workers.followers.taken(result.account_id):
+        with workers.followers.hold(result.account_id):
             await _send_events(handler, result)
     elif isinstance(result, PlainText):
         handler.answer(200, replies.TEXT_TYPE, result.text.encode())

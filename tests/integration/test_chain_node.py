@@ -218,11 +218,11 @@ def test_an_abi_reads_whatever_an_event_has(world: World) -> None:
         "blockStart": 1,
     }
     for more, reason in (
-        ({"event": "Transfer"}, "without an ABI it must be a signature"),
-        ({"event": "Nothing", "abi": abi}, "none of the ABI's events is meant"),
-        ({"abi": abi}, "more than one of the ABI's events is meant"),
+        ({"event": "Transfer"}, "must be a signature if no ABI is given"),
+        ({"event": "Nothing", "abi": abi}, "no event of the ABI matches"),
+        ({"abi": abi}, "more than one event of the ABI matches"),
         ({"event": "Ping", "abi": abi, "topic0": topic("x")}, "topic0 is not that of Ping"),
-        ({"event": "Ping(uint7)"}, "no type"),
+        ({"event": "Ping(uint7)"}, "not a valid type"),
     ):
         answer = node.call("POST", "/monitor/x/p/contract_log", {**refused, **more})
         assert answer.status == 400, more

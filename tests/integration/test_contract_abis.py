@@ -62,14 +62,14 @@ def test_a_monitor_keeps_its_declaration_when_its_abi_is_removed(ada: User) -> N
         ({"abi": []}, "abi", "missing"),
         ({"abi": {"event": "Ping"}}, "abi", ""),
         ({"abi": ["Ping"]}, "abi[0]", ""),
-        ({"abi": [{"type": "method"}]}, "abi", "entry 0 has a type that no ABI has: 'method'"),
-        ({"abi": [{"type": ["event"]}]}, "abi", "entry 0 has a type"),
+        ({"abi": [{"type": "method"}]}, "abi", "entry 0 has the unknown type 'method'"),
+        ({"abi": [{"type": ["event"]}]}, "abi", "entry 0 has the unknown type"),
         ({"abi": [e for e in ABI if e["type"] != "event"]}, "abi", "no event"),
-        ({"abi": [{"type": "event", "name": "A"}]}, "abi", "not of the form"),
+        ({"abi": [{"type": "event", "name": "A"}]}, "abi", "malformed"),
         (
             {"abi": [{"type": "event", "name": "A", "inputs": [{"type": "uint7"}]}]},
             "abi",
-            "'uint7' is no type",
+            "'uint7' is not a valid type",
         ),
         ({"abi": ABI * 300}, "abi", "more than 2000 entries"),
     ],
@@ -149,7 +149,7 @@ def test_the_commands_of_abis_and_that_a_projects_file_has_them(
     assert row["abiName"] == "beacon"
     _spoil(file, tmp_path)
     said = shell.fails("project", "import", str(tmp_path / "spoilt"), "--name", "third")
-    assert "its ABI 'beacon': it is no JSON ABI" in said
+    assert "its ABI 'beacon': it is not a JSON ABI" in said
     assert verify(running.data).defects == []
     run("project", "delete", "copy", "--yes")
     assert verify(running.data).defects == []

@@ -254,7 +254,7 @@ def _without_none(kind: Any) -> Any:
 
 
 def _member(kind: Any, value: object) -> Any:
-    """For a union of a list and a struct, the member that fits the value."""
+    """For a union of a list and a struct, the member that matches the value."""
     if get_origin(kind) not in (Union, UnionType):
         return kind
     lists = [member for member in get_args(kind) if _is_list(member)]

@@ -14,7 +14,10 @@ from fieldbrook.core.quotas import Quotas
 from fieldbrook.core.settings import Chain
 from fieldbrook.gateway.events.project_client import Outcome
 from fieldbrook.gateway.management.framework.temporary_files import FIRST_PART
-from fieldbrook.gateway.management.sign_in.contract_wallet import IsGood, no_contract
+from fieldbrook.gateway.management.sign_in.contract_wallet import (
+    ContractSignatureCheck,
+    no_contract,
+)
 from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
 from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
 from fieldbrook.gateway.metrics.prometheus import Collected
@@ -97,10 +100,12 @@ class ChainCommand(Protocol):
 
 async def no_chain(chain_id: int, command: str, target: int) -> None:
     """Refuse every command, for nodes without chain processes."""
-    raise ChainUnavailableError(chain=chain_id, reason=f"nobody is there to {command} {target}")
+    raise ChainUnavailableError(
+        chain=chain_id, reason=f"this node has no chain processes: cannot {command} {target}"
+    )
 
 
-async def _nothing_waits(_project_id: int) -> None:
+async def _flush_nothing(_project_id: int) -> None:
     """Do nothing, for gateways without projects."""
 
 
@@ -122,7 +127,7 @@ class ManagementContext:
         quotas: the quotas of accounts.
         running: the ids of the projects that have a process.
         part: the name of the gateway.
-        write_waiting: makes a project write its pending log rows and event records.
+        flush_project: makes a project write its pending log rows and event records.
         contract_wallets: asks a chain whether a contract accepts a signature.
         is_own_host: whether a host name can be this node, by the names in its certificate.
         clock: the time in Unix milliseconds.
@@ -155,13 +160,13 @@ class ManagementContext:
     quotas: Quotas = field(default_factory=Quotas)
     running: Callable[[], Set[int]] = frozenset
     part: str = FIRST_PART
-    write_waiting: Callable[[int], Awaitable[None]] = _nothing_waits
+    flush_project: Callable[[int], Awaitable[None]] = _flush_nothing
     disk_reserve_bytes: int = 0
     projects_dir: Path = Path("projects")
     project_map_bytes: int = 1 << 30
     cron_zone: tzinfo = UTC
     wallets: WalletPolicy = field(default_factory=WalletPolicy)
-    contract_wallets: IsGood = no_contract
+    contract_wallets: ContractSignatureCheck = no_contract
     is_own_host: Callable[[str], bool] = lambda _host: True
     clock: Clock = now_ms
     broker: BrokerState | None = None
@@ -169,10 +174,10 @@ class ManagementContext:
     collect_metrics: Callable[[], Sequence[Collected]] = tuple
     memory_budget: MemoryBudget = field(default_factory=lambda: request_budget(0))
 
-    async def settled_store(self, project_id: int) -> ProjectStoreReader | None:
+    async def flushed_store(self, project_id: int) -> ProjectStoreReader | None:
         """A project's store, after the pending rows of all answered events were written to it.
 
         None while the project has no store.
         """
-        await self.write_waiting(project_id)
+        await self.flush_project(project_id)
         return self.store_reader(project_id)

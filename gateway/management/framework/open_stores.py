@@ -51,6 +51,6 @@ class OpenStores:
         self._kept[project_id] = store
         return store
 
-    def let_go(self, project_id: int) -> None:
+    def drop(self, project_id: int) -> None:
         """Drop the store of a removed project: an open file would still take disk space."""
         self._kept.pop(project_id, None)

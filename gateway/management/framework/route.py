@@ -29,9 +29,9 @@ class Auth(enum.Enum):
     """Who may call a route."""
 
     ANYBODY = "anybody"
-    ACCOUNT = "an account, by its token"
-    ADMIN = "an administrator, by their token"
-    SETUP = "the setup code until there is an administrator, then an administrator's token"
+    ACCOUNT = "an account, by a token"
+    ADMIN = "an administrator, by a token"
+    SETUP = "the setup code while the node has no administrator, then an administrator's token"
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class PlainText:
 
 
 @dataclass(frozen=True)
-class Done:
+class NoContent:
     """An answer without a body that has warnings."""
 
     warnings: Sequence[str]
@@ -179,7 +179,7 @@ class Route:
 
     Args:
         operation: the name of the operation in the interface, sent in `X-Meta`.
-        handler: a function that returns None or a `Done` for 204, a `Download`, a `Stream`, a
+        handler: a function that returns None or a `NoContent` for 204, a `Download`, a `Stream`, a
             `PlainText`, or a value to send as JSON (201 for a POST, else 200).
         upload: the body is a multipart form with `file` and `info`.
         group: the group that an access key needs; by default the entry of `GROUPS` for the

@@ -62,7 +62,7 @@ def remove_leftovers(folder: Path, part: str, parts: Collection[str]) -> int:
             else:
                 path.unlink()
         except (OSError, RecursionError) as error:  # rmtree is recursive: the tree may be too deep
-            log.warning("%s, which a killed request left, cannot be removed: %s", path, error)
+            log.warning("cannot remove %s, a temporary file of a killed request: %s", path, error)
         else:
             removed += 1
     return removed

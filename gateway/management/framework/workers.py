@@ -63,8 +63,8 @@ class SharedPool:
 
     def __init__(self, name: str, limit: int, limit_of_one: int) -> None:
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix=name)
-        self._places = Seats(name, limit, limit_of_one)
-        self._turns: dict[int, asyncio.Semaphore] = {}
+        self._slots = ConcurrencyLimit(name, limit, limit_of_one)
+        self._semaphores: dict[int, asyncio.Semaphore] = {}
 
     async def run(self, owner: int, work: Callable[[], _T]) -> _T:
         """Run `work` in a thread and return its result.
@@ -72,18 +72,18 @@ class SharedPool:
         Raises:
             TooManyRequestsError: the bound of all owners or of this one is reached.
         """
-        with self._places.taken(owner):
-            turn = self._turns.setdefault(owner, asyncio.Semaphore(_THREADS - 1))
+        with self._slots.hold(owner):
+            semaphore = self._semaphores.setdefault(owner, asyncio.Semaphore(_THREADS - 1))
             try:
-                async with turn:
+                async with semaphore:
                     loop = asyncio.get_running_loop()
                     return await loop.run_in_executor(self._executor, work)
             finally:
-                if self._places.held(owner) == 1:
-                    del self._turns[owner]
+                if self._slots.count(owner) == 1:
+                    del self._semaphores[owner]
 
 
-class Seats:
+class ConcurrencyLimit:
     """A bound on concurrent activities that need no thread, in total and per owner."""
 
     def __init__(self, name: str, limit: int, limit_of_one: int) -> None:
@@ -92,16 +92,16 @@ class Seats:
         self._limit_of_one = limit_of_one
         self._taken: Counter[int] = Counter()
 
-    def held(self, owner: int) -> int:
-        """How many seats an owner holds."""
+    def count(self, owner: int) -> int:
+        """The number of slots that an owner holds."""
         return self._taken[owner]
 
     @contextmanager
-    def taken(self, owner: int) -> Iterator[None]:
-        """Hold one seat for the duration of the `with` block.
+    def hold(self, owner: int) -> Iterator[None]:
+        """Hold one slot for the duration of the `with` block.
 
         Raises:
-            TooManyRequestsError: no seat is free, or the owner holds its share already.
+            TooManyRequestsError: no slot is free, or the owner holds its share already.
         """
         taken = self._taken.total()
         if taken >= self._limit:
@@ -124,7 +124,7 @@ class Workers:
     def __init__(self) -> None:
         self._passwords = BoundedPool("passwords", _PASSWORDS_WAITING_LIMIT)
         self.searches = BoundedPool("searches", _SEARCHES_WAITING_LIMIT)
-        self.followers = Seats("followers of logs", FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE)
+        self.followers = ConcurrencyLimit("followers of logs", FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE)
         self.uploads = SharedPool("uploads", _UPLOADS_LIMIT, _UPLOADS_OF_ONE)
 
     async def run(self, work: Callable[[], _T]) -> _T:

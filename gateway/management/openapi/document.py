@@ -23,8 +23,8 @@ from fieldbrook.gateway.management.framework.binding import Sfid
 from fieldbrook.gateway.management.framework.generations import generations
 from fieldbrook.gateway.management.framework.route import (
     Auth,
-    Done,
     Download,
+    NoContent,
     PlainText,
     Route,
     Stream,
@@ -52,19 +52,20 @@ _SCHEMES: Json = {
     "token": {
         "type": "http",
         "scheme": "bearer",
-        "description": "The token a login gives, or an access key of an account (w3b_...).",
+        "description": "The token from a login, or an access key of an account (w3b_...).",
     },
     "tokenInQuery": {"type": "apiKey", "in": "query", "name": "authorization"},
     "setupCode": {
         "type": "apiKey",
         "in": "header",
         "name": "X-Setup-Code",
-        "description": "Printed at the node's first start; good until there is an administrator.",
+        "description": "The code that the node prints at its first start. It is valid until there "
+        "is an administrator.",
     },
     "publisher": {
         "type": "http",
         "scheme": "bearer",
-        "description": "A publisher's token, with Bearer or without.",
+        "description": "The token of a publisher, with or without the scheme Bearer.",
     },
 }
 
@@ -106,9 +107,9 @@ def describe(routes: Sequence[Route], prefixes: Sequence[str], version: str) -> 
                     "schema": {"type": "string"},
                 },
                 "Warning": {
-                    "description": "What was carried out and may not do what is expected, "
-                    "such as a strategy whose handler the module does not export; may be "
-                    "there more than once.",
+                    "description": "The request succeeded, but the result may not be as expected: "
+                    "for example, the module does not export the handler of a strategy. The "
+                    "header may occur more than once.",
                     "schema": {"type": "string"},
                 },
             },
@@ -118,23 +119,26 @@ def describe(routes: Sequence[Route], prefixes: Sequence[str], version: str) -> 
 
 
 _INTRODUCTION = (
-    "Success is 201 for a POST, 200 with a body and 204 without. A body is read as JSON "
-    "whatever the Content-Type says; keys match whatever their case, unknown ones are passed "
-    "over, and what is required must not be zero or empty. A list in a query repeats its key. "
-    "A wrong method is answered 405, a path nobody has 404, both with plain text. Beside these "
-    "paths the node has / (204), /liveness, /readiness, /metrics and /version."
+    "A successful POST is answered 201; other requests are answered 200 with a body or 204 "
+    "without one. A request body is parsed as JSON whatever its Content-Type. Keys are "
+    "case-insensitive, unknown keys are ignored, and required values must not be zero or empty. "
+    "A list in a query repeats its key. A wrong method is answered 405 and an unknown path 404, "
+    "both with plain text. The node also has / (204), /liveness, /readiness, /metrics and /version."
 )
 
 # The 8 keys of every failure (interface document, 1.3).
 _ERROR: Json = {
     "type": "object",
-    "description": "A failure. Programs compare keys.",
+    "description": "A failure. Programs should compare `key`; the texts may change.",
     "properties": {
         "key": {"type": "string"},
         "code": {"type": "integer", "description": "status * 1000000 + 999000 + a number"},
         "msg": {"type": "string"},
-        "desc": {"type": "string", "description": "what was wrong, with its names and values"},
-        "canBeTalk": {"type": "boolean", "description": "whether end users may be shown it"},
+        "desc": {"type": "string", "description": "what was wrong, with names and values"},
+        "canBeTalk": {
+            "type": "boolean",
+            "description": "whether the error may be shown to end users",
+        },
         "id": {"type": "string"},
         "sources": {"type": "array", "items": {"type": "string"}},
         "fields": {
@@ -296,9 +300,9 @@ def _success(route: Route) -> Json:
     created = "201" if route.method == "POST" else "200"
     answers: Json = {}
     for kind in _members(route.answer):
-        if kind in (type(None), Done):
+        if kind in (type(None), NoContent):
             answers["204"] = {"description": HTTPStatus.NO_CONTENT.phrase}
-            if kind is Done:
+            if kind is NoContent:
                 answers["204"]["headers"] = {"Warning": {"$ref": "#/components/headers/Warning"}}
             continue
         status = "200" if kind in _CONTENT else created
@@ -399,7 +403,7 @@ def _components(routes: Iterable[Route]) -> Json:
     replies = _schemas({_reply(route.answer) for route in routes} - {None})
     bodies = _schemas({route.body for route in routes} - {None})
     for schema in bodies.values():
-        _demand_content(schema)
+        _require_content(schema)
     return {**replies, **bodies}
 
 
@@ -413,7 +417,7 @@ def _schemas(kinds: Iterable[Any]) -> Json:
 def _own_schema(kind: Any) -> Json:
     """The schema of a struct itself, not a reference to it."""
     schema: Json = _schemas([kind])[kind.__name__]
-    _demand_content(schema)
+    _require_content(schema)
     return schema
 
 
@@ -443,7 +447,7 @@ def _without_titles(schema: Any) -> Any:
     return schema
 
 
-def _demand_content(schema: Json) -> None:
+def _require_content(schema: Json) -> None:
     """Add to a schema that required fields must not be zero or empty; see `binding`."""
     for name in schema.get("required", ()):
         field = schema["properties"][name]

@@ -10,24 +10,34 @@ from typing import Any
 Json = dict[str, Any]
 
 _TEXT: Json = {"type": "string"}
-_REPLAYED: Json = {"type": "boolean", "description": "true: a stored result; absent otherwise"}
+_REPLAYED: Json = {
+    "type": "boolean",
+    "description": "true if this is a stored result; absent otherwise",
+}
 _NUMBER: Json = {"type": "integer"}
 
 _MESSAGE: Json = {
     "type": "object",
-    "description": "One event. `pub_id` and `token` belong together.",
+    "description": "One event. `token` must be the token of the publisher `pub_id`.",
     "properties": {
         "header": {
             "type": "object",
             "properties": {
                 "pub_id": {"type": "string", "description": "the publisher's key or id"},
                 "token": {"type": "string", "description": "the publisher's token"},
-                "event_type": {"type": "string", "description": "DEFAULT when absent or empty"},
-                "pub_time": {"type": "integer", "description": "Unix time, s or ms"},
+                "event_type": {
+                    "type": "string",
+                    "description": "an absent or empty type means DEFAULT",
+                },
+                "pub_time": {
+                    "type": "integer",
+                    "description": "Unix time in seconds or milliseconds",
+                },
                 "event_id": {
                     "type": "string",
-                    "description": "of 16 characters or more: sent again with the same type, time "
-                    "and payload it runs once; a shorter one is a label for the history",
+                    "description": "an id of at least 16 characters makes the event idempotent: "
+                    "a repeated event with the same id, type, time and payload is not run again. "
+                    "A shorter id is only a label in the history",
                 },
             },
             "required": ["pub_id", "token"],
@@ -35,7 +45,7 @@ _MESSAGE: Json = {
         "payload": {
             "type": "string",
             "contentEncoding": "base64",
-            "description": "empty when absent",
+            "description": "an absent payload is empty",
         },
     },
     "required": ["header"],
@@ -45,7 +55,10 @@ _HANDLED: Json = {
     "type": "object",
     "properties": {
         "instanceID": _TEXT,
-        "code": {"type": "integer", "description": "the handler's; -1: it did not end"},
+        "code": {
+            "type": "integer",
+            "description": "the return code of the handler; -1 if it failed",
+        },
         "errMsg": _TEXT,
     },
     "required": ["instanceID", "code", "errMsg"],
@@ -62,14 +75,15 @@ SCHEMAS: Json = {
     },
     "EventPush": {
         "type": "array",
-        "description": "Events of many devices, with `eventType=DA-TA_PU-SH` and an access key.",
+        "description": "Events of many devices. The query needs `eventType=DA-TA_PU-SH`, and the "
+        "request an access key.",
         "maxItems": 4096,
         "items": {
             "type": "object",
             "properties": {
                 "device_id": {"type": "string", "minLength": 1},
                 "event_type": _TEXT,
-                "payload": {"type": "string", "description": "taken verbatim"},
+                "payload": {"type": "string", "description": "the payload as it is, not base64"},
             },
             "required": ["device_id", "payload"],
         },
@@ -84,7 +98,7 @@ SCHEMAS: Json = {
     },
     "EventBatchReply": {
         "type": "array",
-        "description": "One for each message, in their order.",
+        "description": "One result per message, in the same order.",
         "items": {
             "type": "object",
             "properties": {
@@ -140,7 +154,7 @@ SCHEMAS: Json = {
     },
     "EventPushReply": {
         "type": "array",
-        "description": "One for each event, in their order.",
+        "description": "One result per event, in the same order.",
         "items": {
             "type": "object",
             "properties": {
@@ -157,14 +171,14 @@ SCHEMAS: Json = {
 }
 
 _DESCRIPTION = (
-    "Which form a request has: with `eventType` in the query it is raw (or, of type "
-    "DA-TA_PU-SH, a data push); else a JSON object with `header` is a message and one with "
-    "`events` a batch, whatever the Content-Type says, even with a token beside it if the header "
-    "has one, too; else, with a token or in a public project, the body is a raw payload of type "
-    "DEFAULT; else it is a malformed message. Messages and batches say in themselves who sends. "
-    "201 is answered when the event's effects are on disk. After 429 and 503 nothing was taken "
-    "(but for OutcomeUnknown): send again with the same Idempotency-Key, or event id of 16 "
-    "characters or more."
+    "The request has one of these forms; the first that fits applies, whatever the Content-Type. "
+    "1. With `eventType` in the query, the body is a raw payload, or a data push if the type is "
+    "DA-TA_PU-SH. 2. A JSON object with `header` is a message, and one with `events` a batch. They "
+    "name their publishers themselves; a token in the request is allowed if the header of the "
+    "message has a token too. 3. With a token, or in a public project, the body is a raw payload "
+    "of type DEFAULT. Any other request is malformed. The answer 201 means that the effects of "
+    "the event are on disk. After 429 and 503, except OutcomeUnknown, nothing was stored: repeat "
+    "the request with the same Idempotency-Key, or with an event id of at least 16 characters."
 )
 
 
@@ -181,7 +195,7 @@ def paths() -> Json:
     failures = (400, 401, 403, 404, 413, 422, 429, 500, 503)
     operation = {
         "operationId": "HandleEvent",
-        "summary": "Send an event, a batch of them, or a push of many devices' events",
+        "summary": "Send an event, a batch of events, or a push with events of many devices",
         "description": _DESCRIPTION,
         "tags": ["event"],
         "security": [{"publisher": []}, {"tokenInQuery": []}, {}],
@@ -190,16 +204,17 @@ def paths() -> Json:
                 "name": "channel",
                 "in": "path",
                 "required": True,
-                "description": "the project's name, with its owner's prefix or without",
+                "description": "the name of the project, with or without the prefix of its owner",
                 "schema": {"type": "string", "minLength": 1},
             },
             _query("eventType", "makes the body a raw payload"),
-            _query("eventID", "of a raw event"),
-            _query("timestamp", "of a raw event: any 64-bit integer"),
+            _query("eventID", "the id of a raw event"),
+            _query("timestamp", "the time of a raw event: any 64-bit integer"),
             {
                 "name": "Idempotency-Key",
                 "in": "header",
-                "description": "sent again with the same key a request runs what has not run",
+                "description": "a repeated request with the same key runs only the events that "
+                "have not run",
                 "schema": {"type": "string", "minLength": 1, "maxLength": 257},
             },
         ],
@@ -211,11 +226,12 @@ def paths() -> Json:
         },
         "responses": {
             "201": {
-                "description": "Handled; a handler that failed has the code -1 and the reason",
+                "description": "The event was handled. A handler that failed has the code -1 and "
+                "a reason.",
                 "headers": {
                     "X-Event-Id": {"schema": _TEXT},
                     "Idempotency-Replayed": {
-                        "description": "true: all results are stored ones; absent otherwise",
+                        "description": "true if all results are stored ones; absent otherwise",
                         "schema": _TEXT,
                     },
                 },

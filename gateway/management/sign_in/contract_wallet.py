@@ -14,7 +14,7 @@ from fieldbrook.chain.transaction import TransactionRefusedError
 from fieldbrook.core.settings import Chain
 from fieldbrook.gateway.chain_client import ask_chain
 
-IsGood = Callable[[int, str, bytes, bytes], Awaitable[bool]]
+ContractSignatureCheck = Callable[[int, str, bytes, bytes], Awaitable[bool]]
 """Verifies a contract wallet's signature.
 
 Called with the chain id, the wallet's address (0x…), the digest and the signature. Returns
@@ -45,7 +45,7 @@ class ContractWallets:
         self._chain = chain
 
     async def __call__(self, chain_id: int, address: str, digest: bytes, signature: bytes) -> bool:
-        """See `IsGood`."""
+        """See `ContractSignatureCheck`."""
         if self._chain is None or chain_id != self._chain.id:
             return False
         call = {"to": address, "data": "0x" + encode_question(digest, signature).hex()}
@@ -57,7 +57,7 @@ class ContractWallets:
 
 
 async def no_contract(_chain_id: int, _address: str, _digest: bytes, _signature: bytes) -> bool:
-    """An `IsGood` that accepts no signature."""
+    """A `ContractSignatureCheck` that accepts no signature."""
     return False
 
 

@@ -97,7 +97,7 @@ class SignInThrottle:
         self._names.take(self._name(name, peer))
         self._peers.take(peer)
 
-    def undecided(self, name: str, peer: str) -> None:
+    def cancel(self, name: str, peer: str) -> None:
         """Do not count an attempt that could not be checked."""
         peer = _network(peer)
         self._names.give_back(self._name(name, peer))
@@ -105,7 +105,7 @@ class SignInThrottle:
 
     def succeeded(self, name: str, peer: str) -> None:
         """Do not count a right attempt, and remember the address for this name."""
-        self.undecided(name, peer)
+        self.cancel(name, peer)
         peer = _network(peer)
         self._known[name, peer] = None
         self._known.move_to_end((name, peer))

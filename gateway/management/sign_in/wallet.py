@@ -93,7 +93,7 @@ class SignInMessage:
 
 
 @dataclass(frozen=True)
-class Once:
+class ReplayGuard:
     """Replay protection: a digest that may be used once, stored until `valid_until` (Unix ms)."""
 
     digest: bytes
@@ -108,7 +108,7 @@ def parse_message(text: str) -> SignInMessage:
     """
     found = _MESSAGE.fullmatch(text)
     if found is None:
-        raise InvalidEthLoginMessageError(reason="it is not of the form of EIP-4361")
+        raise InvalidEthLoginMessageError(reason="it does not have the form of EIP-4361")
     if found["version"] != "1":
         raise InvalidEthLoginMessageError(reason=f"version {found['version'][:20]} is not known")
     issued_at = _ms(found["issued_at"])
@@ -125,7 +125,7 @@ def parse_message(text: str) -> SignInMessage:
     )
 
 
-def require_timely(message: SignInMessage, now_ms: int) -> None:
+def require_valid_time(message: SignInMessage, now_ms: int) -> None:
     """Refuse a message that has expired or is not valid yet.
 
     Raises:
@@ -159,7 +159,7 @@ def require_domain(
         raise InvalidEthLoginMessageError(reason="its domain is not of the form host or host:port")
     if policy.domains:
         if domain not in map(read_host_port, policy.domains):
-            reason = f"its domain {message.domain} is none of wallet_domains"
+            reason = f"its domain {message.domain} is not in the setting wallet_domains"
             raise InvalidEthLoginMessageError(reason=reason)
         return
     if domain != read_host_port(host):
@@ -176,7 +176,9 @@ def require_domain(
         raise InvalidEthLoginMessageError(reason=reason)
 
 
-def once_of(message: SignInMessage, policy: WalletPolicy, key: bytes, now_ms: int) -> Once:
+def replay_guard(
+    message: SignInMessage, policy: WalletPolicy, key: bytes, now_ms: int
+) -> ReplayGuard:
     """Return the digest that must be unused for this message to sign in.
 
     Raises:
@@ -187,14 +189,14 @@ def once_of(message: SignInMessage, policy: WalletPolicy, key: bytes, now_ms: in
     if policy.nonce_required:
         valid_until = _nonce_valid_until(key, message.nonce)
         digest = hashlib.sha256(message.nonce.encode()).digest()
-        expected = "its nonce is none that GET /login/wallet/nonce gave, or has expired"
+        expected = "its nonce was not issued by GET /login/wallet/nonce, or has expired"
     else:
         valid_until = message.issued_at + NONCE_LIFETIME_MS
         digest = hashlib.sha256(message.text.encode()).digest()
         expected = "it was not issued within the last 5 minutes"
     if not now_ms < valid_until <= now_ms + NONCE_LIFETIME_MS + _SKEW_MS:
         raise InvalidEthLoginMessageError(reason=expected)
-    return Once(digest, valid_until)
+    return ReplayGuard(digest, valid_until)
 
 
 def issue_nonce(key: bytes, now_ms: int) -> str:
@@ -203,7 +205,7 @@ def issue_nonce(key: bytes, now_ms: int) -> str:
     return body + _nonce_mac(key, body)
 
 
-def require_capitals(message: SignInMessage) -> str:
+def require_checksum(message: SignInMessage) -> str:
     """Check the EIP-55 checksum of the stated address and return the address in lower case.
 
     Call it in a thread: the first call imports the elliptic-curve library.
@@ -212,7 +214,7 @@ def require_capitals(message: SignInMessage) -> str:
         InvalidEthLoginMessageError: the capitals of the address are not those of EIP-55.
     """
     if eip55(bytes.fromhex(message.address[2:])) != message.address:
-        raise InvalidEthLoginMessageError(reason="its address has not the capitals of EIP-55")
+        raise InvalidEthLoginMessageError(reason="its address does not have the checksum of EIP-55")
     return message.address.lower()
 
 
@@ -224,17 +226,17 @@ def signature_bytes(text: str) -> bytes:
     """
     found = _SIGNATURE.fullmatch(text)
     if found is None:
-        raise InvalidEthLoginSignatureError(reason="it is not bytes in hexadecimal")
+        raise InvalidEthLoginSignatureError(reason="it is not hexadecimal")
     return bytes.fromhex(found[1])
 
 
-def digest_of(message: SignInMessage) -> bytes:
+def eip191_digest(message: SignInMessage) -> bytes:
     """The EIP-191 digest that a wallet signs: 32 bytes."""
     data = message.text.encode()
     return keccak256(b"\x19Ethereum Signed Message:\n" + str(len(data)).encode() + data)
 
 
-def why_not_signed(message: SignInMessage, digest: bytes, signature: bytes) -> str:
+def signature_problem(message: SignInMessage, digest: bytes, signature: bytes) -> str:
     """Why the stated address's key did not make a signature; "" when it did."""
     if len(signature) != 65:
         return "it is not 65 bytes"
@@ -242,9 +244,9 @@ def why_not_signed(message: SignInMessage, digest: bytes, signature: bytes) -> s
         return "its last byte is neither 27 nor 28"
     code, signer = recover_address(digest, signature)
     if code != OK:
-        return "nobody can have made it"
+        return "it is not a valid signature of any key"
     if eip55(signer) != message.address:
-        return "it is not by the stated address"
+        return "it was not made by the stated address"
     return ""
 
 
@@ -265,4 +267,4 @@ def _ms(text: str | None) -> int | None:
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise InvalidEthLoginMessageError(reason="a time in it is none") from None
+        raise InvalidEthLoginMessageError(reason="it contains an invalid time") from None

@@ -92,9 +92,9 @@ async def create_key(call: Call[CreateKey, None]) -> Json:
 async def update_key(call: Call[UpdateKey, None]) -> Json:
     """Change an access key's expiry, description or privileges; the key itself stays."""
     key = _own_key(call)
-    days, asked = call.body.expiration_days, call.body.privileges
+    days, wanted = call.body.expiration_days, call.body.privileges
     expires_at = key.expires_at if days is None else _expiry(days)
-    privileges = key.privileges if asked is None else _granted(asked)
+    privileges = key.privileges if wanted is None else _granted(wanted)
     _require_rights(call, key.privileges)
     _require_rights(call, privileges)
     if days is not None:
@@ -127,7 +127,7 @@ async def list_keys(call: Call[None, ListKeys]) -> Json:
     found = [
         key
         for key in call.context.reader.access_keys(call.account.account_id)
-        if _is_asked_for(key, call.query)
+        if _matches(key, call.query)
     ]
     return page_json(found, call.query, key_json)
 
@@ -159,8 +159,8 @@ def _own_key(call: Call[Any, Any]) -> AccessKey:
     return key
 
 
-def _granted(asked: list[Privilege]) -> dict[str, str]:
-    return known_privileges((privilege.name, privilege.perm) for privilege in asked)
+def _granted(wanted: list[Privilege]) -> dict[str, str]:
+    return known_privileges((privilege.name, privilege.perm) for privilege in wanted)
 
 
 def _expiry(days: int) -> int:
@@ -185,7 +185,7 @@ def _require_time(call: Call[Any, Any], expires_at: int) -> None:
         )
 
 
-def _is_asked_for(key: AccessKey, query: ListKeys) -> bool:
+def _matches(key: AccessKey, query: ListKeys) -> bool:
     begin, end = query.expired_at_begin, query.expired_at_end
     return (
         query.name in key.name

@@ -171,9 +171,9 @@ def require_length(password: str) -> None:
 
 def _require_name(username: str) -> None:
     if not username.isprintable() or username != username.strip():
-        reason = "must be printable, without blanks at its ends"
+        reason = "must be printable and must not begin or end with a space"
     elif _WALLET.fullmatch(username):
-        reason = "is a wallet's address: its account is made when the wallet signs in"
+        reason = "is the address of a wallet: its account is created when the wallet signs in"
     else:
         return
     raise BadRequestError(FieldError("username", reason, "body"))

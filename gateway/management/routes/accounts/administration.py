@@ -1,6 +1,6 @@
 """Administration of accounts: list, enable, disable and delete them, reset passwords.
 
-Once the call that disables an account is answered, the account's logins have ended, and its
+ReplayGuard the call that disables an account is answered, the account's logins have ended, and its
 access keys and the events of its projects are refused. The last enabled administrator can be
 neither disabled nor deleted.
 """

@@ -66,10 +66,10 @@ async def change_quotas(call: Call[ChangeQuotas, None]) -> Json:
     default: list[str] = []
     for n, changed in enumerate(call.body.quotas):
         if changed.name in limits or changed.name in default:
-            reason = f"{changed.name} is there twice"
+            reason = f"{changed.name} occurs twice"
             raise BadRequestError(FieldError(f"quotas[{n}].name", reason, "body"))
         if changed.unlimited and changed.limit is not None:
-            reason = "cannot be given beside unlimited"
+            reason = "cannot be combined with unlimited"
             raise BadRequestError(FieldError(f"quotas[{n}].limit", reason, "body"))
         if changed.unlimited or changed.limit is not None:
             limits[changed.name] = changed.limit

@@ -46,13 +46,13 @@ async def login_by_wallet(call: Call[WalletLogin, None]) -> Annotated[Json, shap
     if known is not None:
         call.trail.set_account(known)
     now_ms = context.clock()
-    wallet.require_timely(message, now_ms)
+    wallet.require_valid_time(message, now_ms)
     wallet.require_domain(message, policy, call.host, context.is_own_host)
-    once = wallet.once_of(message, policy, context.token_key, now_ms)
+    once = wallet.replay_guard(message, policy, context.token_key, now_ms)
     try:
         address = await _require_signature(call, message)
     except UnavailableError:
-        call.throttle.undecided(stated, call.peer)
+        call.throttle.cancel(stated, call.peer)
         raise
     call.trail.set_username(address)
     may_create = policy.may_create(address)
@@ -75,15 +75,15 @@ async def _require_signature(call: Call[WalletLogin, None], message: wallet.Sign
         The address.
 
     Raises:
-        InvalidEthLoginMessageError: the stated address lacks the capitals of EIP-55.
+        InvalidEthLoginMessageError: the stated address lacks the checksum of EIP-55.
         InvalidEthLoginSignatureError: the text is no signature, or not one by the address.
         UnavailableError: the address may be a contract, and the chain cannot be asked.
     """
     signature = wallet.signature_bytes(call.body.signature)
 
     def look() -> tuple[str, bytes, str]:
-        address, digest = wallet.require_capitals(message), wallet.digest_of(message)
-        return address, digest, wallet.why_not_signed(message, digest, signature)
+        address, digest = wallet.require_checksum(message), wallet.eip191_digest(message)
+        return address, digest, wallet.signature_problem(message, digest, signature)
 
     address, digest, why_not = await call.workers.run(look)
     if why_not and not await call.context.contract_wallets(

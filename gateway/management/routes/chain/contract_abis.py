@@ -120,17 +120,17 @@ def entries(kept: ContractAbi) -> list[dict[str, Any]]:
     return msgspec.json.decode(kept.content, type=list[dict[str, Any]])
 
 
-def problem_of(kept: Sequence[ContractAbi]) -> str:
+def find_problem(kept: Sequence[ContractAbi]) -> str:
     """The reason why ABIs from another node cannot be stored; empty if they can."""
     if len(kept) > ABIS_LIMIT or len({abi.name for abi in kept}) < len(kept):
-        return f"more than {ABIS_LIMIT} ABIs, or two of a name"
+        return f"more than {ABIS_LIMIT} ABIs, or two with the same name"
     for abi in kept:
         try:
             problem = _problem(entries(abi), abi.content)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            problem = "it is no JSON ABI"
+            problem = "it is not a JSON ABI"
         if problem or not _NAME.match(abi.name):
-            return f"its ABI {abi.name[:64]!r}: {problem or 'that is no name'}"
+            return f"its ABI {abi.name[:64]!r}: {problem or 'the name is not valid'}"
     return ""
 
 
@@ -143,10 +143,10 @@ def _problem(abi: list[dict[str, Any]], content: bytes) -> str:
     for at, entry in enumerate(abi):
         kind = entry.get("type", "function")
         if not isinstance(kind, str) or kind not in _TYPES:
-            return f"entry {at} has a type that no ABI has: {str(kind)[:40]!r}"
+            return f"entry {at} has the unknown type {str(kind)[:40]!r}"
     try:
         if not contract_events.signatures(abi):
-            return "it has no event that a monitor could be for"
+            return "the ABI has no event that a monitor can select"
     except EventError as error:
         return str(error)
     return ""

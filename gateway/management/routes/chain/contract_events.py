@@ -67,14 +67,14 @@ class EventAbi(msgspec.Struct, frozen=True):
         return "0x" + keccak256(self.signature.encode()).hex()
 
 
-class Chosen(msgspec.Struct, frozen=True):
-    """A selected event; `readable` says whether its logs can be decoded."""
+class SelectedEvent(msgspec.Struct, frozen=True):
+    """A selected event; `decodable` says whether its logs can be decoded."""
 
     event: EventAbi
-    readable: bool
+    decodable: bool
 
 
-def choose(wanted: str, abi: Sequence[Mapping[str, Any]]) -> Chosen:
+def select_event(wanted: str, abi: Sequence[Mapping[str, Any]]) -> SelectedEvent:
     """Select an event by its name or its signature.
 
     Args:
@@ -86,24 +86,24 @@ def choose(wanted: str, abi: Sequence[Mapping[str, Any]]) -> Chosen:
     """
     if not abi:
         if "(" not in wanted:
-            raise EventError("without an ABI it must be a signature, e.g. Transfer(address,...)")
-        event, marked = parse(wanted)
-        return Chosen(event, marked or not event.inputs)
+            raise EventError("must be a signature if no ABI is given, e.g. Transfer(address,...)")
+        event, marked = parse_signature(wanted)
+        return SelectedEvent(event, marked or not event.inputs)
     events = [_read(entry) for entry in abi if entry.get("type") == "event"]
     if not events:
         raise EventError("the ABI has no event")
     if "(" in wanted:
-        signature = parse(wanted)[0].signature
+        signature = parse_signature(wanted)[0].signature
         found = [event for event in events if event.signature == signature]
     elif wanted:
         found = [event for event in events if event.name == wanted]
     else:
         found = events
     if len(found) == 1:
-        return Chosen(found[0], readable=True)
+        return SelectedEvent(found[0], decodable=True)
     names = ", ".join(sorted({event.signature for event in events}))[:500]
-    how = "none" if not found else "more than one"
-    raise EventError(f"{how} of the ABI's events is meant; there are {names}")
+    how = "no event" if not found else "more than one event"
+    raise EventError(f"{how} of the ABI matches; the ABI has {names}")
 
 
 def signatures(abi: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -116,7 +116,7 @@ def signatures(abi: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(e.signature for e in events if _NAME.match(e.name)))
 
 
-def parse(text: str) -> tuple[EventAbi, bool]:
+def parse_signature(text: str) -> tuple[EventAbi, bool]:
     """Parse a signature; returns the event, and whether the indexed arguments are known.
 
     Raises:
@@ -124,13 +124,13 @@ def parse(text: str) -> tuple[EventAbi, bool]:
     """
     if len(text) > FRAGMENT_LIMIT_BYTES:
         raise EventError(f"a signature has at most {FRAGMENT_LIMIT_BYTES} characters")
-    words = _Words(text.strip().removeprefix("event ").rstrip(";"))
-    name = words.take()
-    if not _NAME.match(name) or not words.took("(") or not words.next:
+    tokens = _Tokens(text.strip().removeprefix("event ").rstrip(";"))
+    name = tokens.advance()
+    if not _NAME.match(name) or not tokens.accept("(") or not tokens.peek:
         raise EventError("not a signature: NAME(TYPE,...)")
-    inputs = _parameters(words, 0)
-    if words.next:
-        raise EventError(f"what is {words.next[:40]!r} after the signature?")
+    inputs = _parameters(tokens, 0)
+    if tokens.peek:
+        raise EventError(f"unexpected {tokens.peek[:40]!r} after the signature")
     event = EventAbi(name, inputs)
     _check(event)
     return event, any(part.indexed for part in inputs)
@@ -148,7 +148,7 @@ def _read(entry: Mapping[str, Any]) -> EventAbi:
     try:
         event = msgspec.convert(entry, EventAbi)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise EventError(f"an event of the ABI is not of the form: {error}") from None
+        raise EventError(f"an event of the ABI is malformed: {error}") from None
     if entry.get("anonymous"):
         # An anonymous event has no topic that selects its logs. The changed name makes sure that
         # no wanted name or signature matches it.
@@ -159,7 +159,7 @@ def _read(entry: Mapping[str, Any]) -> EventAbi:
 
 def _check(event: EventAbi) -> None:
     if not _NAME.match(event.name):
-        raise EventError(f"{event.name[:40]!r} is no name")
+        raise EventError(f"{event.name[:40]!r} is not a valid name")
     if sum(part.indexed for part in event.inputs) > 3:
         raise EventError(f"{event.name} has more than three indexed arguments")
     for part in event.inputs:
@@ -170,80 +170,80 @@ def _check_parameter(part: Parameter, depth: int) -> None:
     found = _TYPE.match(part.type)
     bits = found["bits"] if found else None
     if found is None or (bits and (int(bits) % 8 or not 8 <= int(bits) <= 256)):
-        raise EventError(f"{part.type[:40]!r} is no type (write uint256, not uint)")
+        raise EventError(f"{part.type[:40]!r} is not a valid type (write uint256, not uint)")
     if part.type.rstrip("[]0123456789") in ("uint", "int") and not bits:
-        raise EventError(f"{part.type[:40]!r} is no type (write uint256, not uint)")
+        raise EventError(f"{part.type[:40]!r} is not a valid type (write uint256, not uint)")
     if part.type.count("[") > ARRAYS_LIMIT:
-        raise EventError(f"{part.type[:40]!r} has more than {ARRAYS_LIMIT} arrays in each other")
+        raise EventError(f"{part.type[:40]!r} has more than {ARRAYS_LIMIT} nested arrays")
     if part.type.startswith("tuple") != bool(part.components) or depth > _DEPTH_LIMIT:
-        raise EventError(f"{part.type[:40]!r} and its components do not fit")
+        raise EventError(f"{part.type[:40]!r} does not match its components")
     for inner in part.components:
         _check_parameter(inner, depth + 1)
 
 
-class _Words:
+class _Tokens:
     """The tokens of a signature, read one after the other without copying the rest."""
 
     def __init__(self, text: str) -> None:
-        self._words: list[str] = []
+        self._tokens: list[str] = []
         self._at = 0
         text, at = text.rstrip(), 0
         while at < len(text):
             found = _TOKEN.match(text, at)
             if found is None:
-                raise EventError(f"what is {text[at : at + 20]!r} in a signature?")
-            self._words.append(found[1])
+                raise EventError(f"unexpected {text[at : at + 20]!r} in the signature")
+            self._tokens.append(found[1])
             at = found.end()
 
     @property
-    def next(self) -> str:
-        """The next word, without consuming it; "" at the end."""
-        return self._words[self._at] if self._at < len(self._words) else ""
+    def peek(self) -> str:
+        """The next token, without consuming it; "" at the end."""
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
 
-    def take(self) -> str:
-        """Consume and return the next word; "" at the end."""
-        word = self.next
+    def advance(self) -> str:
+        """Consume and return the next token; "" at the end."""
+        token = self.peek
         self._at += 1
-        return word
+        return token
 
-    def took(self, word: str) -> bool:
-        """Consume the next word if it is `word`; returns whether it was."""
-        if self.next != word:
+    def accept(self, token: str) -> bool:
+        """Consume the next token if it is `token`; returns whether it was."""
+        if self.peek != token:
             return False
         self._at += 1
         return True
 
 
-def _parameters(words: _Words, depth: int) -> tuple[Parameter, ...]:
+def _parameters(tokens: _Tokens, depth: int) -> tuple[Parameter, ...]:
     """Parse parameters up to the closing parenthesis."""
     parts: list[Parameter] = []
-    if words.took(")"):
+    if tokens.accept(")"):
         return ()
     while True:
-        parts.append(_parameter(words, depth))
-        separator = words.take()
+        parts.append(_parameter(tokens, depth))
+        separator = tokens.advance()
         if separator == ")":
             return tuple(parts)
         if separator != ",":
             raise EventError("a parenthesis is not closed")
 
 
-def _parameter(words: _Words, depth: int) -> Parameter:
+def _parameter(tokens: _Tokens, depth: int) -> Parameter:
     components: tuple[Parameter, ...] = ()
-    words.took("tuple")
-    if words.took("("):
+    tokens.accept("tuple")
+    if tokens.accept("("):
         if depth > _DEPTH_LIMIT:
-            raise EventError("tuples within tuples too deep")
-        components = _parameters(words, depth + 1)
+            raise EventError("tuples are nested too deeply")
+        components = _parameters(tokens, depth + 1)
         kind = "tuple"
-    elif words.next not in ("", ")", ","):
-        kind = words.take()
+    elif tokens.peek not in ("", ")", ","):
+        kind = tokens.advance()
         kind = {"uint": "uint256", "int": "int256"}.get(kind, kind)
     else:
         raise EventError("a type is missing")
     arrays = []
-    while words.next.startswith("["):
-        arrays.append(words.take())
-    indexed = words.took("indexed")
-    name = words.take() if words.next not in ("", ")", ",") else ""
+    while tokens.peek.startswith("["):
+        arrays.append(tokens.advance())
+    indexed = tokens.accept("indexed")
+    name = tokens.advance() if tokens.peek not in ("", ")", ",") else ""
     return Parameter(kind + "".join(arrays), name, indexed, components)

@@ -95,7 +95,7 @@ class CreateContractLog(CreateMonitor, frozen=True, kw_only=True):
         except EventError as error:
             errors.append(FieldError("event", str(error), "body"))
         if self.abi and self.abi_name:
-            errors.append(FieldError("abiName", "beside an abi of its own", "body"))
+            errors.append(FieldError("abiName", "cannot be combined with abi", "body"))
         if errors:
             raise BadRequestError(*errors)
         topics[0] = event.pop("topic", self.topic0)
@@ -112,14 +112,14 @@ class CreateContractLog(CreateMonitor, frozen=True, kw_only=True):
         """The registry's fields of the selected event, and its topic."""
         if not self.event and not abi:
             return {}
-        chosen = contract_events.choose(self.event.strip(), abi)
+        chosen = contract_events.select_event(self.event.strip(), abi)
         topic = chosen.event.topic
         if self.topic0 and topic != "0x" + self.topic0.lower().removeprefix("0x"):
             raise EventError(f"topic0 is not that of {chosen.event.signature}")
         return {
             "topic": topic,
             "event": chosen.event.signature,
-            "event_abi": contract_events.encode(chosen.event) if chosen.readable else "",
+            "event_abi": contract_events.encode(chosen.event) if chosen.decodable else "",
         }
 
 

@@ -79,7 +79,7 @@ async def get_transaction(call: Call[None, None]) -> Json:
     """One transaction with all its attempts. For administrators, the project `x` stands for any
     project, also a removed one."""
     row = _own_transaction(call)
-    return _full_json(row, _holders(call, [row]))
+    return _full_json(row, _blocking_transactions(call, [row]))
 
 
 async def transaction_state(call: Call[None, None]) -> Json:
@@ -98,22 +98,22 @@ async def transaction_state(call: Call[None, None]) -> Json:
 async def cancel_transaction(call: Call[None, None]) -> Json:
     """Cancel a transaction: use its nonce for one that does nothing. A transaction that is in a
     block already stays as it is."""
-    return await _obeyed(call, CANCEL)
+    return await _run_command(call, CANCEL)
 
 
 async def retry_transaction(call: Call[None, None]) -> Json:
     """Sign a transaction again with the same nonce and higher fees, within the chain's cap."""
-    return await _obeyed(call, RETRY)
+    return await _run_command(call, RETRY)
 
 
 async def park_chain(call: Call[None, None]) -> Json:
     """Pause sending to a chain: committed transactions wait, sent ones are still watched."""
-    return await _parked(call, PARK)
+    return await _set_parked(call, PARK)
 
 
 async def resume_chain(call: Call[None, None]) -> Json:
     """Resume sending to a parked chain, beginning with the transactions that wait."""
-    return await _parked(call, RESUME)
+    return await _set_parked(call, RESUME)
 
 
 async def release_leases(call: Call[None, None]) -> Json:
@@ -122,7 +122,7 @@ async def release_leases(call: Call[None, None]) -> Json:
     them. Refused while the project is connected to the chain's process. If the store comes back,
     the transactions that it had committed are still sent."""
     project, chain = own_project(call), _named_chain(call)
-    await _ask(call, chain.id, RELEASE, project.project_id)
+    await _send_command(call, chain.id, RELEASE, project.project_id)
     return {"chainID": chain.id, "projectID": str(project.project_id)}
 
 
@@ -160,7 +160,7 @@ def _list(call: Call[None, ListTransactions], project: Project | None) -> Json:
     query = call.query
     hash_, sender = normal(query.hash), normal(query.sender)
 
-    def fits(row: Transaction) -> bool:
+    def matches(row: Transaction) -> bool:
         return (
             (not query.states or row.state in query.states)
             and query.event_id in ("", row.event_id)
@@ -170,7 +170,7 @@ def _list(call: Call[None, ListTransactions], project: Project | None) -> Json:
         )
 
     pages = [
-        rows.page(query.limit, query.before or 0, project.project_id if project else None, fits)
+        rows.page(query.limit, query.before or 0, project.project_id if project else None, matches)
         for chain_id, rows in _chains(call).items()
         if query.chain_id in (0, chain_id)
     ]
@@ -178,14 +178,16 @@ def _list(call: Call[None, ListTransactions], project: Project | None) -> Json:
         query.limit, (row for page in pages for row in page.rows), key=lambda r: r.transaction_id
     )
     more = any(page.before for page in pages) or sum(len(p.rows) for p in pages) > len(newest)
-    holders = _holders(call, newest)
+    blocking = _blocking_transactions(call, newest)
     return {
-        "data": [_json(row, holders) for row in newest],
+        "data": [_json(row, blocking) for row in newest],
         **({"next": str(newest[-1].transaction_id)} if more and newest else {}),
     }
 
 
-def _holders(call: Call[Any, Any], rows: Sequence[Transaction]) -> Mapping[tuple[int, str], str]:
+def _blocking_transactions(
+    call: Call[Any, Any], rows: Sequence[Transaction]
+) -> Mapping[tuple[int, str], str]:
     """The refused transactions that block the accounts of waiting rows.
 
     Returns:
@@ -203,8 +205,8 @@ def _holders(call: Call[Any, Any], rows: Sequence[Transaction]) -> Mapping[tuple
 
 def _own_transaction(call: Call[Any, Any]) -> Transaction:
     name = call.path["transaction"]
-    anybodys = call.path["projectName"] == ANY_PROJECT and call.account.role == ADMIN
-    project_id = None if anybodys else own_project(call).project_id
+    any_project = call.path["projectName"] == ANY_PROJECT and call.account.role == ADMIN
+    project_id = None if any_project else own_project(call).project_id
     numbers = parse_name(name)
     rows = None if numbers is None else _chains(call).get(numbers[0])
     row = None if rows is None or numbers is None else rows.get(numbers[1])
@@ -213,15 +215,15 @@ def _own_transaction(call: Call[Any, Any]) -> Transaction:
     return row
 
 
-async def _obeyed(call: Call[None, None], command: str) -> Json:
+async def _run_command(call: Call[None, None], command: str) -> Json:
     row = _own_transaction(call)
-    await _ask(call, row.chain_id, command, row.transaction_id)
+    await _send_command(call, row.chain_id, command, row.transaction_id)
     return _full_json(_own_transaction(call), {})
 
 
-async def _parked(call: Call[None, None], command: str) -> Json:
+async def _set_parked(call: Call[None, None], command: str) -> Json:
     chain = _named_chain(call)
-    await _ask(call, chain.id, command, 0)
+    await _send_command(call, chain.id, command, 0)
     return {"chainID": chain.id, "parked": command == PARK}
 
 
@@ -233,16 +235,16 @@ def _named_chain(call: Call[Any, Any]) -> Chain:
     raise BlockchainNotFoundError(chain=wanted[:64])
 
 
-async def _ask(call: Call[None, None], chain_id: int, command: str, target: int) -> None:
+async def _send_command(call: Call[None, None], chain_id: int, command: str, target: int) -> None:
     try:
         await call.context.chain_command(chain_id, command, target)
     except TransactionRefusedError as error:
         raise TransactionRefusedByChainError(reason=str(error)) from error
 
 
-def _json(row: Transaction, holders: Mapping[tuple[int, str], str]) -> Json:
-    holder = holders.get((row.chain_id, row.sender))
-    waits = row.state == INIT and not row.reason and holder is not None
+def _json(row: Transaction, blocking: Mapping[tuple[int, str], str]) -> Json:
+    blocker = blocking.get((row.chain_id, row.sender))
+    waits = row.state == INIT and not row.reason and blocker is not None
     return {
         "transactionID": row.name,
         "chainID": row.chain_id,
@@ -255,7 +257,7 @@ def _json(row: Transaction, holders: Mapping[tuple[int, str], str]) -> Json:
         "nonce": row.nonce,
         "hash": row.mined or row.last.hash,
         "state": row.state,
-        "reason": f"waits for {holder}, which is refused" if waits else row.reason,
+        "reason": f"waits for {blocker}, which is refused" if waits else row.reason,
         "stuck": bool(row.refused_at),
         **({"stuckSince": rfc3339(row.refused_at)} if row.refused_at else {}),
         "signatures": len(row.attempts),
@@ -264,9 +266,9 @@ def _json(row: Transaction, holders: Mapping[tuple[int, str], str]) -> Json:
     }
 
 
-def _full_json(row: Transaction, holders: Mapping[tuple[int, str], str]) -> Json:
+def _full_json(row: Transaction, blocking: Mapping[tuple[int, str], str]) -> Json:
     return {
-        **_json(row, holders),
+        **_json(row, blocking),
         "data": "0x" + row.data.hex(),
         "gas": row.gas,
         "eventType": row.event_type,

@@ -28,9 +28,9 @@ from fieldbrook.storage.project.history import EventRecord, RecordedTarget, Repl
 from fieldbrook.storage.project.outbox import EffectOf
 from fieldbrook.storage.project.refused import Refusal
 
-_AT_ONCE = 100
+_IDS_LIMIT = 100
 _LOG_ROWS = 200
-_REPLAYED_TOGETHER = 10  # events per command; a command has 15 s for all their handlers
+_REPLAY_BATCH = 10  # events per command; a command has 15 s for all their handlers
 _EVERYTHING = 1 << 30
 
 
@@ -89,7 +89,7 @@ async def read_events(call: Call[None, ReadEvents]) -> Json:
     """The event history, newest first. For a single event the answer adds its log lines, the
     messages and calls it has sent, and the reasons if it was refused."""
     project = own_project(call)
-    store = await call.context.settled_store(project.project_id)
+    store = await call.context.flushed_store(project.project_id)
     wanted, limit = call.query.event_id, call.query.limit
     run = call.workers.searches.run
     records = await run(lambda: store.events(wanted or None, limit)) if store else ()
@@ -127,8 +127,8 @@ async def replay_events(call: Call[ReplayEvents, None]) -> Json:
     a dead letter.
     """
     project, body = own_project(call), call.body
-    store = await call.context.settled_store(project.project_id)
-    wanted = _wanted(call, project)
+    store = await call.context.flushed_store(project.project_id)
+    wanted = _replay_filter(call, project)
     if store is None:
         return _replayed(0, 0, 0, 0, "")
     after = int(body.after or "0")
@@ -139,8 +139,8 @@ async def replay_events(call: Call[ReplayEvents, None]) -> Json:
     if body.dry_run:
         return _replayed(len(found), 0, 0, lost, "")
     done = 0
-    for start in range(0, len(kept), _REPLAYED_TOGETHER):
-        part = kept[start : start + _REPLAYED_TOGETHER]
+    for start in range(0, len(kept), _REPLAY_BATCH):
+        part = kept[start : start + _REPLAY_BATCH]
         numbers = [number for event in part for number in (event.place, event.attempt)]
         for handlers, code, _ in await call.command(project.project_id, REPLAY_EVENTS, numbers):
             lost += handlers == 0
@@ -150,7 +150,7 @@ async def replay_events(call: Call[ReplayEvents, None]) -> Json:
     return _replayed(len(found), done, failed, lost, following)
 
 
-def _wanted(call: Call[ReplayEvents, None], project: Project) -> ReplayFilter:
+def _replay_filter(call: Call[ReplayEvents, None], project: Project) -> ReplayFilter:
     body = call.body
     publisher_id = None
     if body.publisher:
@@ -199,7 +199,7 @@ async def replay_letters(call: Call[ReplayLetters, None]) -> Json:
 
     Each replayed letter is removed. If its handler fails again, it leaves a new dead letter.
     """
-    numbers = _checked(call.body.letter_ids, "letterIDs")
+    numbers = _require_ids(call.body.letter_ids, "letterIDs")
     outcome = await call.command(own_project(call).project_id, REPLAY, numbers)
     return {
         "results": [
@@ -211,13 +211,13 @@ async def replay_letters(call: Call[ReplayLetters, None]) -> Json:
 
 async def discard_letters(call: Call[None, DiscardLetters]) -> None:
     """Discard dead letters; ids that the project does not have are ignored."""
-    numbers = _checked(call.query.letter_ids, "letterID")
+    numbers = _require_ids(call.query.letter_ids, "letterID")
     await call.command(own_project(call).project_id, DISCARD, numbers)
 
 
-def _checked(numbers: list[Sfid], field: str) -> list[int]:
-    if not 1 <= len(numbers) <= _AT_ONCE:
-        reason = f"between 1 and {_AT_ONCE} ids, got {len(numbers)}"
+def _require_ids(numbers: list[Sfid], field: str) -> list[int]:
+    if not 1 <= len(numbers) <= _IDS_LIMIT:
+        reason = f"between 1 and {_IDS_LIMIT} ids, got {len(numbers)}"
         raise BadRequestError(FieldError(field, reason, "body"))
     return list(numbers)
 

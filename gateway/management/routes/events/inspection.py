@@ -64,9 +64,9 @@ async def read_log(call: Call[None, FollowLog]) -> Json | Stream:
     each row is a server-sent event whose id is the sequence; `Last-Event-ID` resumes after it."""
     project = own_project(call)
     if call.query.follow:
-        chunks = _follow(call, project.project_id, _first(call))
+        chunks = _follow(call, project.project_id, _start_sequence(call))
         return Stream(chunks, call.account.account_id)
-    store = await call.context.settled_store(project.project_id)
+    store = await call.context.flushed_store(project.project_id)
     rows = store.logs(call.query.after, call.query.limit) if store else ()
     following = rows[-1].sequence if rows else max(call.query.after, 0)
     return {"data": [_row_json(row) for row in rows], "next": str(following)}
@@ -100,7 +100,7 @@ async def read_pairs(call: Call[None, ReadPairs]) -> Json:
     return {**head, "key": query.key, "value": _encode(value, query.encoding)}
 
 
-def _first(call: Call[None, FollowLog]) -> int:
+def _start_sequence(call: Call[None, FollowLog]) -> int:
     """The sequence to start after: the `Last-Event-ID` of a client that reconnects, or `after`."""
     seen = call.last_event_id
     if seen.isascii() and seen.isdecimal() and int(seen) <= _SEQUENCE_LIMIT:
@@ -123,7 +123,7 @@ async def _follow(
             return
         if reader.version() != version:
             version = reader.version()
-            if not _still_may(call, project_id):
+            if not _still_allowed(call, project_id):
                 return
         store = call.context.store_reader(project_id)
         rows = store.logs(after, call.query.limit) if store else ()
@@ -140,7 +140,7 @@ async def _follow(
         await asyncio.sleep(_POLL_S)
 
 
-def _still_may(call: Call[Any, Any], project_id: int) -> bool:
+def _still_allowed(call: Call[Any, Any], project_id: int) -> bool:
     account = call.context.reader.account(call.account.account_id)
     key = call.key
     if key is None:
@@ -190,7 +190,7 @@ def _encode(data: bytes, encoding: Encoding) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        reason = "what is stored is not UTF-8 text; ask with encoding=base64"
+        reason = "the stored data is not UTF-8 text: use encoding=base64"
         raise BadRequestError(FieldError("encoding", reason, "query")) from None
 
 

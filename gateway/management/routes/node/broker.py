@@ -42,7 +42,7 @@ async def clear_mqtt(call: Call[None, None]) -> Json:
 
 def _broker(call: Call[Any, Any]) -> BrokerState:
     if call.context.broker is None:
-        raise NotFoundError(what="this node uses an external MQTT broker: ask that one")
+        raise NotFoundError(what="this node uses an external MQTT broker: query that broker")
     return call.context.broker
 
 

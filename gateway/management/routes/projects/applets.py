@@ -19,7 +19,7 @@ from fieldbrook.core.model import (
 from fieldbrook.gateway.management.framework import warnings
 from fieldbrook.gateway.management.framework.binding import MISSING, Paging, Sfid, Text, bind_body
 from fieldbrook.gateway.management.framework.ownership import own_applet, own_project
-from fieldbrook.gateway.management.framework.route import Call, Done, Route
+from fieldbrook.gateway.management.framework.route import Call, NoContent, Route
 from fieldbrook.gateway.management.framework.views import (
     Json,
     applet_json,
@@ -92,7 +92,7 @@ class ListApplets(Paging, frozen=True, kw_only=True):
     name: str = ""
     end: str = msgspec.field(default="", name="lName")
 
-    def fits(self, applet: Applet) -> bool:
+    def matches(self, applet: Applet) -> bool:
         """Whether an applet passes every filter."""
         ids = {*self.ids, *self.applet_ids}
         return (
@@ -137,7 +137,7 @@ async def update_applet(call: Call[AppletChange, None]) -> Annotated[Json, shape
     return _json(await _update(call, applet, call.body.wasm_cache))
 
 
-async def update_and_deploy(call: Call[AppletChange, None]) -> Done:
+async def update_and_deploy(call: Call[AppletChange, None]) -> NoContent:
     """Update an applet as `UpdateApplet` does and start its instance; answered as in the seed
     era, without a body."""
     applet = own_applet(call)
@@ -148,7 +148,7 @@ async def update_and_deploy(call: Call[AppletChange, None]) -> Done:
     deployed = await _update(call, applet, cache)
     await call.context.registry.call("create_instance", applet_id=applet.applet_id)
     modules = {applet.applet_id: deployed.resource}
-    return Done(list(warnings.of_strategies(deployed.strategies, modules)))
+    return NoContent(list(warnings.of_strategies(deployed.strategies, modules)))
 
 
 async def list_applets(call: Call[None, ListApplets]) -> Json:
@@ -238,7 +238,7 @@ async def _update(call: Call[AppletChange, None], applet: Applet, cache: Cache |
 
 def _found(call: Call[None, ListApplets]) -> list[Applet]:
     applets = call.context.reader.applets(own_project(call).project_id)
-    return [applet for applet in applets if call.query.fits(applet)]
+    return [applet for applet in applets if call.query.matches(applet)]
 
 
 def _one(call: Call[Any, Any], applet: Applet) -> Json:

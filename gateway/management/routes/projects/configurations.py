@@ -89,7 +89,7 @@ def check_environment(pairs: Sequence[tuple[str, str]], at: str) -> list[FieldEr
         elif len(key) > _KEY_LIMIT:
             errors.append(FieldError(f"{at}[{n}][0]", f"longer than {_KEY_LIMIT}", "body"))
         elif key in seen:
-            errors.append(FieldError(f"{at}[{n}][0]", f"{key} is there twice", "body"))
+            errors.append(FieldError(f"{at}[{n}][0]", f"{key} occurs twice", "body"))
         if len(value) > _VALUE_LIMIT:
             errors.append(FieldError(f"{at}[{n}][1]", f"longer than {_VALUE_LIMIT}", "body"))
         seen.add(key)
@@ -195,7 +195,7 @@ def _check_tables(schema: Schema, at: str, seen: set[str]) -> Iterator[FieldErro
         yield from _check_name(table.name, f"{where}.name")
         full = f"{schema.schema}.{table.name}".lower()
         if full in seen:
-            yield FieldError(f"{where}.name", f"table {table.name} is there twice", "body")
+            yield FieldError(f"{where}.name", f"table {table.name} occurs twice", "body")
         seen.add(full)
         yield from _check_columns(table, f"{where}.cols")
         yield from _check_keys(table, f"{where}.keys")
@@ -212,10 +212,10 @@ def _check_columns(table: Table, at: str) -> Iterator[FieldError]:
             counting.append(n)
             if column.constrains.datatype not in _INTEGERS:
                 where = f"{at}[{n}].constrains.autoincrement"
-                yield FieldError(where, "only an integer can count up by itself", "body")
+                yield FieldError(where, "only an integer column can have autoincrement", "body")
     for n in counting[1:]:
         where = f"{at}[{n}].constrains.autoincrement"
-        yield FieldError(where, "another column counts up already", "body")
+        yield FieldError(where, "another column has autoincrement already", "body")
 
 
 def _check_keys(table: Table, at: str) -> Iterator[FieldError]:
@@ -242,7 +242,7 @@ def _twice(names: Iterable[str], at: str, what: str) -> Iterator[FieldError]:
     seen: set[str] = set()
     for n, name in enumerate(names):
         if name.lower() in seen:
-            yield FieldError(f"{at}[{n}].name", f"{what} {name} is there twice", "body")
+            yield FieldError(f"{at}[{n}].name", f"{what} {name} occurs twice", "body")
         seen.add(name.lower())
 
 

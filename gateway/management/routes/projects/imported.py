@@ -71,7 +71,7 @@ class _WrongError(Exception):
     """A record is not one that a route would create; the message gives the reason."""
 
 
-def problem_of(exported: Exported) -> str:
+def find_problem(exported: Exported) -> str:
     """The reason why the first wrong record of a file is refused; empty if all are valid."""
     for what, records, check in (
         ("configuration", exported.configs, _check_config),
@@ -90,8 +90,8 @@ def problem_of(exported: Exported) -> str:
         return f"a text of the project has more than {_TEXT_LIMIT} characters"
     kinds = [config.kind for config in exported.configs]
     if len(set(kinds)) < len(kinds):
-        return "it has two configurations of a kind"
-    return contract_abis.problem_of(exported.contract_abis)
+        return "it has two configurations of the same kind"
+    return contract_abis.find_problem(exported.contract_abis)
 
 
 def _first(records: Iterable[Any], check: Callable[[Any], str]) -> str:
@@ -133,7 +133,7 @@ def _check_applet(applet: Applet) -> str:
     isolated = applet.isolation in (PER_EVENT, PER_BATCH, PER_INSTANCE)
     _require(isolated, applet.name, f"isolation {applet.isolation[:_SHOWN]!r}")
     reused = applet.reuse_events
-    _require(0 < reused <= REUSE_EVENTS_LIMIT, applet.name, f"an instance for {reused} events")
+    _require(0 < reused <= REUSE_EVENTS_LIMIT, applet.name, f"reuseEvents is {reused}")
     texts = (applet.wasm_name, applet.cache_mode, applet.cache_prefix)
     _require(max(map(len, texts)) <= NAME_LIMIT, applet.name, "a text is too long")
     return applet.name
@@ -158,7 +158,7 @@ def _check_publisher(publisher: Publisher) -> str:
 
 def _check_token(token: ExportedToken) -> str:
     name = str(token.publisher_id)
-    _require(len(token.digest) == _DIGEST_BYTES, name, "its digest is none of SHA-256")
+    _require(len(token.digest) == _DIGEST_BYTES, name, "its digest is not a SHA-256 digest")
     for moment in (token.issued_at_s, token.expires_at):
         msgspec.convert(moment, Moment)
     return name
@@ -221,7 +221,7 @@ def _check_traffic_limit(limit: TrafficLimit) -> str:
     _require(is_duration(limit.duration_ms), kind, f"a window of {limit.duration_ms} ms")
     if limit.duration:
         same = parse_duration(limit.duration) == limit.duration_ms
-        _require(same, kind, "its window has two lengths")
+        _require(same, kind, "the text and the number of its duration differ")
     return kind
 
 

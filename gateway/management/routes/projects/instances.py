@@ -36,7 +36,7 @@ class FilterInstances(Paging, frozen=True, kw_only=True):
         default_factory=list, name="state"
     )
 
-    def fits(self, applet: Applet) -> bool:
+    def matches(self, applet: Applet) -> bool:
         """Whether the instance of an applet passes every filter."""
         return (
             applet.state != REMOVED
@@ -108,7 +108,7 @@ async def remove_instances(call: Call[None, FilterInstances]) -> None:
     """Remove the instances that match the filters; without a filter, all of the project."""
     project = own_project(call)
     applets = call.context.reader.applets(project.project_id)
-    await _remove(call, project.project_id, [a for a in applets if call.query.fits(a)])
+    await _remove(call, project.project_id, [a for a in applets if call.query.matches(a)])
 
 
 async def remove_log(call: Call[None, None]) -> None:

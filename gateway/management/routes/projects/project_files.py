@@ -113,7 +113,7 @@ class ProjectFile:
         """
         bounds = Bounds(_CPU_S, _TIMEOUT_S, memory_bytes, limits.unpacked_bytes)
         arguments = ["read", str(self.archive), str(self.unpacked), *map(str, limits)]
-        return self._asked(arguments, b"", bounds, Contents)
+        return self._run_child(arguments, b"", bounds, Contents)
 
     def build(self, target: Path, applet_ids: Mapping[int, int], map_bytes: int) -> bool:
         """Build the project's store in a child process. Blocks.
@@ -134,12 +134,12 @@ class ProjectFile:
         arguments = ["build", str(self.unpacked), str(target), str(map_bytes)]
         data = json.dumps(list(applet_ids.items())).encode()
         try:
-            return self._asked(arguments, data, bounds, _Built).built
+            return self._run_child(arguments, data, bounds, _Built).built
         except BaseException:
             shutil.rmtree(target, ignore_errors=True)  # a killed child cannot remove it
             raise
 
-    def _asked(self, arguments: list[str], data: bytes, bounds: Bounds, kind: type[_T]) -> _T:
+    def _run_child(self, arguments: list[str], data: bytes, bounds: Bounds, kind: type[_T]) -> _T:
         try:
             output = run_confined(_MODULE, arguments, bounds, self.folder, data)
         except ConfinedError as error:
@@ -182,7 +182,7 @@ def main(arguments: Sequence[str]) -> int:
 def _read(archive: Path, folder: Path, *limits: int) -> dict[str, Any]:
     folder.mkdir(mode=0o700)
     exported = read(archive, folder, ReadLimits(*limits))
-    if reason := imported.problem_of(exported):
+    if reason := imported.find_problem(exported):
         return {_REFUSED: reason}
     return {
         "name": exported.project.name,

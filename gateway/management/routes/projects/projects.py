@@ -72,7 +72,7 @@ class ListProjects(Paging, frozen=True, kw_only=True):
     name: str = ""
     versions: list[str] = msgspec.field(default_factory=list, name="version")
 
-    def fits(self, project: Project) -> bool:
+    def matches(self, project: Project) -> bool:
         """Whether a project passes every filter."""
         ids = {*self.ids, *self.project_ids}
         return (
@@ -90,7 +90,7 @@ class FilterProjects(Paging, frozen=True, kw_only=True):
     names: list[str] = msgspec.field(default_factory=list, name="name")
     versions: list[str] = msgspec.field(default_factory=list, name="version")
 
-    def fits(self, project: Project) -> bool:
+    def matches(self, project: Project) -> bool:
         """Whether a project passes every filter."""
         return (
             (not self.project_ids or project.project_id in self.project_ids)
@@ -125,7 +125,7 @@ async def create_project(
 async def list_projects(call: Call[None, ListProjects]) -> Json:
     """The caller's projects with their applets."""
     query = call.query
-    return _rows(call, [p for p in _own(call) if query.fits(p)], query)
+    return _rows(call, [p for p in _own(call) if query.matches(p)], query)
 
 
 async def page_projects(call: Call[None, FilterProjects]) -> Annotated[Json, shapes.ProjectPage]:
@@ -133,14 +133,14 @@ async def page_projects(call: Call[None, FilterProjects]) -> Annotated[Json, sha
     query = call.query
     everybody = call.account.role == ADMIN
     projects = call.context.reader.projects() if everybody else _own(call)
-    found = [project for project in projects if query.fits(project)]
+    found = [project for project in projects if query.matches(project)]
     return page_json(found, query, lambda p: project_with_configs_json(call, p))
 
 
 async def page_project_details(call: Call[None, FilterProjects]) -> Json:
     """The caller's projects with their applets, with the filters of later clients."""
     query = call.query
-    return _rows(call, [p for p in _own(call) if query.fits(p)], query)
+    return _rows(call, [p for p in _own(call) if query.matches(p)], query)
 
 
 async def get_project(call: Call[None, None]) -> Annotated[Json, shapes.ProjectReply]:

@@ -50,7 +50,7 @@ class Expiry(msgspec.Struct, frozen=True, kw_only=True):
             return now_ms() + self.expiration_days * _DAY_MS if self.expiration_days else 0
         moment = round(self.expires_at.timestamp() * 1_000)
         if self.expiration_days:
-            reason = "not beside expirationDays"
+            reason = "cannot be combined with expirationDays"
         elif moment <= now_ms():
             reason = "lies in the past"
         else:
@@ -92,7 +92,7 @@ class FilterPublishers(Paging, frozen=True, kw_only=True):
     lname: str = ""
     rname: str = ""
 
-    def fits(self, publisher: Publisher) -> bool:
+    def matches(self, publisher: Publisher) -> bool:
         """Whether a publisher passes every filter."""
         return (
             (not self.publisher_ids or publisher.publisher_id in self.publisher_ids)
@@ -286,7 +286,7 @@ def _own_publisher(call: Call[Any, Any]) -> Publisher:
 
 
 def _found(call: Call[Any, Any], project: Project, wanted: FilterPublishers) -> list[Publisher]:
-    return [p for p in call.context.reader.publishers(project.project_id) if wanted.fits(p)]
+    return [p for p in call.context.reader.publishers(project.project_id) if wanted.matches(p)]
 
 
 async def _remove(call: Call[Any, Any], project: Project, publisher_ids: list[Any]) -> None:

@@ -36,7 +36,7 @@ class ListResources(Paging, frozen=True, kw_only=True):
     filename_like: str = msgspec.field(default="", name="filenameLike")
     md5s: list[str] = msgspec.field(default_factory=list, name="md5")
 
-    def fits(self, resource: Resource) -> bool:
+    def matches(self, resource: Resource) -> bool:
         """Whether a resource passes every filter."""
         uploaded = resource.created_at / 1_000
         return (
@@ -54,7 +54,7 @@ class ListResources(Paging, frozen=True, kw_only=True):
 async def list_resources(call: Call[None, ListResources]) -> Annotated[Json, shapes.ResourcePage]:
     """The caller's resources."""
     resources = call.context.reader.resources(call.account.account_id)
-    found = [resource for resource in resources if call.query.fits(resource)]
+    found = [resource for resource in resources if call.query.matches(resource)]
     return page_json(found, call.query, resource_json)
 
 

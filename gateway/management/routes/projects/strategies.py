@@ -20,7 +20,7 @@ from fieldbrook.gateway.management.framework.ownership import (
     own_project,
     own_row,
 )
-from fieldbrook.gateway.management.framework.route import Call, Done, Route
+from fieldbrook.gateway.management.framework.route import Call, NoContent, Route
 from fieldbrook.gateway.management.framework.views import (
     Json,
     dead_json,
@@ -77,7 +77,7 @@ class FilterStrategies(Paging, frozen=True, kw_only=True):
     event_types: list[str] = msgspec.field(default_factory=list, name="eventType")
     handlers: list[str] = msgspec.field(default_factory=list, name="handler")
 
-    def fits(self, strategy: Strategy) -> bool:
+    def matches(self, strategy: Strategy) -> bool:
         """Whether a strategy passes every filter."""
         return (
             (not self.strategy_ids or strategy.strategy_id in self.strategy_ids)
@@ -90,7 +90,7 @@ class FilterStrategies(Paging, frozen=True, kw_only=True):
 # ---------------------------------------------------------------- seed-era routes
 
 
-async def create_strategies(call: Call[CreateStrategies, None]) -> Done:
+async def create_strategies(call: Call[CreateStrategies, None]) -> NoContent:
     """Create strategies."""
     project = own_project(call)
     created: list[Strategy] = await call.context.registry.call(
@@ -112,7 +112,7 @@ async def list_strategies(call: Call[None, ListStrategies]) -> Json:
     )
     with call.context.reader.snapshot() as registry:
         names = {a.applet_id: a.name for a in registry.applets(project.project_id)}
-        found = [s for s in registry.strategies(project.project_id) if wanted.fits(s)]
+        found = [s for s in registry.strategies(project.project_id) if wanted.matches(s)]
         rows = page(found, query, by_creation=True)
         modules = modules_of(registry, rows)
     groups: dict[int, list[Strategy]] = {}
@@ -138,7 +138,7 @@ async def get_strategy(call: Call[None, None]) -> Annotated[Json, shapes.Strateg
     return _one(call, _own_strategy(call))
 
 
-async def update_strategy(call: Call[StateStrategy, None]) -> Done:
+async def update_strategy(call: Call[StateStrategy, None]) -> NoContent:
     """Change a strategy; it may also move to another applet of its project."""
     strategy, rule = _own_strategy(call), call.body
     changed: Strategy = await call.context.registry.call(
@@ -211,10 +211,10 @@ def _own_strategy(call: Call[Any, Any]) -> Strategy:
     )
 
 
-def _done(call: Call[Any, Any], strategies: Sequence[Strategy]) -> Done:
+def _done(call: Call[Any, Any], strategies: Sequence[Strategy]) -> NoContent:
     with call.context.reader.snapshot() as registry:
         modules = modules_of(registry, strategies)
-    return Done(list(warnings.of_strategies(strategies, modules)))
+    return NoContent(list(warnings.of_strategies(strategies, modules)))
 
 
 def _one(call: Call[Any, Any], strategy: Strategy) -> Json:
@@ -241,7 +241,7 @@ async def _remove(call: Call[Any, Any], project: Project, strategy_ids: list[Any
 
 
 def _found(call: Call[Any, Any], project: Project, wanted: FilterStrategies) -> list[Strategy]:
-    return [s for s in call.context.reader.strategies(project.project_id) if wanted.fits(s)]
+    return [s for s in call.context.reader.strategies(project.project_id) if wanted.matches(s)]
 
 
 def _row(strategy: Strategy, applet_name: str, resource: Resource | None) -> Json:

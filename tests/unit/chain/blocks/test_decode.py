@@ -19,7 +19,7 @@ HASH = "0x" + "11" * 32
 
 
 def read(signature: str, data: bytes, *topics: str) -> Any:
-    event, _ = contract_events.parse(signature)
+    event, _ = contract_events.parse_signature(signature)
     all_topics = event.topic, *topics
     log = Log("0x" + "22" * 20, all_topics, "0x" + data.hex(), 1, HASH, HASH, 0, 0)
     return make_decoder(contract_events.encode(event))(log)
@@ -152,7 +152,7 @@ def test_pointers_that_lead_to_the_same_place_again_and_again_end_soon(depth: in
 def test_arrays_of_nothing_are_no_types() -> None:
     for text in ("E(uint8[0])", "E(uint8[0][])", "E(()[])", "E(uint8[00])"):
         with pytest.raises(contract_events.EventError):
-            contract_events.parse(text)
+            contract_events.parse_signature(text)
 
 
 @pytest.mark.parametrize("array", ["[]", "[1]", "[9999]"])

@@ -52,8 +52,8 @@ def test_the_one_that_was_not_asked_for_the_longest_is_closed(
 
 def test_a_removed_projects_store_is_closed(stores: OpenStores, tmp_path: Path) -> None:
     get(stores, 1)
-    stores.let_go(1)
-    stores.let_go(1)
+    stores.drop(1)
+    stores.drop(1)
     assert open_files(store_path(tmp_path, 1)) == 0
 
 
@@ -65,7 +65,7 @@ def test_a_store_that_somebody_reads_in_stays_open_and_is_the_one_that_is_given_
         get(stores, project_id)
     assert store.logs(0, 10) == []
     assert get(stores, 1) is store
-    stores.let_go(1)
+    stores.drop(1)
     assert store.logs(0, 10) == []
     del store
     assert open_files(store_path(tmp_path, 1)) == 0
@@ -83,6 +83,6 @@ def test_searches_in_threads_are_not_disturbed_by_stores_that_come_and_go(
         for number in range(100):
             project_id = number % 4 + 1
             searched = threads.submit(search, get(stores, project_id))
-            stores.let_go(project_id)
+            stores.drop(project_id)
             get(stores, (number + 1) % 4 + 1)
             searched.result()

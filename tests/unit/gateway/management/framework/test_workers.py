@@ -12,44 +12,44 @@ from fieldbrook.core.errors import TooManyRequestsError
 from fieldbrook.gateway.management.framework.workers import (
     FOLLOWERS_LIMIT,
     FOLLOWERS_OF_ONE,
-    Seats,
+    ConcurrencyLimit,
     SharedPool,
     Workers,
 )
 
 
 def test_a_seat_is_free_again_when_its_block_ends_however_it_does() -> None:
-    seats = Seats("followers", 1, 1)
+    limit = ConcurrencyLimit("followers", 1, 1)
     for _ in range(3):
-        with pytest.raises(KeyError), seats.taken(1):
-            with pytest.raises(TooManyRequestsError, match="1 followers"), seats.taken(2):
+        with pytest.raises(KeyError), limit.hold(1):
+            with pytest.raises(TooManyRequestsError, match="1 followers"), limit.hold(2):
                 pytest.fail("there is but one")
             raise KeyError
 
 
 def test_a_gateway_has_so_many_followers_and_no_more() -> None:
-    seats = Workers().followers
-    held = [seats.taken(n // FOLLOWERS_OF_ONE) for n in range(FOLLOWERS_LIMIT)]
+    limit = Workers().followers
+    held = [limit.hold(n // FOLLOWERS_OF_ONE) for n in range(FOLLOWERS_LIMIT)]
     for one in held:
         one.__enter__()
-    with pytest.raises(TooManyRequestsError), seats.taken(99):
+    with pytest.raises(TooManyRequestsError), limit.hold(99):
         pytest.fail("all are taken")
     for one in held:
         one.__exit__(None, None, None)
-    with seats.taken(99):
+    with limit.hold(99):
         assert True
 
 
 def test_an_account_with_many_followers_leaves_room_for_those_of_others() -> None:
-    seats = Workers().followers
+    limit = Workers().followers
     with ExitStack() as held:
         for _ in range(FOLLOWERS_OF_ONE):
-            held.enter_context(seats.taken(1))
-        with pytest.raises(TooManyRequestsError, match="of the account"), seats.taken(1):
+            held.enter_context(limit.hold(1))
+        with pytest.raises(TooManyRequestsError, match="of the account"), limit.hold(1):
             pytest.fail("one account has them all")
-        with seats.taken(2):
+        with limit.hold(2):
             assert True
-    with seats.taken(1):
+    with limit.hold(1):
         assert True
 
 

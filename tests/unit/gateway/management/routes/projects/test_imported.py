@@ -23,7 +23,7 @@ from fieldbrook.core.model import (
     Strategy,
     TrafficLimit,
 )
-from fieldbrook.gateway.management.routes.projects.imported import problem_of
+from fieldbrook.gateway.management.routes.projects.imported import find_problem
 from fieldbrook.storage.backup.transfer import Exported, ExportedToken
 
 TIMES: dict[str, Any] = {"created_at": 1, "updated_at": 1, "project_id": 1}
@@ -58,7 +58,7 @@ changed = msgspec.structs.replace
 
 
 def test_what_the_routes_have_made_is_taken() -> None:
-    assert problem_of(GOOD) == ""
+    assert find_problem(GOOD) == ""
 
 
 @pytest.mark.parametrize(
@@ -71,14 +71,14 @@ def test_what_the_routes_have_made_is_taken() -> None:
         ("configs", changed(ENV, kind=PROJECT_SPENDING, value=b'{"weiPerDay":"-1"}'), "regex"),
         ("applets", changed(APPLET, isolation="X"), "isolation 'X'"),
         ("applets", changed(APPLET, state="X"), "state 'X'"),
-        ("applets", changed(APPLET, reuse_events=0), "for 0 events"),
+        ("applets", changed(APPLET, reuse_events=0), "reuseEvents is 0"),
         ("applets", changed(APPLET, name="x" * 300), "more than 256"),
         ("strategies", changed(STRATEGY, event_type=""), "an event type of 0"),
         ("publishers", changed(PUBLISHER, key=""), "a key has 1 to 256"),
         ("publishers", changed(PUBLISHER, event_types=["x"] * 101), "too many event types"),
         ("publishers", changed(PUBLISHER, token_expires_at=-1), "Expected `int`"),
         ("publishers", changed(PUBLISHER, token_expires_at=1 << 53), "Expected `int`"),
-        ("tokens", ExportedToken(1, b"short", 1, 0), "its digest is none of SHA-256"),
+        ("tokens", ExportedToken(1, b"short", 1, 0), "its digest is not a SHA-256 digest"),
         ("tokens", ExportedToken(1, bytes(32), 1, 1 << 62), "Expected `int`"),
         ("cron_jobs", changed(JOB, expression="@never"), "descriptors"),
         ("cron_jobs", changed(JOB, expression="* * * *"), "4 fields instead of 5"),
@@ -97,17 +97,21 @@ def test_what_the_routes_have_made_is_taken() -> None:
         ("traffic_limits", changed(LIMIT, start_at=(1 << 64) - 1), "Expected `int`"),
         ("traffic_limits", changed(LIMIT, start_at=(1 << 63) - 1), "Expected `int`"),
         ("traffic_limits", changed(LIMIT, duration="x" * 100_000), "not a duration"),
-        ("traffic_limits", changed(LIMIT, duration="7s"), "its window has two lengths"),
+        (
+            "traffic_limits",
+            changed(LIMIT, duration="7s"),
+            "the text and the number of its duration differ",
+        ),
         ("traffic_limits", changed(LIMIT, api_type="X"), "there is no such kind"),
     ],
 )
 def test_a_record_that_no_route_would_have_made_is_named(
     field: str, record: object, reason: str
 ) -> None:
-    found = problem_of(changed(GOOD, **{field: [record]}))
+    found = find_problem(changed(GOOD, **{field: [record]}))
     assert reason in found
     assert len(found) < 1_000
 
 
 def test_two_configurations_of_a_kind_are_refused() -> None:
-    assert "two configurations of a kind" in problem_of(changed(GOOD, configs=[ENV, ENV]))
+    assert "two configurations of the same kind" in find_problem(changed(GOOD, configs=[ENV, ENV]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from http import HTTPStatus
 from types import UnionType
@@ -18,7 +18,6 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
-from fieldbrook.core.errors import BadRequestError, NodeError
 from fieldbrook.gateway.management.framework.binding import Sfid
 from fieldbrook.gateway.management.framework.generations import generations
 from fieldbrook.gateway.management.framework.route import (
@@ -30,6 +29,7 @@ from fieldbrook.gateway.management.framework.route import (
     Stream,
 )
 from fieldbrook.gateway.management.openapi import events as openapi_events
+from fieldbrook.gateway.management.openapi import failures
 
 Json = dict[str, Any]
 
@@ -86,7 +86,7 @@ def describe(routes: Sequence[Route], prefixes: Sequence[str], version: str) -> 
         item = paths.setdefault(names[_shape(route)], {})
         item.setdefault(route.method.lower(), _operation(route, names, identifiers))
     paths.update(openapi_events.paths())
-    errors = dict(_error_responses())
+    errors = dict(failures.responses())
     return {
         "openapi": "3.1.0",
         "info": {
@@ -99,7 +99,7 @@ def describe(routes: Sequence[Route], prefixes: Sequence[str], version: str) -> 
         "tags": [{"name": tag} for tag in sorted({_tag(route) for route in routes} | {"event"})],
         "paths": paths,
         "components": {
-            "schemas": {**_components(routes), "Error": _ERROR, **openapi_events.SCHEMAS},
+            "schemas": {**_components(routes), "Error": failures.ERROR, **openapi_events.SCHEMAS},
             "responses": errors,
             "headers": {
                 "X-Meta": {
@@ -125,39 +125,6 @@ _INTRODUCTION = (
     "A list in a query repeats its key. A wrong method is answered 405 and an unknown path 404, "
     "both with plain text. The node also has / (204), /liveness, /readiness, /metrics and /version."
 )
-
-# The 8 keys of every failure (interface document, 1.3).
-_ERROR: Json = {
-    "type": "object",
-    "description": "A failure. Programs should compare `key`; the texts may change.",
-    "properties": {
-        "key": {"type": "string"},
-        "code": {"type": "integer", "description": "status * 1000000 + 999000 + a number"},
-        "msg": {"type": "string"},
-        "desc": {"type": "string", "description": "what was wrong, with names and values"},
-        "canBeTalk": {
-            "type": "boolean",
-            "description": "whether the error may be shown to end users",
-        },
-        "id": {"type": "string"},
-        "sources": {"type": "array", "items": {"type": "string"}},
-        "fields": {
-            "type": ["array", "null"],
-            "description": "the offending parameters, for badRequest",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "field": {"type": "string"},
-                    "msg": {"type": "string"},
-                    "in": {"enum": ["path", "query", "header", "body"]},
-                },
-                "required": ["field", "msg", "in"],
-            },
-        },
-    },
-    "required": ["key", "code", "msg", "desc", "canBeTalk", "id", "sources", "fields"],
-}
-
 
 # ---------------------------------------------------------------- paths
 
@@ -353,46 +320,6 @@ def _failures(route: Route) -> Json:
     return {
         str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(statuses)
     }
-
-
-def _error_responses() -> Iterator[tuple[str, Json]]:
-    keys: dict[int, set[str]] = defaultdict(set)
-    codes: dict[int, set[str]] = defaultdict(set)
-    for error in _catalogue(NodeError):
-        keys[error.status].add(error.key)
-        codes[error.status].add(f"{error.key} {_code(error)}")
-    keys[500].add("UnknownError")
-    for status, known in sorted(keys.items()):
-        body = {
-            "allOf": [
-                {"$ref": _COMPONENT.format(name="Error")},
-                {"properties": {"key": {"enum": sorted(known)}}},
-            ]
-        }
-        headers = {}
-        if status in (429, 503):
-            seconds = {"schema": {"type": "integer"}, "description": "seconds"}
-            headers = {"headers": {"Retry-After": seconds}}
-        yield (
-            str(status),
-            {
-                "description": f"{HTTPStatus(status).phrase}: {', '.join(sorted(codes[status]))}",
-                **headers,
-                "content": {"application/json": {"schema": body}},
-            },
-        )
-
-
-def _catalogue(error: type[NodeError]) -> Iterator[type[NodeError]]:
-    yield error
-    for sub in error.__subclasses__():
-        yield from _catalogue(sub)
-
-
-def _code(error: type[NodeError]) -> int:
-    if error.key == BadRequestError.key:
-        return 400_000_000
-    return error.status * 1_000_000 + 999_000 + error.number
 
 
 # ---------------------------------------------------------------- schemas

@@ -79,13 +79,6 @@ class CreatedProjectReply(ProjectReply):
     project: PlainProject
 
 
-class ProjectPage(TypedDict):
-    """A part of a list."""
-
-    data: list[ProjectReply]
-    total: int
-
-
 class InstanceReply(Times):
     """An instance."""
 
@@ -108,13 +101,6 @@ class ResourceReply(Times):
     size: int
 
 
-class ResourcePage(TypedDict):
-    """A part of a list."""
-
-    data: list[ResourceReply]
-    total: int
-
-
 class StrategyReply(Times):
     """A strategy; a dead one names a handler that the module of its applet does not export."""
 
@@ -126,13 +112,6 @@ class StrategyReply(Times):
     autoCollectMetric: bool
     dead: bool
     warnings: NotRequired[list[str]]
-
-
-class StrategyPage(TypedDict):
-    """A part of a list."""
-
-    data: list[StrategyReply]
-    total: int
 
 
 class AppletReply(Times):
@@ -153,13 +132,6 @@ class AppletReply(Times):
     warnings: NotRequired[list[str]]
 
 
-class AppletPage(TypedDict):
-    """A part of a list."""
-
-    data: list[AppletReply]
-    total: int
-
-
 class PublisherReply(Times):
     """A publisher with its token."""
 
@@ -172,13 +144,6 @@ class PublisherReply(Times):
     expiredAt: NotRequired[str]
 
 
-class PublisherPage(TypedDict):
-    """A part of a list."""
-
-    data: list[PublisherReply]
-    total: int
-
-
 class CronJobReply(Times):
     """A cron job; `nextAt` is the time of its next event."""
 
@@ -187,13 +152,6 @@ class CronJobReply(Times):
     cronExpressions: str
     eventType: str
     nextAt: NotRequired[str]
-
-
-class CronJobPage(TypedDict):
-    """A part of a list."""
-
-    data: list[CronJobReply]
-    total: int
 
 
 class ContractAbiReply(Times):
@@ -213,13 +171,6 @@ class WholeContractAbiReply(ContractAbiReply):
     abi: list[dict[str, Any]]
 
 
-class ContractAbiPage(TypedDict):
-    """A part of a list."""
-
-    data: list[ContractAbiReply]
-    total: int
-
-
 class TrafficLimitReply(Times):
     """A traffic limit."""
 
@@ -232,8 +183,54 @@ class TrafficLimitReply(Times):
     startAt: str
 
 
-class TrafficLimitPage(TypedDict):
-    """A part of a list."""
+class ProjectPage(TypedDict):
+    data: list[ProjectReply]
+    total: int
 
+
+class ResourcePage(TypedDict):
+    data: list[ResourceReply]
+    total: int
+
+
+class StrategyPage(TypedDict):
+    data: list[StrategyReply]
+    total: int
+
+
+class AppletPage(TypedDict):
+    data: list[AppletReply]
+    total: int
+
+
+class PublisherPage(TypedDict):
+    data: list[PublisherReply]
+    total: int
+
+
+class CronJobPage(TypedDict):
+    data: list[CronJobReply]
+    total: int
+
+
+class ContractAbiPage(TypedDict):
+    data: list[ContractAbiReply]
+    total: int
+
+
+class TrafficLimitPage(TypedDict):
     data: list[TrafficLimitReply]
     total: int
+
+
+for _page in (
+    ProjectPage,
+    ResourcePage,
+    StrategyPage,
+    AppletPage,
+    PublisherPage,
+    CronJobPage,
+    ContractAbiPage,
+    TrafficLimitPage,
+):
+    _page.__doc__ = "A page of a list; `total` counts all matching rows."

@@ -8,7 +8,8 @@ Source: ours; states as in the interface document, 5.7.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -128,22 +129,22 @@ async def release_leases(call: Call[None, None]) -> Json:
 
 def transactions_json(rows: TransactionReader) -> Json:
     """Totals of a chain's transactions: counts by state, gas and fees."""
-    counts = dict.fromkeys(STATES[:3], 0)
-    stuck = 0
-    for row in rows.read_unfinished():
-        stuck += bool(row.refused_at)
-        if row.state in counts:
-            counts[row.state] += 1
+    unfinished = rows.read_unfinished()
     totals = [*rows.all_spending().values()]
     return {
         "parked": rows.parked,
-        "stuck": stuck,
-        **{state.lower(): count for state, count in counts.items()},
+        "stuck": sum(bool(row.refused_at) for row in unfinished),
+        **_counts_json(unfinished),
         "confirmed": sum(spent.confirmed for spent in totals),
         "failed": sum(spent.failed for spent in totals),
         "gasUsed": str(sum(spent.gas_used for spent in totals)),
         "feesWei": str(sum(int(spent.fees_wei) for spent in totals)),
     }
+
+
+def _counts_json(rows: Iterable[Transaction]) -> Json:
+    counts = Counter(row.state for row in rows)
+    return {state.lower(): counts[state] for state in STATES[:3]}
 
 
 def _chains(call: Call[Any, Any]) -> dict[int, TransactionReader]:
@@ -300,14 +301,11 @@ def _full_json(row: Transaction, blocking: Mapping[tuple[int, str], str]) -> Jso
 
 
 def _state_json(chain_id: int, rows: TransactionReader, project_id: int) -> Json:
-    counts = dict.fromkeys(STATES[:3], 0)
-    for row in rows.read_unfinished():
-        if row.project_id == project_id and row.state in counts:
-            counts[row.state] += 1
     spent = rows.spending(project_id)
+    own = (row for row in rows.read_unfinished() if row.project_id == project_id)
     return {
         "chainID": chain_id,
-        **{state.lower(): count for state, count in counts.items()},
+        **_counts_json(own),
         "confirmed": spent.confirmed,
         "failed": spent.failed,
         "gasUsed": str(spent.gas_used),

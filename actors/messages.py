@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability.health import Condition
-from fieldbrook.observability.metrics import NO_ROW
+from fieldbrook.observability.metrics_table import NO_ROW
 
 # ---------------------------------------------------------------- node and supervisor
 

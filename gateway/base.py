@@ -30,7 +30,7 @@ from fieldbrook.core.errors import (
 from fieldbrook.core.quotas import PROCESSES
 from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.events.project_client import ProjectClients
-from fieldbrook.observability import metrics
+from fieldbrook.observability import metrics, metrics_table
 from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.storage.registry.service import RegistryReader
 from fieldbrook.system.process import name_process
@@ -150,7 +150,7 @@ class GatewayActor(NodeActor, abc.ABC):
 
     def _start(self, start: m.Start, sender: Address) -> None:
         name_process(f"fb-{start.part}")
-        metrics.attach(start.slot)
+        metrics_table.attach(start.slot)
         self._supervisor = sender
         self.part, self.settings, self.run_dir = start.part, start.settings, start.run_dir
         self._generation = start.generation

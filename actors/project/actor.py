@@ -24,7 +24,7 @@ from fieldbrook.actors.runtime import Address, NodeActor
 from fieldbrook.actors.wire import FrameServer, project_socket
 from fieldbrook.core.errors import NodeError
 from fieldbrook.core.settings import Settings
-from fieldbrook.observability import metrics
+from fieldbrook.observability import metrics_table
 from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.storage.project.store import ProjectStore, store_path
 from fieldbrook.storage.registry.service import RegistryReader
@@ -119,7 +119,7 @@ class ProjectActor(NodeActor):
 
     def _start(self, start: m.Start, sender: Address) -> None:
         name_process("fb-project")
-        metrics.attach(start.slot)
+        metrics_table.attach(start.slot)
         self._part = start.part
         self._supervisor = sender
         self._project_id = int(start.part.removeprefix("project:"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fieldbrook.actors.runtime import Address
 from fieldbrook.actors.supervisor.restarts import Restarts
-from fieldbrook.observability import metrics
+from fieldbrook.observability import metrics_table
 
 DOWN, STARTING, UP, RETIRING, BACKOFF = "down", "starting", "up", "retiring", "backoff"
 
@@ -29,7 +29,7 @@ class Child:
     # Takers that had outbox entries during this generation; they may have been delivered since.
     takers: set[str] = field(default_factory=set)
     removed: bool = False
-    slot: int = metrics.NO_ROW  # its metrics row, while it has a process
+    slot: int = metrics_table.NO_ROW  # its metrics row, while it has a process
     account_id: int = 0  # the project's owner; 0 until a gateway has named it
     late: bool = False  # a chain that takes long to start; the boot no longer waits for it
 

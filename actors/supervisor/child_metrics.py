@@ -6,7 +6,7 @@ import collections
 from collections.abc import Iterable
 
 from fieldbrook.actors.supervisor.child import Child
-from fieldbrook.observability import metrics
+from fieldbrook.observability import metrics, metrics_table
 
 
 class ChildMetrics:
@@ -16,13 +16,13 @@ class ChildMetrics:
     """
 
     def __init__(self) -> None:
-        self._slots = metrics.RowAllocator()
+        self._slots = metrics_table.RowAllocator()
         self._dead_letters: dict[int, float] = {}  # of projects that have no process
 
     def create(self, named_projects: int) -> None:
         """Create the metrics table; every child is a fork and shares it."""
-        self.table = metrics.shared.table = metrics.Table()
-        self._slots = metrics.RowAllocator(named=named_projects)
+        self.table = metrics_table.shared.table = metrics_table.Table()
+        self._slots = metrics_table.RowAllocator(named=named_projects)
         slot, name = self._slots.assign("supervisor")
         self.table.name(slot, name)
         self.table.attach(slot)
@@ -31,7 +31,7 @@ class ChildMetrics:
     def assign(self, child: Child) -> None:
         """Give a child that starts a row; it gets none when all rows are in use."""
         child.slot, name = self._slots.assign(child.part)
-        if child.slot == metrics.NO_ROW:
+        if child.slot == metrics_table.NO_ROW:
             return
         self.table.name(child.slot, name)
         self.table.row(child.slot)[metrics.PROCESS_STARTS] += 1
@@ -40,12 +40,12 @@ class ChildMetrics:
 
     def add_ready(self, child: Child) -> None:
         """Record that a child is up."""
-        if child.slot != metrics.NO_ROW:
+        if child.slot != metrics_table.NO_ROW:
             self.table.row(child.slot)[metrics.UP] = 1
 
     def release(self, child: Child, *, died: bool) -> None:
         """Take back the row of a child whose process has ended; `died` counts it as a death."""
-        if child.slot == metrics.NO_ROW:
+        if child.slot == metrics_table.NO_ROW:
             return
         row = self.table.row(child.slot)
         if died:
@@ -54,7 +54,7 @@ class ChildMetrics:
             self._dead_letters[child.project_id] = row[metrics.DEAD_LETTERS]
         self.table.detach(child.slot)
         self._slots.release(child.part, child.slot)
-        child.slot = metrics.NO_ROW
+        child.slot = metrics_table.NO_ROW
 
     def forget_project(self, project_id: int) -> None:
         """Forget the dead letters of a project that was removed."""

@@ -8,7 +8,7 @@ import time
 
 from fieldbrook.core import clock
 from fieldbrook.core.settings import Settings
-from fieldbrook.observability import health, metrics
+from fieldbrook.observability import health, metrics, metrics_table
 from fieldbrook.security import node_secrets
 
 _SECRETS_EVERY = 5  # the secrets are checked at every fifth call
@@ -18,7 +18,7 @@ _DISK_AGAIN = 1.25  # the disk condition clears when this multiple of the reserv
 class NodeChecks:
     """Checks the node as a whole, and raises and clears its conditions on the board."""
 
-    def __init__(self, settings: Settings, board: health.Board, table: metrics.Table) -> None:
+    def __init__(self, settings: Settings, board: health.Board, table: metrics_table.Table) -> None:
         self._settings = settings
         self._board = board
         self._table = table

@@ -1,32 +1,22 @@
-"""Metrics of the node: a table in anonymous shared memory, one row per process.
+"""The metrics of the node: names, labels, help texts and columns, and how to count.
 
-The supervisor creates the table before it forks. Each process that it starts writes one row,
-and the gateway that serves the metrics reads all rows. Counting adds to a number in memory:
-nothing is sent, nothing can block, and the counts of a killed process survive it. The successor
-of a process gets its row, so the counters of a part only grow while the node runs. The gauges
-of a process that has ended are cleared. No file is behind the memory: a full disk does not
-affect it, and the table ends with the node.
-
-A process without a row (a tool, a test) counts in private memory.
+Each process counts in its row of the table in shared memory; see `metrics_table`. Counting adds
+to a number in memory: nothing is sent and nothing can block. A process without a row (a tool, a
+test) counts in private memory.
 """
 
 from __future__ import annotations
 
 import bisect
 import mmap
-import os
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
-ROWS = 4_096  # virtual memory only: a page is allocated at the first write to its row
 ROW_BYTES = mmap.ALLOCATIONGRANULARITY
-_HEADER = 64  # bytes of the part's name and the pid; the numbers follow
-_PID = 56
-_NAME_BYTES = 48
+HEADER_BYTES = 64  # bytes of the part's name and the pid; the numbers follow
 
 # The label by which the rows of one family are grouped.
 WHOLE = ""  # no label: one value for the node
@@ -82,13 +72,18 @@ def _add_labelled(
     return {value: family.first + at for at, value in enumerate(family.values)}
 
 
+def private_row() -> memoryview[float]:
+    """Numbers of a process that has no row in the table."""
+    return memoryview(array("d", bytes(ROW_BYTES - HEADER_BYTES)))
+
+
 class _Here:
-    """This process's row."""
+    """The row of this process."""
 
     __slots__ = ("row",)
 
     def __init__(self) -> None:
-        self.row: memoryview[float] = memoryview(array("d", bytes(ROW_BYTES - _HEADER)))
+        self.row = private_row()
 
 
 here = _Here()
@@ -497,8 +492,7 @@ def _refusal_columns() -> dict[str, int]:
 
 EVENTS_REFUSED = _refusal_columns()
 COLUMNS = _next_column()
-_GAUGES = [f.first + at for f in FAMILIES if f.kind == GAUGE for at in range(f.columns)]
-assert _HEADER + 8 * COLUMNS <= ROW_BYTES
+assert HEADER_BYTES + 8 * COLUMNS <= ROW_BYTES
 
 
 def refused(key: str) -> None:
@@ -509,138 +503,3 @@ def refused(key: str) -> None:
 def effect_kind(kind: str) -> str:
     """The label of an outbox entry's kind."""
     return kind if kind in EFFECT_KINDS else "transaction"
-
-
-# ---------------------------------------------------------------- the table
-
-
-class Row(NamedTuple):
-    """A snapshot of a row: its part, the pid of its writer (0: none), and its numbers."""
-
-    part: str
-    pid: int
-    numbers: Sequence[float]
-
-
-class Table:
-    """The shared memory, created once by the process that forks the others."""
-
-    def __init__(self, rows: int = ROWS) -> None:
-        self.rows = rows
-        self._memory = mmap.mmap(-1, rows * ROW_BYTES)
-        self._view = memoryview(self._memory)
-
-    def row(self, slot: int) -> memoryview[float]:
-        """The numbers of a row."""
-        start = slot * ROW_BYTES
-        return self._view[start + _HEADER : start + ROW_BYTES].cast("d")
-
-    def attach(self, slot: int) -> None:
-        """Make this process the writer of a row."""
-        self.clear_gauges(slot)
-        self._set_pid(slot, os.getpid())
-        here.row = self.row(slot)
-
-    def name(self, slot: int, part: str) -> None:
-        """Set the part that a row belongs to."""
-        start = slot * ROW_BYTES
-        self._view[start : start + _NAME_BYTES] = part.encode()[:_NAME_BYTES].ljust(
-            _NAME_BYTES, b"\0"
-        )
-
-    def detach(self, slot: int) -> None:
-        """Mark the writer of a row as ended: the counters stay, the gauges are cleared."""
-        self._set_pid(slot, 0)
-        self.clear_gauges(slot)
-
-    def clear_gauges(self, slot: int) -> None:
-        """Set the gauges of a row to 0."""
-        row = self.row(slot)
-        for column in _GAUGES:
-            row[column] = 0.0
-
-    def _set_pid(self, slot: int, pid: int) -> None:
-        start = slot * ROW_BYTES + _PID
-        self._view[start : start + 8] = pid.to_bytes(8, "little")
-
-    def read(self) -> list[Row]:
-        """All rows that were ever assigned to a part."""
-        found = []
-        for slot in range(self.rows):
-            start = slot * ROW_BYTES
-            name = bytes(self._view[start : start + _NAME_BYTES]).rstrip(b"\0")
-            if not name:
-                break  # rows are assigned in order
-            pid = int.from_bytes(self._view[start + _PID : start + _HEADER], "little")
-            part = name.decode("utf-8", "replace")
-            found.append(Row(part, pid, self.row(slot)[:COLUMNS].tolist()))
-        return found
-
-
-class _Shared:
-    """Holds the table of the node in every process that was forked after its creation."""
-
-    __slots__ = ("table",)
-
-    def __init__(self) -> None:
-        self.table: Table | None = None
-
-
-shared = _Shared()
-
-
-def attach(slot: int) -> None:
-    """Write to this row of the shared table, or to private memory when there is no such row."""
-    if shared.table is not None and 0 <= slot < shared.table.rows:
-        shared.table.attach(slot)
-    else:
-        here.row = _Here().row
-
-
-PROJECTS = "projects"  # the part name of the rows that projects share
-NO_ROW = -1
-
-
-@dataclass
-class RowAllocator:
-    """Assigns rows to parts.
-
-    A fixed part keeps its row. The first `named` projects also get rows of their own and keep
-    them. All other projects borrow any row that no project uses at the time.
-    """
-
-    rows: int = ROWS
-    named: int = 0
-    _of_part: dict[str, int] = field(default_factory=dict)
-    _free: list[int] = field(default_factory=list)
-    _used: int = 0
-    _projects_named: int = 0
-
-    def assign(self, part: str) -> tuple[int, str]:
-        """Return the row for a part (`NO_ROW` when none is left) and the part name of that row."""
-        slot = self._of_part.get(part)
-        if slot is not None:
-            return slot, part
-        if not part.startswith("project:"):
-            return self._keep(part)
-        if self._projects_named < self.named:
-            self._projects_named += 1
-            return self._keep(part)
-        return (self._free.pop() if self._free else self._new()), PROJECTS
-
-    def release(self, part: str, slot: int) -> None:
-        """Release the row of a process that has ended."""
-        if slot != NO_ROW and part not in self._of_part:
-            self._free.append(slot)
-
-    def _keep(self, part: str) -> tuple[int, str]:
-        slot = self._new()
-        if slot != NO_ROW:
-            self._of_part[part] = slot
-        return slot, part
-
-    def _new(self) -> int:
-        if self._used >= self.rows:
-            return NO_ROW
-        self._used += 1
-        return self._used - 1

@@ -15,7 +15,7 @@ from fieldbrook.gateway.management.openapi import page as openapi_page
 from fieldbrook.gateway.management.route_table import PREFIXES, ROUTES
 from fieldbrook.gateway.metrics import prometheus
 from fieldbrook.gateway.request_target import clean_path
-from fieldbrook.observability import health, metrics
+from fieldbrook.observability import health, metrics_table
 from fieldbrook.security.access_keys import Permission
 
 
@@ -71,7 +71,7 @@ class MetricsHandler(BodilessHandler):
                 token, GROUPS["health"], Permission.READONLY, "GetMetrics"
             )
             require_admin(caller.account)
-        table = metrics.shared.table
+        table = metrics_table.shared.table
         node = prometheus.Node(
             context.version,
             table.read() if table is not None else (),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fieldbrook.core.host_port import is_loopback, read_host_port
-from fieldbrook.observability import health, metrics
+from fieldbrook.observability import health, metrics, metrics_table
 from fieldbrook.observability.metrics import (
     CHAIN,
     COUNTER,
@@ -23,8 +23,8 @@ from fieldbrook.observability.metrics import (
     PART,
     PROJECT,
     Family,
-    Row,
 )
+from fieldbrook.observability.metrics_table import Row
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -182,7 +182,7 @@ _GATEWAYS = frozenset({"http", "mqtt", "scheduler", "chain"})
 def _group(by: str, part: str) -> tuple[str, ...] | None:
     """The labels of a row in a family; None when the row does not belong to it."""
     kind, _, name = part.partition(":")
-    is_project = kind == "project" or part == metrics.PROJECTS
+    is_project = kind == "project" or part == metrics_table.PROJECTS
     if by == GATEWAY:
         return (kind,) if kind in _GATEWAYS else None
     if by == CHAIN:

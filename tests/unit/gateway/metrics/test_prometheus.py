@@ -10,7 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fieldbrook.gateway.metrics.prometheus import Collected, FolderSizes, Node, is_local, render
 from fieldbrook.observability import health, metrics
-from fieldbrook.observability.metrics import GAUGE, Row
+from fieldbrook.observability.metrics import GAUGE
+from fieldbrook.observability.metrics_table import Row
 
 Shown = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 

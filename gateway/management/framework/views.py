@@ -205,13 +205,13 @@ def deployed_json(
 
     The warnings about dead strategies come before `other_warnings`.
     """
-    dead = warnings.of_strategies(strategies, {applet.applet_id: resource})
+    dead = warnings.dead_strategies(strategies, {applet.applet_id: resource})
     return {
         **applet_json(applet),
         "instance": instance_json(applet) if applet.state != REMOVED else None,
         "resource": resource_json(resource),
         "strategies": [strategy_json(strategy, resource) for strategy in strategies],
-        **warnings.shown([*dead, *other_warnings]),
+        **warnings.to_json([*dead, *other_warnings]),
     }
 
 
@@ -250,8 +250,8 @@ def strategy_json(strategy: Strategy, resource: Resource | None) -> Json:
 
 def dead_json(strategy: Strategy, resource: Resource | None) -> Json:
     """Whether a strategy is dead, and why."""
-    why = warnings.of_strategy(strategy, resource)
-    return {"dead": bool(why), **warnings.shown(why)}
+    why = warnings.dead_strategy(strategy, resource)
+    return {"dead": bool(why), **warnings.to_json(why)}
 
 
 def privileges_json(granted: Mapping[str, str]) -> list[Json]:

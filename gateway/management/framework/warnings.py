@@ -18,7 +18,7 @@ _HANDLERS_SHOWN, _NAMES_CHARACTERS = 20, 400
 _AGENT = "299 fieldbrook"  # RFC 7234, 5.5: "Miscellaneous Persistent Warning"
 
 
-def of_strategy(strategy: Strategy, resource: Resource | None) -> list[str]:
+def dead_strategy(strategy: Strategy, resource: Resource | None) -> list[str]:
     """The warning that a strategy is dead; empty for one that works.
 
     Args:
@@ -33,22 +33,22 @@ def of_strategy(strategy: Strategy, resource: Resource | None) -> list[str]:
     return [text]
 
 
-def of_strategies(
+def dead_strategies(
     strategies: Iterable[Strategy], resources: Mapping[int, Resource]
 ) -> Iterator[str]:
     """The warnings of all dead strategies; `resources` are the modules by applet id."""
     for strategy in strategies:
-        yield from of_strategy(strategy, resources.get(strategy.applet_id))
+        yield from dead_strategy(strategy, resources.get(strategy.applet_id))
 
 
-def of_name(wanted: str, given: str) -> list[str]:
+def renamed_applet(wanted: str, given: str) -> list[str]:
     """The warning that an applet did not get the name that its uploader wanted."""
     if wanted == given:
         return []
     return [f"the project has an applet named {wanted}; this one is named {given}"]
 
 
-def of_no_strategy(resource: Resource) -> list[str]:
+def no_strategy(resource: Resource) -> list[str]:
     """The warning that an applet has no strategy, as its module lacks the default handler."""
     text = (
         "the applet has no strategy and handles no event: the module exports no handler "
@@ -57,7 +57,7 @@ def of_no_strategy(resource: Resource) -> list[str]:
     return [text]
 
 
-def shown(warnings: Iterable[str]) -> dict[str, list[str]]:
+def to_json(warnings: Iterable[str]) -> dict[str, list[str]]:
     """The part of a JSON answer: `{"warnings": [...]}`, or `{}` without warnings."""
     listed = _bounded(list(warnings))
     return {"warnings": listed} if listed else {}

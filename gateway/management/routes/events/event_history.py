@@ -135,19 +135,19 @@ async def replay_events(call: Call[ReplayEvents, None]) -> Json:
     limit = _EVERYTHING if body.dry_run else body.limit
     found, more = await call.workers.searches.run(lambda: store.replayable(wanted, after, limit))
     kept = [event for event in found if event.kept]
-    lost, failed = len(found) - len(kept), 0
+    not_replayable, failed = len(found) - len(kept), 0
     if body.dry_run:
-        return _replayed(len(found), 0, 0, lost, "")
+        return _replayed(len(found), 0, 0, not_replayable, "")
     done = 0
     for start in range(0, len(kept), _REPLAY_BATCH):
         part = kept[start : start + _REPLAY_BATCH]
         numbers = [number for event in part for number in (event.place, event.attempt)]
         for handlers, code, _ in await call.command(project.project_id, REPLAY_EVENTS, numbers):
-            lost += handlers == 0
+            not_replayable += handlers == 0
             done += handlers > 0
             failed += handlers > 0 and code < 0
     following = str(found[-1].place) if found and more else ""
-    return _replayed(len(found), done, failed, lost, following)
+    return _replayed(len(found), done, failed, not_replayable, following)
 
 
 def _replay_filter(call: Call[ReplayEvents, None], project: Project) -> ReplayFilter:
@@ -164,12 +164,12 @@ def _replay_filter(call: Call[ReplayEvents, None], project: Project) -> ReplayFi
     return ReplayFilter(begin, end, body.event_type or None, publisher_id)
 
 
-def _replayed(found: int, replayed: int, failed: int, lost: int, following: str) -> Json:
+def _replayed(found: int, replayed: int, failed: int, not_replayable: int, following: str) -> Json:
     return {
         "found": found,
         "replayed": replayed,
         "failed": failed,
-        "notReplayable": lost,
+        "notReplayable": not_replayable,
         "next": following,
     }
 
@@ -247,7 +247,7 @@ class _Names:
         self._reader = call.context.reader
         self._known: dict[int, Json] = {}
 
-    def of(self, target: RecordedTarget) -> Json:
+    def find(self, target: RecordedTarget) -> Json:
         """The names for one route of an event to a handler."""
         known = self._known.get(target.strategy_id)
         if known is None:
@@ -294,7 +294,7 @@ def _target_json(target: RecordedTarget, names: _Names) -> Json:
         "strategyID": str(target.strategy_id),
         "appletID": str(target.applet_id),
         "appletVersion": target.version,
-        **names.of(target),
+        **names.find(target),
     }
 
 

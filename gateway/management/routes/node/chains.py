@@ -37,7 +37,7 @@ async def get_chain(call: Call[None, None]) -> Json:
 def _chain_json(call: Call[Any, Any], chain: Chain) -> Json:
     store = call.context.chain_reader(chain.id)
     state = ChainState() if store is None else store.state()
-    told: Json = {
+    answer: Json = {
         "chainID": chain.id,
         "name": chain.name,
         "confirmations": chain.confirmations,
@@ -53,7 +53,7 @@ def _chain_json(call: Call[Any, Any], chain: Chain) -> Json:
         "monitors": _monitors_json(call, chain, state.head - chain.confirmations),
     }
     if call.account.role == ADMIN:
-        told |= {
+        answer |= {
             **({"lastError": state.error} if state.error else {}),
             "endpoints": [
                 {
@@ -65,7 +65,7 @@ def _chain_json(call: Call[Any, Any], chain: Chain) -> Json:
                 for endpoint in state.endpoints
             ],
         }
-    return told
+    return answer
 
 
 def _monitors_json(call: Call[Any, Any], chain: Chain, newest: int) -> Json:

@@ -126,8 +126,10 @@ async def create_applet(call: Call[AppletInfo, None]) -> Annotated[Json, shapes.
         reuse_events=info.reuse_events,
         cache=info.wasm_cache and info.wasm_cache.wire(),
     )
-    none = [] if deployed.strategies else warnings.of_no_strategy(deployed.resource)
-    return _json(deployed, [*warnings.of_name(info.applet_name, deployed.applet.name), *none])
+    none = [] if deployed.strategies else warnings.no_strategy(deployed.resource)
+    return _json(
+        deployed, [*warnings.renamed_applet(info.applet_name, deployed.applet.name), *none]
+    )
 
 
 async def update_applet(call: Call[AppletChange, None]) -> Annotated[Json, shapes.AppletReply]:
@@ -148,7 +150,7 @@ async def update_and_deploy(call: Call[AppletChange, None]) -> NoContent:
     deployed = await _update(call, applet, cache)
     await call.context.registry.call("create_instance", applet_id=applet.applet_id)
     modules = {applet.applet_id: deployed.resource}
-    return NoContent(list(warnings.of_strategies(deployed.strategies, modules)))
+    return NoContent(list(warnings.dead_strategies(deployed.strategies, modules)))
 
 
 async def list_applets(call: Call[None, ListApplets]) -> Json:

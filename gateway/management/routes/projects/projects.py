@@ -124,8 +124,7 @@ async def create_project(
 
 async def list_projects(call: Call[None, ListProjects]) -> Json:
     """The caller's projects with their applets."""
-    query = call.query
-    return _rows(call, [p for p in _own(call) if query.matches(p)], query)
+    return _rows(call)
 
 
 async def page_projects(call: Call[None, FilterProjects]) -> Annotated[Json, shapes.ProjectPage]:
@@ -139,8 +138,7 @@ async def page_projects(call: Call[None, FilterProjects]) -> Annotated[Json, sha
 
 async def page_project_details(call: Call[None, FilterProjects]) -> Json:
     """The caller's projects with their applets, with the filters of later clients."""
-    query = call.query
-    return _rows(call, [p for p in _own(call) if query.matches(p)], query)
+    return _rows(call)
 
 
 async def get_project(call: Call[None, None]) -> Annotated[Json, shapes.ProjectReply]:
@@ -193,11 +191,12 @@ def _own(call: Call[Any, Any]) -> list[Project]:
     return call.context.reader.projects(call.account.account_id)
 
 
-def _rows(call: Call[Any, Any], found: list[Project], paging: Paging) -> Json:
+def _rows(call: Call[None, ListProjects] | Call[None, FilterProjects]) -> Json:
+    found = [project for project in _own(call) if call.query.matches(project)]
     with call.context.reader.snapshot() as registry:
         return page_json(
             found,
-            paging,
+            call.query,
             lambda project: project_row_json(
                 project,
                 [

@@ -114,7 +114,7 @@ async def list_strategies(call: Call[None, ListStrategies]) -> Json:
         names = {a.applet_id: a.name for a in registry.applets(project.project_id)}
         found = [s for s in registry.strategies(project.project_id) if wanted.matches(s)]
         rows = page(found, query, by_creation=True)
-        modules = modules_of(registry, rows)
+        modules = modules_by_applet(registry, rows)
     groups: dict[int, list[Strategy]] = {}
     for strategy in rows:
         groups.setdefault(strategy.applet_id, []).append(strategy)
@@ -180,7 +180,7 @@ async def page_strategies(
     """The strategies of a project, one row each."""
     found = _found(call, own_project(call), call.query)
     with call.context.reader.snapshot() as registry:
-        modules = modules_of(registry, page(found, call.query))
+        modules = modules_by_applet(registry, page(found, call.query))
     return page_json(found, call.query, lambda s: strategy_json(s, modules.get(s.applet_id)))
 
 
@@ -213,17 +213,19 @@ def _own_strategy(call: Call[Any, Any]) -> Strategy:
 
 def _done(call: Call[Any, Any], strategies: Sequence[Strategy]) -> NoContent:
     with call.context.reader.snapshot() as registry:
-        modules = modules_of(registry, strategies)
-    return NoContent(list(warnings.of_strategies(strategies, modules)))
+        modules = modules_by_applet(registry, strategies)
+    return NoContent(list(warnings.dead_strategies(strategies, modules)))
 
 
 def _one(call: Call[Any, Any], strategy: Strategy) -> Json:
     with call.context.reader.snapshot() as registry:
-        modules = modules_of(registry, [strategy])
+        modules = modules_by_applet(registry, [strategy])
     return strategy_json(strategy, modules.get(strategy.applet_id))
 
 
-def modules_of(registry: RegistrySnapshot, strategies: Iterable[Strategy]) -> dict[int, Resource]:
+def modules_by_applet(
+    registry: RegistrySnapshot, strategies: Iterable[Strategy]
+) -> dict[int, Resource]:
     """The modules of the strategies' applets, by applet id."""
     found = {}
     for applet_id in {strategy.applet_id for strategy in strategies}:

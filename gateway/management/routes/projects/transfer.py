@@ -30,7 +30,7 @@ from fieldbrook.gateway.management.routes.projects.projects import (
     name_errors,
     project_with_configs_json,
 )
-from fieldbrook.gateway.management.routes.projects.strategies import modules_of
+from fieldbrook.gateway.management.routes.projects.strategies import modules_by_applet
 from fieldbrook.gateway.management.routes.projects.uploads import (
     compile_file,
     require_quota,
@@ -107,8 +107,8 @@ async def import_project(call: Call[ImportProject, None]) -> Json:
         shutil.rmtree(file.folder, ignore_errors=True)
     with context.reader.snapshot() as registry:
         strategies = registry.strategies(project.project_id)
-        dead = list(warnings.of_strategies(strategies, modules_of(registry, strategies)))
-    return {**project_with_configs_json(call, project), **warnings.shown(dead)}
+        dead = list(warnings.dead_strategies(strategies, modules_by_applet(registry, strategies)))
+    return {**project_with_configs_json(call, project), **warnings.to_json(dead)}
 
 
 async def _import(
@@ -143,7 +143,7 @@ async def _import(
     if built and not (store / "data.mdb").exists():
         # The registry restarted meanwhile and removed the store, because it did not know it yet.
         await context.registry.call("remove_project", project_id=project_id)
-        raise OutcomeUnknownError(what="the registry was started again meanwhile")
+        raise OutcomeUnknownError(what="the registry restarted during the import")
     return project
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import socket
-from pathlib import Path
 from typing import Any
 
 from fieldbrook.gateway.events.protobuf import Event
 from tests.support.applets import TALLY
-from tests.support.nodes import Answer, RunningNode, message
+from tests.support.nodes import Answer, StartNode, message
 from tests.support.tools import LIMIT_S, free_port
 
 PROJECT, BARE, OTHER = "NftMinter", "bare", "other"
@@ -24,10 +23,9 @@ class World:
     project `BARE` has a publisher and no strategy, `OTHER` has nothing.
     """
 
-    def __init__(self, folder: Path, *flags: str) -> None:
+    def __init__(self, start: StartNode, *flags: str) -> None:
         self.event_port = free_port()
-        self.node = RunningNode(folder / "n", "--event-port", str(self.event_port), *flags)
-        self.node.log_in()
+        self.node = start("--event-port", str(self.event_port), *flags)
         for name in (BARE, OTHER):
             self.node.create_project(name)
         self.bare: Any = self.node.add_publisher(BARE, "quiet")

@@ -12,14 +12,13 @@ import json
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.compat.clients import PROJECT, WALLET, World, protobuf
-from tests.support.nodes import PREFIX, until
+from tests.support.nodes import PREFIX, StartNode, until
 from tests.support.tools import LIMIT_S, npm_installed, require_tool
 
 ROUTE = f"{PREFIX}/event/{PROJECT}"
@@ -27,10 +26,8 @@ CHANNEL = f"{WALLET}_{PROJECT}"
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    made = World(tmp_path_factory.mktemp("clients"))
-    yield made
-    made.node.stop()
+def world(start_module_node: StartNode) -> World:
+    return World(start_module_node)
 
 
 # ---------------------------------------------------------------- early clients

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.compat.clients import BARE, PROJECT, World
 from tests.support.brokers import Device
-from tests.support.nodes import Answer, until
+from tests.support.nodes import Answer, StartNode, until
 
 PUSH = "eventType=DA-TA_PU-SH"
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    made = World(tmp_path_factory.mktemp("push"))
-    yield made
-    made.node.stop()
+def world(start_module_node: StartNode) -> World:
+    return World(start_module_node)
 
 
 @pytest.fixture(scope="module")

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.compat.clients import PROJECT, World, exchange, protobuf
 from tests.support.brokers import Device
-from tests.support.nodes import PREFIX, message, until
+from tests.support.nodes import PREFIX, StartNode, message, until
 
 ROUTE = f"{PREFIX}/event/{PROJECT}"
 LONG = "0123456789abcdef"
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    made = World(tmp_path_factory.mktemp("ids"))
-    yield made
-    made.node.stop()
+def world(start_module_node: StartNode) -> World:
+    return World(start_module_node)
 
 
 def labelled(world: World, payload: bytes, event_id: str = "ESP32") -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,16 +12,14 @@ import pytest
 from fieldbrook import __version__
 from tests.compat.clients import BARE, OTHER, PROJECT, WALLET, World, exchange
 from tests.support.applets import TALLY
-from tests.support.nodes import PREFIX, message, until
+from tests.support.nodes import PREFIX, StartNode, message, until
 
 KEYS = {"key", "code", "msg", "desc", "canBeTalk", "id", "sources", "fields"}
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    made = World(tmp_path_factory.mktemp("raw"))
-    yield made
-    made.node.stop()
+def world(start_module_node: StartNode) -> World:
+    return World(start_module_node)
 
 
 def refused(answer: Any, status: int, key: str, named: str) -> None:

@@ -15,7 +15,7 @@ from fieldbrook.gateway.mqtt.gateway import Ingress, ack_topic, publisher_of, re
 from fieldbrook.gateway.mqtt.sources import Delivery
 from tests.compat.clients import BARE, OTHER, PROJECT, WALLET, World, protobuf
 from tests.support.brokers import Device, Mosquitto
-from tests.support.nodes import message, until
+from tests.support.nodes import StartNode, message, until
 from tests.support.tools import LIMIT_S, require_tool
 
 VECTOR = bytes.fromhex(
@@ -25,16 +25,15 @@ VECTOR = bytes.fromhex(
 
 @pytest.fixture(scope="module", params=["embedded", "mosquitto"])
 def world(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    start_module_node: StartNode,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[World]:
-    folder = tmp_path_factory.mktemp("mqtt")
     if request.param == "embedded":
-        made = World(folder)
-        yield made
-        made.node.stop()
+        yield World(start_module_node)
         return
-    with Mosquitto(folder) as broker:
-        made = World(folder, "--mqtt-broker", f"127.0.0.1:{broker.port}")
+    with Mosquitto(tmp_path_factory.mktemp("mqtt")) as broker:
+        made = World(start_module_node, "--mqtt-broker", f"127.0.0.1:{broker.port}")
         made.node.mqtt_port = broker.port
         until(lambda: "connected to the broker" in made.node.log, "the node is connected")
         # Its subscriptions follow the registry within a moment.

@@ -12,7 +12,7 @@ import pytest
 
 from tests.compat.clients import PROJECT, World, protobuf
 from tests.support.brokers import Device
-from tests.support.nodes import until
+from tests.support.nodes import StartNode, until
 
 MINT = {"event_type": "MINT"}
 
@@ -26,10 +26,8 @@ def is_last(world: World, payload: bytes) -> bool:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    made = World(tmp_path_factory.mktemp("public"))
-    yield made
-    made.node.stop()
+def world(start_module_node: StartNode) -> World:
+    return World(start_module_node)
 
 
 @pytest.fixture

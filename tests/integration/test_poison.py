@@ -122,5 +122,5 @@ def _became(item: dict[str, Any]) -> str:
         return "unknown"
     if "an earlier event of its publisher" in error:
         return "behind"
-    assert item["wasmResults"], item
+    assert item["wasmResults"], error
     return "ran"

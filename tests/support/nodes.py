@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import itertools
 import json
 import signal
 import socket
@@ -238,12 +239,13 @@ class RunningNode:
 class StartNode(Protocol):
     """What the fixtures `start_node` and `start_module_node` give: a function that starts a node
     with these options and, unless `logged_in` is False, logs its first administrator in. The node
-    is stopped when the test, or the last test of the module, is over."""
+    is stopped when the test, or the last test of the module, is over. Without a `name` the data
+    folders are `n`, `n1`, `n2` and so on."""
 
     def __call__(
         self,
         *flags: str,
-        name: str = "n",
+        name: str = "",
         command: str = "up",
         ready: bool = True,
         logged_in: bool = True,
@@ -253,16 +255,18 @@ class StartNode(Protocol):
 @contextmanager
 def node_starter(folder: Path) -> Iterator[StartNode]:
     """Starts nodes with data folders below `folder`, and stops all of them at the end."""
+    numbers = itertools.count()
     with ExitStack() as nodes:
 
         def start(
             *flags: str,
-            name: str = "n",
+            name: str = "",
             command: str = "up",
             ready: bool = True,
             logged_in: bool = True,
         ) -> RunningNode:
-            node = RunningNode(folder / name, *flags, command=command, ready=ready)
+            data = folder / (name or f"n{next(numbers) or ''}")
+            node = RunningNode(data, *flags, command=command, ready=ready)
             nodes.callback(node.stop)
             if ready and logged_in:
                 node.log_in()

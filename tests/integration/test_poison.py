@@ -120,7 +120,7 @@ def _became(item: dict[str, Any]) -> str:
     error = item.get("errMsg", "")
     if "[OutcomeUnknown]" in error:
         return "unknown"
-    if "an earlier event of its publisher" in error:
+    if "an earlier event of this publisher" in error:
         return "behind"
     assert item["wasmResults"], error
     return "ran"

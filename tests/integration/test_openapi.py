@@ -29,7 +29,7 @@ from tests.support.management import LOG_WAT, wasm
 from tests.support.nodes import PREFIX, Answer, RunningNode, StartNode
 from tests.support.tools import LIMIT_S
 
-EXAMPLES = 10
+EXAMPLES = 6
 # Of the operations are carried out at least once; chance makes few cron expressions.
 REACHED = 0.6
 # What is deleted can no longer be asked for, and what holds others takes them with it.

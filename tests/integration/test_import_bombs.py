@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(400)
 GROWTH_BYTES = 48 << 20
 HEAVY = (
     '(module (memory (export "memory") 1) (func (export "start") (param i32) (result i32) '
-    "local.get 0 " + "i32.const 7 i32.mul i32.load i32.eqz " * 200_000 + "))"
+    "local.get 0 " + "i32.const 7 i32.mul i32.load i32.eqz " * 100_000 + "))"
 ).encode()
 
 

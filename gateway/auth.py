@@ -88,7 +88,9 @@ def account_of_key(
     """
     access_keys.require_permission(key, group, needed, operation)
     if key.identity_type != IDENTITY_ACCOUNT:
-        raise InvalidAuthValueError(reason="this access key is a publisher's")
+        raise InvalidAuthValueError(
+            reason="this access key belongs to a publisher, not to an account"
+        )
     return _enabled(reader, key.account_id)
 
 
@@ -119,4 +121,6 @@ def require_admin(account: Account) -> None:
         NoAdminPermissionError: the account does not have the role ADMIN.
     """
     if account.role != ADMIN:
-        raise NoAdminPermissionError(reason=f"account {account.account_id} has not the role ADMIN")
+        raise NoAdminPermissionError(
+            reason=f"account {account.account_id} does not have the role ADMIN"
+        )

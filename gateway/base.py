@@ -106,12 +106,12 @@ class GatewayActor(NodeActor, abc.ABC):
             case m.RouteTo(project_id=project_id, path=path):
                 self._in_loop(lambda: self.projects[project_id].route(path))
             case m.Unreachable(project_id=project_id):
-                error = UnavailableError(what="the project keeps dying")
+                error = UnavailableError(what="the project's process keeps dying")
                 self._in_loop(lambda: self.projects[project_id].refuse_waiting(error))
             case m.QuotaReached(project_id=project_id, limit=limit):
                 crowded = TooManyRequestsError(
-                    what="the project's account runs as many projects at once as it may "
-                    f"({limit}, quota {PROCESSES})"
+                    what="the project's account already runs as many projects at once as its "
+                    f"quota allows ({limit}, quota {PROCESSES})"
                 )
                 self._in_loop(lambda: self.projects[project_id].refuse_waiting(crowded))
             case m.Gone(project_id=project_id):

@@ -39,7 +39,7 @@ class RegistryConnection(asyncio.Protocol):
             NodeError: the error of the command.
         """
         if len(self._pending) >= _COMMANDS_LIMIT:
-            raise UnavailableError(what="too many management commands wait")
+            raise UnavailableError(what="too many management commands are waiting already")
         assert self._transport is not None
         answer: asyncio.Future[tuple[Any, ...]] = asyncio.get_running_loop().create_future()
         self._pending.append(answer)
@@ -48,7 +48,7 @@ class RegistryConnection(asyncio.Protocol):
             # Shielded: a caller that gives up must not break the order of the answers.
             result = await asyncio.wait_for(asyncio.shield(answer), _ANSWER_LIMIT_S)
         except TimeoutError:
-            raise OutcomeUnknownError(what="the registry does not answer") from None
+            raise OutcomeUnknownError(what="the registry did not answer in time") from None
         if result[0]:
             return decode_result(op, result[1])
         raise from_wire(result[1], dict(result[2]))
@@ -67,7 +67,11 @@ class RegistryConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Answer all pending commands with "outcome unknown"."""
         self._transport = None
-        lost = (False, OutcomeUnknownError.__name__, {"what": "the registry died"})
+        lost = (
+            False,
+            OutcomeUnknownError.__name__,
+            {"what": "the registry ended before it answered"},
+        )
         while self._pending:
             waiting = self._pending.popleft()
             if not waiting.done():
@@ -103,6 +107,6 @@ class SocketRegistryClient:
                     )
                 except OSError as error:
                     if loop.time() > limit:
-                        raise UnavailableError(what="the registry is not there") from error
+                        raise UnavailableError(what="the registry cannot be reached") from error
                     await asyncio.sleep(_RETRY_S)
             return self._connection

@@ -95,12 +95,16 @@ class ApiCaller:
                 await asyncio.sleep(_RETRY_S)
                 continue
             except NodeError as error:
-                log.error("result %s is lost: %s", event[2], error)
+                log.error(
+                    "the result %s of an API call is lost: the project does not accept it: %s",
+                    event[2],
+                    error,
+                )
                 return
             outcome = await done
             if not isinstance(outcome, NodeError):
                 return
-            log.warning("result %s is sent again: %s", event[2], outcome)
+            log.warning("the result %s of an API call is sent again: %s", event[2], outcome)
             await asyncio.sleep(_RETRY_S)
 
     async def _respond(self, raw: bytes) -> bytes:
@@ -114,7 +118,9 @@ class ApiCaller:
         except TransactionRefusedError as error:
             return _failure(HTTPStatus.BAD_REQUEST, header, str(error))
         except TimeoutError:
-            return _failure(HTTPStatus.GATEWAY_TIMEOUT, header, "no response in time")
+            return _failure(
+                HTTPStatus.GATEWAY_TIMEOUT, header, "the server did not respond in time"
+            )
         except Exception as error:  # noqa: BLE001 - whatever it is, the applet is told
             return _failure(HTTPStatus.BAD_GATEWAY, header, str(error) or type(error).__name__)
 

@@ -131,7 +131,9 @@ class Publisher:
         self, client: mqtt.Client, userdata: Any, flags: Any, code: ReasonCode, _: Any
     ) -> None:
         if code.is_failure:
-            log.error("the broker refuses the connection for handlers' messages: %s", code)
+            log.error(
+                "the broker refuses the connection that publishes handlers' messages: %s", code
+            )
         self._session = not code.is_failure
         if self._session:
             self._loop.call_soon_threadsafe(self._send_held)
@@ -143,7 +145,7 @@ class Publisher:
         if not code.is_failure:
             return
         if not self._fruitless:
-            log.warning("handlers' messages wait: no connection to the broker: %s", code)
+            log.warning("no connection to the broker, so handlers' messages wait: %s", code)
         if not session:
             return
         self._fruitless += 1
@@ -158,7 +160,12 @@ class Publisher:
                 if self._shown is not None:
                     self._context.load_cert_chain(self._shown)
             except (OSError, ssl.SSLError) as error:
-                log.warning("certificate %s or %s: %s", self._renewed, self._shown, error)
+                log.warning(
+                    "cannot load the certificate %s or %s for the connection to the broker: %s",
+                    self._renewed,
+                    self._shown,
+                    error,
+                )
         # Not when a connection ends: paho may be iterating over its messages then.
         if self._suspicious:
             self._suspicious = False
@@ -186,11 +193,11 @@ class Publisher:
             del self._struck[mid]
         size = len(message.payload)
         log.error(
-            "a message of %d bytes to %r is given up: the broker ends the connection at it",
+            "a message of %d bytes to %r is dropped: the broker closes the connection at it",
             size,
             message.topic[:128],
         )
-        reason = f"the broker does not take its {size} bytes"
+        reason = f"the broker does not accept a message of {size} bytes"
         self._loop.call_soon_threadsafe(self._refused, mid, reason)
 
     # In the loop.
@@ -203,7 +210,7 @@ class Publisher:
     def _published(self, mid: int, code: ReasonCode) -> None:
         done = self._waiting.pop(mid, None)
         if code.is_failure:
-            log.error("the broker refused a message: %s", code)
+            log.error("the broker refused a handler's message: %s", code)
         if done is not None and not done.done():
             done.set_result(None)
 

@@ -118,7 +118,11 @@ class _Taking:
                 await self._take_all(path)
             except (OSError, EOFError, ValueError) as error:
                 # The project's next process announces its entries again.
-                log.info("outbox of project %d: %s", self._project_id, str(error) or "closed")
+                log.info(
+                    "the connection to the outbox of project %d ended: %s",
+                    self._project_id,
+                    str(error) or "closed",
+                )
         self._task = None
         if not self._under_way:
             forget()
@@ -183,7 +187,9 @@ class _Taking:
         except MessageRefusedError:
             raise
         except Exception:
-            log.exception("outbox of project %d: entry %d", self._project_id, entry[0])
+            log.exception(
+                "outbox of project %d: entry %d could not be delivered", self._project_id, entry[0]
+            )
             metrics.add(metrics.OUTBOX_FAILED[metrics.effect_kind(kind)])
             return False
         return True

@@ -45,6 +45,6 @@ class KeyUse:
                 due, self._due = self._due, {}
                 await self._registry.call("record_access_key_use", used=due)
         except NodeError as error:
-            log.info("uses of access keys were not noted: %s", error)
+            log.info("the last-used times of access keys were not stored: %s", error)
         finally:
             self._telling = None

@@ -231,7 +231,9 @@ class Admission:
                 raise PublisherNotFoundError(pub_id=owner.id)
             raise InvalidAuthValueError(reason=f"{DATA_PUSH} needs an account's access key")
         if self._reader.publisher_with_token(token) is not None:
-            raise InvalidAuthValueError(reason="this access key is a publisher's")
+            raise InvalidAuthValueError(
+                reason="this access key belongs to a publisher, not to an account"
+            )
         key = key_of(self._reader, token, clock.now_ms())
         account = account_of_key(self._reader, key, Group.EVENT, Permission.READ_WRITE, OPERATION)
         project = self.project(channel)

@@ -199,7 +199,7 @@ class ProjectClient(asyncio.Protocol):
         """
         queue_id = _PUSH_QUEUE if pushed else event[1]
         if not self._queue.has_space(queue_id, len(event[3])):
-            raise TooManyRequestsError(what=f"{len(self._queue)} events of this project wait")
+            raise self._queue_full()
         deadline = self._loop.time() + ANSWER_LIMIT_S
         self._queue.append(PendingEvent(event, settle, deadline, resend, queue_id, blocked))
         if self._transport is None:
@@ -215,7 +215,10 @@ class ProjectClient(asyncio.Protocol):
             TooManyRequestsError: the queue does not have enough space.
         """
         if not self._queue.has_space_for(_PUSH_QUEUE, events, size):
-            raise TooManyRequestsError(what=f"{len(self._queue)} events of this project wait")
+            raise self._queue_full()
+
+    def _queue_full(self) -> TooManyRequestsError:
+        return TooManyRequestsError(what=f"{len(self._queue)} events of this project wait already")
 
     def _flush(self) -> None:
         self._flush_scheduled = False
@@ -269,7 +272,9 @@ class ProjectClient(asyncio.Protocol):
         for batch in self._sent:
             for pending in batch:
                 if not pending.resend and pending.deadline < now:
-                    pending.finish(EventOutcomeUnknownError(what="the project does not answer"))
+                    pending.finish(
+                        EventOutcomeUnknownError(what="the project did not answer in time")
+                    )
         for first in self._queue.first_events():
             self._expire_queue(first, now)
         if self._route_requested and now - self._route_requested_at > _ROUTE_RETRY_S:
@@ -278,7 +283,7 @@ class ProjectClient(asyncio.Protocol):
 
     def _expire_queue(self, first: PendingEvent | None, now: float) -> None:
         """Settle the events at the head of a queue that are past their deadline."""
-        error = UnavailableError(what="the project does not come up")
+        error = UnavailableError(what="the project's process did not start in time")
         while first is not None and not first.resend and first.deadline < now:
             queue_id = first.queue_id
             self._queue.pop_from(queue_id).finish(error)
@@ -384,7 +389,7 @@ class ProjectClient(asyncio.Protocol):
         self._count(settled)
         for pending, result in settled:
             pending.finish(_outcome(result))
-        error = UnavailableError(what="an earlier event could not be stored")
+        error = UnavailableError(what="an earlier event of this publisher could not be stored")
         for pending in behind:
             pending.finish(error)
 
@@ -446,7 +451,9 @@ class ProjectClient(asyncio.Protocol):
             if not pending.resend:
                 if pending.blocked is not None:
                     pending.blocked.add(pending.event[1])
-                pending.finish(EventOutcomeUnknownError(what="the project died"))
+                pending.finish(
+                    EventOutcomeUnknownError(what="the project's process ended before it answered")
+                )
         if len(lost) == 1:
             self._blame(lost[0])
         self._queue_suspects([pending for pending in lost if pending.resend])
@@ -460,7 +467,11 @@ class ProjectClient(asyncio.Protocol):
         """Count a process death against the only event in flight; mark it as poison at two."""
         pending.deaths += 1
         if pending.deaths == DEAD_LETTER_AFTER_DEATHS and pending.resend:
-            log.error("event %s parked: the project died on it twice", pending.event[2])
+            log.error(
+                "event %s becomes a dead letter: the project's process died twice with only this "
+                "event in flight",
+                pending.event[2],
+            )
             event = pending.event
             pending.event = (*event[:5], event[5] | POISON, event[6])
 

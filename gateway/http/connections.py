@@ -102,10 +102,10 @@ class Connections:
             each.evict()
         metrics.add(metrics.HTTP_CONNECTIONS_EVICTED, len(chosen))
         self._flood.warning(
-            "%d connections are open, %d is the limit: %s",
+            "%d connections are open, the limit is %d: %s",
             self.open,
             self.limit,
-            "those that are quiet for longest are closed" if chosen else "others wait",
+            "the longest idle ones are closed" if chosen else "new connections wait",
         )
         return len(chosen)
 
@@ -117,10 +117,10 @@ class Connections:
         """Log the connection limit, with a warning when the descriptor limit lowers it."""
         soft = descriptors()
         if soft is None or self.limit >= CONNECTIONS_LIMIT:
-            log.info("up to %d connections at once in each HTTP gateway", self.limit)
+            log.info("each HTTP gateway accepts up to %d connections at once", self.limit)
             return
         log.warning(
-            "up to %d connections at once in each HTTP gateway, because a process may have %d "
+            "each HTTP gateway accepts up to %d connections at once, because a process may have %d "
             "files open; a higher limit (ulimit -Hn, LimitNOFILE= of systemd) allows up to %d",
             self.limit,
             soft,

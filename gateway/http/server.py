@@ -219,7 +219,7 @@ class HttpGateway(GatewayActor):
         )
         every = [f"http:{number}" for number in range(settings.http_processes)]
         if removed := remove_leftovers(settings.data / "uploads", self.part, every):
-            log.info("%d uploads of requests that a kill ended are removed", removed)
+            log.info("removed %d uploads of requests that a killed gateway left", removed)
         memory_budget = request_budget(settings.upload_limit_bytes + _MULTIPART_SLACK)
         context = self._context(registry, token_key, memory_budget)
         application = self._application(events, context)
@@ -416,8 +416,8 @@ class HttpGateway(GatewayActor):
         settings = self.settings
         if settings.wallet_whitelist and not settings.wallet_domains and self._names is None:
             log.warning(
-                "wallets sign in for whatever Host their request names: this node has no "
-                "certificate that says which it is. Name the hosts of your pages in wallet_domains"
+                "wallets can sign in for any host that a request names in Host, because this node "
+                "has no certificate with its names: set wallet_domains to the hosts of your pages"
             )
 
     async def _sweep(self) -> None:
@@ -441,9 +441,11 @@ class HttpGateway(GatewayActor):
             tls.load(self._tls, self._identity)
             self._names = tls.names_in(self._identity.certificate)
         except SettingsError as error:
-            log.warning("still serving with the certificate of before: %s", error)
+            log.warning(
+                "cannot load the renewed certificate, the previous one stays in use: %s", error
+            )
         else:
-            log.info("serving with the renewed certificate %s", self._identity.certificate)
+            log.info("the renewed certificate %s is now in use", self._identity.certificate)
 
 
 def with_documentation(application: web.Application) -> web.Application:

@@ -25,7 +25,7 @@ _LINGER_S = 1.0
 _QUIET_S = 0.1
 _CLIENT_HELLO = 0x16
 _READ_BYTES = 64 << 10
-_PLAIN_BODY = b"this port speaks TLS: ask https://\n"
+_PLAIN_BODY = b"this port requires TLS: use https://\n"
 _PLAIN = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
     b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(_PLAIN_BODY), _PLAIN_BODY)

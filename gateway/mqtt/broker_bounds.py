@@ -164,7 +164,7 @@ async def apply(connection: NatsConnection, bounds: Bounds) -> None:
             # A purge without `keep` removes all messages.
             keep = {"keep": stream.limit} if stream.limit else None
             await _ask(connection, f"STREAM.PURGE.{stream.name}", keep)
-            log.warning("the broker kept %d %s above the limit: dropped", excess, stream.kind)
+            log.warning("dropped %d %s that the broker kept above the limit", excess, stream.kind)
 
 
 async def read_usage(connection: NatsConnection, bounds: Bounds) -> list[StateUsage]:
@@ -335,7 +335,7 @@ class BrokerState:
         removed = await self._with_connection(lambda connection: clear(connection, kind))
         if kind == SESSIONS:
             embedded_broker.end(self._data)
-        log.warning("%d %s of the broker were removed by an administrator", removed, kind)
+        log.warning("an administrator removed %d %s from the broker", removed, kind)
         return removed
 
     async def _with_connection(self, work: Callable[[NatsConnection], Awaitable[T]]) -> T:

@@ -101,7 +101,10 @@ class BrokerWatch:
             return
         self._ended, self._failures = self._now(), SURE_AFTER
         self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
-        log.warning("the embedded broker stores nothing though there is room: it was ended")
+        log.warning(
+            "the embedded broker stores no messages although the disk has space; it was ended, "
+            "so that it starts again"
+        )
 
     def _has_room(self) -> bool:
         try:

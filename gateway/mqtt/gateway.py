@@ -352,7 +352,7 @@ class MqttGateway(GatewayActor):
         """Log a refused message, because MQTT has no error reply; at most 10 lines per second."""
         self._refusals_this_second += 1
         if self._refusals_this_second <= _REFUSALS_LOGGED_PER_S:
-            log.warning("message on %s refused: %s", masked(delivery.topic), reason[:512])
+            log.warning("the message on %s was refused: %s", masked(delivery.topic), reason[:512])
 
     def _log_hidden_refusals(self) -> None:
         if self._refusals_this_second > _REFUSALS_LOGGED_PER_S:

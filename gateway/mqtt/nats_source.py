@@ -344,7 +344,7 @@ class _Session:
         try:
             await broker_bounds.apply(self._stored, bounds)
         except (RequestError, TimeoutError) as error:
-            log.warning("the broker's limits were not set: %r", error)
+            log.warning("the limits of the embedded broker could not be set: %r", error)
 
     async def read_usage(self, bounds: Bounds) -> Sequence[StateUsage] | None:
         """Drop messages above the limit, then read what the broker keeps for devices.
@@ -355,10 +355,10 @@ class _Session:
         try:
             dropped = await broker_bounds.drop_finished(self._stored, bounds)
             if dropped:
-                log.warning("%d messages for devices that are away were dropped", dropped)
+                log.warning("dropped %d messages for disconnected devices", dropped)
             return await broker_bounds.read_usage(self._stored, bounds)
         except (OSError, TimeoutError, ValueError) as error:
-            log.debug("what the broker keeps is not known: %r", error)
+            log.debug("the state of the embedded broker could not be read: %r", error)
             return None
 
     def stop(self) -> None:
@@ -409,7 +409,7 @@ class _Session:
         try:
             await self._stored.ask(_PROBE, None, limit_s)
         except TimeoutError:
-            return f"a message was not stored within {limit_s:.0f} s"
+            return f"the broker did not store a message within {limit_s:.0f} s"
         except (OSError, ValueError) as failure:
             return str(failure) or type(failure).__name__
         return ""
@@ -499,7 +499,7 @@ class _Session:
             return
         if not self._in_flight.has_room_for_unstored:
             if not self._dropped:
-                log.warning("too many QoS 0 messages: dropping what has no room")
+                log.warning("too many QoS 0 messages are waiting: further ones are dropped")
             self._dropped += 1
             return
         if self._dropped:

@@ -180,7 +180,7 @@ class NatsConnection(asyncio.BufferedProtocol):
             self._takers.pop(b"%d" % number, None)
             self.write(b"UNSUB %d\r\n" % number)
         if not data:
-            raise RequestError(503, f"nobody answers {subject}")
+            raise RequestError(503, f"nothing answers on {subject}")
         answer = cast("dict[str, Any]", json.loads(data))
         if "error" in answer:
             error = answer["error"]
@@ -224,7 +224,7 @@ class NatsConnection(asyncio.BufferedProtocol):
         try:
             used = self._parse(data)
         except (ValueError, IndexError, UnicodeDecodeError) as error:
-            self._error = f"what the server sends is no NATS protocol: {error}"
+            self._error = f"the server sent invalid NATS protocol: {error}"
             if self._transport is not None:
                 self._transport.abort()
             return

@@ -106,7 +106,7 @@ def parse_schedule(expression: str, zone: tzinfo = UTC, origin_ms: int = 0) -> S
         raise InvalidCronExpressionsError(expression=text, reason=reason) from None
     schedule = Fields(fields, zone)
     if schedule.after(0) is None:
-        raise InvalidCronExpressionsError(expression=text, reason="that time never comes")
+        raise InvalidCronExpressionsError(expression=text, reason="no date matches")
     return schedule
 
 

@@ -110,7 +110,11 @@ class Ticker:
             try:
                 schedule = parse_schedule(job.expression, self._zone, job.created_at)
             except InvalidCronExpressionsError as error:
-                log.error("cron job %d never runs: %s", job.cron_job_id, error)
+                log.error(
+                    "cron job %d never runs, because its expression is invalid: %s",
+                    job.cron_job_id,
+                    error,
+                )
             else:
                 schedules.append((job.cron_job_id, schedule))
         self._plan.replace(schedules, now_ms)
@@ -121,7 +125,8 @@ class Ticker:
         if tick.job_id in self._running:
             if not self._running[tick.job_id]:
                 log.warning(
-                    "cron job %d: its last tick still runs, others are skipped", job.cron_job_id
+                    "cron job %d: ticks are skipped while the last one is still being handled",
+                    job.cron_job_id,
                 )
             self._running[tick.job_id] = True
             return
@@ -146,7 +151,7 @@ class Ticker:
             self._later(_RETRY_S, lambda: self._send(job, tick))
             return
         self._running.pop(tick.job_id, None)
-        log.error("cron job %d: its tick was not handled: %s", tick.job_id, outcome)
+        log.error("the tick of cron job %d was not handled: %s", tick.job_id, outcome)
 
 
 class Scheduler(GatewayActor):

@@ -111,7 +111,7 @@ def test_more_connections_than_files_take_nothing_from_others_and_are_logged_onc
 
 
 def test_the_start_says_how_many_connections_the_limit_of_files_allows(node: RunningNode) -> None:
-    assert f"up to {ALLOWED} connections at once" in node.log
+    assert f"accepts up to {ALLOWED} connections at once" in node.log
     assert f"a process may have {LIMIT} files open" in node.log
     figures = node.call("GET", "/metrics").body.decode().splitlines()
     assert f"fieldbrook_http_connections_limit {ALLOWED}.0" in figures
@@ -124,7 +124,7 @@ def test_the_start_says_how_many_connections_the_limit_of_files_allows(node: Run
 def test_more_handshakes_than_files_harm_nobody(tmp_path: Path) -> None:
     node = FewFilesOverTls(tmp_path)
     try:
-        assert f"up to {ALLOWED_OVER_TLS} connections at once" in node.log
+        assert f"accepts up to {ALLOWED_OVER_TLS} connections at once" in node.log
 
         def still_works() -> None:
             assert node.call("GET", "/version").status == 200

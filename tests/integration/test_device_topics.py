@@ -162,7 +162,7 @@ def test_a_message_for_an_unknown_project_is_among_the_refused_events_and_counte
     assert {row["source"] for row in rows} == {"mqtt"}
     assert f"event-{qos}" in {row["eventID"] for row in rows}
     until(lambda: counted(node) == before + 2, "the counter says so, too")
-    assert f"message on {name} refused" in node.log
+    assert f"message on {name} was refused" in node.log
 
 
 def test_a_message_that_comes_right_after_its_project_is_no_refused_one(node: RunningNode) -> None:

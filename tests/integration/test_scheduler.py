@@ -144,7 +144,7 @@ def test_a_tick_that_cannot_be_handled_is_given_up_with_a_line_in_the_log(
     world.now_ms += 3_600_000
     world.ticker.turn()
     world.sent.pop()[2](NodeError())
-    assert f"cron job {job_id}: its tick was not handled" in caplog.text
+    assert f"the tick of cron job {job_id} was not handled" in caplog.text
     world.now_ms += 3_600_000
     world.ticker.turn()
     world.now_ms += 61_000
@@ -162,7 +162,7 @@ def test_while_a_tick_runs_the_next_ones_of_its_job_are_skipped(
         world.now_ms += 1_000
         world.ticker.turn()
     assert len(world.sent) == 1
-    assert "its last tick still runs" in caplog.text
+    assert "while the last one is still being handled" in caplog.text
     world.sent.pop()[2](())
     assert len(world.turn(1_000)) == 1
 

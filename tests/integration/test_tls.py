@@ -250,7 +250,7 @@ def _read_until(word: str, lines: IO[str]) -> None:
 def test_a_renewed_certificate_is_shown_without_a_restart(world: World) -> None:
     pids, old = world.node.processes(), world.node.serves()
     world.files.certificate.write_bytes(b"half a certi")  # nothing that works: the old one stays
-    until(lambda: "still serving with the certificate of before" in world.node.log, "it is told")
+    until(lambda: "the previous one stays in use" in world.node.log, "it is told")
     assert world.node.serves() == old
     world.files.renew()
     new = until(lambda: world.node.serves() != old and world.node.serves(), "the new is shown")

@@ -110,7 +110,7 @@ def test_a_message_of_the_broker_over_the_limit_is_refused_and_does_not_come_aga
     body = json.dumps(message(world.one)).encode()
     with Device(world.node.mqtt_port, "device") as device:
         device.publish("p", body)
-        until(lambda: "message on p refused" in world.node.log, "the refusal is in the log")
+        until(lambda: "message on p was refused" in world.node.log, "the refusal is in the log")
         assert "TrafficLimitExceededFailed" in world.node.log
         world.node.call("DELETE", "/traffic/x/p")
         # A topic's messages are handled in order: had it been kept, it would be counted by now.
@@ -167,7 +167,7 @@ def test_a_limit_is_one_however_many_gateways_take_the_events(start_node: StartN
     with Device(several.node.mqtt_port, "device") as device:
         assert device.publish_all([("p", body)] * 20) == 20
     until(
-        lambda: "20 more" in several.node.log or "message on p refused" in several.node.log,
+        lambda: "20 more" in several.node.log or "message on p was refused" in several.node.log,
         "those of the broker are refused",
     )
     assert several.count() == 300

@@ -264,7 +264,7 @@ def test_an_event_that_a_project_dies_on_twice_is_to_be_buried_and_the_others_ru
         await asyncio.to_thread(good.stop)
 
     play(tmp_path, scenario)
-    assert "event 0 parked" in caplog.text
+    assert "event 0 becomes a dead letter" in caplog.text
 
 
 def test_a_full_queue_accepts_no_more_events(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_the_connection_that_is_quiet_the_longest_makes_room_for_a_new_one(
 
     assert play(scenario, connections=10).bodies == [b"ok", b"me"]
     (record,) = caplog.records
-    assert "10 connections are open, 10 is the limit" in record.getMessage()
+    assert "10 connections are open, the limit is 10" in record.getMessage()
 
 
 def test_a_flood_of_connections_never_has_more_than_the_limit_and_is_logged_once(
@@ -200,7 +200,7 @@ def test_when_every_connection_waits_for_an_answer_others_wait_for_room(
             writer.close()
 
     assert play(scenario, connections=5).bodies == [b"me"]
-    assert "others wait" in caplog.records[0].getMessage()
+    assert "new connections wait" in caplog.records[0].getMessage()
 
 
 def test_connections_leave_the_last_descriptors_alone(

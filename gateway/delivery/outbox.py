@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from fieldbrook.actors.wire import AFTER, DONE, REFUSED, TAKE, TAKER, WireEntry, frame, pack, unpack
+from fieldbrook.actors.wire import AFTER, DONE, REFUSED, TAKE, TAKER, WireEntry, frame, pack
+from fieldbrook.gateway.chain_client import read_frame
 from fieldbrook.observability import metrics
 from fieldbrook.storage.project.outbox import API, MQTT
 
 log = logging.getLogger(__name__)
 
-_LENGTH = struct.Struct("<I")
 _TAKE_ENTRIES = 256
 _UNDELIVERED_LIMIT = 1_024  # entries of one project in flight; the rest waits in its outbox
 _UNDELIVERED_BYTES = 16 << 20
@@ -140,7 +139,7 @@ class _Taking:
                     room = 0
                 try:
                     writer.write(frame(pack(self._request(room, after, done, refused))))
-                    entries = await _read(reader)
+                    entries: tuple[WireEntry, ...] = await read_frame(reader)
                 except BaseException:
                     self._done += done
                     self._refused |= refused
@@ -193,9 +192,3 @@ class _Taking:
             metrics.add(metrics.OUTBOX_FAILED[metrics.effect_kind(kind)])
             return False
         return True
-
-
-async def _read(reader: asyncio.StreamReader) -> tuple[WireEntry, ...]:
-    (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-    entries: tuple[WireEntry, ...] = unpack(await reader.readexactly(length))
-    return entries

@@ -208,34 +208,35 @@ def write_config(
         StoreError: a file cannot be written, or the credentials cannot be read.
     """
     folder = data.absolute() / "broker"
-    # A JSON string is a valid quoted string of the configuration language.
+    quoted = {
+        "folder": str(folder),
+        "pid_file": str(folder / "nats.pid"),
+        "log_file": str(folder / "nats.log"),
+        "store": str(folder / "store"),
+        "sync": sync_interval,
+        "host": mqtt_host,
+        "session_limit": _SESSION_LIMIT,
+        "user": NODE_USER,
+        "password": password(data),
+        "device": _DEVICE_USER,
+        "publish": PUBLISH,
+        "subscribe": subjects_of(device_topics),
+        "denied": DENIED,
+        "device_password": secrets.token_urlsafe(24),
+    }
     text = _CONFIG.format(
-        folder=json.dumps(str(folder)),
-        pid_file=json.dumps(str(folder / "nats.pid")),
-        log_file=json.dumps(str(folder / "nats.log")),
-        store=json.dumps(str(folder / "store")),
+        # A JSON string is a valid quoted string of the configuration language.
+        **{name: json.dumps(value) for name, value in quoted.items()},
         store_limit=_STORE_LIMIT_BYTES,
-        sync=json.dumps(sync_interval),
         max_payload=max(1 << 20, message_limit_bytes + (64 << 10)),
-        host=json.dumps(mqtt_host),
         port=mqtt_port,
-        tls=""
-        if identity is None
-        else _TLS.format(
-            certificate=json.dumps(str(identity.certificate)),
-            key=json.dumps(str(identity.key)),
-            verify=_verify(data, identity.client_ca),
-        ),
-        session_limit=json.dumps(_SESSION_LIMIT),
-        user=json.dumps(NODE_USER),
-        password=json.dumps(password(data)),
-        device=json.dumps(_DEVICE_USER),
-        publish=json.dumps(PUBLISH),
-        subscribe=json.dumps(subjects_of(device_topics)),
-        denied=json.dumps(DENIED),
+        tls="" if identity is None else _tls(data, identity),
         logins=_logins(data) if logins else "",
-        device_password=json.dumps(secrets.token_urlsafe(24)),
     )
+    return _write_file(folder, text)
+
+
+def _write_file(folder: Path, text: str) -> Path:
     path = folder / "nats.conf"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -246,6 +247,14 @@ def write_config(
     except OSError as error:
         raise StoreError(reason=f"{error.filename or path}: {error.strerror}") from error
     return path
+
+
+def _tls(data: Path, identity: Identity) -> str:
+    return _TLS.format(
+        certificate=json.dumps(str(identity.certificate)),
+        key=json.dumps(str(identity.key)),
+        verify=_verify(data, identity.client_ca),
+    )
 
 
 def _logins(data: Path) -> str:

@@ -127,14 +127,10 @@ def make_source(settings: Settings) -> Source:
     from fieldbrook.gateway.mqtt.paho_source import PahoSource
 
     host, port = split_address(settings.mqtt_broker)
-    # A client id per node: two nodes at one broker must not take over each other's session.
-    identity = node_secrets.load_or_create_key(settings.data / "secrets", "mqtt-client.key").hex()[
-        :12
-    ]
     return PahoSource(
         host,
         port,
-        client_id=f"fieldbrook-{identity}",
+        client_id=_client_id(settings),
         username=settings.mqtt_username,
         password=settings.mqtt_password,
         context=tls.broker_context(settings),
@@ -149,10 +145,7 @@ def make_publisher(settings: Settings) -> Publisher:
     # Imported here: a node whose handlers publish nothing does not load the library.
     from fieldbrook.gateway.delivery.mqtt_publisher import Publisher
 
-    identity = node_secrets.load_or_create_key(settings.data / "secrets", "mqtt-client.key").hex()[
-        :12
-    ]
-    client_id = f"fieldbrook-{identity}-out"
+    client_id = f"{_client_id(settings)}-out"
     if settings.mqtt_broker is not None:
         host, port = split_address(settings.mqtt_broker)
         context = tls.broker_context(settings)
@@ -173,6 +166,12 @@ def make_publisher(settings: Settings) -> Publisher:
         own,
         embedded_broker.own_client(settings.data) if settings.mqtt_client_ca is not None else None,
     )
+
+
+def _client_id(settings: Settings) -> str:
+    # One per node: two nodes at one broker must not take over each other's session.
+    key = node_secrets.load_or_create_key(settings.data / "secrets", "mqtt-client.key")
+    return f"fieldbrook-{key.hex()[:12]}"
 
 
 def is_ingress(topic: str, projects: frozenset[str]) -> bool:

@@ -15,10 +15,11 @@ import socket
 from collections.abc import Callable, Iterator
 from functools import partial
 from http import HTTPStatus
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
-from fieldbrook.gateway.events.request import Meta, read_meta
+from fieldbrook.gateway.events.request import Meta
 from fieldbrook.gateway.http.connections import IdleConnection
+from fieldbrook.gateway.http.request_head import Fields, Head, read_fields, read_head
 from fieldbrook.gateway.http.request_stream import HEAD_LIMIT, has_bare_line_feed
 from fieldbrook.gateway.http.tls_port import bridge
 from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
@@ -33,28 +34,11 @@ _RESPONSES_CACHED = 1_024
 _CACHED_HEAD_LIMIT = 1_024
 
 _START = b"POST /"
-_LINE = re.compile(
-    rb"POST (?:/srv-applet-mgr/v0|/api/w3bapp)/event/([A-Za-z0-9_]{1,96}+)(?:\?([!\x22$-~]*+))?+"
-    rb" HTTP/1\.1"
-)
-# Every pattern here reads untrusted bytes. Each repeat is possessive, so that a match takes time
-# linear in the size of the head. `tests/unit/repository/pattern_table.py` holds the worst inputs.
-_FIELDS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+\r\n)++\r\n")
-_PARAMETERS_LIMIT = 1_000  # Tornado refuses a query with more parameters
-_CHANGING = (b"timestamp", b"eventID")  # parameters that differ in every request
 _TOO_MANY_REQUESTS = (
     b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 0\r\n"
     b"Connection: close\r\n\r\n"
 )
 _REQUEST_TIMEOUT = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-_RELEVANT = re.compile(
-    rb"^(host|content-length|transfer-encoding|expect|upgrade|content-encoding|connection|origin"
-    rb"|trailer|te|authorization|idempotency-key):([^\r\n]*+)\r$",
-    re.IGNORECASE | re.MULTILINE,
-)
-# The form of host that devices send. Tornado decides about others (RFC 3986 allows `a=b`, `%41`).
-_HOST = re.compile(rb"[A-Za-z0-9.:_\[\]\-]++")
-_LENGTH = re.compile(rb"[0-9]{1,9}+")
 _META = EVENT_META.encode()
 
 
@@ -63,78 +47,6 @@ class EventReceiver(Protocol):
 
     def take(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
         """Submit one event of an HTTP client; `answer` is called once."""
-
-
-class Fields(NamedTuple):
-    """The header fields of a request that matter to the fast path."""
-
-    body_length: int
-    authorization: str | None
-    idempotency_key: str | None
-
-
-class Head:
-    """A parsed request head: the project, the meta data and the length of the body in bytes.
-
-    `meta` comes from the query, `Authorization` and `Idempotency-Key`. `changing` means that the
-    client's next head will differ, so caching this one is useless.
-    """
-
-    __slots__ = ("body_length", "changing", "meta", "project_name")
-
-    def __init__(self, project_name: str, meta: Meta, body_length: int, changing: bool) -> None:
-        self.project_name = project_name
-        self.meta = meta
-        self.body_length = body_length
-        self.changing = changing
-
-
-def read_fields(fields: bytes) -> Fields | None:
-    """Parse header fields, the empty line included; None when Tornado must parse them."""
-    if _FIELDS.fullmatch(fields) is None:
-        return None
-    length = hosts = -1
-    authorization = idempotency_key = None
-    for name, padded in _RELEVANT.findall(fields):
-        lowered, value = name.lower(), padded.strip(b" \t")
-        if lowered == b"host" and hosts < 0 and _HOST.fullmatch(value):
-            hosts = 1
-        elif lowered == b"content-length" and length < 0 and _LENGTH.fullmatch(value):
-            length = int(value)
-        elif lowered == b"authorization" and authorization is None:
-            authorization = value.decode("latin-1")
-        elif lowered == b"idempotency-key" and idempotency_key is None:
-            idempotency_key = value.decode("latin-1")
-        elif lowered == b"connection" and value.lower() == b"keep-alive":
-            continue
-        else:
-            return None
-    if length < 0 or hosts < 0:
-        return None
-    return Fields(length, authorization, idempotency_key)
-
-
-def read_head(
-    head: bytes, fields_reader: Callable[[bytes], Fields | None] = read_fields
-) -> Head | None:
-    """Parse a request head, its empty line included; None when Tornado must parse it.
-
-    Devices send the same head again and again, so `FastPath` caches the result. Where the query
-    changes with each request, `FastPath` caches only the header fields, by `fields_reader`.
-    """
-    line, _, rest = head.partition(b"\r\n")
-    match = _LINE.fullmatch(line)
-    if match is None:
-        return None
-    fields = fields_reader(rest)
-    if fields is None:
-        return None
-    query = match[2] or b""
-    if query.count(b"&") >= _PARAMETERS_LIMIT:
-        return None
-    meta = read_meta(query.decode("ascii"), fields.authorization, fields.idempotency_key)
-    changing = meta.key is not None or any(name in query for name in _CHANGING)
-    return Head(match[1].decode("ascii"), meta, fields.body_length, changing)
 
 
 def render(reply: EventReply) -> bytes:

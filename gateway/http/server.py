@@ -10,24 +10,23 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from tornado import httpserver, httputil, web
+from tornado import httpserver, web
 
 from fieldbrook import __version__
 from fieldbrook.actors.wire import NODE_COMMAND, pack
 from fieldbrook.core import clock
 from fieldbrook.core.clock import zone_of
-from fieldbrook.core.errors import PayloadTooLargeError, SettingsError, StoreError
+from fieldbrook.core.errors import SettingsError, StoreError
 from fieldbrook.core.settings import Settings, listed
-from fieldbrook.gateway import replies
 from fieldbrook.gateway.base import GatewayActor
 from fieldbrook.gateway.chain_client import COMMAND, TARGET, ask_chain
 from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.events.project_client import Outcome
 from fieldbrook.gateway.events.refusals import Refusals
-from fieldbrook.gateway.events.request import KEY_HEADER, Meta, read_meta, stated_length
 from fieldbrook.gateway.http.connections import Connections, IdleConnection, connections_limit
 from fieldbrook.gateway.http.documentation import PACKAGED, DocumentationHandler, Site
-from fieldbrook.gateway.http.fast_path import FastPath, header_value
+from fieldbrook.gateway.http.event_handler import EventHandler
+from fieldbrook.gateway.http.fast_path import FastPath
 from fieldbrook.gateway.http.listener import Listener
 from fieldbrook.gateway.http.request_stream import HEAD_LIMIT, RequestStream
 from fieldbrook.gateway.http.tls_port import BridgedStream, EndingConnections, TlsListener
@@ -37,11 +36,10 @@ from fieldbrook.gateway.management.framework.open_stores import OpenStores, open
 from fieldbrook.gateway.management.framework.temporary_files import remove_leftovers
 from fieldbrook.gateway.management.sign_in.contract_wallet import ContractWallets
 from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
-from fieldbrook.gateway.memory_budget import BUDGET_EXCEEDED, MemoryBudget, request_budget
+from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
 from fieldbrook.gateway.metrics.collectors import Collector
 from fieldbrook.gateway.mqtt.broker_bounds import Bounds, BrokerState
 from fieldbrook.gateway.registry_client import SocketRegistryClient
-from fieldbrook.gateway.replies import EventReply
 from fieldbrook.gateway.request_target import TargetApplication
 from fieldbrook.gateway.waiting_rows import have_written
 from fieldbrook.observability import metrics
@@ -58,118 +56,9 @@ log = logging.getLogger(__name__)
 
 EVENT_PATH = r"/(?:srv-applet-mgr/v0|api/w3bapp)/event/([^/]+)"
 _BACKLOG = 1_024
-_DRAIN_FACTOR = 4
 _SWEEP_S = 1.0
 _MULTIPART_SLACK = 64 << 10
 _UNREAD_LIMIT_MS = 60_000
-
-
-@web.stream_request_body
-class EventHandler(web.RequestHandler):
-    """Handles event requests that the fast path hands over to Tornado.
-
-    The same `EventService` answers both.
-    """
-
-    def initialize(
-        self, events: EventService, body_limit_bytes: int, memory_budget: MemoryBudget
-    ) -> None:
-        """Tornado's constructor hook."""
-        self._events = events
-        self._memory_budget = memory_budget
-        self._limit = body_limit_bytes
-        self._body = bytearray()
-        self._size = 0
-
-    def prepare(self) -> None:
-        """Refuse a body whose stated length is far over the limit before reading it."""
-        self._make_room(stated_length(self.request.headers.get("Content-Length", "")))
-
-    def data_received(self, chunk: bytes) -> None:
-        """Collect the body up to the limit, whatever `Content-Length` says."""
-        self._size += len(chunk)
-        self._make_room(self._size)
-        if self._size > self._limit or self._finished:
-            return
-        self._body += chunk
-        if not self._memory_budget.reserve(len(chunk)):
-            self.set_header("Connection", "close")
-            self._reply(self._events.refuse_unread(BUDGET_EXCEEDED, self.path_args[0]))
-
-    def on_finish(self) -> None:
-        """Called by Tornado when the answer has been sent."""
-        self._let_go()
-
-    def on_connection_close(self) -> None:
-        """Called by Tornado when the client goes away."""
-        super().on_connection_close()  # fails the reader that waits for the rest of the body
-        self._let_go()
-
-    def _let_go(self) -> None:
-        self._memory_budget.release(len(self._body))
-        self._body = bytearray()
-
-    def _make_room(self, size: int) -> None:
-        # A client that is still sending does not read. A body that is not too far over the limit
-        # is therefore read to its end and dropped, so that the client receives the refusal.
-        if size > self._limit * _DRAIN_FACTOR and not self._finished:
-            self.set_header("Connection", "close")
-            self._reply(self._too_large(size, self.path_args[0]))
-
-    async def post(self, project_name: str) -> None:
-        """Submit the event and wait for its answer."""
-        if self._size > self._limit:
-            self._reply(self._too_large(self._size, project_name))
-            return
-        answer: asyncio.Future[EventReply] = asyncio.get_running_loop().create_future()
-        meta = meta_of(self.request)
-        self._events.take(project_name, bytes(self._body), answer.set_result, meta)
-        self._reply(await answer)
-
-    def options(self, project_name: str) -> None:
-        """Answer a CORS preflight; a request without `Origin` gets no CORS headers."""
-        if "Origin" not in self.request.headers:
-            return
-        for name, value in replies.cors_headers(preflight=True).items():
-            self.set_header(name, value)
-        self.set_status(204)
-
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Answer requests that are no event: another method, or one that Tornado cannot parse."""
-        if status_code == 405:
-            self.set_header("Allow", "POST, OPTIONS")
-        self.set_header("Content-Type", replies.TEXT_TYPE)
-        self.finish(f"{self._reason}\n")
-
-    def set_default_headers(self) -> None:
-        """Allow pages of any origin to send events: each message carries its authorization."""
-        self.clear_header("Server")
-        self.set_header("X-Meta", replies.EVENT_META)
-        if "Origin" in self.request.headers:
-            for name, value in replies.cors_headers(preflight=False).items():
-                self.set_header(name, value)
-
-    def _too_large(self, size: int, project_name: str) -> EventReply:
-        error = PayloadTooLargeError(size=size, limit_bytes=self._limit)
-        return self._events.refuse_unread(error, project_name)
-
-    def _reply(self, reply: EventReply) -> None:
-        self.set_status(reply.status)
-        self.set_header("Content-Type", replies.JSON_TYPE)
-        self.set_header("X-Event-Id", header_value(reply.event_id).decode())
-        if reply.error is not None and reply.error.retry_after_s is not None:
-            self.set_header("Retry-After", str(reply.error.retry_after_s))
-        if reply.replayed:
-            self.set_header(replies.REPLAYED_HEADER, "true")
-        self.finish(reply.body)
-
-
-def meta_of(request: httputil.HTTPServerRequest) -> Meta:
-    """Read the event's meta data from the query and the headers of a Tornado request."""
-    keys = request.headers.get_list(KEY_HEADER)
-    # Two keys are refused like a malformed one, because it is unclear which of them is meant.
-    key = "\n".join(keys) if keys else None
-    return read_meta(request.query, request.headers.get("Authorization"), key)
 
 
 class _Port(NamedTuple):

@@ -43,13 +43,13 @@ _OWN = "text of this program"
 
 TABLE: dict[str, Entry] = {
     # ---- HTTP
-    "fieldbrook.gateway.http.fast_path:_LINE": _full(
+    "fieldbrook.gateway.http.request_head:_LINE": _full(
         "the request line of anybody, 16 KiB",
         (_EVENT, "a", " HTTP/1.1"),
         (_EVENT + "a?", "!", "\x01"),
         (_EVENT + "a", "?", " HTTP/1.2"),
     ),
-    "fieldbrook.gateway.http.fast_path:_FIELDS": _full(
+    "fieldbrook.gateway.http.request_head:_FIELDS": _full(
         _HEAD,
         ("X:", " ", "\x01\r\n\r\n"),
         ("Host: a", " ", "b\r\n\r\n"),
@@ -57,7 +57,7 @@ TABLE: dict[str, Entry] = {
         ("", "a", "\r\n\r\n"),
         ("", "a:\r\n", "\x01"),
     ),
-    "fieldbrook.gateway.http.fast_path:_RELEVANT": Entry(
+    "fieldbrook.gateway.http.request_head:_RELEVANT": Entry(
         _HEAD,
         ("findall",),
         (
@@ -68,10 +68,10 @@ TABLE: dict[str, Entry] = {
             ("", "content-length", ":\r\n"),
         ),
     ),
-    "fieldbrook.gateway.http.fast_path:_HOST": _full(
+    "fieldbrook.gateway.http.request_head:_HOST": _full(
         "the header `Host` of anybody", ("", "a:", "@")
     ),
-    "fieldbrook.gateway.http.fast_path:_LENGTH": _full(
+    "fieldbrook.gateway.http.request_head:_LENGTH": _full(
         "the header `Content-Length` of anybody", ("", "1", "a")
     ),
     "fieldbrook.gateway.http.fast_path:_UNSAFE": Entry(

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fieldbrook.gateway.http.fast_path import read_head
+from fieldbrook.gateway.http.request_head import read_head
 from tests.http_streams import HOSTS, disagreements
 
 SEEDS = 8

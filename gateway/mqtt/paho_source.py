@@ -22,6 +22,7 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.reasoncodes import ReasonCode
 
+from fieldbrook.gateway.mqtt.buffered_socket import BufferedSocket, open_socket, start_tls
 from fieldbrook.gateway.mqtt.sources import (
     UNACKNOWLEDGED_HIGH,
     UNACKNOWLEDGED_HIGH_BYTES,
@@ -43,12 +44,8 @@ _KEEPALIVE_S = 30
 _TICK_S = 5.0
 _CONNECT_LIMIT_S = 5.0
 _STOP_LIMIT_S = 2.0
-_DISCONNECT = b"\xe0\x00"
-_READ_BYTES = 64 << 10
-_RECEIVE_BUFFER_BYTES = 1 << 20
 _READS_PER_TURN = 16
 _UNSENT_LIMIT_BYTES = 1 << 20
-_WANTS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class PahoSource:
@@ -160,9 +157,9 @@ class PahoSource:
             TimeoutError: the broker did not answer within 5 s.
         """
         async with asyncio.timeout(_CONNECT_LIMIT_S):
-            opened = await _open_socket(self._loop, self._host, self._port)
+            opened = await open_socket(self._loop, self._host, self._port)
             if self._context is not None:
-                opened = await _start_tls(self._loop, opened, self._context, self._host)
+                opened = await start_tls(self._loop, opened, self._context, self._host)
             self._client.opened = opened
             self._client.reconnect()
             refusal = await self._answer
@@ -374,12 +371,12 @@ class _Client(mqtt.Client):
             manual_ack=True,
         )
         self.opened: socket.socket | None = None
-        self.buffer: _BufferedSocket | None = None
+        self.buffer: BufferedSocket | None = None
 
     def _create_socket(self) -> Any:
         if self.opened is None:
             raise ConnectionError("no socket was opened")
-        self.buffer = _BufferedSocket(self.opened)
+        self.buffer = BufferedSocket(self.opened)
         self.opened = None
         return self.buffer
 
@@ -389,161 +386,6 @@ class _Client(mqtt.Client):
         if self.opened is not None:
             self.opened.close()
             self.opened = None
-
-
-class _BufferedSocket:
-    """A socket with buffers, which turn paho's many small system calls into few large ones.
-
-    paho reads the first byte of a packet, then the length byte by byte, then the body, and it
-    sends each packet alone. Without the buffers the rate of messages is at most half as high.
-    """
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._in = b""
-        self._at = 0
-        self._out = bytearray()
-        # A read returns one TLS record. Others may wait inside the TLS layer, where the event loop
-        # does not see them.
-        self._is_tls = isinstance(sock, ssl.SSLSocket)
-        self.drained = False
-        """Whether the last read returned all bytes that had arrived."""
-
-    def recv(self, size: int) -> bytes:
-        """Read bytes from the buffer, which is filled from the socket when it is empty.
-
-        Raises:
-            BlockingIOError: nothing has arrived.
-        """
-        if self._at >= len(self._in):
-            try:
-                self._in, self._at = self._sock.recv(_READ_BYTES), 0
-            except (BlockingIOError, *_WANTS):
-                self.drained = True
-                raise BlockingIOError from None
-            self.drained = len(self._in) < _READ_BYTES and not self._is_tls
-        part = self._in[self._at : self._at + size]
-        self._at += len(part)
-        return part
-
-    def pending(self) -> int:
-        """The number of received bytes in the buffer."""
-        return len(self._in) - self._at
-
-    def send(self, data: bytes | bytearray) -> int:
-        """Keep the bytes until `flush`."""
-        self._out += data
-        return len(data)
-
-    @property
-    def unsent(self) -> int:
-        """The number of bytes that wait for `flush`."""
-        return len(self._out)
-
-    def flush(self) -> bool:
-        """Write the read_usage bytes; False when the socket did not take all of them."""
-        while self._out:
-            try:
-                sent = self._sock.send(self._out)
-            except (BlockingIOError, *_WANTS):
-                return False
-            del self._out[:sent]
-        return True
-
-    async def finish(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Write the read_usage bytes and a DISCONNECT, then wait until the broker closes.
-
-        Raises:
-            OSError: the connection is lost.
-        """
-        self._out += _DISCONNECT
-        while not self.flush():
-            await _ready(loop, self._sock, writing=True)
-        self._sock.shutdown(socket.SHUT_WR)
-        while True:
-            try:
-                if not self._sock.recv(_READ_BYTES):
-                    return
-            except (BlockingIOError, *_WANTS):
-                await _ready(loop, self._sock, writing=False)
-
-    def setblocking(self, flag: bool) -> None:
-        """As that of a socket."""
-        self._sock.setblocking(flag)
-
-    def fileno(self) -> int:
-        """As that of a socket."""
-        return self._sock.fileno()
-
-    def close(self) -> None:
-        """As that of a socket."""
-        self._sock.close()
-
-
-async def _open_socket(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
-    failure: OSError = OSError(f"{host} has no address")
-    for family, kind, protocol, _, address in await loop.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM
-    ):
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.setblocking(False)
-            # Without TCP_NODELAY every PUBACK waits 43 ms for the peer's delayed acknowledgement.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
-            await loop.sock_connect(sock, address)
-        except OSError as error:
-            sock.close()
-            failure = error
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            return sock
-    raise failure
-
-
-async def _start_tls(
-    loop: asyncio.AbstractEventLoop, sock: socket.socket, context: ssl.SSLContext, host: str
-) -> ssl.SSLSocket:
-    """Do the TLS handshake; close the connection when it fails.
-
-    Raises:
-        OSError: the broker does not speak TLS, or its certificate is not trusted.
-    """
-    wrapped = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
-    try:
-        while True:
-            try:
-                wrapped.do_handshake()
-            except ssl.SSLWantReadError:
-                await _ready(loop, wrapped, writing=False)
-            except ssl.SSLWantWriteError:
-                await _ready(loop, wrapped, writing=True)
-            else:
-                return wrapped
-    except BaseException:
-        wrapped.close()
-        raise
-
-
-async def _ready(loop: asyncio.AbstractEventLoop, sock: socket.socket, *, writing: bool) -> None:
-    """Wait until a socket is writable or, with `writing` False, readable."""
-    descriptor = sock.fileno()
-    add, remove = (
-        (loop.add_writer, loop.remove_writer) if writing else (loop.add_reader, loop.remove_reader)
-    )
-    ready: asyncio.Future[None] = loop.create_future()
-
-    def is_ready() -> None:
-        if not ready.done():
-            ready.set_result(None)
-
-    add(descriptor, is_ready)
-    try:
-        await ready
-    finally:
-        remove(descriptor)
 
 
 def _never() -> bool:

@@ -31,7 +31,7 @@ class Caller(NamedTuple):
     key: AccessKey | None
 
 
-def bare_token(text: str) -> str:
+def strip_scheme(text: str) -> str:
     """Return a token without the scheme `Bearer`.
 
     Clients send the scheme in HTTP headers, message headers and topics (interface document, 4.1).
@@ -39,15 +39,15 @@ def bare_token(text: str) -> str:
     return text.replace(_SCHEME, " ", 1).strip()
 
 
-def token_of(query_value: str | None, header: str | None) -> str:
+def request_token(query_value: str | None, header: str | None) -> str:
     """Return a request's token: from the query parameter `authorization`, else from the header.
 
     The first `Bearer` counts as a space, so `Bearer X`, `BearerX` and `X` are the same.
     """
-    return bare_token(query_value or header or "")
+    return strip_scheme(query_value or header or "")
 
 
-def account_of(reader: RegistryReader, token_key: bytes, token: str) -> Account:
+def account_from_token(reader: RegistryReader, token_key: bytes, token: str) -> Account:
     """Return the account that a token was issued for.
 
     Raises:
@@ -64,7 +64,7 @@ def account_of(reader: RegistryReader, token_key: bytes, token: str) -> Account:
     return account
 
 
-def key_of(reader: RegistryReader, text: str, now_ms: int) -> AccessKey:
+def valid_access_key(reader: RegistryReader, text: str, now_ms: int) -> AccessKey:
     """Return the record of an access key that is genuine and has not expired.
 
     Raises:
@@ -76,7 +76,7 @@ def key_of(reader: RegistryReader, text: str, now_ms: int) -> AccessKey:
     return access_keys.require_valid(reader.access_key_with_digest(parsed.digest), parsed, now_ms)
 
 
-def account_of_key(
+def account_from_access_key(
     reader: RegistryReader, key: AccessKey, group: str, needed: Permission, operation: str
 ) -> Account:
     """Return the account that an access key may act for in this operation.

@@ -26,7 +26,7 @@ _FRAME_LIMIT = 64 << 20
 _QUESTION_LIMIT_S = 12.0
 
 
-async def ask_chain(run_dir: Path, chain_id: int, question: dict[str, Any]) -> Any:
+async def call_chain(run_dir: Path, chain_id: int, question: dict[str, Any]) -> Any:
     """Send one request to a chain's process and return its result.
 
     Raises:

@@ -108,7 +108,7 @@ def unknown_error_json(version: str) -> bytes:
 
 
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-_SAFE = {
+_SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": POLICY,
     "X-Frame-Options": "DENY",
@@ -116,7 +116,7 @@ _SAFE = {
     # Answers contain tokens and private data of the caller.
     "Cache-Control": "no-store",
 }
-_SAFE_OVER_TLS = {**_SAFE, "Strict-Transport-Security": "max-age=31536000"}
+_SECURITY_HEADERS_OVER_TLS = {**_SECURITY_HEADERS, "Strict-Transport-Security": "max-age=31536000"}
 
 
 # Top-level names outside the public DNS: in another network they mean another machine, or none
@@ -126,7 +126,7 @@ _LOCAL_NAMES = frozenset(
 )
 
 
-def safe_headers(*, tls: bool, host: str) -> dict[str, str]:
+def security_headers(*, tls: bool, host: str) -> dict[str, str]:
     """Return the security headers of all answers except those to events.
 
     They forbid browsers to run scripts, to embed the page, to guess types and to cache.
@@ -137,10 +137,10 @@ def safe_headers(*, tls: bool, host: str) -> dict[str, str]:
 
     Source: OWASP's HTTP headers and REST security pages; RFC 6797 for HSTS.
     """
-    return _SAFE_OVER_TLS if tls and is_real_name(host) else _SAFE
+    return _SECURITY_HEADERS_OVER_TLS if tls and is_public_name(host) else _SECURITY_HEADERS
 
 
-def is_real_name(host: str) -> bool:
+def is_public_name(host: str) -> bool:
     """Whether a host is a name of the public DNS; only these get HSTS.
 
     A browser applies HSTS to every port of a host. For an IP address, `localhost` or a local

@@ -157,7 +157,7 @@ class Event(web.RequestHandler):
 class Taker:
     """The same for the events that the fast path takes."""
 
-    def take(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
+    def accept(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
         understood = f"{project_name}:{tuple(meta)}:".encode() + body
         answer(EventReply(201, understood, "id"))
 

@@ -52,8 +52,8 @@ from fieldbrook.gateway.chain_client import (
     TARGET,
     read_frame,
 )
-from fieldbrook.gateway.delivery.outbox import OutboxTaker
-from fieldbrook.gateway.events.project_client import Outcome, Settle
+from fieldbrook.gateway.delivery.outbox import OutboxConsumer
+from fieldbrook.gateway.events.pending_event import Outcome, Settle
 from fieldbrook.observability import fault_points, metrics
 from fieldbrook.observability.health import STUCK_LEASES, ProcessHealth
 from fieldbrook.security.operator_keys import Vault
@@ -116,7 +116,7 @@ class Transactions:
         self.broadcaster = Broadcaster(
             chain, rpc, rows, self.leases, self._finished, restored, self._health
         )
-        self._outbox = OutboxTaker({self.part: self._deliver}, self.part)
+        self._outbox = OutboxConsumer({self.part: self._deliver}, self.part)
         self._paths: dict[int, str] = {}
         self._activated: dict[int, float] = {}  # project: time of the last activation
         # Projects with open leases and no connection, and since when.

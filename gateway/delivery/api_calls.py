@@ -30,8 +30,8 @@ from fieldbrook.core.bounded_json import from_json
 from fieldbrook.core.errors import NodeError, TooManyRequestsError
 from fieldbrook.core.model import NODE_PUBLISHER
 from fieldbrook.core.settings import Chain
-from fieldbrook.gateway.chain_client import READ, ask_chain
-from fieldbrook.gateway.events.project_client import Outcome, Settle
+from fieldbrook.gateway.chain_client import READ, call_chain
+from fieldbrook.gateway.events.pending_event import Outcome, Settle
 from fieldbrook.wasm.host.api import decode, response
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 _TIMEOUT_S = 30.0
 _PROOF_LIMIT_S = 600.0
 _BODY_LIMIT_BYTES = 1 << 20
-_AT_ONCE = 16
+_CONCURRENT_CALLS = 16
 _RETRY_S = 1.0
 _DROPPED_HEADERS = {"eventtype", "host", "content-length", "connection", "transfer-encoding"}
 
@@ -72,11 +72,11 @@ class ApiCaller:
         self._prover = prover
         # The operator configured the prover, so private addresses are allowed for it.
         self._prover_client = SimpleAsyncHTTPClient(
-            force_instance=True, max_clients=_AT_ONCE, max_body_size=_BODY_LIMIT_BYTES
+            force_instance=True, max_clients=_CONCURRENT_CALLS, max_body_size=_BODY_LIMIT_BYTES
         )
         self._client = SimpleAsyncHTTPClient(
             force_instance=True,
-            max_clients=_AT_ONCE,
+            max_clients=_CONCURRENT_CALLS,
             resolver=_GuardedResolver(hosts),
             max_body_size=_BODY_LIMIT_BYTES,
         )
@@ -113,7 +113,7 @@ class ApiCaller:
         header: dict[str, list[str]] = request["Header"]
         try:
             if is_system(request["Url"]):
-                return await self._serve(request)
+                return await self._call_node_route(request)
             return await self._fetch(request)
         except TransactionRefusedError as error:
             return _failure(HTTPStatus.BAD_REQUEST, header, str(error))
@@ -124,17 +124,17 @@ class ApiCaller:
         except Exception as error:  # noqa: BLE001 - whatever it is, the applet is told
             return _failure(HTTPStatus.BAD_GATEWAY, header, str(error) or type(error).__name__)
 
-    async def _serve(self, request: dict[str, Any]) -> bytes:
+    async def _call_node_route(self, request: dict[str, Any]) -> bytes:
         """Answer a call to the node's own routes."""
         header: dict[str, list[str]] = request["Header"]
         parts = urlsplit(request["Url"])
         if parts.path == READ_ROUTE[1]:
-            return response(HTTPStatus.OK, header, await self._read_tx(request))
+            return response(HTTPStatus.OK, header, await self._read_transaction(request))
         if parts.path == PROOF_ROUTE[1]:
             return await self._prove(request)
         return response(HTTPStatus.OK, header, b'{"message":"hello"}')
 
-    async def _read_tx(self, request: dict[str, Any]) -> bytes:
+    async def _read_transaction(self, request: dict[str, Any]) -> bytes:
         fields = dict(parse_qsl(urlsplit(request["Url"]).query))
         if request["Body"]:
             try:
@@ -147,7 +147,7 @@ class ApiCaller:
             known = [ChainName(each.id, each.name) for each in self._chains]
             raise TransactionRefusedError(unknown_chain(name, known))
         hash_ = normal(str(fields.get("hash", "")))  # SDKs send it without 0x
-        result: bytes = await ask_chain(self._run_dir, chain.id, {READ: hash_})
+        result: bytes = await call_chain(self._run_dir, chain.id, {READ: hash_})
         return result
 
     async def _prove(self, request: dict[str, Any]) -> bytes:
@@ -168,9 +168,9 @@ class ApiCaller:
         if answer.code == 599 and answer.error is not None:
             raise answer.error
         header: dict[str, list[str]] = request["Header"]
-        told = json.loads(response(HTTPStatus.OK, header, answer.body))
-        told |= {"Status": f"{answer.code} {answer.reason}", "StatusCode": answer.code}
-        return json.dumps(told, separators=(",", ":")).encode()
+        result = json.loads(response(HTTPStatus.OK, header, answer.body))
+        result |= {"Status": f"{answer.code} {answer.reason}", "StatusCode": answer.code}
+        return json.dumps(result, separators=(",", ":")).encode()
 
     async def _fetch(self, request: dict[str, Any]) -> bytes:
         header: dict[str, list[str]] = request["Header"]
@@ -197,13 +197,13 @@ class ApiCaller:
         headers: dict[str, list[str]] = {}
         for name, text in answer.headers.get_all():
             headers.setdefault(name, []).append(text)
-        told = json.loads(response(HTTPStatus.OK, {}, answer.body))
-        told |= {
+        result = json.loads(response(HTTPStatus.OK, {}, answer.body))
+        result |= {
             "Status": f"{answer.code} {answer.reason}",
             "StatusCode": answer.code,
             "Header": headers,
         }
-        return json.dumps(told, separators=(",", ":")).encode()
+        return json.dumps(result, separators=(",", ":")).encode()
 
 
 def _failure(status: HTTPStatus, header: dict[str, list[str]], reason: str) -> bytes:

@@ -26,16 +26,16 @@ log = logging.getLogger(__name__)
 _QOS = 1
 _IN_FLIGHT = 200
 _LONGEST_DELAY_S = 2
-_FRUITLESS = 3  # connections in a row that ended without an acknowledgement
+_FAILURES_LIMIT = 3  # connections in a row that ended without an acknowledgement
 
 
 class Publisher:
     """One connection to the broker, opened at once and reopened whenever it is lost.
 
     A broker with its own size limit closes the connection at a message that is too large, without
-    a reason. Paho would send that message again for ever. When `_FRUITLESS` connections end
+    a reason. Paho would send that message again for ever. When `_FAILURES_LIMIT` connections end
     without an acknowledgement, messages are therefore sent one at a time. A message that was
-    alone at `_FRUITLESS` such ends moves behind the others. It is given up when this happens
+    alone at `_FAILURES_LIMIT` such ends moves behind the others. It is given up when this happens
     again after another message was acknowledged. A broker that acknowledges nothing is treated
     as out of order, and no message is given up because of it.
     """
@@ -48,25 +48,28 @@ class Publisher:
         username: str | None,
         password: str | None,
         context: ssl.SSLContext | None = None,
-        renewed: Path | None = None,
-        shown: Path | None = None,
+        trusted_certificate: Path | None = None,
+        client_certificate: Path | None = None,
     ) -> None:
         """Start to connect.
 
-        `context` is for TLS. The certificate in `renewed` is trusted in addition, and the one in
-        `shown` is the client's own; both are read again before each connection.
+        `context` is for TLS. The certificate in the file `trusted_certificate` is trusted in
+        addition, and the one in `client_certificate` is the client's own. Both files are read again
+        before each connection.
         """
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[None]] = {}
-        self._held: list[tuple[str, bytes, asyncio.Future[None]]] = []
-        self._session = self._suspicious = False
-        self._fruitless = 0
-        self._acknowledged = 0
-        self._struck: dict[int, int] = {}  # message id: acknowledgements at its first strike
+        self._unsent: list[tuple[str, bytes, asyncio.Future[None]]] = []
+        self._is_connected = self._is_suspect = False
+        self._failed_connections = 0
+        self._acknowledged_count = 0
+        self._strikes: dict[int, int] = {}  # message id: acknowledgements at its first strike
         self._client = client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=client_id)
         if username is not None:
             client.username_pw_set(username, password)
-        self._context, self._renewed, self._shown = context, renewed, shown
+        self._context = context
+        self._trusted_certificate = trusted_certificate
+        self._client_certificate = client_certificate
         if context is not None:
             client.tls_set_context(context)
         client.on_pre_connect = self._before_connecting
@@ -87,12 +90,12 @@ class Publisher:
             MessageRefusedError: the broker does not accept the message.
         """
         done = self._loop.create_future()
-        if self._session and not self._held:
+        if self._is_connected and not self._unsent:
             self._send(topic, payload, done)
         else:
             # Paho would send on a connection that the broker has not accepted yet, and before
             # the messages that it kept from the previous connection.
-            self._held.append((topic, payload, done))
+            self._unsent.append((topic, payload, done))
         return done
 
     def _send(self, topic: str, payload: bytes, done: asyncio.Future[None]) -> None:
@@ -101,9 +104,9 @@ class Publisher:
         info = self._client.publish(topic, payload, _QOS)
         self._waiting[info.mid] = done
 
-    def _send_held(self) -> None:
-        held, self._held = self._held, []
-        for topic, payload, done in held:
+    def _send_unsent(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        for topic, payload, done in unsent:
             if done.done():  # the delivery was cancelled
                 continue
             try:
@@ -121,10 +124,10 @@ class Publisher:
     def _on_publish(
         self, client: mqtt.Client, userdata: Any, mid: int, code: ReasonCode, _: Properties
     ) -> None:
-        self._fruitless = 0
-        self._acknowledged += 1
-        self._struck.pop(mid, None)
-        self._be_careful(bool(self._struck))
+        self._failed_connections = 0
+        self._acknowledged_count += 1
+        self._strikes.pop(mid, None)
+        self._send_singly(bool(self._strikes))
         self._loop.call_soon_threadsafe(self._published, mid, code)
 
     def _on_connect(
@@ -134,49 +137,49 @@ class Publisher:
             log.error(
                 "the broker refuses the connection that publishes handlers' messages: %s", code
             )
-        self._session = not code.is_failure
-        if self._session:
-            self._loop.call_soon_threadsafe(self._send_held)
+        self._is_connected = not code.is_failure
+        if self._is_connected:
+            self._loop.call_soon_threadsafe(self._send_unsent)
 
     def _on_disconnect(
         self, client: mqtt.Client, userdata: Any, flags: Any, code: ReasonCode, _: Any
     ) -> None:
-        session, self._session = self._session, False
+        was_connected, self._is_connected = self._is_connected, False
         if not code.is_failure:
             return
-        if not self._fruitless:
+        if not self._failed_connections:
             log.warning("no connection to the broker, so handlers' messages wait: %s", code)
-        if not session:
+        if not was_connected:
             return
-        self._fruitless += 1
-        if self._fruitless >= _FRUITLESS:
-            self._fruitless = 0
-            self._suspicious = True
+        self._failed_connections += 1
+        if self._failed_connections >= _FAILURES_LIMIT:
+            self._failed_connections = 0
+            self._is_suspect = True
 
     def _before_connecting(self, client: mqtt.Client, userdata: Any) -> None:
-        if self._context is not None and self._renewed is not None:
+        if self._context is not None and self._trusted_certificate is not None:
             try:
-                self._context.load_verify_locations(self._renewed)
-                if self._shown is not None:
-                    self._context.load_cert_chain(self._shown)
+                self._context.load_verify_locations(self._trusted_certificate)
+                if self._client_certificate is not None:
+                    self._context.load_cert_chain(self._client_certificate)
             except (OSError, ssl.SSLError) as error:
                 log.warning(
                     "cannot load the certificate %s or %s for the connection to the broker: %s",
-                    self._renewed,
-                    self._shown,
+                    self._trusted_certificate,
+                    self._client_certificate,
                     error,
                 )
         # Not when a connection ends: paho may be iterating over its messages then.
-        if self._suspicious:
-            self._suspicious = False
+        if self._is_suspect:
+            self._is_suspect = False
             if client.max_inflight_messages == 1:
                 self._strike_first()
-            self._be_careful(True)
+            self._send_singly(True)
 
-    def _be_careful(self, careful: bool) -> None:
+    def _send_singly(self, singly: bool) -> None:
         # Paho's public setter refuses changes on an open connection, because of changes from and
         # to 0.
-        self._client._max_inflight_messages = 1 if careful else _IN_FLIGHT
+        self._client._max_inflight_messages = 1 if singly else _IN_FLIGHT
 
     def _strike_first(self) -> None:
         client = self._client
@@ -184,13 +187,13 @@ class Publisher:
             if not client._out_messages:
                 return
             mid, message = next(iter(client._out_messages.items()))
-            before = self._struck.get(mid)
-            if before is None or before == self._acknowledged:
-                self._struck.setdefault(mid, self._acknowledged)
+            before = self._strikes.get(mid)
+            if before is None or before == self._acknowledged_count:
+                self._strikes.setdefault(mid, self._acknowledged_count)
                 client._out_messages.move_to_end(mid)
                 return
             del client._out_messages[mid]
-            del self._struck[mid]
+            del self._strikes[mid]
         size = len(message.payload)
         log.error(
             "a message of %d bytes to %r is dropped: the broker closes the connection at it",

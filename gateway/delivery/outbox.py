@@ -19,9 +19,9 @@ from fieldbrook.storage.project.outbox import API, MQTT
 
 log = logging.getLogger(__name__)
 
-_TAKE_ENTRIES = 256
-_UNDELIVERED_LIMIT = 1_024  # entries of one project in flight; the rest waits in its outbox
-_UNDELIVERED_BYTES = 16 << 20
+_ENTRIES_PER_REQUEST = 256
+_IN_FLIGHT_LIMIT = 1_024  # entries of one project in flight; the rest waits in its outbox
+_IN_FLIGHT_BYTES = 16 << 20
 _POLL_S = 0.02
 _RETRY_S = 1.0
 _IDLE_POLLS = 50  # the connection is closed after this many empty answers in a row
@@ -57,7 +57,7 @@ def deliveries(publish: Publish, call_api: CallApi) -> dict[str, Deliver]:
     return {MQTT: lambda _project_id, entry: publish(entry[2], entry[3]), API: call_api}
 
 
-class OutboxTaker:
+class OutboxConsumer:
     """Delivers the entries of all projects that announced some, in the gateway's loop.
 
     Args:
@@ -68,12 +68,12 @@ class OutboxTaker:
     def __init__(self, deliver: dict[str, Deliver], taker: str = "") -> None:
         self._deliver = deliver
         self._taker = taker
-        self._projects: dict[int, _Taking] = {}
+        self._projects: dict[int, _ProjectOutbox] = {}
 
     def take(self, project_id: int, path: str) -> None:
         """Start to fetch entries from the project at this socket."""
         taking = self._projects.setdefault(
-            project_id, _Taking(project_id, self._deliver, self._taker)
+            project_id, _ProjectOutbox(project_id, self._deliver, self._taker)
         )
         taking.wake(path, lambda: self._projects.pop(project_id, None))
 
@@ -83,7 +83,7 @@ class OutboxTaker:
             taking.stop()
 
 
-class _Taking:
+class _ProjectOutbox:
     """The deliveries of one project.
 
     It outlives a connection: deliveries that finish after a connection broke are reported over
@@ -96,7 +96,7 @@ class _Taking:
         self._taker = taker
         self._path: str | None = None
         self._task: asyncio.Task[None] | None = None
-        self._under_way: dict[int, asyncio.Task[None]] = {}
+        self._in_flight: dict[int, asyncio.Task[None]] = {}
         self._bytes = 0  # of the entries in flight
         self._done: list[int] = []
         self._refused: dict[int, str] = {}
@@ -107,14 +107,14 @@ class _Taking:
             self._task = asyncio.get_running_loop().create_task(self._run(forget))
 
     def stop(self) -> None:
-        for task in [*self._under_way.values(), *([self._task] if self._task else [])]:
+        for task in [*self._in_flight.values(), *([self._task] if self._task else [])]:
             task.cancel()
 
     async def _run(self, forget: Callable[[], object]) -> None:
         while self._path is not None:
             path, self._path = self._path, None
             try:
-                await self._take_all(path)
+                await self._consume(path)
             except (OSError, EOFError, ValueError) as error:
                 # The project's next process announces its entries again.
                 log.info(
@@ -123,10 +123,10 @@ class _Taking:
                     str(error) or "closed",
                 )
         self._task = None
-        if not self._under_way:
+        if not self._in_flight:
             forget()
 
-    async def _take_all(self, path: str) -> None:
+    async def _consume(self, path: str) -> None:
         reader, writer = await asyncio.open_unix_connection(path)
         after, idle = 0, 0
         try:
@@ -134,8 +134,8 @@ class _Taking:
                 self._path = None
                 done, self._done = self._done, []
                 refused, self._refused = self._refused, {}
-                room = min(_TAKE_ENTRIES, _UNDELIVERED_LIMIT - len(self._under_way))
-                if self._bytes >= _UNDELIVERED_BYTES:
+                room = min(_ENTRIES_PER_REQUEST, _IN_FLIGHT_LIMIT - len(self._in_flight))
+                if self._bytes >= _IN_FLIGHT_BYTES:
                     room = 0
                 try:
                     writer.write(frame(pack(self._request(room, after, done, refused))))
@@ -147,11 +147,11 @@ class _Taking:
                 for entry in entries:
                     after = entry[0]
                     if not (
-                        after in self._under_way or after in self._done or after in self._refused
+                        after in self._in_flight or after in self._done or after in self._refused
                     ):
-                        self._begin(entry)
-                idle = idle + 1 if not (entries or done or refused or self._under_way) else 0
-                if len(entries) < _TAKE_ENTRIES:
+                        self._start_delivery(entry)
+                idle = idle + 1 if not (entries or done or refused or self._in_flight) else 0
+                if len(entries) < _ENTRIES_PER_REQUEST:
                     await asyncio.sleep(_POLL_S)
         finally:
             writer.close()
@@ -161,10 +161,10 @@ class _Taking:
     ) -> dict[str, object]:
         return {TAKE: room, AFTER: after, DONE: done, TAKER: self._taker, REFUSED: refused}
 
-    def _begin(self, entry: WireEntry) -> None:
+    def _start_delivery(self, entry: WireEntry) -> None:
         self._bytes += len(entry[3])
         task = asyncio.get_running_loop().create_task(self._finish(entry))
-        self._under_way[entry[0]] = task
+        self._in_flight[entry[0]] = task
 
     async def _finish(self, entry: WireEntry) -> None:
         sequence, kind = entry[0], entry[1]
@@ -177,7 +177,7 @@ class _Taking:
             self._refused[sequence] = str(error)
             metrics.add(metrics.OUTBOX_REFUSED[metrics.effect_kind(kind)])
         finally:
-            self._under_way.pop(sequence, None)
+            self._in_flight.pop(sequence, None)
             self._bytes -= len(entry[3])
 
     async def _delivered(self, kind: str, entry: WireEntry) -> bool:

@@ -30,14 +30,14 @@ from fieldbrook.core.model import (
     Project,
     Publisher,
 )
-from fieldbrook.gateway.auth import account_of_key, bare_token, key_of
+from fieldbrook.gateway.auth import account_from_access_key, strip_scheme, valid_access_key
 from fieldbrook.gateway.channel import project_name as name_of_channel
 from fieldbrook.gateway.events.request import DATA_PUSH
 from fieldbrook.security import access_keys, tokens
 from fieldbrook.security.access_keys import Group, Permission
 from fieldbrook.storage.registry.service import RegistryReader
 
-_REMEMBERED = 200_000
+_CACHE_LIMIT = 200_000
 OPERATION = "HandleEvent"
 
 
@@ -60,7 +60,7 @@ class Admission:
         self._reader = reader
         self._token_key = token_key
         self._version = -1
-        self._current = False
+        self._is_current = False
         self._projects: dict[str, Project] = {}
         self._admitted: dict[tuple[str, str, str], tuple[int, int]] = {}
         self._admitted_by_token: dict[tuple[str, str], Admitted] = {}
@@ -82,19 +82,19 @@ class Admission:
             DisabledAccountError: the project's account is disabled.
             StorageQuotaError: it has more bytes stored than it may.
         """
-        if not self._current:
+        if not self._is_current:
             self.refresh()
         key = (project_name, pub_id, token)
         ids = self._admitted.get(key)
         if ids is None:
-            token = bare_token(token)
+            token = strip_scheme(token)
             project = self.project(project_name)
-            self._require_served(project)
+            self._require_active_account(project)
             if project.public and not pub_id and not token:
-                ids = self._anonymous(project)
+                ids = self._anonymous_ids(project)
             else:
-                ids = self._known(project, pub_id, token)
-            if len(self._admitted) >= _REMEMBERED:
+                ids = self._authenticate(project, pub_id, token)
+            if len(self._admitted) >= _CACHE_LIMIT:
                 self._admitted.clear()
             self._admitted[key] = ids
         return ids
@@ -103,19 +103,19 @@ class Admission:
         """Return the name of a publisher that `admit` has admitted; "" for the anonymous one."""
         return self._names.get(publisher_id, "")
 
-    def _known(self, project: Project, pub_id: str, token: str) -> tuple[int, int]:
+    def _authenticate(self, project: Project, pub_id: str, token: str) -> tuple[int, int]:
         publisher = self._reader.publisher(project.project_id, pub_id)
         if publisher is None:
             raise PublisherNotFoundError(pub_id=pub_id)
-        self._check(project.name, publisher, token)
+        self._check_token(project.name, publisher, token)
         self._names[publisher.publisher_id] = publisher.name
         return project.project_id, publisher.publisher_id
 
-    def _anonymous(self, project: Project) -> tuple[int, int]:
+    def _anonymous_ids(self, project: Project) -> tuple[int, int]:
         publisher = self._reader.publisher_with_key(project.project_id, ANONYMOUS)
         if publisher is None:
             return project.project_id, 0
-        self._restrict(publisher)
+        self._remember_restrictions(publisher)
         return project.project_id, publisher.publisher_id
 
     def admit_by_token(self, channel: str, token: str) -> Admitted:
@@ -130,24 +130,26 @@ class Admission:
             DisabledAccountError: the project's account is disabled.
             StorageQuotaError: it has more bytes stored than it may.
         """
-        if not self._current:
+        if not self._is_current:
             self.refresh()
         key = (channel, token)
         admitted = self._admitted_by_token.get(key)
         if admitted is None:
-            admitted, ends = self._by_token(channel, token) if token else self._by_nothing(channel)
-            if not ends:
-                if len(self._admitted_by_token) >= _REMEMBERED:
+            admitted, expires = (
+                self._admit_token(channel, token) if token else self._admit_anonymous(channel)
+            )
+            if not expires:
+                if len(self._admitted_by_token) >= _CACHE_LIMIT:
                     self._admitted_by_token.clear()
                 self._admitted_by_token[key] = admitted
         return admitted
 
-    def _by_token(self, channel: str, token: str) -> tuple[Admitted, bool]:
+    def _admit_token(self, channel: str, token: str) -> tuple[Admitted, bool]:
         """Return the publisher of a token, and whether the token expires unnoticed by `allow`."""
-        ends = False
+        expires = False
         publisher = self._reader.publisher_with_token(token)
         if publisher is None:
-            publisher, ends = self._by_another_token(token)
+            publisher, expires = self._resolve_other_token(token)
         project = self._reader.project(publisher.project_id)
         if project is None:
             raise PublisherNotFoundError(pub_id=publisher.publisher_id)
@@ -155,11 +157,11 @@ class Admission:
             raise InvalidEventChannelError(
                 pub_id=publisher.key, publisher_id=publisher.publisher_id, channel=channel
             )
-        self._require_served(project)
-        self._restrict(publisher)
-        return Admitted(project.project_id, publisher.publisher_id, publisher.key), ends
+        self._require_active_account(project)
+        self._remember_restrictions(publisher)
+        return Admitted(project.project_id, publisher.publisher_id, publisher.key), expires
 
-    def _by_another_token(self, token: str) -> tuple[Publisher, bool]:
+    def _resolve_other_token(self, token: str) -> tuple[Publisher, bool]:
         """Resolve a token that is not stored with a publisher: an access key, or an invalid one."""
         if not access_keys.is_access_key(token):
             # As in the original, an account's login token is looked up like a publisher's token
@@ -168,8 +170,8 @@ class Admission:
             publisher = None if owner.is_account else self._reader.publisher_anywhere(owner.id)
             if publisher is None:
                 raise PublisherNotFoundError(pub_id=owner.id)
-            raise self._refused(publisher, "token was replaced")
-        key = self._access_key(token)
+            raise self._token_error(publisher, "token was replaced")
+        key = self._read_access_key(token)
         if key.identity_type != IDENTITY_PUBLISHER:
             raise InvalidAuthPublisherIDError(
                 reason=f"access key {key.name} is an account's: it sends the type {DATA_PUSH} alone"
@@ -179,20 +181,20 @@ class Admission:
             raise PublisherNotFoundError(pub_id=key.identity_id)
         return publisher, bool(key.expires_at)
 
-    def _access_key(self, token: str) -> AccessKey:
+    def _read_access_key(self, token: str) -> AccessKey:
         """Return the record of an access key that has the permission to send events."""
-        key = key_of(self._reader, token, clock.now_ms())
+        key = valid_access_key(self._reader, token, clock.now_ms())
         access_keys.require_permission(key, Group.EVENT, Permission.READ_WRITE, OPERATION)
         return key
 
-    def _by_nothing(self, channel: str) -> tuple[Admitted, bool]:
+    def _admit_anonymous(self, channel: str) -> tuple[Admitted, bool]:
         if not self.is_public(channel):
             raise InvalidTokenError(reason="token is empty")
         project = self.project(channel)
-        self._require_served(project)
-        return Admitted(*self._anonymous(project), ANONYMOUS), False
+        self._require_active_account(project)
+        return Admitted(*self._anonymous_ids(project), ANONYMOUS), False
 
-    def _require_served(self, project: Project) -> None:
+    def _require_active_account(self, project: Project) -> None:
         account = self._reader.account(project.account_id)
         if account is not None and account.state != ENABLED:
             raise DisabledAccountError(account=project.account_id)
@@ -202,7 +204,7 @@ class Admission:
     def is_public(self, channel: str) -> bool:
         """Whether the channel belongs to a public project, which accepts events without a token."""
         try:
-            if not self._current:
+            if not self._is_current:
                 self.refresh()
             return self.project(channel).public
         except NodeError:  # no such project; any other error is raised again by the next check
@@ -221,7 +223,7 @@ class Admission:
             ProjectNotFoundError: no project has that channel.
             NoProjectPermissionError: it is somebody else's.
         """
-        if not self._current:
+        if not self._is_current:
             self.refresh()
         if not token:
             raise InvalidTokenError(reason="token is empty")
@@ -234,12 +236,14 @@ class Admission:
             raise InvalidAuthValueError(
                 reason="this access key belongs to a publisher, not to an account"
             )
-        key = key_of(self._reader, token, clock.now_ms())
-        account = account_of_key(self._reader, key, Group.EVENT, Permission.READ_WRITE, OPERATION)
+        key = valid_access_key(self._reader, token, clock.now_ms())
+        account = account_from_access_key(
+            self._reader, key, Group.EVENT, Permission.READ_WRITE, OPERATION
+        )
         project = self.project(channel)
         if project.account_id != account.account_id and account.role != ADMIN:
             raise NoProjectPermissionError(name=channel)
-        self._require_served(project)
+        self._require_active_account(project)
         return project, key
 
     def publisher(self, project_id: int, key: str) -> Publisher | None:
@@ -257,7 +261,7 @@ class Admission:
         if publisher is None:
             return
         if publisher.token_expires_at and clock.now_ms() >= publisher.token_expires_at:
-            raise self._refused(publisher, "token is expired")
+            raise self._token_error(publisher, "token is expired")
         require_type(publisher, event_type)
 
     def refresh(self) -> None:
@@ -272,11 +276,11 @@ class Admission:
             self._version = version
         # Checked once per turn of the loop, not per event: the answer to a management call
         # leaves in a later turn, and so do the events that are sent after that answer.
-        self._current = True
-        asyncio.get_running_loop().call_soon(self._turn_ended)
+        self._is_current = True
+        asyncio.get_running_loop().call_soon(self._expire_check)
 
-    def _turn_ended(self) -> None:
-        self._current = False
+    def _expire_check(self) -> None:
+        self._is_current = False
 
     def project(self, channel: str) -> Project:
         """Return the project of a channel.
@@ -293,25 +297,27 @@ class Admission:
             self._projects[name] = project
         return project
 
-    def _check(self, project_name: str, publisher: Publisher, token: str) -> None:
+    def _check_token(self, project_name: str, publisher: Publisher, token: str) -> None:
         # Only this node writes `publisher.token`. An equal token is therefore genuine and
         # current, and its signature need not be checked again (20 us).
         if not hmac.compare_digest(token.encode(), publisher.token.encode()):
             raise PublisherTokenError(
-                pub_id=publisher.key, project=project_name, reason=self._why_not(publisher, token)
+                pub_id=publisher.key,
+                project=project_name,
+                reason=self._token_problem(publisher, token),
             )
-        self._restrict(publisher)
+        self._remember_restrictions(publisher)
 
-    def _restrict(self, publisher: Publisher) -> None:
+    def _remember_restrictions(self, publisher: Publisher) -> None:
         if publisher.event_types or publisher.token_expires_at:
             self._restricted[publisher.publisher_id] = publisher
 
-    def _refused(self, publisher: Publisher, reason: str) -> PublisherTokenError:
+    def _token_error(self, publisher: Publisher, reason: str) -> PublisherTokenError:
         project = self._reader.project(publisher.project_id)
         name = project.name if project else str(publisher.project_id)
         return PublisherTokenError(pub_id=publisher.key, project=name, reason=reason)
 
-    def _why_not(self, publisher: Publisher, token: str) -> str:
+    def _token_problem(self, publisher: Publisher, token: str) -> str:
         if access_keys.is_access_key(token):
             other = self._reader.publisher_with_token(token)
             return "token of another publisher" if other else "token is unknown or was replaced"

@@ -9,9 +9,8 @@ gateway's capacity among its projects.
 from __future__ import annotations
 
 import collections
-from typing import Generic, Protocol, TypeVar
 
-from fieldbrook.actors.wire import WireEvent
+from fieldbrook.gateway.events.pending_event import PendingEvent
 from fieldbrook.gateway.memory_budget import MemoryBudget
 
 ALONE_EVENTS = 8_192  # the limit of one publisher when no other has events waiting
@@ -24,35 +23,25 @@ _AMPLE_BYTES = BYTES_LIMIT // 16
 OVERHEAD_BYTES = 512  # memory of one event without its payload
 
 
-class Queued(Protocol):
-    """A queued item; `queue_id` is the id of its queue, usually the publisher's id."""
-
-    event: WireEvent
-    queue_id: int
-
-
-Item = TypeVar("Item", bound=Queued)
-
-
-class _PublisherQueue(Generic[Item]):
+class _PublisherQueue:
     """The queue of one publisher."""
 
     __slots__ = ("bytes", "items")
 
     def __init__(self) -> None:
-        self.items: collections.deque[Item] = collections.deque()
+        self.items: collections.deque[PendingEvent] = collections.deque()
         self.bytes = 0
 
 
-class FairQueue(Generic[Item]):
+class FairQueue:
     """The waiting events of one project."""
 
     __slots__ = ("_budget", "_bytes", "_events", "_queues", "_turns")
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
-        self._queues: dict[int, _PublisherQueue[Item]] = {}
-        self._turns: collections.deque[_PublisherQueue[Item]] = collections.deque()
+        self._queues: dict[int, _PublisherQueue] = {}
+        self._turns: collections.deque[_PublisherQueue] = collections.deque()
         self._events = 0
         self._bytes = 0
 
@@ -88,7 +77,7 @@ class FairQueue(Generic[Item]):
         share = (budget.limit - budget.used + own) // 2 - self._events * OVERHEAD_BYTES
         return min(BYTES_LIMIT, share) - self._bytes
 
-    def append(self, item: Item) -> None:
+    def append(self, item: PendingEvent) -> None:
         """Add an event at the end of its queue."""
         event = item.event
         queue = self._queues.get(item.queue_id)
@@ -106,7 +95,7 @@ class FairQueue(Generic[Item]):
         """Return the payload size of the next event of `pop`; the queue must not be empty."""
         return len(self._turns[0].items[0].event[3])
 
-    def pop(self) -> Item:
+    def pop(self) -> PendingEvent:
         """Remove and return the oldest event of the next queue; the queue must not be empty."""
         turns = self._turns
         queue = turns[0]
@@ -125,16 +114,16 @@ class FairQueue(Generic[Item]):
             del self._queues[item.queue_id]
         return item
 
-    def first_events(self) -> list[Item]:
+    def first_events(self) -> list[PendingEvent]:
         """Return the oldest event of each queue."""
         return [queue.items[0] for queue in self._turns]
 
-    def first_in(self, queue_id: int) -> Item | None:
+    def first_in(self, queue_id: int) -> PendingEvent | None:
         """Return the oldest event of one queue; None when it is empty."""
         queue = self._queues.get(queue_id)
         return None if queue is None else queue.items[0]
 
-    def pop_from(self, queue_id: int) -> Item:
+    def pop_from(self, queue_id: int) -> PendingEvent:
         """Remove and return the oldest event of one queue, which must not be empty."""
         queue = self._queues[queue_id]
         self._turns.remove(queue)

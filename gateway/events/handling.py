@@ -18,47 +18,42 @@ from fieldbrook.core.errors import (
     MalformedMessageError,
     NodeError,
     PayloadTooLargeError,
-    StoreError,
     StrategyNotFoundError,
-    TooManyRequestsError,
-    UnavailableError,
 )
 from fieldbrook.gateway.events.admission import Admission
-from fieldbrook.gateway.events.handlers import HandlerNames
+from fieldbrook.gateway.events.data_push import DataPush
 from fieldbrook.gateway.events.message import (
     DataMessage,
     decode_message,
     is_single,
+    message_token,
     split_batch,
-    token_in,
 )
-from fieldbrook.gateway.events.project_client import (
+from fieldbrook.gateway.events.pending_event import (
     BlockedPublishers,
     Outcome,
-    ProjectClients,
     Settle,
     StoredResults,
 )
-from fieldbrook.gateway.events.raw import RawEvents
-from fieldbrook.gateway.events.refusals import Refusals
+from fieldbrook.gateway.events.project_client import ProjectClients
+from fieldbrook.gateway.events.raw import HandlerNames, RawEvents
+from fieldbrook.gateway.events.refusals import Refusals, Refuser
 from fieldbrook.gateway.events.request import (
-    NOTHING,
-    UNNAMED,
+    NO_META,
+    NO_NAME,
+    DeliveryName,
     Identity,
     Meta,
-    Name,
     identify,
     is_message,
     read_key,
 )
-from fieldbrook.gateway.replies import Answer, EventReply, error_json, to_json
+from fieldbrook.gateway.replies import Answer, EventReply, to_json
 from fieldbrook.observability import metrics
 from fieldbrook.storage.registry.service import RegistryClient, RegistryReader
 
-_REMEMBERED_REPLIES = 4_096
-_REFUSED = 429
-TEMPORARY = (TooManyRequestsError, UnavailableError, StoreError)
-"""Temporary errors: after one of these the broker keeps the event and sends it again."""
+_REPLIES_CACHED = 4_096
+_TOO_MANY_REQUESTS = 429
 
 
 class EventIds:
@@ -95,37 +90,39 @@ class EventService:
         `registry` creates publishers for devices that send for the first time. `source` says how
         events reach this gateway (`wire.BY_MQTT`, or 0 for HTTP).
         """
-        self._refusals = refusals
         self._source = source
         self._admission = Admission(reader, token_key)
         self._clients = projects
-        self._version = version
         self._limit = body_limit_bytes
         self._new_id = EventIds()
+        self.refuser = Refuser(version, self._new_id, refusals)
         self._replies: dict[tuple[HandlerResult, ...], bytes] = {}
+        names = HandlerNames(reader)
+        self.data_push = DataPush(
+            self._admission, projects, names, registry, self.refuser, self._new_id, source
+        )
         self.raw = RawEvents(
             self._admission,
             projects,
-            HandlerNames(reader),
-            registry,
-            self.refuse,
-            self._new_id,
+            names,
+            self.data_push.submit,
+            self.refuser,
             body_limit_bytes,
             source,
         )
 
-    def take(self, project_name: str, body: bytes, answer: Answer, meta: Meta = NOTHING) -> None:
+    def accept(self, project_name: str, body: bytes, answer: Answer, meta: Meta = NO_META) -> None:
         """Accept the body of an HTTP request: a message, a batch of messages, or raw bytes.
 
         `answer` is called once. Never raises, like `submit`.
         """
         key = ""
-        if meta is not NOTHING:
+        if meta is not NO_META:
             try:
                 key = read_key(meta.key)
             except BadRequestError as error:
                 metrics.add(metrics.EVENTS_RECEIVED)
-                answer(self.refuse(error, "", project_name, body=body))
+                answer(self.refuser.refuse(error, "", project_name, body=body))
                 return
             if self._is_raw(body, meta):
                 self.raw.submit(project_name, body, answer, meta, key=key)
@@ -135,10 +132,10 @@ class EventService:
                 messages = split_batch(body)
             except NodeError as error:
                 metrics.add(metrics.EVENTS_RECEIVED)
-                answer(self.refuse(error, "", project_name, body=body))
+                answer(self.refuser.refuse(error, "", project_name, body=body))
                 return
             if messages is not None:
-                self._take_batch(project_name, messages, answer, key)
+                self._accept_batch(project_name, messages, answer, key)
                 return
             if self._admission.is_public(project_name) and not is_message(body):
                 self.raw.submit(project_name, body, answer, meta, key=key)
@@ -157,7 +154,7 @@ class EventService:
         if not meta.token:
             return False
         if body.startswith(b'{"header"'):
-            return not token_in(body)
+            return not message_token(body)
         return not is_message(body, signed=True)
 
     def submit(
@@ -167,7 +164,7 @@ class EventService:
         answer: Answer,
         *,
         resend: bool = False,
-        delivery: Name = UNNAMED,
+        delivery: DeliveryName = NO_NAME,
         key: str = "",
     ) -> None:
         """Accept one event; `answer` is called once, now or after its effects are on disk.
@@ -188,32 +185,32 @@ class EventService:
             try:
                 message = decode_message(body)
             except MalformedMessageError as error:
-                message = self._decode_again(project_name, body, error)
+                message = self._decode_anonymous(project_name, body, error)
             header = message.header
             if header.event_id or key:
-                who = identify(header.event_id, header.pub_time, delivery, key, self._new_id)
+                identity = identify(header.event_id, header.pub_time, delivery, key, self._new_id)
             else:  # the result of `identify`, without the cost of the call
-                who = delivery[0] or self._new_id(), "", delivery[1]
-            event_id = who[0]
-            taken = message
+                identity = delivery[0] or self._new_id(), "", delivery[1]
+            event_id = identity[0]
+            decoded = message
 
             def settle(outcome: Outcome) -> None:
                 if isinstance(outcome, NodeError):
-                    answer(self._refuse_message(outcome, event_id, project_name, taken, resend))
+                    answer(self._refuse_message(outcome, event_id, project_name, decoded, resend))
                 else:
-                    answer(self._reply(outcome, event_id, taken.event_type))
+                    answer(self._reply(outcome, event_id, decoded.event_type))
 
-            self._hand_over(project_name, message, who, settle, resend=resend)
+            self._submit_message(project_name, message, identity, settle, resend=resend)
         except NodeError as error:
             if message is None:
-                answer(self.refuse(error, event_id, project_name, body=body))
+                answer(self.refuser.refuse(error, event_id, project_name, body=body))
             else:
                 answer(self._refuse_message(error, event_id, project_name, message, resend))
 
     def _refuse_message(
         self, error: NodeError, event_id: str, channel: str, message: DataMessage, resend: bool
     ) -> EventReply:
-        return self.refuse(
+        return self.refuser.refuse(
             error,
             event_id,
             channel,
@@ -223,7 +220,7 @@ class EventService:
             resend=resend,
         )
 
-    def _decode_again(
+    def _decode_anonymous(
         self, project_name: str, body: bytes | msgspec.Raw, error: MalformedMessageError
     ) -> DataMessage:
         """Decode again for public projects, whose messages may lack `pub_id` and `token`."""
@@ -231,18 +228,18 @@ class EventService:
             return decode_message(body, anonymous=True)
         raise error
 
-    def _hand_over(
+    def _submit_message(
         self,
         project_name: str,
         message: DataMessage,
-        who: Identity,
+        identity: Identity,
         settle: Settle,
         *,
         resend: bool = False,
         blocked: BlockedPublishers | None = None,
     ) -> None:
         header = message.header
-        event_id, name, kind = who
+        event_id, name, kind = identity
         event_type = message.event_type
         project_id, publisher_id = self._admission.admit(project_name, header.pub_id, header.token)
         self._admission.allow(publisher_id, event_type)
@@ -261,7 +258,7 @@ class EventService:
             blocked=blocked,
         )
 
-    def _take_batch(
+    def _accept_batch(
         self, project_name: str, messages: list[msgspec.Raw], answer: Answer, key: str
     ) -> None:
         batch_id = self._new_id()
@@ -270,14 +267,14 @@ class EventService:
             self._admission.project(project_name)
         except NodeError as error:
             metrics.add(metrics.EVENTS_RECEIVED)
-            answer(self.refuse(error, batch_id, project_name))
+            answer(self.refuser.refuse(error, batch_id, project_name))
             return
 
         def done(body: bytes, refused: NodeError | None, replayed: bool) -> None:
             if refused is None:
                 answer(EventReply(201, body, batch_id, replayed=replayed))
             else:
-                answer(self.refusal(refused, batch_id))
+                answer(self.refuser.reply(refused, batch_id))
 
         metrics.add(metrics.EVENTS_RECEIVED, len(messages))
         batch = _Batch(project_name, len(messages), done)
@@ -289,21 +286,21 @@ class EventService:
                 try:
                     message = decode_message(raw)
                 except MalformedMessageError as error:
-                    message = self._decode_again(project_name, raw, error)
+                    message = self._decode_anonymous(project_name, raw, error)
                 header = message.header
                 item = item_key(key, index) if key else ""
-                who = identify(header.event_id, header.pub_time, UNNAMED, item, self._new_id)
-                event_id = who[0]
+                identity = identify(header.event_id, header.pub_time, NO_NAME, item, self._new_id)
+                event_id = identity[0]
                 batch.name(index, event_id)
                 _, publisher_id = self._admission.admit(project_name, header.pub_id, header.token)
                 batch.name_publisher(index, publisher_id, self._admission.name_of(publisher_id))
                 settle = partial(self._settle_item, batch, index, project_name, message, event_id)
-                self._hand_over(project_name, message, who, settle, blocked=blocked)
+                self._submit_message(project_name, message, identity, settle, blocked=blocked)
             except NodeError as error:
                 if message is None:
                     event_id = self._new_id()
                     batch.name(index, event_id)
-                    self._note(error, event_id, project_name, body=bytes(raw))
+                    self.refuser.record(error, event_id, project_name, body=bytes(raw))
                     batch.settle(index, error)
                 else:
                     self._settle_item(batch, index, project_name, message, event_id, error)
@@ -321,53 +318,21 @@ class EventService:
             self._refuse_message(outcome, event_id, channel, message, resend=False)
         batch.settle(index, outcome)
 
-    def refuse(
-        self,
-        error: NodeError,
-        event_id: str,
-        channel: str,
-        *,
-        publisher: str = "",
-        event_type: str = "",
-        body: bytes = b"",
-        resend: bool = False,
-    ) -> EventReply:
-        """Return the answer of `refusal`, and store the reason for later queries.
-
-        A temporary error of an event that will be sent again (`resend`) is not stored.
-        """
-        event_id = event_id or self._new_id()
-        if not (resend and isinstance(error, TEMPORARY)):
-            self._note(
-                error, event_id, channel, publisher=publisher, event_type=event_type, body=body
-            )
-        return self.refusal(error, event_id)
-
-    def _note(self, error: NodeError, event_id: str, channel: str, **about: Any) -> None:
-        metrics.refused(error.key)
-        if self._refusals is not None:
-            self._refusals.note(error, event_id, channel, **about)
-
     def refuse_unread(self, error: NodeError, channel: str) -> EventReply:
         """Refuse an event whose body was not read completely; see `refuse`."""
         metrics.add(metrics.EVENTS_RECEIVED)
-        return self.refuse(error, "", channel)
-
-    def refusal(self, error: NodeError, event_id: str) -> EventReply:
-        """Return the answer to an event with the 8-key error as its body."""
-        body = error_json(error, self._version)
-        return EventReply(error.status, body, event_id or self._new_id(), error)
+        return self.refuser.refuse(error, "", channel)
 
     def _reply(
         self, outcome: tuple[HandlerResult, ...], event_id: str, event_type: str
     ) -> EventReply:
         if not outcome:
             error = StrategyNotFoundError(what=f"no strategy for event type {event_type}")
-            return self.refusal(error, event_id)
+            return self.refuser.reply(error, event_id)
         body = self._replies.get(outcome)
         if body is None:
             body = to_json({"results": [_result(result) for result in outcome]})
-            if len(self._replies) >= _REMEMBERED_REPLIES:
+            if len(self._replies) >= _REPLIES_CACHED:
                 self._replies.clear()
             self._replies[outcome] = body
         return EventReply(201, body, event_id, None, True, "", type(outcome) is StoredResults)
@@ -389,8 +354,8 @@ class _Batch:
         ]
         self._left = size
         self._done = done
-        self._all_refused: NodeError | None = None
-        self._taken = False
+        self._limit_error: NodeError | None = None
+        self._any_accepted = False
         self._replayed = True
         if not size:
             done(to_json([]), None, False)
@@ -412,10 +377,10 @@ class _Batch:
             answer["replayed"] = True
         else:
             self._replayed = False
-        if isinstance(outcome, NodeError) and outcome.status == _REFUSED:
-            self._all_refused = outcome
+        if isinstance(outcome, NodeError) and outcome.status == _TOO_MANY_REQUESTS:
+            self._limit_error = outcome
         else:
-            self._taken = True
+            self._any_accepted = True
         if isinstance(outcome, NodeError):
             answer["errMsg"] = outcome.text()
         elif outcome:
@@ -424,7 +389,7 @@ class _Batch:
             answer["errMsg"] = StrategyNotFoundError(what="not found strategy").text()
         self._left -= 1
         if not self._left:
-            refused = None if self._taken else self._all_refused
+            refused = None if self._any_accepted else self._limit_error
             self._done(to_json(self._answers), refused, self._replayed)
 
 

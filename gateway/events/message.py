@@ -122,7 +122,7 @@ def is_single(body: bytes) -> bool:
     return body.startswith((b'{"header"', b'{"payload"'))
 
 
-def token_in(body: bytes) -> str:
+def message_token(body: bytes) -> str:
     """Return the token in a message's header; "" without a token or when it is no message."""
     body = trimmed(body)
     try:
@@ -132,12 +132,12 @@ def token_in(body: bytes) -> str:
     if token:
         return token
     try:
-        return token_of_header(lower_keys(_decode_object(body)).get("header"))
+        return header_token(lower_keys(_decode_object(body)).get("header"))
     except NOT_JSON:
         return ""
 
 
-def token_of_header(header: msgspec.Raw | None) -> str:
+def header_token(header: msgspec.Raw | None) -> str:
     """Return the token in a header, with keys in any case; "" when there is none."""
     try:
         found = lower_keys(_decode_object(header)).get("token") if header else None

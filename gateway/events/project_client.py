@@ -12,17 +12,13 @@ from __future__ import annotations
 import asyncio
 import collections
 import logging
-from collections.abc import Callable
 from typing import Protocol, cast
 
 from fieldbrook.actors.wire import (
     CREDIT,
     FRAME_BYTES,
     FRAME_EVENTS,
-    NODE_COMMAND,
     POISON,
-    REPEATED,
-    RESUME,
     EventResult,
     FrameReader,
     WireEvent,
@@ -36,9 +32,16 @@ from fieldbrook.core.errors import (
     StoreError,
     TooManyRequestsError,
     UnavailableError,
-    from_wire,
 )
 from fieldbrook.gateway.events.fair_queue import GATEWAY_BYTES, FairQueue
+from fieldbrook.gateway.events.pending_event import (
+    BlockedPublishers,
+    PendingEvent,
+    Settle,
+    count_settled,
+    outcome_of,
+    resume_command,
+)
 from fieldbrook.gateway.memory_budget import MemoryBudget
 from fieldbrook.observability import metrics
 
@@ -54,66 +57,8 @@ _SUSPECT_GROUP = 16  # events per frame after a process death, when more than th
 _CONNECT_TRIES = 20
 _ROUTE_RETRY_S = 5.0  # a lost route request must not block a project's events for ever
 _AFTER_UNKNOWN = "an earlier event of this publisher in the same request has an unknown outcome"
-_TEMPORARY_ERRORS = (
-    StoreError,
-    UnavailableError,
-)  # errors after which the sender retries the event
+_TEMPORARY_ERRORS = (StoreError, UnavailableError)  # after these, senders retry the event
 _PUSH_QUEUE = -1  # the queue of events that an owner pushes for devices; never a publisher's id
-
-Outcome = tuple[tuple[int, int, str], ...] | NodeError
-Settle = Callable[[Outcome], None]
-
-
-BlockedPublishers = set[int]
-"""The publishers of one request that have an event of unknown outcome; its events share the set.
-Later events of these publishers are not sent, because the client sends the unknown one again and
-it would then run after them."""
-
-
-class StoredResults(tuple[tuple[int, int, str], ...]):
-    """The stored results of an event that was handled before."""
-
-    __slots__ = ()
-
-
-class PendingEvent:
-    """An event without an outcome; it is settled exactly once.
-
-    Events with `resend` (all but those over HTTP) survive the death of the project's process:
-    they are sent to the next process, in small groups and then alone. Only an event that was
-    alone in flight at `DEAD_LETTER_AFTER_DEATHS` deaths becomes a dead letter instead of running,
-    so occasional process deaths never move an event to the dead letters. Events without `resend`
-    are answered "outcome unknown". Events with the same `queue_id` keep their order.
-    """
-
-    __slots__ = ("blocked", "deadline", "deaths", "event", "queue_id", "resend", "settle")
-
-    def __init__(
-        self,
-        event: WireEvent,
-        settle: Settle,
-        deadline: float,
-        resend: bool,
-        queue_id: int,
-        blocked: BlockedPublishers | None = None,
-    ) -> None:
-        self.event = event
-        self.queue_id = queue_id
-        self.blocked = blocked
-        self.settle: Settle | None = settle
-        self.deadline = deadline
-        self.resend = resend
-        self.deaths = 0  # process deaths while only this event was in flight
-
-    def finish(self, outcome: Outcome) -> None:
-        """Settle the event, unless its deadline has settled it already."""
-        settle, self.settle = self.settle, None
-        if settle is not None:
-            try:
-                settle(outcome)
-            except Exception:
-                # A failing callback must not prevent the answers to other events.
-                log.exception("event %s: the receiver of its outcome failed", self.event[2])
 
 
 class ProjectActivator(Protocol):
@@ -137,7 +82,7 @@ class ProjectClient(asyncio.Protocol):
         self._project_id = project_id
         self._activator = activator
         self._loop = loop
-        self._queue: FairQueue[PendingEvent] = FairQueue(budget or MemoryBudget(GATEWAY_BYTES))
+        self._queue: FairQueue = FairQueue(budget or MemoryBudget(GATEWAY_BYTES))
         self._suspects: collections.deque[list[PendingEvent]] = collections.deque()
         self._sent: collections.deque[collections.deque[PendingEvent]] = collections.deque()
         self._pace_s = _FIRST_PACE_S  # moving average of the project's time per event
@@ -225,7 +170,7 @@ class ProjectClient(asyncio.Protocol):
         while self._transport is not None and self._path is not None and len(self._sent) < CREDIT:
             if self._paused and self._sent:
                 return
-            batch = collections.deque([_resume()]) if self._paused else self._next_batch()
+            batch = collections.deque([resume_command()]) if self._paused else self._next_batch()
             self._paused = False
             if not batch:
                 return
@@ -386,9 +331,9 @@ class ProjectClient(asyncio.Protocol):
             self._transport.close()  # the process retires: queued events go to the next one
         else:
             self._flush()  # the next frame leaves before this one's answers are written
-        self._count(settled)
+        count_settled(settled, self._pace_updated_at + ANSWER_LIMIT_S)
         for pending, result in settled:
-            pending.finish(_outcome(result))
+            pending.finish(outcome_of(result))
         error = UnavailableError(what="an earlier event of this publisher could not be stored")
         for pending in behind:
             pending.finish(error)
@@ -402,7 +347,7 @@ class ProjectClient(asyncio.Protocol):
         queue_ids = {
             pending.queue_id
             for pending, result in settled
-            if pending.resend and isinstance(_outcome(result), _TEMPORARY_ERRORS)
+            if pending.resend and isinstance(outcome_of(result), _TEMPORARY_ERRORS)
         }
         if not queue_ids:
             return []
@@ -419,27 +364,6 @@ class ProjectClient(asyncio.Protocol):
             while (first := self._queue.first_in(queue_id)) is not None and first.resend:
                 behind.append(self._queue.pop_from(queue_id))
         return behind
-
-    def _count(self, settled: list[tuple[PendingEvent, EventResult]]) -> None:
-        """Count acknowledged events in the metrics.
-
-        Commands, refused events and events settled by their deadline are not counted.
-        """
-        admitted = self._pace_updated_at + ANSWER_LIMIT_S
-        seconds = []
-        unmatched = 0
-        for pending, result in settled:
-            if pending.settle is None or pending.event[1] == NODE_COMMAND:
-                continue
-            if not result:
-                unmatched += 1
-            elif not isinstance(result[0], str) or result[0] == REPEATED:
-                seconds.append(admitted - pending.deadline)
-        if seconds:
-            metrics.here.row[metrics.EVENTS_ACKNOWLEDGED] += len(seconds)
-            metrics.EVENT_SECONDS.observe_all(seconds)
-        if unmatched:
-            metrics.add(metrics.EVENTS_UNMATCHED, unmatched)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Settle unanswered events with "outcome unknown"; queue `resend` events again."""
@@ -483,19 +407,6 @@ class ProjectClient(asyncio.Protocol):
         size = _SUSPECT_GROUP if len(lost) > _SUSPECT_GROUP else 1
         groups = [lost[start : start + size] for start in range(0, len(lost), size)]
         self._suspects.extendleft(reversed(groups))
-
-
-def _resume() -> PendingEvent:
-    """Create the command after which a project accepts events again."""
-    event = (RESUME, NODE_COMMAND, "", pack([]), 0, 0, "")
-    return PendingEvent(event, lambda outcome: None, 0.0, resend=False, queue_id=NODE_COMMAND)
-
-
-def _outcome(result: EventResult) -> Outcome:
-    if result and isinstance(result[0], str):
-        name, details = result
-        return StoredResults(details) if name == REPEATED else from_wire(name, dict(details))
-    return result
 
 
 class ProjectClients:

@@ -11,7 +11,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 
 from fieldbrook.core.errors import FieldError, MalformedMessageError
-from fieldbrook.gateway.auth import bare_token
+from fieldbrook.gateway.auth import strip_scheme
 from fieldbrook.gateway.events.request import Meta
 
 _Field = descriptor_pb2.FieldDescriptorProto
@@ -63,5 +63,7 @@ def decode_event(body: bytes) -> tuple[Meta, bytes]:
     except DecodeError as error:
         raise MalformedMessageError(FieldError("body", f"not protobuf: {error}", "body")) from None
     header = event.header
-    meta = Meta(header.event_type, header.event_id, str(header.pub_time), bare_token(header.token))
+    meta = Meta(
+        header.event_type, header.event_id, str(header.pub_time), strip_scheme(header.token)
+    )
     return meta, event.payload

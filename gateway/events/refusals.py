@@ -10,11 +10,21 @@ from __future__ import annotations
 import collections
 import hashlib
 import logging
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from fieldbrook.core import clock
-from fieldbrook.core.errors import NodeError, ProjectNotFoundError, StoreError
+from fieldbrook.core.errors import (
+    NodeError,
+    ProjectNotFoundError,
+    StoreError,
+    TooManyRequestsError,
+    UnavailableError,
+)
 from fieldbrook.gateway.channel import project_name
+from fieldbrook.gateway.replies import EventReply, error_json
+from fieldbrook.observability import metrics
 from fieldbrook.storage.project.refused import Refusal, RefusedRing
 from fieldbrook.storage.project.refused import Refusals as Chunk
 
@@ -26,6 +36,9 @@ KEPT_OF_A_KIND = 40  # records of one project with one reason
 KEPT_OF_A_PUBLISHER = 10  # of these, records of one publisher
 _TEXT_LIMIT = 128
 _REASON_LIMIT = 256
+
+TEMPORARY = (TooManyRequestsError, UnavailableError, StoreError)
+"""Temporary errors: after one of these the broker keeps the event and sends it again."""
 
 
 class Refusals:
@@ -42,7 +55,7 @@ class Refusals:
         self._more: dict[bool, int] = {True: 0, False: 0}
         self._kinds: collections.Counter[tuple[str, ...]] = collections.Counter()
 
-    def note(
+    def record(
         self,
         error: NodeError,
         event_id: str,
@@ -106,3 +119,46 @@ class Refusals:
         if self._ring is not None:
             self._ring.close()
             self._ring = None
+
+
+class Refuser:
+    """Refuses events: records the reason, and answers with the 8-key error as the body."""
+
+    def __init__(self, version: str, new_id: Callable[[], str], records: Refusals | None) -> None:
+        """Create it; `records` may be None, so that no reason is stored."""
+        self._version = version
+        self._new_id = new_id
+        self._records = records
+
+    def refuse(
+        self,
+        error: NodeError,
+        event_id: str,
+        channel: str,
+        *,
+        publisher: str = "",
+        event_type: str = "",
+        body: bytes = b"",
+        resend: bool = False,
+    ) -> EventReply:
+        """Record a refused event and return its answer.
+
+        A temporary error of an event that will be sent again (`resend`) is not recorded.
+        """
+        event_id = event_id or self._new_id()
+        if not (resend and isinstance(error, TEMPORARY)):
+            self.record(
+                error, event_id, channel, publisher=publisher, event_type=event_type, body=body
+            )
+        return self.reply(error, event_id)
+
+    def record(self, error: NodeError, event_id: str, channel: str, **about: Any) -> None:
+        """Count a refused event and store its reason; see `Refusals.record`."""
+        metrics.refused(error.key)
+        if self._records is not None:
+            self._records.record(error, event_id, channel, **about)
+
+    def reply(self, error: NodeError, event_id: str) -> EventReply:
+        """Return the answer to a refused event."""
+        body = error_json(error, self._version)
+        return EventReply(error.status, body, event_id or self._new_id(), error)

@@ -14,12 +14,12 @@ import msgspec
 from fieldbrook.actors.wire import KEYED, NAMED, keyed
 from fieldbrook.core.errors import BadRequestError, FieldError
 from fieldbrook.core.model import DEFAULT_EVENT_TYPE, EVENT_TYPE_LIMIT
-from fieldbrook.gateway.auth import token_of
+from fieldbrook.gateway.auth import request_token
 from fieldbrook.gateway.events.message import (
     EVENT_ID_LIMIT,
     NOT_JSON,
-    token_in,
-    token_of_header,
+    header_token,
+    message_token,
     trimmed,
 )
 
@@ -34,10 +34,10 @@ only a label for the event history, because firmware sends constants such as `ES
 KEY_LIMIT = 255
 KEY_HEADER = "Idempotency-Key"
 
-Name = tuple[str, int]
+DeliveryName = tuple[str, int]
 """The broker's name of a message, and a flag: store the name (`wire.DELIVERY`) or look it up
 (`wire.REDELIVERY`)."""
-UNNAMED: Name = ("", 0)
+NO_NAME: DeliveryName = ("", 0)
 
 
 class Meta(NamedTuple):
@@ -58,7 +58,7 @@ class Meta(NamedTuple):
         return self.event_type or DEFAULT_EVENT_TYPE
 
 
-NOTHING = Meta()
+NO_META = Meta()
 
 
 def read_meta(query: str, authorization: str | None, key: str | None = None) -> Meta:
@@ -71,8 +71,8 @@ def read_meta(query: str, authorization: str | None, key: str | None = None) -> 
     """
     if not query:
         if not authorization and key is None:
-            return NOTHING
-        return Meta(token=token_of(None, authorization), key=key)
+            return NO_META
+        return Meta(token=request_token(None, authorization), key=key)
     found: dict[str, str] = {}
     for part in query.split("&"):
         name, _, value = part.partition("=")
@@ -83,7 +83,7 @@ def read_meta(query: str, authorization: str | None, key: str | None = None) -> 
         event_type=found.get("eventType"),
         event_id=found.get("eventID", ""),
         timestamp=found.get("timestamp", ""),
-        token=token_of(found.get("authorization"), authorization),
+        token=request_token(found.get("authorization"), authorization),
         key=key,
     )
 
@@ -152,7 +152,7 @@ because one is made for each event."""
 def identify(
     sent_id: str,
     sent_time: int | str,
-    delivery: Name,
+    delivery: DeliveryName,
     key: str,
     new_id: Callable[[], str],
 ) -> Identity:
@@ -181,7 +181,7 @@ def identify(
     return event_id, name, kind
 
 
-def stated_length(text: str) -> int:
+def parse_content_length(text: str) -> int:
     """Read a `Content-Length` in bytes; 0 when it is not a number.
 
     A number of 19 digits or more counts as 2^63, because Python refuses to parse thousands of
@@ -214,7 +214,7 @@ def is_message(body: bytes, *, signed: bool = False) -> bool:
     try:
         keys = {key.lower(): value for key, value in _decode_object(body).items()}
         if "header" in keys:
-            return not signed or bool(token_in(body))
+            return not signed or bool(message_token(body))
         if "events" not in keys:
             return False
         events = _decode_list(keys["events"])
@@ -223,7 +223,7 @@ def is_message(body: bytes, *, signed: bool = False) -> bool:
     headers = [_header_in(event) for event in events]
     if None in headers:
         return False
-    return not signed or not headers or any(token_of_header(header) for header in headers)
+    return not signed or not headers or any(header_token(header) for header in headers)
 
 
 def _header_in(event: dict[str, msgspec.Raw]) -> msgspec.Raw | None:

@@ -13,7 +13,7 @@ from tornado import httputil, web
 from fieldbrook.core.errors import PayloadTooLargeError
 from fieldbrook.gateway import replies
 from fieldbrook.gateway.events.handling import EventService
-from fieldbrook.gateway.events.request import KEY_HEADER, Meta, read_meta, stated_length
+from fieldbrook.gateway.events.request import KEY_HEADER, Meta, parse_content_length, read_meta
 from fieldbrook.gateway.http.fast_path import header_value
 from fieldbrook.gateway.memory_budget import BUDGET_EXCEEDED, MemoryBudget
 from fieldbrook.gateway.replies import EventReply
@@ -37,7 +37,7 @@ class EventHandler(web.RequestHandler):
 
     def prepare(self) -> None:
         """Refuse a body whose stated length is far over the limit before reading it."""
-        self._make_room(stated_length(self.request.headers.get("Content-Length", "")))
+        self._make_room(parse_content_length(self.request.headers.get("Content-Length", "")))
 
     def data_received(self, chunk: bytes) -> None:
         """Collect the body up to the limit, whatever `Content-Length` says."""
@@ -77,7 +77,7 @@ class EventHandler(web.RequestHandler):
             return
         answer: asyncio.Future[EventReply] = asyncio.get_running_loop().create_future()
         meta = meta_of(self.request)
-        self._events.take(project_name, bytes(self._body), answer.set_result, meta)
+        self._events.accept(project_name, bytes(self._body), answer.set_result, meta)
         self._reply(await answer)
 
     def options(self, project_name: str) -> None:

@@ -45,7 +45,7 @@ _META = EVENT_META.encode()
 class EventReceiver(Protocol):
     """The part of `events.EventService` that the fast path uses."""
 
-    def take(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
+    def accept(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
         """Submit one event of an HTTP client; `answer` is called once."""
 
 
@@ -327,7 +327,7 @@ class EventConnection(asyncio.Protocol):
             slot: list[bytes | None] = [None]
             self._answers.append(slot)
             body = buffer[body_end - head.body_length : body_end]
-            table.events.take(head.project_name, body, partial(self._answer, slot), head.meta)
+            table.events.accept(head.project_name, body, partial(self._answer, slot), head.meta)
         if start:
             buffer = buffer[start:]
             if buffer:

@@ -19,9 +19,9 @@ from fieldbrook.core.clock import zone_of
 from fieldbrook.core.errors import SettingsError, StoreError
 from fieldbrook.core.settings import Settings, listed
 from fieldbrook.gateway.base import GatewayActor
-from fieldbrook.gateway.chain_client import COMMAND, TARGET, ask_chain
+from fieldbrook.gateway.chain_client import COMMAND, TARGET, call_chain
 from fieldbrook.gateway.events.handling import EventService
-from fieldbrook.gateway.events.project_client import Outcome
+from fieldbrook.gateway.events.pending_event import Outcome
 from fieldbrook.gateway.events.refusals import Refusals
 from fieldbrook.gateway.http.connections import Connections, IdleConnection, connections_limit
 from fieldbrook.gateway.http.documentation import PACKAGED, DocumentationHandler, Site
@@ -39,9 +39,9 @@ from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
 from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
 from fieldbrook.gateway.metrics.collectors import Collector
 from fieldbrook.gateway.mqtt.broker_bounds import Bounds, BrokerState
+from fieldbrook.gateway.pending_rows import flush_pending_rows
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.request_target import TargetApplication
-from fieldbrook.gateway.waiting_rows import have_written
 from fieldbrook.observability import metrics
 from fieldbrook.observability.health import NodeHealth
 from fieldbrook.security import node_secrets as keys
@@ -160,7 +160,7 @@ class HttpGateway(GatewayActor):
 
     async def _chain_command(self, chain_id: int, command: str, target: int) -> None:
         """Send a command to the process of a chain."""
-        await ask_chain(self.run_dir, chain_id, {COMMAND: command, TARGET: target})
+        await call_chain(self.run_dir, chain_id, {COMMAND: command, TARGET: target})
 
     def _serve(
         self, at: socket.socket, application: web.Application, events: EventService
@@ -196,7 +196,7 @@ class HttpGateway(GatewayActor):
             modules_dir=settings.data / "modules",
             uploads_dir=settings.data / "uploads",
             part=self.part,
-            flush_project=partial(have_written, self.run_dir),
+            flush_project=partial(flush_pending_rows, self.run_dir),
             setup_code=lambda: keys.setup_code(settings.data / "secrets"),
             version=__version__,
             health=self._node_health,

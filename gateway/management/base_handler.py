@@ -14,8 +14,13 @@ from tornado import web
 from fieldbrook.core.clock import now_ms
 from fieldbrook.core.errors import BadRequestError, ModuleRefusedError, NodeError
 from fieldbrook.gateway import replies
-from fieldbrook.gateway.auth import Caller, account_of, account_of_key, key_of
-from fieldbrook.gateway.events.access_key_usage import KeyUse
+from fieldbrook.gateway.access_key_usage import AccessKeyUsage
+from fieldbrook.gateway.auth import (
+    Caller,
+    account_from_access_key,
+    account_from_token,
+    valid_access_key,
+)
 from fieldbrook.gateway.management.framework.audit_trail import AuditQueue, AuditTrail
 from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.framework.workers import Workers
@@ -33,7 +38,7 @@ class Services:
         self.workers = Workers()
         self.throttle = SignInThrottle()
         self.audit_queue = AuditQueue(context.registry)
-        self._key_use = KeyUse(context.registry)
+        self._access_key_usage = AccessKeyUsage(context.registry)
 
     def authenticate(
         self,
@@ -50,16 +55,16 @@ class Services:
         """
         reader = self.context.reader
         if not is_access_key(token):
-            key, account = None, account_of(reader, self.context.token_key, token)
+            key, account = None, account_from_token(reader, self.context.token_key, token)
         else:
-            key = key_of(reader, token, now_ms())
+            key = valid_access_key(reader, token, now_ms())
             if trail is not None:
                 trail.set_key(key)
-            account = account_of_key(reader, key, group, permission, operation)
+            account = account_from_access_key(reader, key, group, permission, operation)
         if trail is not None:
             trail.set_account(account)
         if key is not None:
-            self._key_use.note(key, now_ms())
+            self._access_key_usage.record(key, now_ms())
         return Caller(account, key)
 
 
@@ -79,7 +84,7 @@ class BaseHandler(web.RequestHandler):
         self.clear_header("Server")
         self.clear_header("Content-Type")
         tls, host = self.request.protocol == "https", self.request.host_name
-        for name, value in replies.safe_headers(tls=tls, host=host).items():
+        for name, value in replies.security_headers(tls=tls, host=host).items():
             self.set_header(name, value)
         if "Origin" in self.request.headers:
             for name, value in replies.cors_headers(preflight=False).items():

@@ -25,8 +25,8 @@ from fieldbrook.core.errors import (
     PayloadTooLargeError,
     UploadFileSizeLimitError,
 )
-from fieldbrook.gateway.auth import Caller, require_admin, require_setup_code, token_of
-from fieldbrook.gateway.events.request import stated_length
+from fieldbrook.gateway.auth import Caller, request_token, require_admin, require_setup_code
+from fieldbrook.gateway.events.request import parse_content_length
 from fieldbrook.gateway.management.base_handler import BaseHandler, Services
 from fieldbrook.gateway.management.framework.audit_trail import AuditedRegistry, AuditTrail
 from fieldbrook.gateway.management.framework.binding import MISSING, bind_body, bind_query
@@ -87,7 +87,7 @@ class ManagementHandler(BaseHandler):
             return
         refusal = self._find_refusal()
         drained = _DRAIN_FACTOR * self._limit
-        stated = self._stated_length()
+        stated = self._content_length()
         connection: Any = self.request.connection
         connection.set_max_body_size(max(drained, stated))
         if refusal is not None and (stated > drained or "Expect" in self.request.headers):
@@ -115,8 +115,8 @@ class ManagementHandler(BaseHandler):
             self._caller = self._authenticate(match.route, self._trail)
         except NodeError as error:
             return partial(self.refuse, error)
-        if self._stated_length() > self._limit:
-            return partial(self.refuse, self._too_large(match, self._stated_length()))
+        if self._content_length() > self._limit:
+            return partial(self.refuse, self._too_large(match, self._content_length()))
         return None
 
     def _authenticate(self, route: Route, trail: AuditTrail) -> Caller | None:
@@ -126,7 +126,7 @@ class ManagementHandler(BaseHandler):
             require_setup_code(self.request.headers.get("X-Setup-Code"), self.context.setup_code())
             return None
         query_token = self.get_query_argument("authorization", None)
-        token = token_of(query_token, self.request.headers.get("Authorization"))
+        token = request_token(query_token, self.request.headers.get("Authorization"))
         group = route.group or "no group"
         caller = self._services.authenticate(token, group, route.permission, route.operation, trail)
         if route.auth is not Auth.ACCOUNT:
@@ -216,8 +216,8 @@ class ManagementHandler(BaseHandler):
         self.client_gone = True
         self._drop_body()
 
-    def _stated_length(self) -> int:
-        return stated_length(self.request.headers.get("Content-Length", ""))
+    def _content_length(self) -> int:
+        return parse_content_length(self.request.headers.get("Content-Length", ""))
 
     def _path(self) -> str:
         prefix = next(prefix for prefix in PREFIXES if self.request.path.startswith(prefix))

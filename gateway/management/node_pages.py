@@ -7,7 +7,7 @@ import functools
 import re
 
 from fieldbrook.gateway import replies
-from fieldbrook.gateway.auth import require_admin, token_of
+from fieldbrook.gateway.auth import request_token, require_admin
 from fieldbrook.gateway.management.base_handler import BodilessHandler, Services
 from fieldbrook.gateway.management.framework.route import GROUPS
 from fieldbrook.gateway.management.openapi import document as openapi
@@ -66,7 +66,7 @@ class MetricsHandler(BodilessHandler):
         local = prometheus.is_local(self.request.remote_ip or "", self.request.headers)
         if not (local and context.metrics == "loopback"):
             # The same rights as for the route `/health`, also of an access key.
-            token = token_of(None, self.request.headers.get("Authorization"))
+            token = request_token(None, self.request.headers.get("Authorization"))
             caller = self._services.authenticate(
                 token, GROUPS["health"], Permission.READONLY, "GetMetrics"
             )

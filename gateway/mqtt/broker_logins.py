@@ -94,7 +94,7 @@ class Logins:
             # Other users of the machine can reach the server's own port, which only the node may
             # use. `allowed_connection_types` does not keep them out of it.
             return self._refused(user, server, _NOT_MQTT)
-        may: dict[str, Any] = {
+        permissions: dict[str, Any] = {
             "pub": {"allow": PUBLISH},
             "sub": {"allow": self.subscribe, "deny": DENIED},
             "subs": -1,
@@ -104,9 +104,9 @@ class Logins:
             "type": "user",
             "version": 2,
         }
-        token = self._signed(user, _GLOBAL_ACCOUNT, {"name": "device", "nats": may})
-        told = {"jwt": token, "type": "authorization_response", "version": 2}
-        return self._signed(user, server, {"nats": told}).encode()
+        token = self._signed(user, _GLOBAL_ACCOUNT, {"name": "device", "nats": permissions})
+        response = {"jwt": token, "type": "authorization_response", "version": 2}
+        return self._signed(user, server, {"nats": response}).encode()
 
     def _refusal(self, request: bytes) -> bytes | None:
         start = request.find(b".", 0, _BEGINNING_BYTES) + 1
@@ -120,8 +120,8 @@ class Logins:
         return self._refused(user, server, _TOO_LONG)
 
     def _refused(self, user: str, server: str, reason: str) -> bytes:
-        told = {"error": reason, "type": "authorization_response", "version": 2}
-        return self._signed(user, server, {"nats": told}).encode()
+        response = {"error": reason, "type": "authorization_response", "version": 2}
+        return self._signed(user, server, {"nats": response}).encode()
 
     def _signed(self, subject: str, audience: str, claims: dict[str, Any]) -> str:
         now = int(time.time())

@@ -23,17 +23,17 @@ from fieldbrook.core.errors import (
     ProjectNotFoundError,
     StoreError,
 )
-from fieldbrook.gateway.auth import bare_token
+from fieldbrook.gateway.auth import strip_scheme
 from fieldbrook.gateway.base import GatewayActor
 from fieldbrook.gateway.channel import aliases, project_name
 from fieldbrook.gateway.delivery.api_calls import ApiCaller
-from fieldbrook.gateway.delivery.outbox import OutboxTaker, deliveries
-from fieldbrook.gateway.events.handling import TEMPORARY, EventService
-from fieldbrook.gateway.events.message import token_in
-from fieldbrook.gateway.events.project_client import Settle
+from fieldbrook.gateway.delivery.outbox import OutboxConsumer, deliveries
+from fieldbrook.gateway.events.handling import EventService
+from fieldbrook.gateway.events.message import message_token
+from fieldbrook.gateway.events.pending_event import Settle
 from fieldbrook.gateway.events.protobuf import decode_event
-from fieldbrook.gateway.events.refusals import Refusals
-from fieldbrook.gateway.events.request import UNNAMED, Meta, Name
+from fieldbrook.gateway.events.refusals import TEMPORARY, Refusals
+from fieldbrook.gateway.events.request import NO_NAME, DeliveryName, Meta
 from fieldbrook.gateway.mqtt.backlog import Backlog, Pending
 from fieldbrook.gateway.mqtt.broker_bounds import BoundsWatch
 from fieldbrook.gateway.mqtt.broker_watch import BrokerWatch
@@ -88,7 +88,7 @@ def read_topic(topic: str) -> Ingress | None:
     if len(levels) not in (3, 4) or levels[0] != "push":
         return None
     pairs = dict(pair.partition("=")[::2] for pair in levels[3].split("&")) if levels[3:] else {}
-    token = bare_token(levels[1])
+    token = strip_scheme(levels[1])
     return Ingress(channel, Meta(levels[2], pairs.get("id", ""), pairs.get("ts", ""), token))
 
 
@@ -111,7 +111,7 @@ def publisher_of(delivery: Delivery) -> str:
     if not delivery.payload.startswith(b"{"):
         with contextlib.suppress(MalformedMessageError):
             return decode_event(delivery.payload)[0].token
-    return bare_token(token_in(delivery.payload))
+    return strip_scheme(message_token(delivery.payload))
 
 
 def ack_topic(publisher_key: str) -> str | None:
@@ -159,7 +159,7 @@ class MqttGateway(GatewayActor):
             settings.chains,
             settings.prover_url,
         )
-        self._outbox = OutboxTaker(deliveries(self._publish, api))
+        self._outbox = OutboxConsumer(deliveries(self._publish, api))
         self._backlog = Backlog(self._process, publisher_of, self.loop.call_later, self.loop.time)
         self._source = make_source(settings)
         self._source.set_topics(self._read_channels())
@@ -342,7 +342,7 @@ class MqttGateway(GatewayActor):
         if project_name(channel) not in self._project_names:
             # Any client can invent names, so the refusals of all unknown projects count as one.
             error = ProjectNotFoundError(project=channel)
-        self._events.refuse(error, delivery.sequence, channel, body=delivery.payload)
+        self._events.refuser.refuse(error, delivery.sequence, channel, body=delivery.payload)
         self._log_refusal(delivery, reason)
         metrics.add(metrics.MQTT_ACKNOWLEDGED)
         delivery.ack()
@@ -361,9 +361,9 @@ class MqttGateway(GatewayActor):
         self._refusals_this_second = 0
 
 
-def _delivery_name(delivery: Delivery) -> Name:
+def _delivery_name(delivery: Delivery) -> DeliveryName:
     """The name of a delivery, by which a redelivered QoS 1 message is recognised."""
     if not delivery.sequence:
-        return UNNAMED
+        return NO_NAME
     kind = DELIVERY | REDELIVERY if delivery.may_repeat else DELIVERY
     return f"mqtt-{delivery.sequence}", kind

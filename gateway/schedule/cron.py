@@ -23,7 +23,7 @@ from fieldbrook.core.durations import parse_duration
 from fieldbrook.core.errors import InvalidCronExpressionsError
 
 LATE_MS = 60_000  # a tick that is later than this is skipped
-JUMP_BACK_MS = 300_000  # a clock set back by at most this much repeats no tick
+CLOCK_JUMP_MS = 300_000  # a clock set back by at most this much repeats no tick
 _EVERY = "@every "
 _ZONE_PREFIXES = ("CRON_TZ=", "TZ=")
 _EVERY_MIN_MS, _EVERY_MAX_MS = 1_000, 366 * 86_400_000
@@ -174,10 +174,10 @@ class Plan:
                 entry = _Entry(schedule, schedule.after(now_ms))
             self._entries[job_id] = entry
 
-    def take(self, now_ms: int) -> list[Tick]:
+    def pop_due(self, now_ms: int) -> list[Tick]:
         """Return the ticks that are due, at most one per job, and advance the due times."""
         if now_ms < self._seen_ms:
-            self._put_back(now_ms)
+            self._rewind(now_ms)
         self._seen_ms = now_ms
         ticks = []
         for job_id, entry in self._entries.items():
@@ -194,8 +194,8 @@ class Plan:
         """Return the earliest due time of all jobs; None when there is none."""
         return min((e.due_ms for e in self._entries.values() if e.due_ms is not None), default=None)
 
-    def _put_back(self, now_ms: int) -> None:
-        believed = self._seen_ms - now_ms > JUMP_BACK_MS
+    def _rewind(self, now_ms: int) -> None:
+        is_real_change = self._seen_ms - now_ms > CLOCK_JUMP_MS
         for entry in self._entries.values():
-            since = now_ms if believed else max(now_ms, entry.fired_ms)
+            since = now_ms if is_real_change else max(now_ms, entry.fired_ms)
             entry.due_ms = entry.schedule.after(since)

@@ -25,7 +25,7 @@ from fieldbrook.core.errors import (
 )
 from fieldbrook.core.model import DEFAULT_EVENT_TYPE, NODE_PUBLISHER, CronJob
 from fieldbrook.gateway.base import GatewayActor
-from fieldbrook.gateway.events.project_client import Outcome, Settle
+from fieldbrook.gateway.events.pending_event import Outcome, Settle
 from fieldbrook.gateway.schedule.cron import LATE_MS, Plan, Schedule, Tick, parse_schedule
 from fieldbrook.observability import metrics
 from fieldbrook.storage.lmdb.condition import STATES, store_condition
@@ -33,16 +33,16 @@ from fieldbrook.storage.registry.service import RegistryReader
 
 log = logging.getLogger(__name__)
 
-_LOOK_S = 1.0  # a change of the jobs or of the clock is noticed within this time
-_SHORTEST_S = 0.01
+_POLL_S = 1.0  # a change of the jobs or of the clock is noticed within this time
+_MIN_WAIT_S = 0.01
 _RETRY_S = 1.0
 _TEMPORARY = (TooManyRequestsError, UnavailableError, StoreError)
 
 Submit = Callable[[int, WireEvent, Settle], None]
-Later = Callable[[float, Callable[[], None]], object]
+CallLater = Callable[[float, Callable[[], None]], object]
 
 
-def event_of(job: CronJob, due_ms: int, now_ms: int) -> WireEvent:
+def tick_event(job: CronJob, due_ms: int, now_ms: int) -> WireEvent:
     """Create the event of a tick; its payload has the due time (interface document, 5.7)."""
     due = datetime.fromtimestamp(due_ms / 1_000, UTC)
     payload = {"ID": str(job.cron_job_id), "Timestamp": f"{due:%Y-%m-%dT%H:%M:%S}Z"}
@@ -58,7 +58,7 @@ def event_of(job: CronJob, due_ms: int, now_ms: int) -> WireEvent:
 
 
 class Ticker:
-    """Sends the due ticks of the registry's cron jobs as events, each time `turn` is called.
+    """Sends the due ticks of the registry's cron jobs as events, each time `run_once` is called.
 
     Args:
         submit: sends an event to a project; like `project_client.ProjectClient.submit`.
@@ -71,20 +71,20 @@ class Ticker:
         reader: RegistryReader,
         zone: tzinfo,
         submit: Submit,
-        later: Later,
+        call_later: CallLater,
         now_ms: clock.Clock = clock.now_ms,
     ) -> None:
         self._reader = reader
         self._zone = zone
         self._submit = submit
-        self._later = later
+        self._call_later = call_later
         self._now_ms = now_ms
         self._plan = Plan(now_ms())
         self._version = -1
         self._jobs: dict[int, CronJob] = {}
         self._running: dict[int, bool] = {}  # by job id: whether a skipped tick was logged
 
-    def turn(self) -> float:
+    def run_once(self) -> float:
         """Send the due ticks; return the seconds to wait before the next turn.
 
         Raises:
@@ -92,12 +92,12 @@ class Ticker:
         """
         now_ms = self._now_ms()
         self._refresh(now_ms)
-        for tick in self._plan.take(now_ms):
+        for tick in self._plan.pop_due(now_ms):
             self._tick(tick)
         next_ms = self._plan.next_ms()
         if next_ms is None:
-            return _LOOK_S
-        return min(_LOOK_S, max(_SHORTEST_S, (next_ms - now_ms) / 1_000))
+            return _POLL_S
+        return min(_POLL_S, max(_MIN_WAIT_S, (next_ms - now_ms) / 1_000))
 
     def _refresh(self, now_ms: int) -> None:
         version = self._reader.version()
@@ -134,7 +134,7 @@ class Ticker:
         self._send(job, tick)
 
     def _send(self, job: CronJob, tick: Tick) -> None:
-        event = event_of(job, tick.due_ms, self._now_ms())
+        event = tick_event(job, tick.due_ms, self._now_ms())
         metrics.add(metrics.EVENTS_RECEIVED)
         try:
             self._submit(job.project_id, event, partial(self._settled, job, tick))
@@ -148,7 +148,7 @@ class Ticker:
         metrics.refused(outcome.key)
         late = self._now_ms() - tick.due_ms > LATE_MS
         if isinstance(outcome, _TEMPORARY) and not late and job.cron_job_id in self._jobs:
-            self._later(_RETRY_S, lambda: self._send(job, tick))
+            self._call_later(_RETRY_S, lambda: self._send(job, tick))
             return
         self._running.pop(tick.job_id, None)
         log.error("the tick of cron job %d was not handled: %s", tick.job_id, outcome)
@@ -161,7 +161,10 @@ class Scheduler(GatewayActor):
         """Open the registry and start the ticker."""
         self._reader = RegistryReader(self.settings.data / "registry")
         ticker = Ticker(
-            self._reader, clock.zone_of(self.settings.cron_timezone), self._hand_over, self._later
+            self._reader,
+            clock.zone_of(self.settings.cron_timezone),
+            self._submit_event,
+            self.loop.call_later,
         )
         self._turns = self.loop.create_task(self._run(ticker))
 
@@ -175,20 +178,17 @@ class Scheduler(GatewayActor):
         with contextlib.suppress(asyncio.CancelledError):
             await self._turns
 
-    def _hand_over(self, project_id: int, event: WireEvent, settle: Settle) -> None:
+    def _submit_event(self, project_id: int, event: WireEvent, settle: Settle) -> None:
         # Like an MQTT message, a tick survives the death of the project's process. It becomes a
         # dead letter after two deaths with only this tick in flight.
         self.projects[project_id].submit(event, settle, resend=True)
 
-    def _later(self, delay_s: float, call: Callable[[], None]) -> None:
-        self.loop.call_later(delay_s, call)
-
     async def _run(self, ticker: Ticker) -> None:
         while True:
             try:
-                wait_s = ticker.turn()
+                wait_s = ticker.run_once()
                 self.health.clear(*STATES)
             except StoreError as error:
                 self.health.raise_(store_condition(error), f"the registry: {error}")
-                wait_s = _LOOK_S
+                wait_s = _POLL_S
             await asyncio.sleep(wait_s)

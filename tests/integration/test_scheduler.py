@@ -12,7 +12,7 @@ import pytest
 from fieldbrook.actors.wire import BY_CRON, NAMED, WireEvent
 from fieldbrook.core.errors import NodeError, OutcomeUnknownError, TooManyRequestsError
 from fieldbrook.core.model import ADMIN, NODE_PUBLISHER
-from fieldbrook.gateway.events.project_client import Settle
+from fieldbrook.gateway.events.pending_event import Settle
 from fieldbrook.gateway.schedule.ticker import Ticker
 from fieldbrook.storage.registry.service import RegistryWriter
 from tests.support.applets import TALLY
@@ -54,7 +54,7 @@ class World:
     def turn(self, ms: int) -> list[WireEvent]:
         """Move the clock and look at it; what was sent and settled."""
         self.now_ms += ms
-        self.ticker.turn()
+        self.ticker.run_once()
         events = [event for _, event, _ in self.sent]
         for _, _, settle in self.sent:
             settle(())
@@ -81,13 +81,13 @@ def test_a_tick_is_an_event_with_an_id_of_its_job_and_its_time(world: World) -> 
 
 
 def test_the_ticker_sleeps_until_the_next_tick_and_no_longer_than_a_second(world: World) -> None:
-    assert world.ticker.turn() == 1.0
+    assert world.ticker.run_once() == 1.0
     world.job("* * * * *")
-    assert world.ticker.turn() == 1.0
+    assert world.ticker.run_once() == 1.0
     world.now_ms += 59_600
-    assert world.ticker.turn() == pytest.approx(0.4)
+    assert world.ticker.run_once() == pytest.approx(0.4)
     world.now_ms += 399
-    assert world.ticker.turn() == pytest.approx(0.01)
+    assert world.ticker.run_once() == pytest.approx(0.01)
 
 
 def test_jobs_made_and_removed_are_noticed_at_the_next_turn(world: World) -> None:
@@ -124,7 +124,7 @@ def test_a_tick_that_could_not_be_taken_is_sent_again_under_the_same_id(world: W
     world.turn(0)
     world.refuse_with = TooManyRequestsError(what="full")
     world.now_ms += 60_000
-    world.ticker.turn()
+    world.ticker.run_once()
     assert world.sent == []
     world.refuse_with = None
     world.later.pop()()
@@ -142,11 +142,11 @@ def test_a_tick_that_cannot_be_handled_is_given_up_with_a_line_in_the_log(
     job_id = world.job("0 * * * *")
     world.turn(0)
     world.now_ms += 3_600_000
-    world.ticker.turn()
+    world.ticker.run_once()
     world.sent.pop()[2](NodeError())
     assert f"the tick of cron job {job_id} was not handled" in caplog.text
     world.now_ms += 3_600_000
-    world.ticker.turn()
+    world.ticker.run_once()
     world.now_ms += 61_000
     world.sent.pop()[2](OutcomeUnknownError(what="it died"))
     assert not world.later, "a minute late is too late"
@@ -160,7 +160,7 @@ def test_while_a_tick_runs_the_next_ones_of_its_job_are_skipped(
     world.turn(0)
     for _ in range(3):
         world.now_ms += 1_000
-        world.ticker.turn()
+        world.ticker.run_once()
     assert len(world.sent) == 1
     assert "while the last one is still being handled" in caplog.text
     world.sent.pop()[2](())

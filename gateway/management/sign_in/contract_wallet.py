@@ -12,7 +12,7 @@ from pathlib import Path
 from fieldbrook.actors.project.chains import CALL
 from fieldbrook.chain.transaction import TransactionRefusedError
 from fieldbrook.core.settings import Chain
-from fieldbrook.gateway.chain_client import ask_chain
+from fieldbrook.gateway.chain_client import call_chain
 
 ContractSignatureCheck = Callable[[int, str, bytes, bytes], Awaitable[bool]]
 """Verifies a contract wallet's signature.
@@ -50,7 +50,7 @@ class ContractWallets:
             return False
         call = {"to": address, "data": "0x" + encode_question(digest, signature).hex()}
         try:
-            result = await ask_chain(self._run_dir, chain_id, {CALL: json.dumps(call).encode()})
+            result = await call_chain(self._run_dir, chain_id, {CALL: json.dumps(call).encode()})
         except TransactionRefusedError:  # the call reverted
             return False
         return bool(result == _MAGIC + bytes(28))

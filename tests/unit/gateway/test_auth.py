@@ -10,7 +10,12 @@ import pytest
 from fieldbrook.core.clock import now_ms
 from fieldbrook.core.errors import AccountNotFoundError, InvalidTokenError, NoAdminPermissionError
 from fieldbrook.core.model import ADMIN, DEVELOPER
-from fieldbrook.gateway.auth import account_of, require_admin, require_setup_code, token_of
+from fieldbrook.gateway.auth import (
+    account_from_token,
+    request_token,
+    require_admin,
+    require_setup_code,
+)
 from fieldbrook.security import tokens
 from fieldbrook.storage.registry.service import RegistryWriter
 
@@ -42,21 +47,21 @@ def writer(tmp_path: Path) -> Iterator[RegistryWriter]:
 def test_a_token_is_found_as_clients_send_it(
     query: str | None, header: str | None, token: str
 ) -> None:
-    assert token_of(query, header) == token
+    assert request_token(query, header) == token
 
 
 def test_an_account_is_known_by_its_token(writer: RegistryWriter) -> None:
     account = writer.create_account("ada", "h", ADMIN)
     token = tokens.issue_account_token(KEY, account.account_id, now_ms() // 1000 + 60)
-    assert account_of(writer.reader(), KEY, token) == account
+    assert account_from_token(writer.reader(), KEY, token) == account
 
 
 def test_a_token_of_nobody_is_refused(writer: RegistryWriter) -> None:
     token = tokens.issue_account_token(KEY, 5, now_ms() // 1000 + 60)
     with pytest.raises(AccountNotFoundError):
-        account_of(writer.reader(), KEY, token)
+        account_from_token(writer.reader(), KEY, token)
     with pytest.raises(InvalidTokenError):
-        account_of(writer.reader(), b"x" * 32, token)
+        account_from_token(writer.reader(), b"x" * 32, token)
 
 
 @pytest.mark.parametrize("given", [None, "", "wrong", "code ", "c\xf6de"])

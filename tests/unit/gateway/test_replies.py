@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from fieldbrook.core.errors import ProjectNotFoundError
 from fieldbrook.gateway.replies import (
     error_json,
-    is_real_name,
-    safe_headers,
+    is_public_name,
+    security_headers,
     to_json,
     unknown_error_json,
 )
@@ -67,6 +67,6 @@ def test_an_unforeseen_error_says_nothing_of_its_cause() -> None:
     ],
 )
 def test_only_a_name_of_the_public_dns_is_pinned_to_tls(host: str, real: bool) -> None:
-    assert is_real_name(host) is real
-    assert ("Strict-Transport-Security" in safe_headers(tls=True, host=host)) is real
-    assert "Strict-Transport-Security" not in safe_headers(tls=False, host=host)
+    assert is_public_name(host) is real
+    assert ("Strict-Transport-Security" in security_headers(tls=True, host=host)) is real
+    assert "Strict-Transport-Security" not in security_headers(tls=False, host=host)

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from fieldbrook.actors.wire import AFTER, DONE, TAKE, FrameServer, Request, WireEntry, unpack
-from fieldbrook.gateway.delivery.outbox import _UNDELIVERED_BYTES, OutboxTaker, deliveries
+from fieldbrook.gateway.delivery.outbox import _IN_FLIGHT_BYTES, OutboxConsumer, deliveries
 from fieldbrook.storage.project.outbox import FIRST_BYTES, MQTT, OutboxEntry
 from fieldbrook.storage.project.store import ProjectStore
 from tests.support.tools import LIMIT_S
@@ -66,13 +66,13 @@ def test_large_messages_wait_in_the_outbox_while_the_broker_takes_none(tmp_path:
             await broker_takes.wait()
             under_way -= 1
 
-        taker = OutboxTaker(deliveries(publish, _call_nothing))
+        taker = OutboxConsumer(deliveries(publish, _call_nothing))
         taker.take(7, str(project.server._path))
         async with asyncio.timeout(LIMIT_S):
             while project.asked < 20:
                 await asyncio.sleep(0.01)
-            assert under_way * len(BODY) >= _UNDELIVERED_BYTES
-            assert under_way * len(BODY) <= _UNDELIVERED_BYTES + FIRST_BYTES + len(BODY)
+            assert under_way * len(BODY) >= _IN_FLIGHT_BYTES
+            assert under_way * len(BODY) <= _IN_FLIGHT_BYTES + FIRST_BYTES + len(BODY)
             broker_takes.set()
             while project.left:
                 await asyncio.sleep(0.01)

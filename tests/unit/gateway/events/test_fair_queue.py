@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
 import pytest
 
-from fieldbrook.actors.wire import WireEvent
 from fieldbrook.gateway.events import fair_queue
 from fieldbrook.gateway.events.fair_queue import FairQueue
+from fieldbrook.gateway.events.pending_event import PendingEvent
 from fieldbrook.gateway.memory_budget import MemoryBudget
 
 
-@dataclass
-class Item:
-    event: WireEvent
-    queue_id: int
+def item(publisher: int, number: int = 0, size: int = 1) -> PendingEvent:
+    event = ("T", publisher, str(number), b"x" * size, 0, 0, "")
+    return PendingEvent(event, lambda outcome: None, 0.0, resend=False, queue_id=publisher)
 
 
-def item(publisher: int, number: int = 0, size: int = 1) -> Item:
-    return Item(("T", publisher, str(number), b"x" * size, 0, 0, ""), publisher)
-
-
-def fill(queue: FairQueue[Item], publisher: int, size: int = 1) -> int:
+def fill(queue: FairQueue, publisher: int, size: int = 1) -> int:
     """Add events of one publisher until there is no room; how many there were."""
     count = 0
     while queue.has_space(publisher, size):
@@ -33,7 +27,7 @@ def fill(queue: FairQueue[Item], publisher: int, size: int = 1) -> int:
 
 
 def test_publishers_take_turns_and_each_ones_events_stay_in_order() -> None:
-    queue: FairQueue[Item] = FairQueue(MemoryBudget(fair_queue.GATEWAY_BYTES))
+    queue = FairQueue(MemoryBudget(fair_queue.GATEWAY_BYTES))
     for number in range(4):
         queue.append(item(1, number))
     queue.append(item(2, 0))
@@ -47,7 +41,7 @@ def test_publishers_take_turns_and_each_ones_events_stay_in_order() -> None:
 
 
 def test_one_publisher_alone_leaves_room_for_others() -> None:
-    queue: FairQueue[Item] = FairQueue(MemoryBudget(fair_queue.GATEWAY_BYTES))
+    queue = FairQueue(MemoryBudget(fair_queue.GATEWAY_BYTES))
     assert fill(queue, 1) == fair_queue.ALONE_EVENTS
     for quiet in range(2, 102):
         assert queue.has_space(quiet, 1_000)
@@ -56,7 +50,7 @@ def test_one_publisher_alone_leaves_room_for_others() -> None:
 
 @pytest.mark.parametrize("noisy", [1, 2, 3, 7])
 def test_many_noisy_publishers_leave_room_for_a_quiet_one(noisy: int) -> None:
-    queue: FairQueue[Item] = FairQueue(MemoryBudget(fair_queue.GATEWAY_BYTES))
+    queue = FairQueue(MemoryBudget(fair_queue.GATEWAY_BYTES))
     for _ in range(50):
         for publisher in range(noisy):
             fill(queue, publisher, size=10_000)
@@ -65,8 +59,8 @@ def test_many_noisy_publishers_leave_room_for_a_quiet_one(noisy: int) -> None:
 
 def test_a_noisy_project_leaves_room_for_another() -> None:
     budget = MemoryBudget(1 << 20)
-    noisy: FairQueue[Item] = FairQueue(budget)
-    quiet: FairQueue[Item] = FairQueue(budget)
+    noisy = FairQueue(budget)
+    quiet = FairQueue(budget)
     for publisher in range(100):
         fill(noisy, publisher, size=10_000)
     assert budget.used < budget.limit * 0.55
@@ -77,7 +71,7 @@ def test_a_noisy_project_leaves_room_for_another() -> None:
 def test_room_is_given_back_to_the_last_byte_whatever_happens() -> None:
     chance = random.Random(1)
     budget = MemoryBudget(fair_queue.GATEWAY_BYTES)
-    queues: list[FairQueue[Item]] = [FairQueue(budget) for _ in range(3)]
+    queues = [FairQueue(budget) for _ in range(3)]
     held = 0
     for number in range(5_000):
         queue = chance.choice(queues)
@@ -100,7 +94,7 @@ def test_room_is_given_back_to_the_last_byte_whatever_happens() -> None:
 
 @pytest.mark.parametrize("waiting", [0, 100])
 def test_a_whole_batch_that_is_let_in_fits_in_its_line(waiting: int) -> None:
-    queue: FairQueue[Item] = FairQueue(MemoryBudget(fair_queue.GATEWAY_BYTES))
+    queue = FairQueue(MemoryBudget(fair_queue.GATEWAY_BYTES))
     fill(queue, 1)
     for number in range(waiting):
         queue.append(item(2, number, 0))

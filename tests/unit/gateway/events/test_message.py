@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldbrook.core.errors import MalformedMessageError
-from fieldbrook.gateway.events.message import BATCH_LIMIT, decode_message, split_batch, token_in
+from fieldbrook.gateway.events.message import (
+    BATCH_LIMIT,
+    decode_message,
+    message_token,
+    split_batch,
+)
 from fieldbrook.gateway.events.request import is_message
 
 HEADER = {"pub_id": "p", "token": "t", "event_type": "MINT", "pub_time": 1666211451}
@@ -190,7 +195,7 @@ def test_what_firmware_in_c_leaves_in_its_buffer_after_the_json_is_no_part_of_it
     assert decode_message(body() + rest) == decode_message(body())
     batch = b'{"events":[' + body() + b"]}"
     assert split_batch(batch + rest) == split_batch(batch)
-    assert token_in(body() + rest) == "t"
+    assert message_token(body() + rest) == "t"
     assert is_message(body() + rest)
 
 

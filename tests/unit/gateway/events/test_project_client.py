@@ -35,7 +35,8 @@ from fieldbrook.core.errors import (
 )
 from fieldbrook.gateway.events import fair_queue
 from fieldbrook.gateway.events import project_client as module
-from fieldbrook.gateway.events.project_client import Outcome, ProjectClient, StoredResults
+from fieldbrook.gateway.events.pending_event import Outcome, StoredResults
+from fieldbrook.gateway.events.project_client import ProjectClient
 from tests.support.tools import LIMIT_S
 
 

@@ -66,7 +66,7 @@ class Node:
         self.service.raw.submit(
             "room", body.encode(), self.replies.append, Meta("DA-TA_PU-SH", token=key)
         )
-        await asyncio.gather(*self.service.raw._pushes)
+        await asyncio.gather(*self.service.data_push.tasks)
         return self.replies[-1] if len(self.replies) > before else None
 
 

@@ -18,7 +18,7 @@ _ERROR = PublisherNotFoundError(pub_id="x")
 def test_what_is_kept_of_a_moment_is_bounded_and_the_rest_is_counted(tmp_path: Path) -> None:
     gathered = Refusals(tmp_path, "http:0", "http")
     for number in range(10_000):
-        gathered.note(_ERROR, f"e{number}", f"project{number % 50}")
+        gathered.record(_ERROR, f"e{number}", f"project{number % 50}")
     gathered.close()
     kept, more = read_refused(tmp_path, 10_000)
     assert len(kept) == module.KEPT
@@ -28,9 +28,9 @@ def test_what_is_kept_of_a_moment_is_bounded_and_the_rest_is_counted(tmp_path: P
 def test_one_kind_takes_no_room_of_another(tmp_path: Path) -> None:
     gathered = Refusals(tmp_path, "http:0", "http")
     for number in range(1_000):
-        gathered.note(_ERROR, f"e{number}", "noisy")
-        gathered.note(ProjectNotFoundError(project="n"), f"n{number}", f"nobody{number}")
-    gathered.note(_ERROR, "mine", "quiet")
+        gathered.record(_ERROR, f"e{number}", "noisy")
+        gathered.record(ProjectNotFoundError(project="n"), f"n{number}", f"nobody{number}")
+    gathered.record(_ERROR, "mine", "quiet")
     gathered.close()
     kept, _ = read_refused(tmp_path, 10, event_id="mine")
     assert [refusal.project for refusal in kept] == ["quiet"]
@@ -42,8 +42,8 @@ def test_a_noisy_publisher_hides_no_quiet_one_of_its_project_and_all_are_counted
 ) -> None:
     gathered = Refusals(tmp_path, "mqtt:0", "mqtt")
     for number in range(1_000):
-        gathered.note(_ERROR, f"e{number}", "p", publisher="noisy")
-    gathered.note(_ERROR, "mine", "p", publisher="quiet")
+        gathered.record(_ERROR, f"e{number}", "p", publisher="noisy")
+    gathered.record(_ERROR, "mine", "p", publisher="quiet")
     gathered.close()
     kept, more = read_refused(tmp_path, 1_000)
     assert [refusal.event_id for refusal in kept].count("mine") == 1
@@ -56,7 +56,7 @@ def test_a_ring_stays_small_however_much_is_refused(tmp_path: Path) -> None:
     for round_ in range(200):
         for number in range(module.KEPT):
             channel = f"project{number % 20}"
-            gathered.note(_ERROR, f"{round_}-{number}" * 20, channel, publisher="p" * 999)
+            gathered.record(_ERROR, f"{round_}-{number}" * 20, channel, publisher="p" * 999)
         gathered.flush()
     gathered.close()
     size = (ring_path(tmp_path, "http:0") / "data.mdb").stat().st_size
@@ -71,7 +71,7 @@ def test_a_ring_that_a_power_cut_left_broken_begins_anew(tmp_path: Path) -> None
     path.mkdir(parents=True)
     (path / "data.mdb").write_bytes(b"half a page" * 1_000)
     gathered = Refusals(tmp_path, "mqtt:0", "mqtt")
-    gathered.note(_ERROR, "after", "p")
+    gathered.record(_ERROR, "after", "p")
     gathered.close()
     assert [refusal.event_id for refusal in read_refused(tmp_path, 9)[0]] == ["after"]
 
@@ -79,7 +79,7 @@ def test_a_ring_that_a_power_cut_left_broken_begins_anew(tmp_path: Path) -> None
 def test_a_ring_that_cannot_be_written_costs_nobody_an_answer(tmp_path: Path) -> None:
     (tmp_path / "refused").write_text("a file in its place")
     gathered = Refusals(tmp_path, "http:0", "http")
-    gathered.note(_ERROR, "e", "p")
+    gathered.record(_ERROR, "e", "p")
     gathered.flush()
     gathered.close()
 

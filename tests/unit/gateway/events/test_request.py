@@ -14,10 +14,10 @@ from fieldbrook.actors.wire import DELIVERY, KEYED, NAMED, REDELIVERY, key_of
 from fieldbrook.core.errors import BadRequestError
 from fieldbrook.core.model import EVENT_TYPE_LIMIT
 from fieldbrook.gateway.channel import aliases, project_name
-from fieldbrook.gateway.events.raw import PushItem, read_items
+from fieldbrook.gateway.events.data_push import PushItem, read_items
 from fieldbrook.gateway.events.request import (
-    NOTHING,
-    UNNAMED,
+    NO_META,
+    NO_NAME,
     Meta,
     check_meta,
     identify,
@@ -30,8 +30,8 @@ from fieldbrook.gateway.events.request import (
 
 
 def test_a_request_that_says_nothing_costs_nothing() -> None:
-    assert read_meta("", None) is NOTHING
-    assert NOTHING.event_type is None
+    assert read_meta("", None) is NO_META
+    assert NO_META.event_type is None
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_request_that_says_nothing_costs_nothing() -> None:
         ("authorization=Q", "Bearer T", Meta(token="Q")),
         ("authorization=", "T", Meta(token="T")),
         ("", "Bearer T", Meta(token="T")),
-        ("", "", NOTHING),
+        ("", "", NO_META),
     ],
 )
 def test_meta_data_is_read_as_clients_write_it(query: str, header: str | None, meta: Meta) -> None:
@@ -277,20 +277,20 @@ def test_what_is_wrong_with_an_idempotency_key_is_said(header: str, reason: str)
 def test_an_event_id_names_its_event_only_when_it_is_long_enough() -> None:
     delivered = ("mqtt-7", DELIVERY | REDELIVERY)
     long = "x" * 16
-    assert identify("x" * 15, 5, UNNAMED, "", lambda: "made") == ("x" * 15, "made", 0)
+    assert identify("x" * 15, 5, NO_NAME, "", lambda: "made") == ("x" * 15, "made", 0)
     assert identify("ESP32", "5", delivered, "", lambda: "made") == ("ESP32", *delivered)
     assert identify(long, 5, delivered, "", lambda: "made") == (long, f"5 {long}", NAMED)
-    assert identify(long, "", UNNAMED, "", lambda: "made") == identify(
-        long, 0, UNNAMED, "", lambda: "made"
+    assert identify(long, "", NO_NAME, "", lambda: "made") == identify(
+        long, 0, NO_NAME, "", lambda: "made"
     )
     assert identify("", 5, delivered, "", lambda: "made") == ("mqtt-7", "", delivered[1])
-    assert identify("", 5, UNNAMED, "", lambda: "made") == ("made", "", 0)
+    assert identify("", 5, NO_NAME, "", lambda: "made") == ("made", "", 0)
 
 
 def test_a_key_comes_before_the_name_that_an_event_has_besides() -> None:
     long = "x" * 16
     for sent, name, kind in ((long, f"5 {long}", NAMED), ("ESP32", "", 0), ("", "", 0)):
-        known = identify(sent, 5, UNNAMED, "k", lambda: "made")
+        known = identify(sent, 5, NO_NAME, "k", lambda: "made")
         assert known == (sent or "made", f"k\n{name}", kind | KEYED)
         event = ("T", 1, known[0], b"", 1, known[2], known[1])
         assert key_of(event) == ("k", name)

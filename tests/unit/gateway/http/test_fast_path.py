@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tornado import httpserver, iostream, web
 
-from fieldbrook.gateway.events.request import NOTHING, Meta
+from fieldbrook.gateway.events.request import NO_META, Meta
 from fieldbrook.gateway.http.fast_path import (
     IDLE_LIMIT_S,
     REQUEST_LIMIT_S,
@@ -36,7 +36,7 @@ class Taker:
         self.held: list[Callable[[], None]] = []
         self.hold = False
 
-    def take(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
+    def accept(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
         self.taken.append((project_name, body))
         reply = EventReply(201, body, f"id-{len(self.taken)}")
         if self.hold:
@@ -328,7 +328,7 @@ class Chatterbox:
         self.taken = 0
         self._body = b"x" * size
 
-    def take(self, project_name: str, body: bytes, answer: Answer, meta: Meta = NOTHING) -> None:
+    def accept(self, project_name: str, body: bytes, answer: Answer, meta: Meta = NO_META) -> None:
         self.taken += 1
         answer(EventReply(201, self._body, f"id-{self.taken}"))
 

@@ -36,7 +36,7 @@ class Taker:
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
 
-    def take(
+    def accept(
         self, project_name: str, body: bytes, answer: Callable[[EventReply], None], meta: Meta
     ) -> None:
         self.bodies.append(body)
@@ -178,8 +178,8 @@ def test_when_every_connection_waits_for_an_answer_others_wait_for_room(
 ) -> None:
     async def scenario(table: FastPath, port: int) -> None:
         answers: list[Callable[[EventReply], None]] = []
-        taken = table.events.take
-        table.events.take = (  # type: ignore[method-assign]
+        taken = table.events.accept
+        table.events.accept = (  # type: ignore[method-assign]
             lambda project_name, body, answer, meta: answers.append(answer)
         )
         busy = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
@@ -190,7 +190,7 @@ def test_when_every_connection_waits_for_an_answer_others_wait_for_room(
         late.write(head(2) + b"me")
         await settled(lambda: caplog.records)
         assert len(table.connections) == 5
-        table.events.take = taken  # type: ignore[method-assign]
+        table.events.accept = taken  # type: ignore[method-assign]
         for answer in answers:
             answer(EventReply(201, b"{}", "id"))
         for reader, _ in busy:

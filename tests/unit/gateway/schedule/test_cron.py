@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldbrook.core.errors import InvalidCronExpressionsError
-from fieldbrook.gateway.schedule.cron import JUMP_BACK_MS, LATE_MS, Plan, Tick, parse_schedule
+from fieldbrook.gateway.schedule.cron import CLOCK_JUMP_MS, LATE_MS, Plan, Tick, parse_schedule
 
 MINUTE = 60_000
 NOON = int(datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()) * 1000
@@ -130,20 +130,20 @@ def plan(*expressions: str, now_ms: int = NOON) -> Plan:
 def test_a_job_is_due_at_its_time_and_once() -> None:
     jobs = plan("* * * * *", "*/2 * * * *")
     assert jobs.next_ms() == NOON + MINUTE
-    assert jobs.take(NOON + MINUTE - 1) == []
-    assert jobs.take(NOON + MINUTE) == [Tick(1, NOON + MINUTE)]
-    assert jobs.take(NOON + MINUTE) == []
+    assert jobs.pop_due(NOON + MINUTE - 1) == []
+    assert jobs.pop_due(NOON + MINUTE) == [Tick(1, NOON + MINUTE)]
+    assert jobs.pop_due(NOON + MINUTE) == []
     two = NOON + 2 * MINUTE
-    assert jobs.take(two + 5) == [Tick(1, two), Tick(2, two)]
+    assert jobs.pop_due(two + 5) == [Tick(1, two), Tick(2, two)]
 
 
 def test_a_tick_missed_by_more_than_a_minute_is_skipped() -> None:
     jobs = plan("* * * * *", "@every 1s")
     late = NOON + 10 * MINUTE + 30_000
     # The pause was long: not ten ticks, not a late one, but the next as if nothing had been.
-    assert jobs.take(late) == []
-    assert jobs.take(late + 1_000) == [Tick(2, late + 1_000)]
-    assert jobs.take(NOON + 11 * MINUTE) == [
+    assert jobs.pop_due(late) == []
+    assert jobs.pop_due(late + 1_000) == [Tick(2, late + 1_000)]
+    assert jobs.pop_due(NOON + 11 * MINUTE) == [
         Tick(1, NOON + 11 * MINUTE),
         Tick(2, late + 2_000),
     ]
@@ -152,30 +152,30 @@ def test_a_tick_missed_by_more_than_a_minute_is_skipped() -> None:
 def test_a_tick_up_to_a_minute_late_still_runs_once() -> None:
     jobs = plan("0 * * * *")
     hour = NOON + 60 * MINUTE
-    assert jobs.take(hour + LATE_MS) == [Tick(1, hour)]
-    assert jobs.take(hour + LATE_MS + 1) == []
+    assert jobs.pop_due(hour + LATE_MS) == [Tick(1, hour)]
+    assert jobs.pop_due(hour + LATE_MS + 1) == []
 
 
 def test_a_clock_put_back_a_little_repeats_no_tick() -> None:
     jobs = plan("* * * * *")
-    assert len(jobs.take(NOON + MINUTE)) == 1
-    assert jobs.take(NOON + MINUTE - JUMP_BACK_MS) == []
-    assert jobs.take(NOON + MINUTE) == []
-    assert jobs.take(NOON + 2 * MINUTE) == [Tick(1, NOON + 2 * MINUTE)]
+    assert len(jobs.pop_due(NOON + MINUTE)) == 1
+    assert jobs.pop_due(NOON + MINUTE - CLOCK_JUMP_MS) == []
+    assert jobs.pop_due(NOON + MINUTE) == []
+    assert jobs.pop_due(NOON + 2 * MINUTE) == [Tick(1, NOON + 2 * MINUTE)]
 
 
 def test_a_clock_put_back_far_is_believed() -> None:
     day = 1_440 * MINUTE
     jobs = plan("* * * * *", now_ms=NOON + day)
-    assert len(jobs.take(NOON + day + MINUTE)) == 1
-    assert jobs.take(NOON) == []
-    assert jobs.take(NOON + MINUTE) == [Tick(1, NOON + MINUTE)]
+    assert len(jobs.pop_due(NOON + day + MINUTE)) == 1
+    assert jobs.pop_due(NOON) == []
+    assert jobs.pop_due(NOON + MINUTE) == [Tick(1, NOON + MINUTE)]
 
 
 def test_a_clock_put_forward_makes_nothing_due_but_what_comes_after() -> None:
     jobs = plan("0 0 * * *")
     tomorrow = NOON + 2 * 1_440 * MINUTE
-    assert jobs.take(tomorrow) == []
+    assert jobs.pop_due(tomorrow) == []
     assert jobs.next_ms() == tomorrow + 720 * MINUTE
 
 
@@ -184,10 +184,10 @@ def test_a_change_of_other_jobs_leaves_a_job_its_time() -> None:
     one = parse_schedule("*/10 * * * *")
     # What is due is not lost when the jobs are read again just then.
     jobs.replace([(1, one), (2, parse_schedule("* * * * *"))], NOON + 10 * MINUTE)
-    assert jobs.take(NOON + 10 * MINUTE) == [Tick(1, NOON + 10 * MINUTE)]
+    assert jobs.pop_due(NOON + 10 * MINUTE) == [Tick(1, NOON + 10 * MINUTE)]
     jobs.replace([], NOON + 11 * MINUTE)
     assert jobs.next_ms() is None
-    assert jobs.take(NOON + 20 * MINUTE) == []
+    assert jobs.pop_due(NOON + 20 * MINUTE) == []
 
 
 @given(
@@ -201,7 +201,7 @@ def test_however_the_clock_moves_a_tick_is_of_its_schedule_and_not_long_past(
     jobs, now = plan(expression), NOON
     for move in moves:
         now += move
-        for tick in jobs.take(now):
+        for tick in jobs.pop_due(now):
             assert now - LATE_MS <= tick.due_ms <= now
             assert schedule.after(tick.due_ms - 1) == tick.due_ms
         following = jobs.next_ms()

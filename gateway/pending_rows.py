@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 _LIMIT_S = 2.0  # when a handler runs longer, the reader gets the rows that are written already
 
 
-async def have_written(run_dir: Path, project_id: int) -> None:
+async def flush_pending_rows(run_dir: Path, project_id: int) -> None:
     """Ask the processes of a project to write their pending rows.
 
     Returns when they have done so, or after 2 s for each process that does not answer.

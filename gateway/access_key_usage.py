@@ -16,35 +16,35 @@ from fieldbrook.storage.registry.service import RegistryClient
 log = logging.getLogger(__name__)
 
 INTERVAL_MS = 60_000
-_REMEMBERED = 10_000
+_KEYS_LIMIT = 10_000
 
 
-class KeyUse:
+class AccessKeyUsage:
     """Collects the access keys used at one gateway; call it from the loop's thread."""
 
     def __init__(self, registry: RegistryClient) -> None:
         self._registry = registry
-        self._noted: dict[int, int] = {}
-        self._due: dict[int, int] = {}
-        self._telling: asyncio.Task[None] | None = None
+        self._last_reported: dict[int, int] = {}
+        self._pending: dict[int, int] = {}
+        self._report_task: asyncio.Task[None] | None = None
 
-    def note(self, key: AccessKey, now_ms: int) -> None:
+    def record(self, key: AccessKey, now_ms: int) -> None:
         """Record that a key was used at `now_ms` (Unix milliseconds)."""
-        last = max(key.last_used, self._noted.get(key.access_key_id, 0))
+        last = max(key.last_used, self._last_reported.get(key.access_key_id, 0))
         if now_ms - last < INTERVAL_MS:
             return
-        if len(self._noted) >= _REMEMBERED:
-            self._noted.clear()
-        self._noted[key.access_key_id] = self._due[key.access_key_id] = now_ms
-        if self._telling is None:
-            self._telling = asyncio.get_running_loop().create_task(self._tell())
+        if len(self._last_reported) >= _KEYS_LIMIT:
+            self._last_reported.clear()
+        self._last_reported[key.access_key_id] = self._pending[key.access_key_id] = now_ms
+        if self._report_task is None:
+            self._report_task = asyncio.get_running_loop().create_task(self._report())
 
-    async def _tell(self) -> None:
+    async def _report(self) -> None:
         try:
-            while self._due:
-                due, self._due = self._due, {}
-                await self._registry.call("record_access_key_use", used=due)
+            while self._pending:
+                pending, self._pending = self._pending, {}
+                await self._registry.call("record_access_key_use", used=pending)
         except NodeError as error:
             log.info("the last-used times of access keys were not stored: %s", error)
         finally:
-            self._telling = None
+            self._report_task = None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from tornado.httpclient import HTTPRequest
+from tornado.httpclient import HTTPRequest, HTTPResponse
 from tornado.netutil import DefaultLoopResolver, Resolver
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
@@ -114,14 +114,14 @@ class ApiCaller:
         try:
             if is_system(request["Url"]):
                 return await self._call_node_route(request)
-            return await self._fetch(request)
+            return await self._call_api(request)
         except TransactionRefusedError as error:
             return _failure(HTTPStatus.BAD_REQUEST, header, str(error))
         except TimeoutError:
             return _failure(
                 HTTPStatus.GATEWAY_TIMEOUT, header, "the server did not respond in time"
             )
-        except Exception as error:  # noqa: BLE001 - whatever it is, the applet is told
+        except Exception as error:  # noqa: BLE001 - every failure is reported to the applet
             return _failure(HTTPStatus.BAD_GATEWAY, header, str(error) or type(error).__name__)
 
     async def _call_node_route(self, request: dict[str, Any]) -> bytes:
@@ -153,7 +153,8 @@ class ApiCaller:
     async def _prove(self, request: dict[str, Any]) -> bytes:
         """Request a proof from the prover of the settings."""
         assert self._prover is not None  # the call was refused otherwise
-        answer = await self._prover_client.fetch(
+        answer = await _fetch(
+            self._prover_client,
             HTTPRequest(
                 self._prover,
                 method="POST",
@@ -163,23 +164,18 @@ class ApiCaller:
                 connect_timeout=_TIMEOUT_S,
                 request_timeout=_PROOF_LIMIT_S,
             ),
-            raise_error=False,
         )
-        if answer.code == 599 and answer.error is not None:
-            raise answer.error
-        header: dict[str, list[str]] = request["Header"]
-        result = json.loads(response(HTTPStatus.OK, header, answer.body))
-        result |= {"Status": f"{answer.code} {answer.reason}", "StatusCode": answer.code}
-        return json.dumps(result, separators=(",", ":")).encode()
+        return _encode(answer, response(HTTPStatus.OK, request["Header"], answer.body))
 
-    async def _fetch(self, request: dict[str, Any]) -> bytes:
+    async def _call_api(self, request: dict[str, Any]) -> bytes:
         header: dict[str, list[str]] = request["Header"]
         sent = {
             name: ", ".join(texts)
             for name, texts in header.items()
             if name.lower() not in _DROPPED_HEADERS
         }
-        answer = await self._client.fetch(
+        answer = await _fetch(
+            self._client,
             HTTPRequest(
                 request["Url"],
                 method=request["Method"],
@@ -190,20 +186,29 @@ class ApiCaller:
                 connect_timeout=_TIMEOUT_S,
                 request_timeout=_TIMEOUT_S,
             ),
-            raise_error=False,
         )
-        if answer.code == 599 and answer.error is not None:
-            raise answer.error
         headers: dict[str, list[str]] = {}
         for name, text in answer.headers.get_all():
             headers.setdefault(name, []).append(text)
-        result = json.loads(response(HTTPStatus.OK, {}, answer.body))
-        result |= {
-            "Status": f"{answer.code} {answer.reason}",
-            "StatusCode": answer.code,
-            "Header": headers,
-        }
-        return json.dumps(result, separators=(",", ":")).encode()
+        return _encode(answer, response(HTTPStatus.OK, {}, answer.body), Header=headers)
+
+
+async def _fetch(client: SimpleAsyncHTTPClient, request: HTTPRequest) -> HTTPResponse:
+    """Send a request; return the response, whatever its status.
+
+    Raises:
+        Exception: there was no response.
+    """
+    answer = await client.fetch(request, raise_error=False)
+    if answer.code == 599 and answer.error is not None:
+        raise answer.error
+    return answer
+
+
+def _encode(answer: HTTPResponse, template: bytes, **fields: object) -> bytes:
+    """Encode a server's response: the fields of `template` with the server's status."""
+    status = {"Status": f"{answer.code} {answer.reason}", "StatusCode": answer.code}
+    return json.dumps(json.loads(template) | status | fields, separators=(",", ":")).encode()
 
 
 def _failure(status: HTTPStatus, header: dict[str, list[str]], reason: str) -> bytes:

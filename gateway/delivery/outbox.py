@@ -134,11 +134,11 @@ class _ProjectOutbox:
                 self._path = None
                 done, self._done = self._done, []
                 refused, self._refused = self._refused, {}
-                room = min(_ENTRIES_PER_REQUEST, _IN_FLIGHT_LIMIT - len(self._in_flight))
+                limit = min(_ENTRIES_PER_REQUEST, _IN_FLIGHT_LIMIT - len(self._in_flight))
                 if self._bytes >= _IN_FLIGHT_BYTES:
-                    room = 0
+                    limit = 0
                 try:
-                    writer.write(frame(pack(self._request(room, after, done, refused))))
+                    writer.write(frame(pack(self._request(limit, after, done, refused))))
                     entries: tuple[WireEntry, ...] = await read_frame(reader)
                 except BaseException:
                     self._done += done
@@ -157,9 +157,9 @@ class _ProjectOutbox:
             writer.close()
 
     def _request(
-        self, room: int, after: int, done: list[int], refused: dict[int, str]
+        self, limit: int, after: int, done: list[int], refused: dict[int, str]
     ) -> dict[str, object]:
-        return {TAKE: room, AFTER: after, DONE: done, TAKER: self._taker, REFUSED: refused}
+        return {TAKE: limit, AFTER: after, DONE: done, TAKER: self._taker, REFUSED: refused}
 
     def _start_delivery(self, entry: WireEntry) -> None:
         self._bytes += len(entry[3])

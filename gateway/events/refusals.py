@@ -98,7 +98,7 @@ class Refusals:
     def flush(self) -> None:
         """Write the collected records.
 
-        Records that cannot be written are dropped; a full disk is reported elsewhere.
+        Records that cannot be written are dropped; the health conditions report a full disk.
         """
         self._kinds.clear()
         for known in (True, False):

@@ -319,7 +319,7 @@ class EventService:
         batch.settle(index, outcome)
 
     def refuse_unread(self, error: NodeError, channel: str) -> EventReply:
-        """Refuse an event whose body was not read completely; see `refuse`."""
+        """Refuse an event whose body was not read completely; see `Refuser.refuse`."""
         metrics.add(metrics.EVENTS_RECEIVED)
         return self.refuser.refuse(error, "", channel)
 

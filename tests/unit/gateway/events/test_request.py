@@ -1,10 +1,8 @@
-"""What a request says beside its body, which form it is, and what a data push holds."""
+"""The metadata of a request, the form of its body, and the identity of its event."""
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
-from urllib.parse import parse_qs, quote_plus, urlencode
+from urllib.parse import parse_qs, urlencode
 
 import pytest
 from hypothesis import given
@@ -13,8 +11,6 @@ from hypothesis import strategies as st
 from fieldbrook.actors.wire import DELIVERY, KEYED, NAMED, REDELIVERY, key_of
 from fieldbrook.core.errors import BadRequestError
 from fieldbrook.core.model import EVENT_TYPE_LIMIT
-from fieldbrook.gateway.channel import aliases, project_name
-from fieldbrook.gateway.events.data_push import PushItem, read_items
 from fieldbrook.gateway.events.request import (
     NO_META,
     NO_NAME,
@@ -137,80 +133,6 @@ def test_any_bytes_are_a_message_or_none(body: bytes) -> None:
     assert is_message(body) in (True, False)
 
 
-@pytest.mark.parametrize(
-    ("channel", "name"),
-    [
-        ("room", "room"),
-        ("aid_12_room", "room"),
-        ("aid_12_aid_3_x", "aid_3_x"),
-        ("aid_x_room", "aid_x_room"),
-        ("aid_12_", "aid_12_"),
-        ("aid__room", "aid__room"),
-        ("eth_0x19e7e376e7c213b7e7e7e46cc70a5dd086daff2a_room", "room"),
-        ("eth_0xabc_room", "eth_0xabc_room"),
-        ("eth_room", "eth_room"),
-        ("", ""),
-    ],
-)
-def test_a_channel_means_the_project_behind_its_prefix(channel: str, name: str) -> None:
-    assert project_name(channel) == name
-
-
-@given(st.from_regex(r"\A[A-Za-z0-9_]{1,32}\Z"), st.integers(1, (1 << 63) - 1))
-def test_every_alias_of_a_project_means_it(name: str, account_id: int) -> None:
-    if not name.startswith(("aid_", "eth_")):  # which no project's name does
-        assert {project_name(alias) for alias in aliases(name, account_id)} == {name}
-
-
-# ---------------------------------------------------------------- data push
-
-
-def wrong(item: object) -> dict[str, str]:
-    (read,) = read_items(json.dumps([item]).encode())
-    assert isinstance(read, BadRequestError)
-    return {field.field: field.msg for field in read.fields() or []}
-
-
-@pytest.mark.parametrize(
-    ("item", "read"),
-    [
-        ({"device_id": "d"}, PushItem("d", "DEFAULT", "")),
-        ({"device_id": "d", "event_type": ""}, PushItem("d", "DEFAULT", "")),
-        ({"device_id": "d", "event_type": None, "payload": None}, PushItem("d", "DEFAULT", "")),
-        ({"DEVICE_ID": "d", "Event_Type": "E", "Payload": "p"}, PushItem("d", "E", "p")),
-        ({"device_id": "d", "timestamp": "any", "x": []}, PushItem("d", "DEFAULT", "")),
-    ],
-)
-def test_an_item_is_read_as_clients_write_it(item: object, read: PushItem) -> None:
-    assert read_items(json.dumps([item]).encode()) == [read]
-
-
-def test_what_is_wrong_with_an_item_is_named() -> None:
-    assert wrong(7) == {"[0]": "not a JSON object"}
-    assert wrong({}) == {"[0].device_id": "missing required field"}
-    assert wrong({"device_id": ""}) == {"[0].device_id": "missing required field"}
-    assert wrong({"device_id": None}) == {"[0].device_id": "missing required field"}
-    assert wrong({"device_id": 1, "event_type": {}, "payload": {"t": 1}}) == {
-        "[0].device_id": "not a string",
-        "[0].event_type": "not a string",
-        "[0].payload": "not a string",
-    }
-
-
-@given(st.binary(max_size=60) | st.text().map(lambda text: f'[{{"device_id":"{text}"}}]'.encode()))
-def test_any_body_is_items_or_refused(body: bytes) -> None:
-    with suppress(BadRequestError):
-        for item in read_items(body):
-            assert isinstance(item, BadRequestError) or item.payload.encode() is not None
-
-
-def test_a_payload_is_taken_verbatim() -> None:
-    payload = 'né "x"\n\u0000' + quote_plus("é")
-    (item,) = read_items(json.dumps([{"device_id": "d", "payload": payload}]).encode())
-    assert isinstance(item, PushItem)
-    assert item.payload == payload
-
-
 # ---------------------------------------------------------------- limits
 
 
@@ -221,20 +143,10 @@ def test_an_event_type_is_at_most_as_long_as_a_strategy_can_name() -> None:
     assert [field.field for field in caught.value.fields() or ()] == ["eventType"]
 
 
-def test_an_event_type_in_a_push_is_too() -> None:
-    (item,) = read_items(b'[{"device_id":"d","event_type":"%b"}]' % (b"x" * 257))
-    assert isinstance(item, BadRequestError)
-    assert [field.field for field in item.fields() or ()] == ["[0].event_type"]
-
-
 @pytest.mark.parametrize("depth", [1_000, 100_000])
-def test_a_body_nested_too_deeply_is_no_message_and_no_push(depth: int) -> None:
+def test_a_body_nested_too_deeply_is_no_message(depth: int) -> None:
     nested = b"[" * depth + b"]" * depth
     assert not is_message(b'{"more":' + nested + b',"header":{}}')
-    with pytest.raises(BadRequestError):
-        read_items(nested)
-    with pytest.raises(BadRequestError):
-        read_items(b'[{"device_id":"d","more":' + nested + b"}]")
 
 
 # ---------------------------------------------------------------- what an event is known by

@@ -128,7 +128,7 @@ class DocumentationHandler(web.RequestHandler):
         """Called by Tornado for every answer, errors included."""
         self.clear_header("Server")
         tls, host = self.request.protocol == "https", self.request.host_name
-        for name, value in replies.safe_headers(tls=tls, host=host).items():
+        for name, value in replies.security_headers(tls=tls, host=host).items():
             self.set_header(name, value)
 
     def data_received(self, chunk: bytes) -> None:

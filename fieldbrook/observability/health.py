@@ -291,12 +291,10 @@ def liveness(node: NodeHealth) -> tuple[int, dict[str, str]]:
         name = "Broker" if condition.state in _OF_BROKER else _component(condition.part)
         wrong.setdefault(name, []).append(f"{condition.state}: {MEANINGS[condition.state]}")
     projects = [name for name in wrong if name.startswith(_PROJECTS)]
-    for name in projects[_PROJECTS_SHOWN:]:
-        del wrong[name]
+    unlisted = node.more + sum(len(wrong.pop(name)) for name in projects[_PROJECTS_SHOWN:])
     body |= {name: "; ".join(texts) for name, texts in wrong.items()}
-    unseen = len(projects) - _PROJECTS_SHOWN + node.more
-    if unseen > 0:
-        body["Projects"] = f"{unseen} more conditions are not listed"
+    if unlisted:
+        body["Projects"] = f"{unlisted} more conditions are not listed"
     status = HTTPStatus.SERVICE_UNAVAILABLE if node.registry else HTTPStatus.OK
     return int(status), body
 

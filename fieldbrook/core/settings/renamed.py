@@ -19,7 +19,7 @@ RENAMED: Mapping[str, str] = {
 
 def use_new_names(
     values: Mapping[str, Any], spelled: Callable[[str], str], warnings: list[str]
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Replace the old names in the values of one source, and append a warning for each.
 
     Args:
@@ -27,10 +27,14 @@ def use_new_names(
         spelled: how this source writes the name of a setting, e.g. `--http-port`.
         warnings: receives one sentence for each old name.
 
+    Returns:
+        The values by new name, and the old names that this source uses, also by new name.
+
     Raises:
         SettingsError: the source contains both names of a setting.
     """
     renamed = dict(values)
+    old_names: dict[str, str] = {}
     for old, new in RENAMED.items():
         if old not in values:
             continue
@@ -40,14 +44,15 @@ def use_new_names(
                 f"remove {spelled(old)}"
             )
         renamed[new] = renamed.pop(old)
+        old_names[new] = old
         warnings.append(
             f"{spelled(old)} was renamed and will stop working in the next version; "
             f"use {spelled(new)}"
         )
-    return renamed
+    return renamed, old_names
 
 
-def old_variables() -> dict[str, str]:
+def values_of_old_variables() -> dict[str, str]:
     """The values of renamed settings in the environment, by old name; case does not matter."""
     by_variable = {(ENVIRONMENT_PREFIX + old).lower(): old for old in RENAMED}
     return {

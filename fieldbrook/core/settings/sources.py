@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from pydantic_settings import EnvSettingsSource
 from pydantic_settings import SettingsError as SourceError
 
 from fieldbrook.core.errors import SettingsError
-from fieldbrook.core.settings.renamed import RENAMED, old_variables, use_new_names
+from fieldbrook.core.settings.renamed import RENAMED, use_new_names, values_of_old_variables
 from fieldbrook.core.settings.schema import ENVIRONMENT_PREFIX, SECRETS, Settings
 
 CONFIG_VARIABLE = "FIELDBROOK_CONFIG"
@@ -24,6 +24,9 @@ SECRETS_VARIABLE = "FIELDBROOK_SECRETS_FD"
 _CHAINS_FORM = (
     'must be a list like [{"id": 4690, "name": "iotex-testnet", "endpoint": "https://..."}]'
 )
+
+_Source = tuple[Mapping[str, Any], Mapping[str, str], Callable[[str], str]]
+"""Values by setting, the old names that the source uses by setting, and its spelling of a name."""
 
 
 def load(*, config: Path | None = None, **given: Any) -> Settings:
@@ -42,26 +45,36 @@ def load(*, config: Path | None = None, **given: Any) -> Settings:
     """
     warnings: list[str] = []
     flags = {name: value for name, value in given.items() if value is not None}
-    flags = use_new_names(flags, flag_of, warnings)
-    environment = {**_read_environment(warnings), **_read_secrets()}
+    flags, old_flags = use_new_names(flags, flag_of, warnings)
+    environment, old_variables = _read_environment(warnings)
+    environment |= _read_secrets()
     file_path = config or _config_from_environment()
-    file = {} if file_path is None else _read_file(file_path, warnings)
+    file, old_keys = ({}, {}) if file_path is None else _read_file(file_path, warnings)
     merged = {**file, **environment, **flags}
-
-    def source(name: str) -> str:
-        if name in flags:
-            return flag_of(name)
-        if name in environment:
-            return variable_of(name)
-        return str(file_path) if name in file else "the default"
-
+    sources: tuple[_Source, ...] = (
+        (flags, old_flags, flag_of),
+        (environment, old_variables, variable_of),
+        (file, old_keys, lambda _: str(file_path)),
+    )
     try:
         settings = Settings(**merged)
     except ValidationError as error:
-        reasons = (_explain(detail, merged, source(_name(detail))) for detail in error.errors())
+        reasons = (
+            _explain(detail, merged, *_as_written(_name(detail), sources))
+            for detail in error.errors()
+        )
         raise SettingsError(reason="; ".join(reasons)) from None
     settings._warnings = tuple(warnings)
     return settings
+
+
+def _as_written(name: str, sources: Sequence[_Source]) -> tuple[str, str]:
+    """The name under which the user gave a setting, and the source of its value."""
+    for values, old_names, label in sources:
+        if name in values:
+            written = old_names.get(name, name)
+            return written, label(written)
+    return name, "the default"
 
 
 def flag_of(name: str) -> str:
@@ -109,12 +122,12 @@ def clean_environment() -> None:
             del os.environ[variable]
 
 
-def _read_environment(warnings: list[str]) -> dict[str, Any]:
+def _read_environment(warnings: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
     try:
         values = EnvSettingsSource(Settings)()
     except SourceError:
         raise SettingsError(reason=f"{variable_of('chains')} is not JSON: {_CHAINS_FORM}") from None
-    return use_new_names({**values, **old_variables()}, variable_of, warnings)
+    return use_new_names({**values, **values_of_old_variables()}, variable_of, warnings)
 
 
 def _read_secrets() -> dict[str, Any]:
@@ -136,31 +149,31 @@ def _config_from_environment() -> Path | None:
     return Path(named) if named else None
 
 
-def _read_file(path: Path, warnings: list[str]) -> dict[str, Any]:
+def _read_file(path: Path, warnings: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
     try:
         values = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise SettingsError(reason=f"settings file {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # also a number that is too long
         raise SettingsError(reason=f"settings file {path} is not TOML: {error}") from None
-    values = use_new_names(values, lambda name: f"{name} in {path}", warnings)
+    values, old_keys = use_new_names(values, lambda name: f"{name} in {path}", warnings)
     unknown = sorted(set(values) - set(Settings.model_fields))
     if unknown:
         known = ", ".join(sorted(Settings.model_fields))
         raise SettingsError(
             reason=f"settings file {path}: unknown setting {', '.join(unknown)}; known are {known}"
         )
-    return values
+    return values, old_keys
 
 
 def _name(detail: ErrorDetails) -> str:
     return str(detail["loc"][0]) if detail["loc"] else "settings"
 
 
-def _explain(detail: ErrorDetails, values: Mapping[str, Any], source: str) -> str:
+def _explain(detail: ErrorDetails, values: Mapping[str, Any], written: str, source: str) -> str:
     name = _name(detail)
     value = "(not shown)" if name in SECRETS else repr(values.get(name))
-    return f"{name} = {value} (from {source}): {allowed(name, detail['msg'])}"
+    return f"{written} = {value} (from {source}): {allowed(name, detail['msg'])}"
 
 
 def allowed(name: str, otherwise: str = "") -> str:

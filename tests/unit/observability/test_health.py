@@ -149,6 +149,23 @@ def test_a_node_with_many_unhealthy_projects_answers_shortly() -> None:
     assert body["Projects"] == "480 more conditions are not listed"
 
 
+def test_liveness_counts_the_unlisted_conditions_when_few_projects_are_listed() -> None:
+    listed = tuple(Condition(f"project:{n}", health.DISK_FULL, "x", 1) for n in range(3))
+    body = health.liveness(NodeHealth(listed, more=7))[1]
+    assert body["Projects"] == "7 more conditions are not listed"
+    assert "Projects" not in health.liveness(NodeHealth(listed))[1]
+
+
+def test_liveness_counts_every_condition_of_an_unlisted_project() -> None:
+    conditions = tuple(
+        Condition(f"project:{n}", state, "x", 1)
+        for n in range(21)
+        for state in (health.DISK_FULL, health.STORE_FAILS)
+    )
+    body = health.liveness(NodeHealth(conditions))[1]
+    assert body["Projects"] == "2 more conditions are not listed"
+
+
 def test_a_silent_supervisor_is_seen_by_the_gateway_itself() -> None:
     condition = NodeHealth(silent_s=11.0, silent_limit_s=10.0)
     assert health.readiness(condition)[0] == 503

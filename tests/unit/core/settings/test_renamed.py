@@ -49,6 +49,26 @@ def test_both_names_of_a_setting_in_one_source_are_refused(
         load()
 
 
+def test_an_error_names_a_setting_as_the_user_wrote_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text('idle_s = "long"\n')
+    with pytest.raises(SettingsError, match=r"idle_s = 'long' \(from .*node.toml\): must") as info:
+        load(config=file)
+    assert "project_idle_s" not in str(info.value)
+    monkeypatch.setenv("FIELDBROOK_SQL_ROWS", "many")
+    with pytest.raises(
+        SettingsError, match=r"sql_rows = 'many' \(from FIELDBROOK_SQL_ROWS\): must"
+    ):
+        load()
+    with pytest.raises(SettingsError, match=r"idle_s = 'x' \(from --idle-s\): must"):
+        load(idle_s="x")
+    monkeypatch.setenv("FIELDBROOK_PROJECT_IDLE_S", "y")
+    with pytest.raises(SettingsError, match="project_idle_s = 'y'"):
+        load(config=file)
+
+
 def test_a_source_that_overrides_another_does_so_under_either_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,8 @@ _PROJECT_PAGES = {
     "docs/decisions": "decisions/index.md",
 }
 _NOT_PUBLISHED = {"site.yml"}
+# Pages that are one wide table, which gets the place of the list of headings.
+_WIDE = {f"reference/{name}.md" for name in ("abi", "errors", "http", "metrics", "settings")}
 _GENERATOR_LIMIT_S = 240
 
 _FENCE = re.compile(
@@ -127,7 +129,8 @@ def prepare(path: Path, name: str, source: Path, sources: dict[Path, str]) -> No
     target.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".md":
         text = with_diagrams(path.read_text("utf-8"), name)
-        target.write_text(with_links(text, path, name, sources))
+        head = "---\nhide: [toc]\n---\n\n" if name in _WIDE else ""
+        target.write_text(head + with_links(text, path, name, sources))
     else:
         shutil.copyfile(path, target)
 
@@ -195,8 +198,8 @@ def configuration(source: Path, site: Path) -> Path:
 
 # ---------------------------------------------------------------- diagrams
 
-# The colours that the renderer is told to use, and the names under which docs/site.css sets
-# them for the light and the dark scheme.
+# Patterns of the colours that the renderer is told to use, and the names under which
+# docs/site.css sets them for the light and the dark scheme.
 _COLOURS = {
     "#f1f5f0": "box",
     "#3b6e52": "line",
@@ -204,6 +207,10 @@ _COLOURS = {
     "#fafaf7": "group",
     "#b9c4bb": "border",
     "#fffdf0": "note",
+    # What Mermaid computes from these or has by default.
+    r"#000000|#000\b|#050508|#0b0b0b": "text",
+    r"rgba\(250, 250, 247, 0\.5\)|rgba\(185,185,185,1\)": "group",
+    r"hsl\(60, [\d.]+%, 87[\d.]*%\)": "border",
 }
 _THEME = {
     "theme": "base",

@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 import msgspec
+from metric_table import metric_table
 from route_calls import calls_by_test_file
 
 from fieldbrook.cli import main as cli
@@ -215,6 +216,11 @@ def missing_routes() -> str:
     return f"Not served: {', '.join(f'`{name}`' for name in missing) or 'none'}."
 
 
+def metrics_table() -> str:
+    """Every metric."""
+    return table(("name", "type", "labels", "what"), metric_table())
+
+
 def errors_table() -> str:
     """Every error class."""
     # Without a key of its own a class only gathers others.
@@ -250,6 +256,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "cli.md": {"options": program_options_table, "commands": commands_text},
     "http.md": {"routes": routes_table},
     "routes.md": {"missing": missing_routes, "generations": generations_table},
+    "metrics.md": {"metrics": metrics_table},
     "errors.md": {"errors": errors_table},
     "abi.md": {"functions": host_functions_table},
 }

@@ -120,3 +120,10 @@ def test_a_list_has_an_empty_line_before_it_so_that_every_renderer_shows_a_list(
             if first and before and not re.match(r"\s|[*-] |\d+\. |#", before):
                 wrong.append(f"{path.relative_to(DOCS)}: {line[:60]}")
     assert wrong == []
+
+
+def test_the_architecture_names_files_that_there_are() -> None:
+    text = (DOCS / "explanation" / "architecture.md").read_text()
+    named = set(re.findall(r"`((?:[a-z_]+/)+(?:[a-z_]+\.py)?)`", text))
+    assert len(named) > 30
+    assert [name for name in named if not (DOCS.parent / name).exists()] == []

@@ -26,7 +26,7 @@ def route_calls() -> ModuleType:
 
 
 @pytest.mark.parametrize(
-    "name", ["settings.md", "cli.md", "http.md", "routes.md", "errors.md", "abi.md"]
+    "name", ["settings.md", "cli.md", "http.md", "routes.md", "metrics.md", "errors.md", "abi.md"]
 )
 def test_a_page_is_as_the_code_would_write_it(name: str) -> None:
     page = (ROOT / "docs" / "reference" / name).read_text()

@@ -56,7 +56,7 @@ def test_a_trap_is_told_by_its_last_cause() -> None:
 
 def test_the_page_for_authors_names_every_budget_as_it_is() -> None:
     page = (Path(__file__).parents[4] / "docs" / "how-to" / "applets.md").read_text()
-    section = page.partition("## What a run may use")[2].partition("\n## ")[0]
+    section = page.partition("## Budgets of a run")[2].partition("\n## ")[0]
     for budget in fields(Limits):
         value = getattr(Limits(), budget.name)
         assert f" {value:,} " in section or f" {value} " in section or f" {value}," in section

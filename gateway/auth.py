@@ -18,17 +18,21 @@ from fieldbrook.core.errors import (
 from fieldbrook.core.model import ADMIN, ENABLED, IDENTITY_ACCOUNT, AccessKey, Account
 from fieldbrook.security import access_keys
 from fieldbrook.security.access_keys import Permission
-from fieldbrook.security.tokens import read_account_token
+from fieldbrook.security.tokens import Login, read_account_token
 from fieldbrook.storage.registry.service import RegistryReader
 
 _SCHEME = "Bearer"
 
 
 class Caller(NamedTuple):
-    """The calling account, and the access key of the request if it carried one."""
+    """The calling account, and the access key or the login of the request's token.
+
+    `login` is None for an access key and for tokens of fieldbrook 0.1.
+    """
 
     account: Account
-    key: AccessKey | None
+    key: AccessKey | None = None
+    login: Login | None = None
 
 
 def strip_scheme(text: str) -> str:
@@ -47,8 +51,8 @@ def request_token(query_value: str | None, header: str | None) -> str:
     return strip_scheme(query_value or header or "")
 
 
-def account_from_token(reader: RegistryReader, token_key: bytes, token: str) -> Account:
-    """Return the account that a token was issued for.
+def caller_from_token(reader: RegistryReader, token_key: bytes, token: str) -> Caller:
+    """Return the account that a token was issued for, and the login.
 
     Raises:
         InvalidTokenError: the token is absent, malformed, expired, or not an account's token of
@@ -59,9 +63,10 @@ def account_from_token(reader: RegistryReader, token_key: bytes, token: str) -> 
     """
     read = read_account_token(token_key, token)
     account = _enabled(reader, read.account_id)
-    if read.generation != account.token_generation:
+    ended = read.login is not None and reader.has_ended(read.login)
+    if ended or read.generation != account.token_generation:
         raise InvalidTokenError(reason="this login has been ended: log in again")
-    return account
+    return Caller(account, login=read.login)
 
 
 def valid_access_key(reader: RegistryReader, text: str, now_ms: int) -> AccessKey:

@@ -4,7 +4,8 @@ The claims are those of the interface document, 4.2. `Payload` is the decimal id
 issuer, and `exp` the expiry in Unix seconds, if the token expires. A publisher's token also
 has a random `jti`, so that a rotated token differs from the previous one. An account's token
 has `gen`, the number of times that all its logins were ended, e.g. by a new password; tokens
-of an older generation are invalid.
+of an older generation are invalid. It also has `jti`, the id of its login, and `auth_time`, the
+time of that login in Unix seconds (OpenID Connect's name); a renewed token keeps both.
 
 The library is imported at its first use: it imports all of `cryptography`, 22 MiB, and the
 processes of projects read no tokens.
@@ -21,21 +22,47 @@ TOKEN_LIMIT = 1_024  # characters; tokens of this node have less than a quarter 
 ALGORITHM = "HS256"
 ISSUER = "fieldbrook"
 PUBLISHER_ISSUER = "fb"  # short: see `PUBLISHER_TOKEN_LIMIT`
+_LOGIN_ID_BYTES = 12
 PUBLISHER_TOKEN_LIMIT = 159  # ESP32 firmware keeps the token in a 160-byte array
 
 
+class Login(NamedTuple):
+    """One login of an account; all tokens that are renewed from the first one belong to it."""
+
+    login_id: str
+    began_s: int
+    """When the password or the wallet's signature was checked, in Unix seconds."""
+
+
+def new_login(now_s: int) -> Login:
+    """Make a login that begins now, with a random id."""
+    return Login(secrets.token_urlsafe(_LOGIN_ID_BYTES), now_s)
+
+
 class AccountToken(NamedTuple):
-    """The content of an account's token: the account's id and the generation of its logins."""
+    """The content of an account's token: the account's id, the generation of its logins, its login.
+
+    `login` is None for a token of fieldbrook 0.1, which had none.
+    """
 
     account_id: int
     generation: int
+    login: Login | None
 
 
-def issue_account_token(key: bytes, account_id: int, expires_at_s: int, generation: int = 0) -> str:
+def issue_account_token(
+    key: bytes, account_id: int, expires_at_s: int, login: Login, generation: int = 0
+) -> str:
     """Make a token for the management routes; `expires_at_s` is Unix seconds."""
     import jwt
 
-    claims = {"Payload": str(account_id), "iss": ISSUER, "exp": expires_at_s}
+    claims: dict[str, str | int] = {
+        "Payload": str(account_id),
+        "iss": ISSUER,
+        "exp": expires_at_s,
+        "jti": login.login_id,
+        "auth_time": login.began_s,
+    }
     if generation:
         claims["gen"] = generation
     return jwt.encode(claims, key, ALGORITHM)
@@ -78,8 +105,8 @@ def read_account_token(key: bytes, token: str) -> AccountToken:
     """Verify a token of an account.
 
     Returns:
-        The account's id, and the generation of logins that the token belongs to. The caller
-        compares it with the account's current generation.
+        The content of the token. The caller compares the generation with the account's current
+        one, and looks whether the login has been ended.
 
     Raises:
         InvalidTokenError: as `read_any_token`, and for the token of a publisher.
@@ -90,7 +117,7 @@ def read_account_token(key: bytes, token: str) -> AccountToken:
     generation = claims.get("gen", 0)
     if not isinstance(generation, int):
         raise InvalidTokenError(reason="token carries no generation")
-    return AccountToken(_id_in(claims), generation)
+    return AccountToken(_id_in(claims), generation, _login_in(claims))
 
 
 def _claims(key: bytes, token: str) -> dict[str, Any]:
@@ -127,3 +154,10 @@ def _id_in(claims: dict[str, Any]) -> int:
     if not isinstance(payload, str) or not payload.isdecimal():
         raise InvalidTokenError(reason="token carries no id")
     return int(payload)
+
+
+def _login_in(claims: dict[str, Any]) -> Login | None:
+    login_id, began_s = claims.get("jti"), claims.get("auth_time")
+    if not isinstance(login_id, str) or not isinstance(began_s, int):
+        return None
+    return Login(login_id, began_s)

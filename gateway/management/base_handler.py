@@ -18,7 +18,7 @@ from fieldbrook.gateway.access_key_usage import AccessKeyUsage
 from fieldbrook.gateway.auth import (
     Caller,
     account_from_access_key,
-    account_from_token,
+    caller_from_token,
     valid_access_key,
 )
 from fieldbrook.gateway.management.framework.audit_trail import AuditQueue, AuditTrail
@@ -55,17 +55,16 @@ class Services:
         """
         reader = self.context.reader
         if not is_access_key(token):
-            key, account = None, account_from_token(reader, self.context.token_key, token)
+            caller = caller_from_token(reader, self.context.token_key, token)
         else:
             key = valid_access_key(reader, token, now_ms())
             if trail is not None:
                 trail.set_key(key)
-            account = account_from_access_key(reader, key, group, permission, operation)
-        if trail is not None:
-            trail.set_account(account)
-        if key is not None:
+            caller = Caller(account_from_access_key(reader, key, group, permission, operation), key)
             self._access_key_usage.record(key, now_ms())
-        return Caller(account, key)
+        if trail is not None:
+            trail.set_account(caller.account)
+        return caller
 
 
 class BaseHandler(web.RequestHandler):

@@ -174,6 +174,7 @@ class ManagementHandler(BaseHandler):
             trail=trail,
             caller=self._caller and self._caller.account,
             key=self._caller and self._caller.key,
+            login=self._caller and self._caller.login,
             peer=self.request.remote_ip or "",
             host=self.request.headers.get("Host", ""),
             last_event_id=self.request.headers.get("Last-Event-ID", ""),

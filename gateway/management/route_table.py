@@ -8,6 +8,7 @@ from fieldbrook.gateway.management.routes.accounts import (
     accounts,
     administration,
     audit,
+    logins,
     operators,
     quotas,
     wallets,
@@ -36,6 +37,7 @@ PREFIXES = ("/srv-applet-mgr/v0", "/api/w3bapp")
 
 ROUTES: tuple[Route, ...] = (
     *accounts.ROUTES,
+    *logins.ROUTES,
     *administration.ROUTES,
     *quotas.ROUTES,
     *audit.ROUTES,

@@ -38,6 +38,7 @@ from fieldbrook.core.model import (
     TrafficLimit,
 )
 from fieldbrook.security.operator_keys import DEFAULT_OPERATOR
+from fieldbrook.security.tokens import Login
 from fieldbrook.storage.lmdb.environment import (
     open_environment,
     store_error,
@@ -47,7 +48,7 @@ from fieldbrook.storage.lmdb.environment import (
 from fieldbrook.storage.lmdb.ids import LIMIT, from_key, to_key
 from fieldbrook.storage.lmdb.table import OpenTable, text_key
 from fieldbrook.storage.registry.audit import AuditPage, AuditRow, page
-from fieldbrook.storage.registry.tables import CHANGES_CELL, RegistryTables
+from fieldbrook.storage.registry.tables import CHANGES_CELL, RegistryTables, login_key
 from fieldbrook.storage.registry.usage import StoredBytes, nothing_stored, quota_usage
 
 if TYPE_CHECKING:
@@ -106,6 +107,12 @@ class RegistryQueries(abc.ABC):
     def account(self, account_id: int) -> Account | None:
         """The account with this id."""
         return self._get(self._tables.accounts, account_id)
+
+    def has_ended(self, login: Login) -> bool:
+        """Whether a login was ended before its tokens expired."""
+        with self._reading() as txn:
+            key = login_key(login.login_id, login.began_s)
+            return txn.get(key, db=self._tables.ended_logins) is not None
 
     def accounts(self) -> list[Account]:
         """All accounts in creation order."""

@@ -192,6 +192,11 @@ ACCESS_KEYS = Table(
 )
 
 
+def login_key(login_id: str, began_s: int) -> bytes:
+    """Return the key of a login that was ended; `began_s` is Unix seconds."""
+    return to_key(began_s) + login_id.encode()
+
+
 class RegistryTables:
     """The tables of one open environment."""
 
@@ -216,6 +221,8 @@ class RegistryTables:
             self.audit = open_database(environment, "audit", create)
             # Keys only, with empty values: the expiry time of a nonce, followed by its digest.
             self.wallet_nonces = open_database(environment, "wallet_nonces", create)
+            # `login_key` -> when the last token of the login expires.
+            self.ended_logins = open_database(environment, "ended_logins", create)
             if create:
                 _fill_new_indexes(environment, [*vars(self).values()])
 

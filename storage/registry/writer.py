@@ -11,6 +11,7 @@ from fieldbrook.storage.registry.audit import ROWS_LIMIT
 from fieldbrook.storage.registry.commands.accounts.access_keys import AccessKeyCommands, IssuedKey
 from fieldbrook.storage.registry.commands.accounts.accounts import AccountCommands
 from fieldbrook.storage.registry.commands.accounts.audit import AuditCommands
+from fieldbrook.storage.registry.commands.accounts.logins import LoginCommands
 from fieldbrook.storage.registry.commands.accounts.operators import OperatorCommands, OperatorDraft
 from fieldbrook.storage.registry.commands.accounts.wallets import WalletCommands
 from fieldbrook.storage.registry.commands.projects.applets import AppletCommands, Deployed
@@ -33,6 +34,7 @@ __all__ = ["Deployed", "IssuedKey", "Module", "OperatorDraft", "RegistryWriter"]
 class RegistryWriter(
     TransferCommands,
     AccountCommands,
+    LoginCommands,
     AccessKeyCommands,
     OperatorCommands,
     WalletCommands,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 
+import jwt
 import pytest
 
+from fieldbrook.core.clock import now_ms
 from fieldbrook.gateway.management.sign_in.throttle import PER_NAME
-from tests.support.management import CODE, PASSWORD, V0, Reply, Server, User, login
+from fieldbrook.security import tokens
+from tests.support.management import CODE, KEY, PASSWORD, V0, Reply, Server, User, login
 from tests.support.management import register as register_with
 
 
@@ -124,6 +127,55 @@ def test_an_owner_ends_all_their_logins_and_nobody_elses(root: User, bob: User) 
         assert projects(root.server, token).key == "InvalidToken"
     assert bob("GET", "/project").status == 200
     assert root.server.send("POST", f"{V0}/logout", None, {"Authorization": first}).status == 401
+
+
+def with_token(token: str) -> dict[str, str]:
+    return {"Authorization": token}
+
+
+def test_a_renewed_login_ends_with_the_one_it_came_from_and_no_other_does(root: User) -> None:
+    register(root, username="ada", password=PASSWORD)
+    first, other = (login(root.server, "ada").json["token"] for _ in range(2))
+    renewed = root.server.send("PUT", f"{V0}/login/renew", None, with_token(first))
+    assert renewed.status == 200
+    token = renewed.json["token"]
+    assert renewed.json["accountRole"] == "ADMIN"
+    assert root.server.send("DELETE", f"{V0}/login", None, with_token(token)).status == 204
+    for ended in (first, token):
+        refused = projects(root.server, ended)
+        assert (refused.status, refused.key) == (401, "InvalidToken")
+        assert root.server.send("PUT", f"{V0}/login/renew", None, with_token(ended)).status == 401
+    assert projects(root.server, other).status == 200
+    assert root.server.send("DELETE", f"{V0}/login?all=true", None, with_token(other)).status == 204
+    assert projects(root.server, other).status == 401
+
+
+@pytest.mark.parametrize(("age_s", "status"), [(86_390, 200), (86_400, 401), (-1, 200)])
+def test_a_login_is_renewed_for_a_day_after_the_password(
+    root: User, age_s: int, status: int
+) -> None:
+    now_s = now_ms() // 1000
+    old = tokens.Login("x", now_s - age_s)
+    token = tokens.issue_account_token(KEY, root.account.account_id, now_s + 60, old)
+    renewed = root.server.send("PUT", f"{V0}/login/renew", None, with_token(token))
+    assert renewed.status == status
+    if status == 200:
+        claims = jwt.decode(renewed.json["token"], KEY, [tokens.ALGORITHM])
+        assert claims["auth_time"] == old.began_s
+        assert claims["exp"] <= old.began_s + 86_400
+    else:
+        assert "24 hours" in renewed.json["desc"]
+
+
+@pytest.mark.parametrize(("method", "path"), [("PUT", "/login/renew"), ("DELETE", "/login")])
+def test_an_access_key_is_no_login(root: User, method: str, path: str) -> None:
+    grants = [{"name": "Login", "perm": "READ_WRITE"}]
+    key = root("POST", "/account_access_key", {"name": "ci", "privileges": grants}).json[
+        "accessKey"
+    ]
+    refused = root.server.send(method, f"{V0}{path}", None, with_token(key))
+    assert (refused.status, refused.key) == (401, "InvalidAuthValue")
+    assert "access key" in refused.json["desc"]
 
 
 def key_of(server: Server, token: str) -> str:

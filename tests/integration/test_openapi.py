@@ -34,7 +34,10 @@ EXAMPLES = 6
 REACHED = 0.6
 # What is deleted can no longer be asked for, and what holds others takes them with it.
 _METHODS = ("GET", "PUT", "POST", "DELETE")
-_LAST = ("deploy", "applet", "resource", "project_operator", "operator", "account", "project")
+_LAST = (
+    *("deploy", "applet", "resource", "project_operator", "operator", "account", "project"),
+    "login",  # its DELETE ends the login of this test
+)
 
 DESCRIPTION = "/srv-applet-mgr"
 PAGE = "/srv-applet-mgr/docs"

@@ -222,7 +222,8 @@ class User:
         account = self.server.writer.reader().account(self.account.account_id)
         assert account is not None
         expires, generation = now_ms() // 1000 + 600, account.token_generation
-        self.token = tokens.issue_account_token(KEY, account.account_id, expires, generation)
+        login = tokens.new_login(expires)
+        self.token = tokens.issue_account_token(KEY, account.account_id, expires, login, generation)
 
     def __call__(self, method: str, path: str, body: Any = None) -> Reply:
         raw = None if body is None else json.dumps(body)

@@ -20,6 +20,7 @@ from fieldbrook.gateway.management.framework.context import ManagementContext
 from fieldbrook.gateway.management.framework.workers import Workers
 from fieldbrook.gateway.management.sign_in.throttle import SignInThrottle
 from fieldbrook.security.access_keys import Group, Permission
+from fieldbrook.security.tokens import Login
 
 B = TypeVar("B")
 Q = TypeVar("Q")
@@ -84,9 +85,9 @@ class Call(Generic[B, Q]):
     """One authenticated request with its bound values: the argument of a route's function.
 
     `account` is the caller; routes that are open to anybody have none. `key` is the access key
-    of the request, if it has one; `peer` is the client's address and `host` the header `Host`.
-    `trail` holds the data for the audit log. `form` is filled on upload routes, `body` and
-    `query` where the route declares them.
+    and `login` the login of the request's token, if it has one; `peer` is the client's address and
+    `host` the header `Host`. `trail` holds the data for the audit log. `form` is filled on upload
+    routes, `body` and `query` where the route declares them.
     """
 
     context: ManagementContext
@@ -99,6 +100,7 @@ class Call(Generic[B, Q]):
     throttle: SignInThrottle
     trail: AuditTrail
     key: AccessKey | None = None
+    login: Login | None = None
     peer: str = ""
     host: str = ""
     last_event_id: str = ""

@@ -40,6 +40,14 @@ class LoginReply(TypedDict):
     issuer: str
 
 
+class WalletNonceReply(TypedDict):
+    """A nonce for one login with a wallet, valid until `expireAt`."""
+
+    address: NotRequired[str]
+    nonce: str
+    expireAt: str
+
+
 class EthClientReply(TypedDict):
     """Ids of chains, as JSON in a string: `{"4690": ""}`."""
 

@@ -150,6 +150,10 @@ class Change:
         table.remove(self.txn, record)
         self._changed = True
 
+    def mark_changed(self) -> None:
+        """Count a write that is not one of a record."""
+        self._changed = True
+
     def count(self) -> None:
         """Increment the change counter if a record was changed."""
         if self._changed:

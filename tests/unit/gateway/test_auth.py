@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import jwt
 import pytest
 
 from fieldbrook.core.clock import now_ms
 from fieldbrook.core.errors import AccountNotFoundError, InvalidTokenError, NoAdminPermissionError
 from fieldbrook.core.model import ADMIN, DEVELOPER
 from fieldbrook.gateway.auth import (
-    account_from_token,
+    Caller,
+    caller_from_token,
     request_token,
     require_admin,
     require_setup_code,
@@ -20,6 +22,7 @@ from fieldbrook.security import tokens
 from fieldbrook.storage.registry.service import RegistryWriter
 
 KEY = b"k" * 32
+LOGIN = tokens.Login("login", 1_700_000_000)
 
 
 @pytest.fixture
@@ -52,16 +55,38 @@ def test_a_token_is_found_as_clients_send_it(
 
 def test_an_account_is_known_by_its_token(writer: RegistryWriter) -> None:
     account = writer.create_account("ada", "h", ADMIN)
-    token = tokens.issue_account_token(KEY, account.account_id, now_ms() // 1000 + 60)
-    assert account_from_token(writer.reader(), KEY, token) == account
+    token = tokens.issue_account_token(KEY, account.account_id, now_ms() // 1000 + 60, LOGIN)
+    assert caller_from_token(writer.reader(), KEY, token) == Caller(account, login=LOGIN)
+
+
+def test_a_login_that_was_ended_is_refused_and_others_of_the_account_are_not(
+    writer: RegistryWriter,
+) -> None:
+    account = writer.create_account("ada", "h", ADMIN)
+    expires_at_s = now_ms() // 1000 + 60
+    ended, other = (
+        tokens.issue_account_token(KEY, account.account_id, expires_at_s, login)
+        for login in (LOGIN, tokens.Login("login", LOGIN.began_s + 1))
+    )
+    writer.end_login(LOGIN.login_id, LOGIN.began_s, expires_at_s * 1000)
+    with pytest.raises(InvalidTokenError, match="log in again"):
+        caller_from_token(writer.reader(), KEY, ended)
+    assert caller_from_token(writer.reader(), KEY, other).account == account
+
+
+def test_a_token_of_a_version_without_logins_is_accepted(writer: RegistryWriter) -> None:
+    account = writer.create_account("ada", "h", ADMIN)
+    claims = {"Payload": str(account.account_id), "iss": tokens.ISSUER, "exp": now_ms()}
+    token = jwt.encode(claims, KEY, tokens.ALGORITHM)
+    assert caller_from_token(writer.reader(), KEY, token) == Caller(account)
 
 
 def test_a_token_of_nobody_is_refused(writer: RegistryWriter) -> None:
-    token = tokens.issue_account_token(KEY, 5, now_ms() // 1000 + 60)
+    token = tokens.issue_account_token(KEY, 5, now_ms() // 1000 + 60, LOGIN)
     with pytest.raises(AccountNotFoundError):
-        account_from_token(writer.reader(), KEY, token)
+        caller_from_token(writer.reader(), KEY, token)
     with pytest.raises(InvalidTokenError):
-        account_from_token(writer.reader(), b"x" * 32, token)
+        caller_from_token(writer.reader(), b"x" * 32, token)
 
 
 @pytest.mark.parametrize("given", [None, "", "wrong", "code ", "c\xf6de"])

@@ -8,11 +8,11 @@ import click
 
 from fieldbrook.cli.client import Client
 from fieldbrook.cli.console import current
-from fieldbrook.cli.errors import RefusedError, file_error
+from fieldbrook.cli.errors import RefusedError, UnreachableError, file_error
 from fieldbrook.cli.input import read_secret, require_terminal
 from fieldbrook.cli.options import SharedCommand
 from fieldbrook.cli.output import note, show_done, show_fields
-from fieldbrook.cli.session import Session, save_session, session_path
+from fieldbrook.cli.session import Session, load_session, save_session, session_path
 
 
 @click.command(cls=SharedCommand)
@@ -42,12 +42,17 @@ def login(username: str | None, password_stdin: bool) -> None:
 
 
 @click.command(cls=SharedCommand)
-@click.option("--everywhere", is_flag=True, help="End all your logins at the node first.")
+@click.option("--everywhere", is_flag=True, help="End all your logins at the node.")
 def logout(everywhere: bool) -> None:
-    """Delete the saved login."""
-    if everywhere:
-        current().client().call("POST", ["logout"])
+    """End the login at the node and delete it here.
+
+    A login that the node does not know any more, or whose node cannot be reached, is deleted too.
+    """
     path = session_path()
+    if everywhere:
+        current().client().call("DELETE", ["login"], query={"all": "true"})
+    elif (saved := load_session(path)) is not None:
+        _end_login(saved)
     try:
         path.unlink()
         existed = True
@@ -56,6 +61,19 @@ def logout(everywhere: bool) -> None:
     except OSError as error:
         raise file_error(path, error) from None
     show_done("logged out" if existed else "there was no login", loggedOut=existed)
+
+
+def _end_login(session: Session) -> None:
+    client = Client(session.server, session.token, authorities=session.authorities)
+    try:
+        client.call("DELETE", ["login"])
+    except RefusedError as error:
+        if error.status not in (401, 404):  # ended before, or a node that cannot end one login
+            raise
+    except UnreachableError as error:
+        note(f"the node still accepts this login until {session.expires_at}: {error}")
+    finally:
+        client.close()
 
 
 @click.command(cls=SharedCommand)

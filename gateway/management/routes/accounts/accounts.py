@@ -1,4 +1,4 @@
-"""Accounts: the first administrator, logging in, passwords."""
+"""Accounts: the first administrator and passwords."""
 
 from __future__ import annotations
 
@@ -6,35 +6,28 @@ import re
 import secrets
 import string
 import urllib.parse
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from fieldbrook.core.clock import now_ms, rfc3339
 from fieldbrook.core.errors import (
-    AccountIdentityNotFoundError,
     AccountNotFoundError,
     BadRequestError,
-    DisabledAccountError,
     FieldError,
     InvalidNewPasswordError,
     InvalidOldPasswordError,
-    InvalidPasswordError,
 )
-from fieldbrook.core.model import ENABLED, Account
 from fieldbrook.gateway.management.framework.binding import Text
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 from fieldbrook.gateway.management.framework.views import Json, account_json
 from fieldbrook.gateway.management.openapi import shapes
+from fieldbrook.gateway.management.routes.accounts.logins import Password, login_json
 from fieldbrook.gateway.management.routes.accounts.operators import default_draft
-from fieldbrook.security import tokens
 
 _PASSWORD_MIN = 8
 _GENERATED_LENGTH = 16
 _ALPHABET = string.ascii_letters + string.digits
 _WALLET = re.compile(r"0x[0-9a-f]{40}", re.IGNORECASE)
-
-Password = Annotated[str, msgspec.Meta(max_length=1024)]
 
 
 class Register(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,13 +39,6 @@ class Register(msgspec.Struct, frozen=True, kw_only=True):
     avatar_url: Annotated[str, msgspec.Meta(max_length=1_024)] = msgspec.field(
         name="avatarURL", default=""
     )
-
-
-class Login(msgspec.Struct, frozen=True, kw_only=True):
-    """Username and password."""
-
-    username: Text
-    password: Password
 
 
 class ChangePassword(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,45 +68,6 @@ async def register(call: Call[Register, None]) -> Annotated[Json, shapes.Account
         operator=await default_draft(call),
     )
     return {**account_json(account), **({} if given else {"password": password})}
-
-
-async def login(call: Call[Login, None]) -> Annotated[Json, shapes.LoginReply]:
-    """Log in with username and password; the answer holds a token for the account."""
-    username = call.body.username
-    call.throttle.attempt(username, call.peer)
-    account = call.context.reader.account_named(username)
-    if account is None:
-        raise AccountIdentityNotFoundError(username=username)
-    call.trail.set_account(account)
-    if not await call.workers.is_password(account.password_hash, call.body.password):
-        raise InvalidPasswordError()
-    call.throttle.succeeded(username, call.peer)
-    return login_json(call, account)
-
-
-def login_json(call: Call[Any, Any], account: Account) -> Json:
-    """The answer to a login: a token for the account.
-
-    Raises:
-        DisabledAccountError: the account is disabled.
-    """
-    if account.state != ENABLED:
-        raise DisabledAccountError(account=account.account_id)
-    expires_at_s = now_ms() // 1000 + call.context.token_lifetime_s
-    return {
-        "accountID": str(account.account_id),
-        "accountRole": account.role,
-        "token": tokens.issue_account_token(
-            call.context.token_key, account.account_id, expires_at_s, account.token_generation
-        ),
-        "expireAt": rfc3339(expires_at_s * 1000),
-        "issuer": tokens.ISSUER,
-    }
-
-
-async def end_logins(call: Call[None, None]) -> None:
-    """End all logins of the caller, including this one; access keys stay valid."""
-    await call.context.registry.call("end_logins", account_id=call.account.account_id)
 
 
 async def change_password(call: Call[ChangePassword, None]) -> Annotated[Json, shapes.LoginReply]:
@@ -193,8 +140,6 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "POST", "/register/admin", "CreateAccountByUsernameAndPassword", register, auth=Auth.SETUP
     ),
-    Route("PUT", "/login", "LoginByUsername", login, auth=Auth.ANYBODY),
-    Route("POST", "/logout", "EndLogins", end_logins),
     Route("PUT", "/account", "UpdatePasswordByAccountID", change_password),
     Route("PUT", "/account/{accountID}", "UpdatePasswordByAccountID", change_password_by_id),
 )

@@ -22,10 +22,10 @@ from fieldbrook.gateway.management.framework.binding import Paging
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 from fieldbrook.gateway.management.framework.views import Json, account_json, page_json
 from fieldbrook.gateway.management.routes.accounts.accounts import (
-    Password,
     generated_password,
     require_length,
 )
+from fieldbrook.gateway.management.routes.accounts.logins import Password
 
 
 class ListAccounts(Paging, frozen=True, kw_only=True):

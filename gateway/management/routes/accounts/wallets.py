@@ -11,9 +11,10 @@ from fieldbrook.core.errors import InvalidEthLoginSignatureError, UnavailableErr
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 from fieldbrook.gateway.management.framework.views import Json
 from fieldbrook.gateway.management.openapi import shapes
-from fieldbrook.gateway.management.routes.accounts.accounts import login_json
+from fieldbrook.gateway.management.routes.accounts.logins import login_json
 from fieldbrook.gateway.management.routes.accounts.operators import default_draft
 from fieldbrook.gateway.management.sign_in import wallet
+from fieldbrook.security.operator_keys import eip55
 
 Message = Annotated[str, msgspec.Meta(max_length=8_192)]
 # A contract wallet may need the signatures of many owners, in one text.
@@ -27,10 +28,22 @@ class WalletLogin(msgspec.Struct, frozen=True, kw_only=True):
     signature: Signature
 
 
-async def give_nonce(call: Call[None, None]) -> Json:
-    """A nonce for the message that a wallet signs; valid for one login within 5 minutes."""
+class NonceQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """The address that will sign, in any case."""
+
+    address: Annotated[str, msgspec.Meta(pattern="^(0x[0-9A-Fa-f]{40})?$", max_length=42)] = ""
+
+
+async def give_nonce(call: Call[None, NonceQuery]) -> Annotated[Json, shapes.WalletNonceReply]:
+    """A nonce for the message that a wallet signs; valid for one login within 5 minutes.
+
+    With `address`, the answer also has the address with the capitals of EIP-55, as the message
+    must state it: many wallets tell a page their address in lower case.
+    """
     now_ms = call.context.clock()
+    address = bytes.fromhex(call.query.address[2:])
     return {
+        **({"address": eip55(address)} if address else {}),
         "nonce": wallet.issue_nonce(call.context.token_key, now_ms),
         "expireAt": rfc3339(now_ms + wallet.NONCE_LIFETIME_MS),
     }

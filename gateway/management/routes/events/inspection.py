@@ -147,6 +147,8 @@ def _still_allowed(call: Call[Any, Any], project_id: int) -> bool:
         # A login may have been ended; access keys are not affected by that.
         if account is not None and account.token_generation != call.account.token_generation:
             return False
+        if call.login is not None and call.context.reader.has_ended(call.login):
+            return False
     else:
         now = call.context.reader.access_key_with_digest(key.digest)
         if now is None or (now.privileges, now.expires_at) != (key.privileges, key.expires_at):

@@ -293,7 +293,7 @@ class NodeActor(Actor):
     def child_exited(self, address: Address) -> None:
         """Handle the death of a child process. Thespian may report one death twice."""
 
-    def how_it_ended(self, address: Address) -> str:
+    def describe_exit(self, address: Address) -> str:
         """Describe the end of a child's process: `SIGSEGV ended it`, `it ended with status 1`.
 
         The text is empty when the exit code is not known. It can be queried only once per

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgpack
 
-from fieldbrook.observability.logs import Sparse
+from fieldbrook.observability.logs import RateLimitedLog
 
 log = logging.getLogger(__name__)
 
@@ -256,7 +256,7 @@ class FrameServer:
         self._poll = select.poll()
         self._stopping = False
         self._retiring = False
-        self._accept_log = Sparse(log, _LOG_INTERVAL_S)
+        self._accept_log = RateLimitedLog(log, _LOG_INTERVAL_S)
         self._accepts_at: float | None = None  # when accepting is paused: the time it resumes
         self._wake_read, self._wake_write = socket.socketpair()
         with contextlib.suppress(FileNotFoundError):

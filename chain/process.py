@@ -117,9 +117,9 @@ class ChainGateway(GatewayActor):
         """See `GatewayActor`; this actor also delivers the outboxes of projects."""
         match message:
             case m.DeliverOutbox(project_id=project_id, path=path):
-                self._in_loop(lambda: self.transactions.take(project_id, path))
+                self._in_loop(lambda: self.transactions.take_outbox(project_id, path))
             case m.RouteTo(project_id=project_id, path=route):
-                self._in_loop(lambda: self.transactions.routed(project_id, route))
+                self._in_loop(lambda: self.transactions.set_route(project_id, route))
                 super().receive(message, sender)
             case _:
                 super().receive(message, sender)

@@ -79,7 +79,7 @@ class Signed(NamedTuple):
     raw: bytes
 
 
-# ---------------------------------------------------------------- what a guest asks for
+# ---------------------------------------------------------------- requests of guests
 
 
 def parse_call(request: bytes, *, sends: bool) -> ContractCall:
@@ -95,7 +95,9 @@ def parse_call(request: bytes, *, sends: bool) -> ContractCall:
     """
     # Nesting is bounded before parsing, so that Python's recursion limit does not matter.
     if request.count(b"[") + request.count(b"{") > _BRACKETS:
-        raise TransactionRefusedError("the request is not a JSON object of texts")
+        raise TransactionRefusedError(
+            "the request has too many nested values; its values must be texts"
+        )
     try:
         fields = from_json(request)
     except ValueError:
@@ -121,7 +123,8 @@ def _address(value: Any) -> str:
     address = eip55(bytes.fromhex(digits))
     if digits not in (digits.lower(), digits.upper(), address[2:]):
         raise TransactionRefusedError(
-            f"to: the capitals of {_shown(value)} are not its checksum (EIP-55): {address}?"
+            f"to: the capital letters of {_shown(value)} do not match the checksum (EIP-55); "
+            f"did you mean {address}?"
         )
     return address
 
@@ -214,7 +217,7 @@ def intrinsic_gas(data: bytes) -> int:
     return TRANSFER_GAS + max(4 * zeros + 16 * others, 10 * zeros + 40 * others)
 
 
-def worst_cost(call: ContractCall, gas: int, fees: Fees) -> int:
+def max_cost(call: ContractCall, gas: int, fees: Fees) -> int:
     """Return the most that a transaction can cost its account, in wei."""
     return call.value + gas * fees.limit
 
@@ -257,13 +260,13 @@ def warm_up() -> None:
     sign(bytes(31) + b"\x01", 1, 0, nowhere, TRANSFER_GAS, Fees(1, 1))
 
 
-# ---------------------------------------------------------------- what a chain answers
+# ---------------------------------------------------------------- answers of the chain
 
 Rejection = Literal["known", "nonce", "underpriced", "funds", "fee", "never", "other"]
 
 # Messages of go-ethereum, Erigon, Nethermind, Besu, Reth and Anvil for transactions that can
 # never be valid.
-_NEVER = re.compile(
+_PERMANENT = re.compile(
     r"intrinsic gas|floor data gas|exceeds (the )?(block|transaction|tx) gas limit"
     r"|gas limit (is )?too high|exceeds block gas|gas too high|max initcode|code size"
     r"|contract creation|type not supported|unsupported transaction type|invalid sender"
@@ -273,7 +276,7 @@ _NEVER = re.compile(
 )
 
 
-def rejection(message: str) -> Rejection:
+def classify_rejection(message: str) -> Rejection:
     """Classify a node's refusal of a transaction by its message.
 
     Returns:
@@ -297,7 +300,7 @@ def rejection(message: str) -> Rejection:
         return "funds"
     if "base fee" in text or "fee cap" in text or "basefee" in text or "gas price too low" in text:
         return "fee"
-    if _NEVER.search(text):
+    if _PERMANENT.search(text):
         return "never"
     return "other"
 

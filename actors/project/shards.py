@@ -29,7 +29,7 @@ from fieldbrook.actors.wire import FRAME_BYTES, FrameReader, WireEvent, frame
 from fieldbrook.core.errors import StoreError
 from fieldbrook.core.model import Applet
 from fieldbrook.observability import metrics
-from fieldbrook.system.process import own_program
+from fieldbrook.system.process import module_command
 from fieldbrook.wasm.run import Run
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class ShardConnection:
         with theirs:
             try:
                 self.process = subprocess.Popen(
-                    own_program("fieldbrook.actors.project.shard", str(theirs.fileno())),
+                    module_command("fieldbrook.actors.project.shard", str(theirs.fileno())),
                     stdin=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
                 )

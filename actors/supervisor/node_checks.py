@@ -52,7 +52,7 @@ class NodeChecks:
             self._board.clear(health.CLOCK, health.CLOCK_BACK)
 
     def _check_secrets(self) -> None:
-        unreadable = node_secrets.unreadable(self._settings.data / "secrets")
+        unreadable = node_secrets.problems_in(self._settings.data / "secrets")
         if unreadable:
             self._board.raise_(health.SECRETS, health.UNREADABLE, "; ".join(unreadable))
         else:

@@ -27,7 +27,7 @@ from fieldbrook.core.settings import Settings
 from fieldbrook.observability import health
 from fieldbrook.storage.project.outbox import is_parked
 from fieldbrook.system.process import name_process
-from fieldbrook.system.process_tree import is_gone
+from fieldbrook.system.process_tree import has_ended
 
 log = logging.getLogger(__name__)
 
@@ -265,7 +265,7 @@ class Supervisor(NodeActor):
         lived_s = time.monotonic() - child.since if child.state == UP else 0.0
         retired = child.state == RETIRING
         self.child_metrics.release(child, died=not (retired or self.exiting or child.removed))
-        how = "" if child.address is None else self.how_it_ended(child.address)
+        how = "" if child.address is None else self.describe_exit(child.address)
         child.address = child.pid = None
         if child.kind == "project":
             self.projects.close_route(child)
@@ -324,7 +324,7 @@ class Supervisor(NodeActor):
         The pid of a child that has not reported Ready is not known: it is asked to exit.
         """
         if child.pid is not None:
-            if is_gone(child.pid):
+            if has_ended(child.pid):
                 self._on_exit(child)
             else:
                 with contextlib.suppress(ProcessLookupError):
@@ -365,7 +365,7 @@ class Supervisor(NodeActor):
             if paused:
                 child.heard = now
             silent_s = now - child.heard
-            if silent_s >= 2 * self._ping_s and child.pid is not None and is_gone(child.pid):
+            if silent_s >= 2 * self._ping_s and child.pid is not None and has_ended(child.pid):
                 # When two children die at once, Thespian may report only one of them.
                 log.info("%s has died without a notice", child.part)
                 self._on_exit(child)

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from fieldbrook.chain.blocks.abi_walk import Parameter, is_plain, shapes
+from fieldbrook.chain.blocks.abi_size import Parameter, is_safe_to_decode, shapes
 from fieldbrook.chain.blocks.logs import Log
 from fieldbrook.chain.rpc.libraries import recursion_kept
 
@@ -39,20 +39,20 @@ def make_decoder(declaration: str) -> Callable[[Log], dict[str, Any]]:
         not fit the declaration, `args` is null and `argsError` gives the reason.
 
     Raises:
-        ValueError: the types have more arrays within each other than monitors allow.
+        ValueError: the types nest more arrays than monitors allow.
     """
     given = msgspec.json.decode(declaration)
     parts = msgspec.convert(given["inputs"], list[Parameter])
     plain = shapes([part for part in parts if not part.indexed])
-    inputs = _whole(given["inputs"])
+    inputs = _completed(given["inputs"])
     signature = _event(given["name"], inputs).signature
-    event = _event(given["name"], [_as_in_topic(part) for part in inputs])
+    event = _event(given["name"], [_as_logged(part) for part in inputs])
     topic, own_topic = Web3.keccak(text=signature), Web3.keccak(text=event.signature)
 
     def read(log: Log) -> dict[str, Any]:
         unread = {"event": signature, "args": None, "argsError": DOES_NOT_FIT}
         given_log = _as_web3(log)
-        if given_log["topics"][:1] != [topic] or not is_plain(plain, given_log["data"]):
+        if given_log["topics"][:1] != [topic] or not is_safe_to_decode(plain, given_log["data"]):
             return unread
         given_log["topics"][0] = own_topic
         try:
@@ -69,7 +69,7 @@ def _event(name: str, inputs: list[dict[str, Any]]) -> Any:
     return Web3().eth.contract(abi=[abi]).events[name]()
 
 
-def _as_in_topic(part: dict[str, Any]) -> dict[str, Any]:
+def _as_logged(part: dict[str, Any]) -> dict[str, Any]:
     """Return a parameter as the log encodes it: indexed arrays, tuples and bytes are hashes.
 
     web3 would read an indexed array or tuple of fixed length as the values themselves.
@@ -81,14 +81,14 @@ def _as_in_topic(part: dict[str, Any]) -> dict[str, Any]:
     return part
 
 
-def _whole(parameters: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _completed(parameters: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Complete parameters, and members of tuples, with all keys that web3 requires."""
     return [
         {
             **part,
             "name": part.get("name") or f"arg{number}",
             "indexed": bool(part.get("indexed")),
-            "components": _whole(part.get("components", [])),
+            "components": _completed(part.get("components", [])),
         }
         for number, part in enumerate(parameters)
     ]

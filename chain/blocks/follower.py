@@ -17,9 +17,9 @@ from typing import Any, Protocol
 from fieldbrook.chain.errors import MalformedAnswerError
 from fieldbrook.chain.rpc.answers import Header, read_header
 
-DEPTH = 128  # blocks that are kept, and therefore the deepest reorganisation that is followed
-FIRST_BLOCKS = 32  # blocks that are read at the first look, including the head
-_AT_ONCE = 64
+DEPTH = 128  # blocks that are kept, and therefore the deepest reorganisation that can be followed
+FIRST_BLOCKS = 32  # blocks that are read by the first poll, including the head
+_CONCURRENT_REQUESTS = 64
 
 
 class Caller(Protocol):
@@ -38,7 +38,7 @@ class Caller(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The result of a look at the chain.
+    """The result of a poll of the chain.
 
     Attributes:
         added: headers of the new blocks.
@@ -63,13 +63,13 @@ class Follower:
         blocks: maps block numbers to hashes, in order and without a gap.
         blooms: maps numbers of blocks read since the start to their Bloom filters.
         depth: how many blocks are kept.
-        first: how many blocks the first look reads.
+        first_blocks: how many blocks the first poll reads.
     """
 
     blocks: dict[int, str] = field(default_factory=dict)
     blooms: dict[int, int] = field(default_factory=dict)
     depth: int = DEPTH
-    first: int = FIRST_BLOCKS
+    first_blocks: int = FIRST_BLOCKS
 
     @property
     def newest(self) -> int:
@@ -81,32 +81,32 @@ class Follower:
         """The number of the oldest known block; -1 if none is known."""
         return next(iter(self.blocks), -1)
 
-    async def look(self, client: Caller) -> Step:
-        """Ask for the head and return what has changed.
+    async def poll(self, client: Caller) -> Step:
+        """Request the head and return the changes since the last poll.
 
         Nothing changes here until the caller has stored the step and calls `apply`.
 
         Raises:
             ChainUnavailableError, RpcError: see `ChainClient.call`.
             MalformedAnswerError: an answer is not a block, the endpoint lags too far behind, or
-                the chain changed during the look.
+                the chain changed during the poll.
         """
         head = read_header(await client.head())
         if not self.blocks:
-            return Step(added=await self._first(client, head))
+            return Step(added=await self._first_headers(client, head))
         if self.blocks.get(head.number) == head.hash:
             return Step()
         if head.number < self.oldest:
             raise MalformedAnswerError(
-                f"its newest block is {head.number}, and blocks from {self.oldest} on are known: "
-                "it lies behind, or the chain was begun anew"
+                f"its newest block is {head.number}, but the oldest known block is {self.oldest}: "
+                "the endpoint lags behind, or the chain was started anew"
             )
         if head.parent == self.blocks.get(head.number - 1) and head.number > self.newest:
-            return self._grown((head,))
+            return self._extended((head,))
         return await self._catch_up(client, head)
 
     def apply(self, step: Step) -> None:
-        """Apply a step that `look` returned."""
+        """Apply a step that `poll` returned."""
         for number in (*step.vanished, *step.dropped):
             self.blocks.pop(number, None)
             self.blooms.pop(number, None)
@@ -123,12 +123,12 @@ class Follower:
         if number not in self.blooms:
             header = await _header(client, number)
             if header.hash != self.blocks.get(number):
-                raise MalformedAnswerError("the chain moved while it was looked at")
+                raise MalformedAnswerError("the chain changed while its blocks were read")
             self.blooms[number] = header.bloom
         return self.blooms[number]
 
-    async def _first(self, client: Caller, head: Header) -> tuple[Header, ...]:
-        start = max(0, head.number - self.first + 1)
+    async def _first_headers(self, client: Caller, head: Header) -> tuple[Header, ...]:
+        start = max(0, head.number - self.first_blocks + 1)
         return await self._headers(client, range(start, head.number), head)
 
     async def _catch_up(self, client: Caller, head: Header) -> Step:
@@ -141,15 +141,15 @@ class Follower:
         added = await self._headers(client, range(start, head.number), head)
         gap = start > above + 1 or lost
         if not gap and added[0].parent != self.blocks[above]:
-            raise MalformedAnswerError("the chain moved while it was looked at")
+            raise MalformedAnswerError("the chain changed while its blocks were read")
         kept = [number for number in self.blocks if number <= above]
-        dropped = tuple(kept) if gap else self._too_many(kept, len(added))
+        dropped = tuple(kept) if gap else self._surplus(kept, len(added))
         return Step(added, dropped, vanished, above if vanished else None, lost and bool(vanished))
 
-    def _grown(self, added: tuple[Header, ...]) -> Step:
-        return Step(added, self._too_many(list(self.blocks), len(added)))
+    def _extended(self, added: tuple[Header, ...]) -> Step:
+        return Step(added, self._surplus(list(self.blocks), len(added)))
 
-    def _too_many(self, kept: list[int], added: int) -> tuple[int, ...]:
+    def _surplus(self, kept: list[int], added: int) -> tuple[int, ...]:
         return tuple(kept[: max(0, len(kept) + added - self.depth)])
 
     async def _ancestor(self, client: Caller, number: int) -> int | None:
@@ -166,12 +166,12 @@ class Follower:
     async def _headers(self, client: Caller, numbers: range, head: Header) -> tuple[Header, ...]:
         """Return headers of these numbers and the head, each the parent of the next one."""
         found: list[Header] = []
-        for at in range(0, len(numbers), _AT_ONCE):
-            some = numbers[at : at + _AT_ONCE]
+        for at in range(0, len(numbers), _CONCURRENT_REQUESTS):
+            some = numbers[at : at + _CONCURRENT_REQUESTS]
             found += await asyncio.gather(*(_header(client, number) for number in some))
         found.append(head)
         if any(lower.hash != upper.parent for lower, upper in itertools.pairwise(found)):
-            raise MalformedAnswerError("the chain moved while it was looked at")
+            raise MalformedAnswerError("the chain changed while its blocks were read")
         return tuple(found)
 
 
@@ -189,15 +189,15 @@ async def _header(client: Caller, number: int, *, checked: bool = False) -> Head
         "eth_getBlockByNumber", params, checked=checked, read=read
     )
     if found is None:  # happens if several nodes share one address
-        raise MalformedAnswerError(f"block {number} is not there, though a newer one is")
+        raise MalformedAnswerError(f"block {number} is missing, although a newer one is known")
     return found
 
 
-def as_bytes(blocks: Mapping[int, str]) -> dict[int, bytes]:
+def hashes_to_bytes(blocks: Mapping[int, str]) -> dict[int, bytes]:
     """Convert block hashes from hexadecimal to bytes, as a store keeps them."""
     return {number: bytes.fromhex(text[2:]) for number, text in blocks.items()}
 
 
-def as_text(blocks: Mapping[int, bytes]) -> dict[int, str]:
+def hashes_to_text(blocks: Mapping[int, bytes]) -> dict[int, str]:
     """Convert block hashes from bytes to hexadecimal, as endpoints write them."""
     return {number: "0x" + data.hex() for number, data in blocks.items()}

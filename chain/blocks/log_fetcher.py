@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fieldbrook.chain.blocks.follower import Follower
 from fieldbrook.chain.blocks.logs import Log, read_logs, read_receipts
-from fieldbrook.chain.blocks.omissions import Block, IsWhole, Omissions, Wanted
+from fieldbrook.chain.blocks.omissions import Block, IsComplete, LogFilter, OmissionDetector
 from fieldbrook.chain.blocks.ranges import BlockRange
 from fieldbrook.chain.errors import (
     IncompleteAnswerError,
@@ -42,14 +42,14 @@ class LogFetcher:
         self._follower = follower
         self._range = BlockRange()
         self._by_hash = True  # until an endpoint refuses a query by block hash (EIP-234)
-        self._omissions = Omissions(name)
+        self._omissions = OmissionDetector(name)
 
     @property
     def range_size(self) -> int:
         """How many old blocks to request at once."""
         return self._range.size
 
-    async def fetch_recent(self, wanted: Sequence[Wanted], first: int, last: int) -> list[Log]:
+    async def fetch_recent(self, wanted: Sequence[LogFilter], first: int, last: int) -> list[Log]:
         """Return the logs of followed blocks, in the order of the chain.
 
         All logs belong to blocks with the followed hashes. Logs that an endpoint omitted are
@@ -63,7 +63,7 @@ class LogFetcher:
         return _in_order(found for logs in answers for found in logs)
 
     async def fetch_range(
-        self, wanted: Sequence[Wanted], first: int, last: int
+        self, wanted: Sequence[LogFilter], first: int, last: int
     ) -> list[Log] | None:
         """Return the logs of old blocks; None if the caller must ask for a smaller range.
 
@@ -90,33 +90,37 @@ class LogFetcher:
         self._range.record_success(size, len(logs))
         return _in_order(logs)
 
-    async def _complete_block(self, number: int, wanted: Sequence[Wanted]) -> list[Log]:
+    async def _complete_block(self, number: int, wanted: Sequence[LogFilter]) -> list[Log]:
         block_hash = self._follower.blocks[number]
         filter_ = _address_filter(wanted)
         answer = await self._fetch_block(number, block_hash, filter_)
         logs: list[Log] = answer.result
         block = Block(number, block_hash, await self._follower.bloom(self._client, number))
 
-        async def fetch_all(receipts: bool, is_whole: IsWhole) -> list[Log]:
+        async def fetch_all(receipts: bool, is_complete: IsComplete) -> list[Log]:
             fetch = self._receipts if receipts else self._all_logs
-            return await fetch(block, is_whole, answer.endpoint)
+            return await fetch(block, is_complete, answer.endpoint)
 
         omitted = await self._omissions.find(block, wanted, logs, not filter_, fetch_all)
         if omitted:
             self._client.report_omission(answer.endpoint, f"it left out logs of block {number}")
         return logs + omitted
 
-    async def _all_logs(self, block: Block, is_whole: IsWhole, other_than: Endpoint) -> list[Log]:
-        answer = await self._fetch_block(block.number, block.hash, {}, is_whole, other_than)
+    async def _all_logs(
+        self, block: Block, is_complete: IsComplete, other_than: Endpoint
+    ) -> list[Log]:
+        answer = await self._fetch_block(block.number, block.hash, {}, is_complete, other_than)
         return list(answer.result)
 
-    async def _receipts(self, block: Block, is_whole: IsWhole, other_than: Endpoint) -> list[Log]:
+    async def _receipts(
+        self, block: Block, is_complete: IsComplete, other_than: Endpoint
+    ) -> list[Log]:
         read = _only_requested(read_receipts, _in_block(block.number, block.hash))
         params = [hex(block.number)]
         answer = await self._client.answer(
             "eth_getBlockReceipts",
             params,
-            read=_only_complete(read, is_whole),
+            read=_only_complete(read, is_complete),
             other_than=other_than,
         )
         return list(answer.result)
@@ -126,11 +130,11 @@ class LogFetcher:
         number: int,
         block_hash: str,
         filter_: Mapping[str, Any],
-        is_whole: IsWhole | None = None,
+        is_complete: IsComplete | None = None,
         other_than: Endpoint | None = None,
     ) -> Answer:
         read = _only_requested(read_logs, _in_block(number, block_hash))
-        read = read if is_whole is None else _only_complete(read, is_whole)
+        read = read if is_complete is None else _only_complete(read, is_complete)
         if self._by_hash:
             query = {"blockHash": block_hash, **filter_}
             try:
@@ -171,7 +175,7 @@ def _only_requested(
 
 
 def _only_complete(
-    read: Callable[[Any], list[Log]], is_whole: IsWhole
+    read: Callable[[Any], list[Log]], is_complete: IsComplete
 ) -> Callable[[Any], list[Log]]:
     """Wrap `read` for all logs of a block, so that unsuitable answers are incomplete.
 
@@ -184,14 +188,14 @@ def _only_complete(
             logs = read(raw)
         except MalformedAnswerError as error:
             raise IncompleteAnswerError(str(error)) from None
-        if not is_whole(logs):
+        if not is_complete(logs):
             raise IncompleteAnswerError("fewer logs than the block's Bloom filter shows")
         return logs
 
     return reading
 
 
-def _address_filter(wanted: Sequence[Wanted]) -> dict[str, list[str]]:
+def _address_filter(wanted: Sequence[LogFilter]) -> dict[str, list[str]]:
     """Return a filter for the contracts; empty if there are too many."""
     addresses = sorted({each.address for each in wanted})
     return {"address": addresses} if len(addresses) <= _ADDRESSES_LIMIT else {}

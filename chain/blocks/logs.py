@@ -97,7 +97,7 @@ def read_receipts(raw: Any) -> list[Log]:
 
 
 @dataclass(frozen=True, slots=True)
-class Mined:
+class MinedTransaction:
     """A mined transaction; `payload` is its JSON as geth writes it."""
 
     block: int
@@ -106,7 +106,7 @@ class Mined:
     payload: bytes
 
 
-def read_mined(raw: Any, tx_hash: str) -> Mined | None:
+def read_mined_transaction(raw: Any, tx_hash: str) -> MinedTransaction | None:
     """Parse a transaction of `eth_getTransactionByHash`; None while no block includes it.
 
     Raises:
@@ -121,10 +121,10 @@ def read_mined(raw: Any, tx_hash: str) -> Mined | None:
     if raw.get("blockNumber") is None:
         return None
     try:
-        payload = encoded(transaction_json(raw))
+        payload = encode_payload(transaction_json(raw))
     except RecursionError:
         raise MalformedAnswerError("the transaction is nested too deeply") from None
-    return Mined(
+    return MinedTransaction(
         quantity(raw["blockNumber"], BLOCK_LIMIT),
         hex_bytes(raw.get("blockHash"), 32),
         quantity(raw.get("transactionIndex"), _INDEX_LIMIT),
@@ -142,8 +142,8 @@ def transaction_json(raw: Mapping[str, Any]) -> dict[str, Any]:
 def matches(log: Log, address: str, topics: Sequence[str]) -> bool:
     """Return whether a log comes from a contract and has the wanted topics at their positions.
 
-    `address` and `topics` must be in the form of `normal`. An empty topic matches any topic or
-    none.
+    `address` and `topics` must be in the form of `normalize_hex`. An empty topic matches any
+    topic or none.
     """
     return log.address == address and all(
         not wanted or (at < len(log.topics) and log.topics[at] == wanted)
@@ -151,12 +151,12 @@ def matches(log: Log, address: str, topics: Sequence[str]) -> bool:
     )
 
 
-def normal(text: str) -> str:
+def normalize_hex(text: str) -> str:
     """Convert hexadecimal digits to lower case with `0x`; an empty text stays empty."""
     return "0x" + text.lower().removeprefix("0x") if text else ""
 
 
-def encoded(value: Mapping[str, Any]) -> bytes:
+def encode_payload(value: Mapping[str, Any]) -> bytes:
     """Encode a payload as JSON without spaces."""
     return json.dumps(value, separators=(",", ":")).encode()
 

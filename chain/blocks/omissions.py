@@ -7,7 +7,7 @@ outcomes. The monitor's logs are among them; or other logs explain the bits, and
 omitted; or no logs explain the bits, and the answer is rejected.
 
 Different logs can set the same bits, so full blocks cause false alarms. Their cost is bounded, see
-`Omissions`.
+`OmissionDetector`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from fieldbrook.observability import metrics
 
 log = logging.getLogger(__name__)
 
-AGAIN_PER_BLOCK = 0.25  # allowed requests without a find, averaged over all blocks read
-_SPARED = 32.0  # allowed burst of such requests
-_ROUNDS = 4  # attempts to explain a block's bits before the block is accepted as it is
-_BLOCKS_IN_DOUBT = 256
+RETRIES_PER_BLOCK = 0.25  # allowed requests that find nothing, averaged over all blocks read
+_BURST = 32.0  # allowed burst of such requests
+_ATTEMPTS = 4  # attempts to explain a block's bits before the block is accepted as it is
+_UNEXPLAINED_BLOCKS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LogFilter:
     """The filter of a monitor: the bits that its logs set, its contract and its topics."""
 
     bits: int
@@ -39,7 +39,7 @@ class Wanted:
     topics: tuple[str, ...]
 
     @classmethod
-    def of(cls, address: str, topics: tuple[str, ...]) -> Wanted:
+    def for_contract(cls, address: str, topics: tuple[str, ...]) -> LogFilter:
         """Make the filter of a contract's logs; see `chain.blocks.logs.matches`."""
         return cls(bits_of_filter(address, topics), address, topics)
 
@@ -61,110 +61,118 @@ class Block:
     bloom: int
 
 
-IsWhole = Callable[[list[Log]], bool]
-Ask = Callable[[bool, IsWhole], Awaitable[list[Log]]]
+IsComplete = Callable[[list[Log]], bool]
+RequestLogs = Callable[[bool, IsComplete], Awaitable[list[Log]]]
 """Requests all logs of the block, from its receipts if the first argument is True. Raises
 `IncompleteAnswerError` if the second argument returns False for every answer."""
 
 
-class Omissions:
+class OmissionDetector:
     """Requests logs again where an endpoint seems to have omitted some.
 
-    Requests that find nothing are limited to one per four blocks, after a burst of `_SPARED`. A
+    Requests that find nothing are limited to one per four blocks, after a burst of `_BURST`. A
     chain with full blocks, whose filters exclude little, therefore costs a quarter more log
     requests. Requests that find logs are free. If no endpoint can answer, the next request comes
     after up to 128 blocks.
 
-    A chain whose filters do not follow from its logs must not stop its monitors. After `_ROUNDS`
+    A chain whose filters do not follow from its logs must not stop its monitors. After `_ATTEMPTS`
     attempts in which no endpoint could explain a block's bits, the block is accepted as it is.
     Until some block's logs explain its filter again, every block is tried only once.
     """
 
     def __init__(self, chain: str) -> None:
         self._chain = chain
-        self._spare = _SPARED
-        self._rounds: dict[str, int] = {}  # by the hash of a block
+        self._credit = _BURST
+        self._attempts: dict[str, int] = {}  # by the hash of a block
         self._trusted = True
 
     async def find(
-        self, block: Block, wanted: Sequence[Wanted], logs: Sequence[Log], all_asked: bool, ask: Ask
+        self,
+        block: Block,
+        filters: Sequence[LogFilter],
+        logs: Sequence[Log],
+        all_requested: bool,
+        request: RequestLogs,
     ) -> list[Log]:
         """Return the logs of a block that an answer omitted.
 
         Args:
             block: the block.
-            wanted: the filters of the monitors that read this block.
+            filters: the filters of the monitors that read this block.
             logs: the logs in the answer.
-            all_asked: whether all logs were requested, not only those of the monitors.
-            ask: requests all logs of the block again.
+            all_requested: whether all logs were requested, not only those of the monitors.
+            request: requests all logs of the block again.
 
         Raises:
             ChainUnavailableError, IncompleteAnswerError: no endpoint answers, or none returns
                 logs that explain the filter; try again later.
         """
-        missed = [w for w in wanted if holds(block.bloom, w.bits) and not w.is_among(logs)]
-        if missed and all_asked:
-            there = bloom_of(logs)
-            missed = [w for w in missed if not holds(there, w.bits)]
-        self._spare = min(_SPARED, self._spare + AGAIN_PER_BLOCK)
-        if not missed or self._spare < 1.0:
+        unmatched = [f for f in filters if holds(block.bloom, f.bits) and not f.is_among(logs)]
+        if unmatched and all_requested:
+            bloom = bloom_of(logs)
+            unmatched = [f for f in unmatched if not holds(bloom, f.bits)]
+        self._credit = min(_BURST, self._credit + RETRIES_PER_BLOCK)
+        if not unmatched or self._credit < 1.0:
             return []
-        found = await self._ask(block, missed, ask)
+        found = await self._request(block, unmatched, request)
         if found is None:
-            self._spare = max(self._spare - _SPARED, -_SPARED)
+            self._credit = max(self._credit - _BURST, -_BURST)
             return []
         known = {entry.index for entry in logs}
         found = [entry for entry in found if entry.index not in known]
-        left_out = [entry for entry in found if any(w.matches(entry) for w in wanted)]
-        if left_out:
-            metrics.add(metrics.CHAIN_LOGS_OMITTED, len(left_out))
+        omitted = [entry for entry in found if any(f.matches(entry) for f in filters)]
+        if omitted:
+            metrics.add(metrics.CHAIN_LOGS_OMITTED, len(omitted))
         else:
-            self._spare -= 1.0
-        return left_out
+            self._credit -= 1.0
+        return omitted
 
-    async def _ask(self, block: Block, missed: Sequence[Wanted], ask: Ask) -> Sequence[Log] | None:
+    async def _request(
+        self, block: Block, unmatched: Sequence[LogFilter], request: RequestLogs
+    ) -> Sequence[Log] | None:
         """Request all logs of a block until an answer agrees with its filter.
 
         Returns:
             The logs; None if the endpoints refuse the request, e.g. because there are too many
             logs or the block has vanished, or if the block is accepted as it is.
         """
-        doubt: ChainError | ChainUnavailableError | None = None
+        failure: ChainError | ChainUnavailableError | None = None
 
-        def is_whole(logs: list[Log]) -> bool:
-            there = bloom_of(logs)
-            if there == block.bloom:
+        def is_complete(logs: list[Log]) -> bool:
+            bloom = bloom_of(logs)
+            if bloom == block.bloom:
                 self._trusted = True
-            return not self._trusted or all(holds(there, w.bits) for w in missed)
+            return not self._trusted or all(holds(bloom, f.bits) for f in unmatched)
 
         # A node whose index of logs is damaged may have the receipts.
         for receipts in (False, True):
             try:
-                found = await ask(receipts, is_whole)
+                found = await request(receipts, is_complete)
             except RpcError:
                 continue
             except (IncompleteAnswerError, ChainUnavailableError) as error:
-                doubt = doubt or error
+                failure = failure or error
             else:
-                self._rounds.pop(block.hash, None)
+                self._attempts.pop(block.hash, None)
                 return found
-        if doubt is not None and self._trusted:
-            self._in_doubt(block, doubt)
+        if failure is not None and self._trusted:
+            self._handle_unexplained(block, failure)
         return None
 
-    def _in_doubt(self, block: Block, doubt: Exception) -> None:
-        """Handle a block whose bits no answer explains: raise `doubt`, or accept the block."""
-        rounds = self._rounds.pop(block.hash, 0) + 1
-        if rounds < _ROUNDS:
-            if len(self._rounds) > _BLOCKS_IN_DOUBT:  # many of these blocks have vanished
-                self._rounds.clear()
-            self._rounds[block.hash] = rounds
-            raise doubt
+    def _handle_unexplained(self, block: Block, failure: Exception) -> None:
+        """Handle a block whose bits no answer explains: raise `failure`, or accept the block."""
+        attempts = self._attempts.pop(block.hash, 0) + 1
+        if attempts < _ATTEMPTS:
+            if len(self._attempts) > _UNEXPLAINED_BLOCKS:  # many of them have vanished since
+                self._attempts.clear()
+            self._attempts[block.hash] = attempts
+            raise failure
         self._trusted = False
         log.warning(
-            "chain %s: no endpoint has the logs that the header of block %d tells of (%s); it is "
-            "passed, and headers are not relied on until one fits its logs",
+            "chain %s: no endpoint returns the logs that the Bloom filter of block %d announces "
+            "(%s); the block is accepted as it is, and headers are not relied on until one "
+            "matches its logs",
             self._chain,
             block.number,
-            doubt,
+            failure,
         )

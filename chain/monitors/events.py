@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fieldbrook.actors.wire import BY_CHAIN, EXACT, NAMED, WireEvent
-from fieldbrook.chain.blocks.logs import Log, encoded
+from fieldbrook.chain.blocks.logs import Log, encode_payload
 from fieldbrook.core import clock
 from fieldbrook.core.errors import (
     DisabledAccountError,
@@ -54,7 +54,7 @@ def payload_of(found: Log, decode: Decode | None = None) -> bytes:
         except Exception:
             # One log that a library cannot read must not block the chain for all monitors.
             log.exception("log %d of %s cannot be read", found.index, found.transaction_hash)
-    return encoded({**found.as_json(), **read})
+    return encode_payload({**found.as_json(), **read})
 
 
 def told_event(monitor: Monitor, row: AnnouncedEvent) -> WireEvent:
@@ -79,7 +79,9 @@ def removed_event(monitor: Monitor, row: AnnouncedEvent) -> WireEvent:
 def height_event(monitor: Monitor) -> WireEvent:
     """Make the event for a block height that the chain has reached."""
     event_id = f"height-{monitor.chain_id}-{monitor.height}-{monitor.monitor_id}"
-    return _event(monitor.event_type, event_id, encoded({"HeaderNumber": monitor.height}), NAMED)
+    return _event(
+        monitor.event_type, event_id, encode_payload({"HeaderNumber": monitor.height}), NAMED
+    )
 
 
 async def deliver(

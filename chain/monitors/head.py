@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from fieldbrook.chain.blocks.follower import Follower, Step, as_bytes
+from fieldbrook.chain.blocks.follower import Follower, Step, hashes_to_bytes
 from fieldbrook.chain.errors import MalformedAnswerError
 from fieldbrook.chain.monitors.host import Host
 from fieldbrook.chain.monitors.watch import CHAIN_FAILURES, Progress, describe
@@ -69,7 +69,7 @@ class HeadTracker:
         self._looked_at = time.monotonic()
         self.due = self._looked_at + (self.poll_s if active else max(self.poll_s, _IDLE_LOOK_S))
         try:
-            step = await self._follower.look(self._client)
+            step = await self._follower.poll(self._client)
             error = ""
         except CHAIN_FAILURES as failure:
             error = describe(failure)
@@ -133,7 +133,7 @@ class HeadTracker:
                     watch.look_up_again()
             rewound = self._rewound(step)
             added = {header.number: header.hash for header in step.added}
-            self._store.put_blocks(as_bytes(added), (*step.vanished, *step.dropped), rewound)
+            self._store.put_blocks(hashes_to_bytes(added), (*step.vanished, *step.dropped), rewound)
             self._follower.apply(step)
             for monitor_id, cursor in rewound.items():
                 watches[monitor_id].cursor = cursor

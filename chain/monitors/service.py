@@ -14,7 +14,7 @@ import contextlib
 import logging
 import time
 
-from fieldbrook.chain.blocks.follower import DEPTH, Follower, as_text
+from fieldbrook.chain.blocks.follower import DEPTH, Follower, hashes_to_text
 from fieldbrook.chain.blocks.log_fetcher import LogFetcher
 from fieldbrook.chain.monitors.delivery import Deliveries
 from fieldbrook.chain.monitors.head import HeadTracker
@@ -49,7 +49,7 @@ class MonitorService:
     async def start(self) -> None:
         """Resume from the stored blocks and cursors."""
         host, store = self._host, self._store
-        self._follower = follower = Follower(as_text(store.blocks()), depth=self._depth)
+        self._follower = follower = Follower(hashes_to_text(store.blocks()), depth=self._depth)
         progress = self._progress
         self._head = HeadTracker(host, follower, progress)
         self._deliveries = deliveries = Deliveries(host, follower, progress, self._wake.set)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fieldbrook.chain.blocks.follower import Follower
-from fieldbrook.chain.blocks.logs import Mined, normal, read_mined
+from fieldbrook.chain.blocks.logs import MinedTransaction, normalize_hex, read_mined_transaction
 from fieldbrook.chain.monitors.delivery import Deliveries
 from fieldbrook.chain.monitors.watch import CHAIN_FAILURES, Progress, Watch, describe
 from fieldbrook.storage.chain.store import AnnouncedEvent, ChainStore
@@ -56,7 +56,7 @@ class TransactionMonitors:
             watch
             for watch in watches
             if now - watch.looked_up_at > _LOOKED_UP_AGAIN_S
-            or normal(watch.monitor.tx_hash) in new
+            or normalize_hex(watch.monitor.tx_hash) in new
             or (watch.mined is not None and watch.mined <= confirmed)
         ]
         found = await asyncio.gather(*(self._look_up(watch, confirmed) for watch in due))
@@ -77,12 +77,12 @@ class TransactionMonitors:
 
     async def _mined(self, watch: Watch, confirmed: int) -> AnnouncedEvent | None:
         """Look up a monitor's transaction; None until its block has enough confirmations."""
-        tx_hash = normal(watch.monitor.tx_hash)
-        found: Mined | None = await self._client.call(
+        tx_hash = normalize_hex(watch.monitor.tx_hash)
+        found: MinedTransaction | None = await self._client.call(
             "eth_getTransactionByHash",
             [tx_hash],
             checked=True,
-            read=lambda raw: read_mined(raw, tx_hash),
+            read=lambda raw: read_mined_transaction(raw, tx_hash),
         )
         watch.looked_up_at, watch.mined = time.monotonic(), None
         if found is None:

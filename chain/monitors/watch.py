@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from fieldbrook.chain.blocks.logs import normal
-from fieldbrook.chain.blocks.omissions import Wanted
+from fieldbrook.chain.blocks.logs import normalize_hex
+from fieldbrook.chain.blocks.omissions import LogFilter
 from fieldbrook.chain.errors import ChainError, MalformedAnswerError, RpcError
 from fieldbrook.chain.monitors.events import Decode
 from fieldbrook.core import clock
@@ -45,7 +45,7 @@ class Watch:
 
     monitor: Monitor
     cursor: Cursor
-    wanted: Wanted
+    wanted: LogFilter
     decode: Decode | None = None
     task: asyncio.Task[None] | None = None
     paused_until: float = 0.0
@@ -71,8 +71,8 @@ def make_watch(monitor: Monitor, cursor: Cursor | None) -> Watch:
     """Make the watch of a monitor; without a cursor it begins at the monitor's first block."""
     if cursor is None:
         cursor = Cursor(max(0, monitor.block_start) - 1, time_ms=clock.now_ms())
-    topics = tuple(normal(topic) for topic in monitor.topics)
-    watch = Watch(monitor, cursor, Wanted.of(normal(monitor.address), topics))
+    topics = tuple(normalize_hex(topic) for topic in monitor.topics)
+    watch = Watch(monitor, cursor, LogFilter.for_contract(normalize_hex(monitor.address), topics))
     if monitor.event_abi:
         watch.decode = _decoder(monitor)
     return watch

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 from fieldbrook.chain.errors import RpcError
 from fieldbrook.chain.transaction import (
     TransactionRefusedError,
+    classify_rejection,
     fees_for,
-    rejection,
 )
 from fieldbrook.chain.transactions.chain_state import Rpc, number
 from fieldbrook.chain.transactions.nonces import Leases
@@ -191,7 +191,7 @@ class Broadcaster:
         async with self._stepping:
             row = self._pending(transaction_id)
             self._refusals.clear(row.sender)
-            if row.refused_at and rejection(row.reason) not in ("fee", "underpriced"):
+            if row.refused_at and classify_rejection(row.reason) not in ("fee", "underpriced"):
                 self.wake()
                 return
             if not await self._replacements.raise_fees(self._pending(transaction_id)):
@@ -258,7 +258,7 @@ class Broadcaster:
         try:
             await self._rpc.call("eth_sendRawTransaction", ["0x" + row.last.raw.hex()])
         except RpcError as error:
-            match rejection(error.text):
+            match classify_rejection(error.text):
                 case "known":
                     pass
                 case "nonce":
@@ -296,7 +296,7 @@ class Broadcaster:
         """Send the newest signature to every endpoint; returns whether any of them has it."""
         answers = await self._rpc.ask_all("eth_sendRawTransaction", ["0x" + row.last.raw.hex()])
         return any(
-            not isinstance(answer, RpcError) or rejection(answer.text) == "known"
+            not isinstance(answer, RpcError) or classify_rejection(answer.text) == "known"
             for answer in answers
         )
 
@@ -308,7 +308,7 @@ class Broadcaster:
         """
         now, times = self._clock(), self._refusals.times(row.sender)
         long = row.refused_at and now - row.refused_at >= self._chain.reprice_s * 1_000
-        never = rejection(text) == "never" and not row.last.cancels
+        never = classify_rejection(text) == "never" and not row.last.cancels
         if not (never and long and times >= _GIVEN_UP_AFTER) or await self._is_known(row):
             return self._refused(row, text)
         why = f"refused for good: {text}"

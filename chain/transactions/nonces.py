@@ -23,9 +23,9 @@ from fieldbrook.chain.transaction import (
     TransactionRefusedError,
     fees_for,
     intrinsic_gas,
+    max_cost,
     parse_call,
     sign,
-    worst_cost,
 )
 from fieldbrook.chain.transactions.chain_state import ChainState, Rpc, reason_of, returned
 from fieldbrook.chain.transactions.limits import Limits
@@ -331,7 +331,7 @@ class Leases:
         if gas < intrinsic_gas(call.data):
             raise TransactionRefusedError(f"gasLimit: it needs {intrinsic_gas(call.data)} at least")
         fees = fees_for(market, self._chain.max_fee_per_gas)
-        cost = worst_cost(call, gas, fees)
+        cost = max_cost(call, gas, fees)
         self._limits.check_funds(operator, balance, cost)
         self._limits.check_spending(project_id, self._leases_of(project_id), cost, now)
         secret = self._vault.open(operator.sealed_key, operator.address)

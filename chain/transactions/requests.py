@@ -65,7 +65,7 @@ from fieldbrook.wasm.host.api import decode, response
 log = logging.getLogger(__name__)
 
 _HASH = re.compile("0x[0-9a-f]{64}", re.ASCII)
-_ASK_S = 0.2
+_POLL_S = 0.2
 _RETRY_S = 1.0
 _ACTIVATE_S = 2.0
 _PROJECT_LIMIT_S = 5.0
@@ -121,7 +121,7 @@ class Transactions:
         self._activated: dict[int, float] = {}  # project: time of the last activation
         # Projects with open leases and no connection, and since when.
         self._silent: dict[int, float] = {}
-        self._talking: dict[int, object] = {}  # project: token of its newest connection
+        self._connections: dict[int, object] = {}  # project: token of its newest connection
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -131,8 +131,8 @@ class Transactions:
         self._path.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._serve, str(self._path))
         self._path.chmod(0o600)
-        self._begin(self.broadcaster.run())
-        self._begin(self._ask_silent())
+        self._start_task(self.broadcaster.run())
+        self._start_task(self._poll_silent_projects())
         for row in list(self._rows.unfinished.values()):
             if row.state in FINISHED:
                 self._finished(row)
@@ -150,30 +150,34 @@ class Transactions:
     def gone(self, project_id: int) -> None:
         """Drop the leases of a project that was removed: its uncommitted transactions end."""
         self._paths.pop(project_id, None)
-        self._begin(self.leases.settle(project_id, ()))
+        self._start_task(self.leases.settle(project_id, ()))
 
-    def routed(self, project_id: int, path: str | None) -> None:
+    def set_route(self, project_id: int, path: str | None) -> None:
         """Store the socket of a project; None means that the project is stopping."""
         if path is None:
             self._paths.pop(project_id, None)
         else:
             self._paths[project_id] = path
 
-    def take(self, project_id: int, path: str) -> None:
+    def take_outbox(self, project_id: int, path: str) -> None:
         """Start taking transactions from a project's outbox."""
         self._outbox.take(project_id, path)
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._task_ended)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("chain %s: a task failed", self._chain.name, exc_info=task.exception())
+            log.error(
+                "chain %s: a task of the transaction service failed",
+                self._chain.name,
+                exc_info=task.exception(),
+            )
 
-    # ---------------------------------------------------------------- projects ask
+    # ---------------------------------------------------------------- requests of projects
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         project_id = 0
@@ -183,11 +187,11 @@ class Transactions:
                 said = await read_frame(reader)
                 if HELLO in said:
                     project_id = said[HELLO]
-                    self._talking[project_id] = token
+                    self._connections[project_id] = token
                     # From here on, messages of the project's earlier connections are ignored.
                     await self.leases.resolve(project_id, said[COMMITTED], said[HELD])
                     self.broadcaster.wake()
-                elif project_id and self._talking.get(project_id) is not token:
+                elif project_id and self._connections.get(project_id) is not token:
                     return
                 elif SETTLED in said:
                     await self.leases.settle(project_id, said[SETTLED])
@@ -203,8 +207,8 @@ class Transactions:
         except StoreError as error:
             log.error("chain %s: %s", self._chain.name, error)
         finally:
-            if self._talking.get(project_id) is token:
-                del self._talking[project_id]
+            if self._connections.get(project_id) is token:
+                del self._connections[project_id]
             writer.close()
 
     async def _answer(
@@ -225,14 +229,14 @@ class Transactions:
                     project_id,
                     wanted,
                     said["held"],
-                    lambda: self._talking.get(project_id) is token,
+                    lambda: self._connections.get(project_id) is token,
                 )
                 return True, (row.last.hash, row.name, encode_record(row))
             if CALL in said:
                 return True, await self.leases.call(said[CALL])
             if READ in said:
                 return True, await self._read_tx(said[READ])
-            return True, await self._obey(said[COMMAND], said[TARGET])
+            return True, await self._run_command(said[COMMAND], said[TARGET])
         except ChainUnavailableError as error:
             return None, str(error)
         except (TransactionRefusedError, NodeError, RpcError) as error:
@@ -249,7 +253,7 @@ class Transactions:
         )
         return json.dumps({"transaction": transaction, "receipt": receipt}).encode()
 
-    async def _obey(self, command: str, target: int) -> str:
+    async def _run_command(self, command: str, target: int) -> str:
         """Carry out a management command; returns the command's name.
 
         Raises:
@@ -275,30 +279,34 @@ class Transactions:
         Raises:
             TransactionRefusedError: the project is connected, or has no leases.
         """
-        if project_id in self._talking:
-            raise TransactionRefusedError("the project is there: its leases end with its batch")
+        if project_id in self._connections:
+            raise TransactionRefusedError("the project is running: its leases end with its batch")
         if project_id not in self.leases.projects():
             raise TransactionRefusedError("the project has no leases")
-        log.warning("leases of project %d are given up by an administrator", project_id)
+        log.warning("an administrator drops the leases of project %d", project_id)
         await self.leases.settle(project_id, ())
 
     # ---------------------------------------------------------------- leases of silent projects
 
-    async def _ask_silent(self) -> None:
+    async def _poll_silent_projects(self) -> None:
         """Ask projects with open leases but no connection which leases they committed.
 
         The connection is lost when this process or the project's has died. Until the project
         answers, its leases block the nonces of their accounts.
         """
         while True:
-            silent = self.leases.projects() - set(self._talking)
+            silent = self.leases.projects() - set(self._connections)
             self._report_silent(silent)
             for project_id in silent:
                 try:
-                    await self._ask(project_id)
+                    await self._query_project(project_id)
                 except (OSError, EOFError, ValueError, TimeoutError, StoreError) as error:
-                    log.info("project %d, leases: %s", project_id, str(error) or "no answer")
-            await asyncio.sleep(_ASK_S if self.leases.projects() else _RETRY_S)
+                    log.info(
+                        "project %d does not report its leases: %s",
+                        project_id,
+                        str(error) or "timeout",
+                    )
+            await asyncio.sleep(_POLL_S if self.leases.projects() else _RETRY_S)
 
     def _report_silent(self, projects: set[int]) -> None:
         """Raise the health condition if projects were silent for `_SILENT_S`, else clear it."""
@@ -322,7 +330,7 @@ class Transactions:
                 return project.name
         return str(project_id)
 
-    async def _ask(self, project_id: int) -> None:
+    async def _query_project(self, project_id: int) -> None:
         path = self._paths.get(project_id)
         if path is None:
             if self._reader.project(project_id) is None:  # removed while this process was down
@@ -341,7 +349,7 @@ class Transactions:
                 said = await read_frame(reader)
             finally:
                 writer.close()
-        if said is not None and project_id not in self._talking:
+        if said is not None and project_id not in self._connections:
             await self.leases.resolve(project_id, said[COMMITTED], said[HELD])
             self.broadcaster.wake()
 
@@ -361,9 +369,9 @@ class Transactions:
 
     def _finished(self, row: Transaction) -> None:
         """Send the project the outcome of a transaction, if a strategy wants it."""
-        self._begin(self._tell(row))
+        self._start_task(self._send_outcome(row))
 
-    async def _tell(self, row: Transaction) -> None:
+    async def _send_outcome(self, row: Transaction) -> None:
         event = outcome_event(row)
         while self._is_wanted(row):
             done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -374,13 +382,13 @@ class Transactions:
                 await asyncio.sleep(_RETRY_S)
                 continue
             except NodeError as error:
-                log.error("outcome %s is lost: %s", event[2], error)
+                log.error("outcome %s cannot be delivered and is dropped: %s", event[2], error)
                 break
             fault_points.hit("chain.tells")
             outcome = await done
             if not isinstance(outcome, NodeError):
                 break
-            log.warning("outcome %s is sent again: %s", event[2], outcome)
+            log.warning("outcome %s was not handled and is sent again: %s", event[2], outcome)
             await asyncio.sleep(_RETRY_S)
         fault_points.hit("chain.told")
         self._rows.put(msgspec.structs.replace(row, reported=True))

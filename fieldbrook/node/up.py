@@ -27,7 +27,7 @@ from fieldbrook.gateway.mqtt import embedded_broker
 from fieldbrook.observability import logs
 from fieldbrook.security import tls
 from fieldbrook.storage import data_lock
-from fieldbrook.system.process import die_with_parent, keep_memory_private, own_program
+from fieldbrook.system.process import die_with_parent, keep_memory_private, module_command
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ class _BrokerCertificate:
     def __init__(self, settings: Settings, embedded: Program) -> None:
         identity = None if settings.mqtt_broker else embedded_broker.own_identity(settings)
         self._identity = identity
-        self._files = None if identity is None else tls.Renewal(identity)
+        self._files = None if identity is None else tls.CertificateWatch(identity)
         self._broker = embedded
         self._next = 0.0
 
@@ -140,7 +140,7 @@ class _BrokerCertificate:
         if self._files is None or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _RENEWAL_S
-        if not self._files.noticed() or self._broker.process is None:
+        if not self._files.has_changed() or self._broker.process is None:
             return
         assert self._identity is not None
         try:
@@ -195,7 +195,7 @@ def _programs(settings: Settings, lock: int) -> list[Program]:
     environment = {**as_environment(settings), data_lock.LOCK_VARIABLE: str(lock)}
     node = Program(
         "the node",
-        own_program("fieldbrook", "node"),
+        module_command("fieldbrook", "node"),
         environment,
         _NODE_STOP_S,
         lock,

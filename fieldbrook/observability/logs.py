@@ -51,8 +51,8 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry, ensure_ascii=False)
 
 
-class Sparse:
-    """Rate limit for a frequent warning: one line per interval, with the number left out."""
+class RateLimitedLog:
+    """A log for one frequent warning: one line per interval, with the number of suppressed ones."""
 
     def __init__(
         self,
@@ -64,18 +64,21 @@ class Sparse:
         self._interval_s = interval_s
         self._clock = clock
         self._next = float("-inf")
-        self._left_out = 0
+        self._suppressed = 0
 
     def warning(self, text: str, *args: object) -> None:
         """Log the warning, or only count it when a line was logged within the interval."""
         now = self._clock()
         if now < self._next:
-            self._left_out += 1
+            self._suppressed += 1
             return
-        if self._left_out:
-            text, args = text + " (%d more times since the last such line)", (*args, self._left_out)
+        if self._suppressed:
+            text, args = (
+                text + " (%d more times since the last such line)",
+                (*args, self._suppressed),
+            )
         self._log.warning(text, *args)
-        self._next, self._left_out = now + self._interval_s, 0
+        self._next, self._suppressed = now + self._interval_s, 0
 
 
 def configure(level: str, form: str = "text") -> None:

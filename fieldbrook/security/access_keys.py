@@ -138,17 +138,19 @@ def parse(text: str) -> ParsedKey:
         raise InvalidAccessKeyError(reason=f"it does not start with {PREFIX}")
     encoded = text[len(PREFIX) :]
     if len(text) > TEXT_LIMIT or not _BASE64URL.fullmatch(encoded):
-        raise InvalidAccessKeyError(reason="what follows the prefix is not base64url")
+        raise InvalidAccessKeyError(reason="the text after the prefix is not base64url")
     try:
         content = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
     except (binascii.Error, UnicodeDecodeError):
-        raise InvalidAccessKeyError(reason="what follows the prefix is not base64url") from None
+        raise InvalidAccessKeyError(reason="the text after the prefix is not base64url") from None
     found = _CONTENT.fullmatch(content)
     if found is None:
-        raise InvalidAccessKeyError(reason="it has not a version, a time and a random part")
+        raise InvalidAccessKeyError(
+            reason="it does not consist of a version, a time and a random part"
+        )
     version, issued_at, random = found.groups()
     if int(version) != VERSION:
-        raise InvalidAccessKeyError(reason=f"version {int(version)} is not known")
+        raise InvalidAccessKeyError(reason=f"version {int(version)} is not supported")
     return ParsedKey(int(issued_at), _digest(random))
 
 
@@ -166,7 +168,7 @@ def require_valid(key: AccessKey | None, parsed: ParsedKey, now_ms: int) -> Acce
     if key is None:
         raise AccessKeyNotFoundError(what="access key")
     if key.issued_at_s != parsed.issued_at_s:
-        raise InvalidAccessKeyError(reason="it was not made at the time it says")
+        raise InvalidAccessKeyError(reason="its time is not the time at which the key was created")
     if key.expires_at and key.expires_at <= now_ms:
         raise AccessKeyExpiredError(name=key.name)
     return key

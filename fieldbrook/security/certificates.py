@@ -48,7 +48,7 @@ class Authority:
     def __init__(self, name: str = "fieldbrook trial authority") -> None:
         self._now = datetime.now(UTC)
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = _named(name)
+        self._name = _common_name(name)
         builder = _builder(self._name, self._name, self._key, self._now, 10 * DAYS)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
         builder = builder.add_extension(_key_usage("key_cert_sign", "crl_sign"), True)
@@ -66,7 +66,7 @@ class Authority:
             ValueError: a name cannot be in a certificate.
         """
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(_named(names[0]), self._name, key, self._now, days)
+        builder = _builder(_common_name(names[0]), self._name, key, self._now, days)
         use = ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH
         authority_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         for extension, critical in (
@@ -125,7 +125,7 @@ def _builder(
     return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
 
 
-def _named(name: str) -> x509.Name:
+def _common_name(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
 
 

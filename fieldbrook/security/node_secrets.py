@@ -22,7 +22,7 @@ def load_or_create_key(folder: Path, name: str) -> bytes:
     """
     key = load_or_create(folder / name, secrets.token_bytes(KEY_BYTES))
     if len(key) != KEY_BYTES:
-        raise StoreError(reason=f"{folder / name} holds {len(key)} bytes, not a key of {KEY_BYTES}")
+        raise StoreError(reason=f"{folder / name} has {len(key)} bytes; a key has {KEY_BYTES}")
     return key
 
 
@@ -46,25 +46,25 @@ def load_or_create(path: Path, fresh: bytes) -> bytes:
         raise StoreError(reason=f"{path}: {error.strerror}") from error
 
 
-def unreadable(folder: Path) -> list[str]:
+def problems_in(folder: Path) -> list[str]:
     """Problems of the secrets in a folder that would make the next start fail.
 
     Returns:
         One line for each file that is missing, cannot be read, or is not a key.
     """
-    wrong = []
+    problems = []
     try:
         names = sorted(path.name for path in folder.iterdir())
         if "token.key" not in names:
-            wrong.append("token.key is gone")
+            problems.append("token.key is missing")
         for name in names:
             if name.endswith(".key"):
                 size = len((folder / name).read_bytes())
                 if size != KEY_BYTES:
-                    wrong.append(f"{name} holds {size} bytes, not a key of {KEY_BYTES}")
+                    problems.append(f"{name} has {size} bytes; a key has {KEY_BYTES}")
     except OSError as error:
-        wrong.append(f"{Path(error.filename or folder).name}: {error.strerror}")
-    return wrong
+        problems.append(f"{Path(error.filename or folder).name}: {error.strerror}")
+    return problems
 
 
 def _create(path: Path, content: bytes) -> None:

@@ -57,13 +57,15 @@ class Vault:
         from cryptography.exceptions import InvalidTag
 
         if sealed[:1] != _FORMAT or len(sealed) < 1 + _NONCE_BYTES + _TAG_BYTES:
-            raise StoreError(reason=f"the key of operator {address} is of a form not known here")
+            raise StoreError(reason=f"the key of operator {address} has an unknown format")
         nonce, data = sealed[1 : 1 + _NONCE_BYTES], sealed[1 + _NONCE_BYTES :]
         try:
             return self._cipher.decrypt(nonce, data, address.encode())
         except InvalidTag:
-            reason = f"the key of operator {address} was sealed with another operator.key"
-            raise StoreError(reason=reason) from None
+            raise StoreError(
+                reason=f"the key of operator {address} was encrypted with another operator.key, "
+                "or is damaged"
+            ) from None
 
 
 def new_secret() -> bytes:

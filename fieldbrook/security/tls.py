@@ -58,7 +58,7 @@ def identity_of(settings: Settings) -> Identity | None:
     for name in ("tls_certificate", "tls_key", "tls_client_ca"):
         if getattr(settings, name) is not None:
             missing = "tls_key" if certificate is not None else "tls_certificate"
-            raise SettingsError(reason=f"{name} is set and {missing} is not")
+            raise SettingsError(reason=f"{name} is set, but {missing} is not")
     return None
 
 
@@ -96,15 +96,15 @@ def check(settings: Settings, now_s: float | None = None) -> Identity | None:
         raise SettingsError(reason=reason)
     server_context(identity)
     if (end - now).total_seconds() < _WARN_BEFORE_S:
-        log.warning("certificate %s ends on %s", identity.certificate, f"{end:%Y-%m-%d}")
+        log.warning("certificate %s expires on %s", identity.certificate, f"{end:%Y-%m-%d}")
     if identity.key.stat().st_mode & _SHARED:
-        log.warning("key %s can be read by others: chmod 600 it", identity.key)
+        log.warning("other users can read the key %s; run chmod 600 on it", identity.key)
     return identity
 
 
 def _check_client_ca(settings: Settings, path: Path, identity: Identity | None) -> None:
     if settings.mqtt_broker is not None or not settings.mqtt_tls or identity is None:
-        reason = "mqtt_client_ca is set and the embedded broker speaks no TLS"
+        reason = "mqtt_client_ca is set, but the embedded broker does not use TLS"
         raise SettingsError(reason=reason)
     _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), path)
 
@@ -134,8 +134,8 @@ def load(context: ssl.SSLContext, identity: Identity) -> None:
         SettingsError: the files are invalid; the context is unchanged.
     """
     certificate, key = identity.certificate, identity.key
-    _readable("certificate", certificate)
-    _readable("key", key)
+    _require_readable("certificate", certificate)
+    _require_readable("key", key)
     try:
         # Loaded into a trial context first: a failure half-way through would leave the real
         # context with a certificate and a key that do not match.
@@ -143,11 +143,13 @@ def load(context: ssl.SSLContext, identity: Identity) -> None:
         for each in (trial, context):
             each.load_cert_chain(certificate, key, password=_no_password)
     except ssl.SSLError as error:
-        raise SettingsError(reason=_why(identity, error)) from None
+        raise SettingsError(reason=_explain(identity, error)) from None
     except OSError as error:
         raise SettingsError(reason=f"certificate {certificate}: {error.strerror}") from None
     except _EncryptedKeyError:
-        reason = f"key {key} is encrypted: give one that is not, readable by the node's user alone"
+        reason = (
+            f"key {key} is encrypted; use an unencrypted key that only the node's user can read"
+        )
         raise SettingsError(reason=reason) from None
 
 
@@ -192,7 +194,7 @@ def broker_context(settings: Settings) -> ssl.SSLContext | None:
     """
     if not settings.mqtt_broker_tls:
         if settings.mqtt_broker_ca is not None:
-            raise SettingsError(reason="mqtt_broker_ca is set and mqtt_broker_tls is not")
+            raise SettingsError(reason="mqtt_broker_ca is set, but mqtt_broker_tls is not")
         return None
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -203,7 +205,7 @@ def broker_context(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-def own_context(certificate: Path) -> ssl.SSLContext:
+def embedded_broker_context(certificate: Path) -> ssl.SSLContext:
     """Make the context that verifies the embedded broker over the loopback.
 
     It accepts exactly this certificate, whatever host name it was issued for.
@@ -216,14 +218,14 @@ def own_context(certificate: Path) -> ssl.SSLContext:
     return context
 
 
-class Renewal:
+class CertificateWatch:
     """Detects that the files of a certificate were replaced."""
 
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
         self._seen = self._marks()
 
-    def noticed(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether a file has changed since the last call."""
         marks = self._marks()
         if marks == self._seen:
@@ -251,38 +253,38 @@ def _no_password() -> str:
     raise _EncryptedKeyError
 
 
-def _readable(what: str, path: Path) -> None:
+def _require_readable(what: str, path: Path) -> None:
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size > _LARGEST_FILE:
-                raise SettingsError(reason=f"{what} {path}: too large to be one")
+                raise SettingsError(reason=f"{what} {path}: larger than {_LARGEST_FILE >> 20} MiB")
     except OSError as error:
         raise SettingsError(reason=f"{what} {path}: {error.strerror}") from None
 
 
 def _trust(context: ssl.SSLContext, path: Path) -> None:
-    _readable("authorities", path)
+    _require_readable("authorities", path)
     try:
         context.load_verify_locations(cafile=path)
     except (ssl.SSLError, OSError):
-        raise SettingsError(reason=f"authorities {path}: holds no certificate in PEM") from None
+        raise SettingsError(reason=f"authorities {path}: contains no certificate in PEM") from None
 
 
-def _why(identity: Identity, error: ssl.SSLError) -> str:
+def _explain(identity: Identity, error: ssl.SSLError) -> str:
     """Explain which of the two files is invalid, because OpenSSL does not say."""
     if error.reason == "KEY_VALUES_MISMATCH":
-        return f"key {identity.key} is not that of the certificate {identity.certificate}"
+        return f"key {identity.key} does not belong to the certificate {identity.certificate}"
     if error.reason in ("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL", "CA_MD_TOO_WEAK"):
         return f"certificate {identity.certificate}: too weak ({error.reason})"
     _first_certificate(identity.certificate)
-    return f"key {identity.key}: holds no private key in PEM ({error.reason or 'unreadable'})"
+    return f"key {identity.key}: contains no private key in PEM ({error.reason or 'unreadable'})"
 
 
 def _first_certificate(path: Path) -> Certificate:
     from cryptography.x509 import load_pem_x509_certificates
 
-    _readable("certificate", path)
+    _require_readable("certificate", path)
     try:
         return load_pem_x509_certificates(path.read_bytes())[0]
     except ValueError:
-        raise SettingsError(reason=f"certificate {path}: holds no certificate in PEM") from None
+        raise SettingsError(reason=f"certificate {path}: contains no certificate in PEM") from None

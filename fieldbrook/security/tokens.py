@@ -116,7 +116,7 @@ def read_account_token(key: bytes, token: str) -> AccountToken:
         raise InvalidTokenError(reason="token is a publisher's, not an account's")
     generation = claims.get("gen", 0)
     if not isinstance(generation, int):
-        raise InvalidTokenError(reason="token carries no generation")
+        raise InvalidTokenError(reason="token has no valid generation")
     return AccountToken(_id_in(claims), generation, _login_in(claims))
 
 
@@ -152,7 +152,7 @@ def _claims(key: bytes, token: str) -> dict[str, Any]:
 def _id_in(claims: dict[str, Any]) -> int:
     payload = claims.get("Payload")
     if not isinstance(payload, str) or not payload.isdecimal():
-        raise InvalidTokenError(reason="token carries no id")
+        raise InvalidTokenError(reason="token has no id")
     return int(payload)
 
 

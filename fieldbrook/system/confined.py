@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fieldbrook.system.process import die_with_parent, how_it_ended, own_program
+from fieldbrook.system.process import describe_exit, die_with_parent, module_command
 
 _STDERR_READ = 64 << 10
 
@@ -60,10 +60,10 @@ def run_confined(
         OSError: no process could be started.
     """
     limits = bounds.cpu_s, bounds.address_bytes, bounds.file_bytes
-    command = own_program("fieldbrook.system.confined", *map(str, limits), module, *arguments)
+    command = module_command("fieldbrook.system.confined", *map(str, limits), module, *arguments)
     pipe = subprocess.PIPE
-    with tempfile.TemporaryFile(dir=scratch) as complaints:
-        child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=complaints)
+    with tempfile.TemporaryFile(dir=scratch) as stderr:
+        child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr)
         try:
             output, _ = child.communicate(data, timeout=bounds.timeout_s)
         except subprocess.TimeoutExpired:
@@ -74,17 +74,17 @@ def run_confined(
                 child.communicate()
         if child.returncode == 0:
             return output
-        complaints.seek(0)
-        said = complaints.read(_STDERR_READ).decode("utf-8", "replace")
-    raise ConfinedError(_death(child.returncode, said, bounds))
+        stderr.seek(0)
+        said = stderr.read(_STDERR_READ).decode("utf-8", "replace")
+    raise ConfinedError(_exit_reason(child.returncode, said, bounds))
 
 
-def _death(status: int, complaint: str, bounds: Bounds) -> str:
+def _exit_reason(status: int, stderr: str, bounds: Bounds) -> str:
     if -status in (signal.SIGXCPU, signal.SIGKILL):
         return f"it takes more than {bounds.cpu_s} s of processor time, or the system stopped it"
-    if "MemoryError" in complaint:
+    if "MemoryError" in stderr:
         return f"it takes more than {bounds.address_bytes >> 20} MiB of memory"
-    return how_it_ended("the process that read it", status, complaint)
+    return describe_exit("the process that read it", status, stderr)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 # EINVAL, ENOTSUP: the file system has no fsync of folders. EACCES, EPERM: a folder above ours
 # that this user may not open; somebody else created it.
-_NOT_OURS = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM})
+_IGNORED_ERRORS = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM})
 
 
 def sync_folder(path: Path) -> None:
@@ -29,7 +29,7 @@ def sync_folder(path: Path) -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        if error.errno not in _NOT_OURS:
+        if error.errno not in _IGNORED_ERRORS:
             raise
 
 
@@ -41,11 +41,11 @@ def make_folder(path: Path, mode: int = 0o700) -> None:
     Raises:
         OSError: the folder cannot be created.
     """
-    made = [path]
-    while not made[-1].parent.exists():
-        made.append(made[-1].parent)
+    created = [path]
+    while not created[-1].parent.exists():
+        created.append(created[-1].parent)
     path.mkdir(mode=mode, parents=True, exist_ok=True)
-    for each in reversed(made):
+    for each in reversed(created):
         sync_folder(each.parent)
 
 
@@ -61,7 +61,7 @@ def sync_folders_below(path: Path) -> None:
     sync_folder(path)
 
 
-# ---------------------------------------------------------------- what is never synced
+# ---------------------------------------------------------------- unsynced folders
 
 _MARK = ".boot"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -12,7 +12,7 @@ import sys
 
 log = logging.getLogger(__name__)
 
-_COMPLAINT_SHOWN = 300
+_STDERR_SHOWN = 300
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 4, 15, 36
 
 FATAL_SIGNALS = frozenset(
@@ -24,7 +24,7 @@ instruction again. `faulthandler` handles the same signals."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def own_program(module: str, *arguments: str) -> list[str]:
+def module_command(module: str, *arguments: str) -> list[str]:
     """The command that runs a module of this project as a separate program.
 
     With `-P` nothing is imported from the current folder, where a file `regex.py` would replace
@@ -33,7 +33,7 @@ def own_program(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-X", "faulthandler", "-m", module, *arguments]
 
 
-def how_it_ended(program: str, status: int, complaint: str) -> str:
+def describe_exit(program: str, status: int, stderr: str) -> str:
     """Explain to the sender of a file why the program that read the file has failed.
 
     After a signal standard error holds a traceback of our own code: it is logged, and the
@@ -42,12 +42,12 @@ def how_it_ended(program: str, status: int, complaint: str) -> str:
     Args:
         program: the name of the program in the text.
         status: the exit status, or a signal as a negative number.
-        complaint: the program's standard error.
+        stderr: the program's standard error.
     """
     if status < 0:
-        log.error("signal %d ended %s:\n%s", -status, program, complaint.rstrip())
+        log.error("signal %d ended %s:\n%s", -status, program, stderr.rstrip())
         return f"{program} ended with signal {-status}"
-    last = " ".join(complaint.split())[-_COMPLAINT_SHOWN:]
+    last = " ".join(stderr.split())[-_STDERR_SHOWN:]
     return f"{program} ended with status {status}{': ' if last else ''}{last}"
 
 
@@ -88,7 +88,7 @@ def name_process(name: str) -> None:
         _libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
-def descriptors() -> int | None:
+def descriptor_limit() -> int | None:
     """The soft limit of open files of this process; None when there is no limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if soft == resource.RLIM_INFINITY else soft

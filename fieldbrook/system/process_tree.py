@@ -33,7 +33,7 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def is_gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     """Whether a process has ended; on Linux a zombie counts as ended."""
     try:
         os.kill(pid, 0)

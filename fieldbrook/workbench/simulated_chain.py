@@ -22,7 +22,7 @@ from fieldbrook.actors.project.capabilities import (
     sent_by_name,
 )
 from fieldbrook.actors.project.chains import TX_EVENT, ChainName, chain_named, unknown_chain
-from fieldbrook.chain.blocks.logs import normal
+from fieldbrook.chain.blocks.logs import normalize_hex
 from fieldbrook.chain.transaction import ContractCall, TransactionRefusedError, parse_call
 from fieldbrook.security.operator_keys import eip55
 from fieldbrook.wasm.host.api import decode, response
@@ -214,7 +214,7 @@ class SimulatedChains:
 
     def _transaction_and_receipt(self, chain: Chain, hash_: str) -> Json:
         """Return a transaction and its receipt, in the form that a node gets from a chain."""
-        full = normal(hash_)
+        full = normalize_hex(hash_)
         sent = self._by_hash.get((chain.id, full))
         if sent is not None:
             return {"transaction": chain_transaction(sent), "receipt": chain_receipt(sent)}

@@ -22,7 +22,7 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from fieldbrook.actors.project.capabilities import PROOF_ROUTE, READ_ROUTE, is_system
 from fieldbrook.actors.project.chains import ChainName, unknown_chain
 from fieldbrook.actors.wire import BY_API, NAMED, WireEntry, WireEvent
-from fieldbrook.chain.blocks.logs import normal
+from fieldbrook.chain.blocks.logs import normalize_hex
 from fieldbrook.chain.transaction import TransactionRefusedError
 from fieldbrook.core import clock
 from fieldbrook.core.api_hosts import is_allowed, is_named, is_public
@@ -146,7 +146,7 @@ class ApiCaller:
         if chain is None:
             known = [ChainName(each.id, each.name) for each in self._chains]
             raise TransactionRefusedError(unknown_chain(name, known))
-        hash_ = normal(str(fields.get("hash", "")))  # SDKs send it without 0x
+        hash_ = normalize_hex(str(fields.get("hash", "")))  # SDKs send it without 0x
         result: bytes = await call_chain(self._run_dir, chain.id, {READ: hash_})
         return result
 

@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol
 
 from fieldbrook.gateway.http.request_stream import lingering
 from fieldbrook.observability import metrics
-from fieldbrook.observability.logs import Sparse
-from fieldbrook.system.process import descriptors
+from fieldbrook.observability.logs import RateLimitedLog
+from fieldbrook.system.process import descriptor_limit
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Port(Protocol):
 
 def connections_limit(*, tls: bool) -> int:
     """The connection limit of a process, derived from its limit of file descriptors."""
-    soft = descriptors()
+    soft = descriptor_limit()
     if soft is None:
         return CONNECTIONS_LIMIT
     each = _TLS_DESCRIPTORS if tls else 1
@@ -65,9 +65,9 @@ class Connections:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.ports: list[Port] = []
-        soft = descriptors()
+        soft = descriptor_limit()
         self._last_descriptor = None if soft is None else soft - _SPARE
-        self._flood = Sparse(log, _LOG_INTERVAL_S)
+        self._flood = RateLimitedLog(log, _LOG_INTERVAL_S)
 
     @property
     def open(self) -> int:
@@ -115,7 +115,7 @@ class Connections:
 
     def announce(self) -> None:
         """Log the connection limit, with a warning when the descriptor limit lowers it."""
-        soft = descriptors()
+        soft = descriptor_limit()
         if soft is None or self.limit >= CONNECTIONS_LIMIT:
             log.info("each HTTP gateway accepts up to %d connections at once", self.limit)
             return

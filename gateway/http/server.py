@@ -115,7 +115,9 @@ class HttpGateway(GatewayActor):
         self._identity = tls.identity_of(settings)
         self._tls = None if self._identity is None else tls.server_context(self._identity)
         self._names = None if self._identity is None else tls.names_in(self._identity.certificate)
-        self._renewal = None if self._identity is None else tls.Renewal(self._identity)
+        self._certificate_watch = (
+            None if self._identity is None else tls.CertificateWatch(self._identity)
+        )
         self._memory_budget = memory_budget
         shared = settings.http_processes > 1
         at = bind(settings.bind, settings.http_port, shared=shared)
@@ -322,7 +324,7 @@ class HttpGateway(GatewayActor):
 
     def _renew(self) -> None:
         """Serve a renewed certificate from the next connection on."""
-        if self._renewal is None or not self._renewal.noticed():
+        if self._certificate_watch is None or not self._certificate_watch.has_changed():
             return
         assert self._tls is not None
         assert self._identity is not None

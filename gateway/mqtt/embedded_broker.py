@@ -32,7 +32,7 @@ from fieldbrook.core.settings import Settings
 from fieldbrook.gateway.mqtt.broker_logins import DENIED, PUBLISH, Logins
 from fieldbrook.security import node_secrets
 from fieldbrook.security.tls import Identity, identity_of
-from fieldbrook.system.process import die_with_parent, own_program
+from fieldbrook.system.process import die_with_parent, module_command
 
 # No firmware is configured with these names: a client with another name is a device.
 NODE_USER, _DEVICE_USER = "fieldbrook-node", "fieldbrook-device"
@@ -118,7 +118,7 @@ def command(settings: Settings) -> list[str]:
     identity = own_identity(settings)
     if identity is not None:
         arguments += [str(path) for path in identity if path is not None]
-    return own_program("fieldbrook.gateway.mqtt.embedded_broker", *arguments)
+    return module_command("fieldbrook.gateway.mqtt.embedded_broker", *arguments)
 
 
 def main(arguments: list[str]) -> NoReturn:

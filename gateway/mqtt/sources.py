@@ -162,7 +162,7 @@ def make_publisher(settings: Settings) -> Publisher:
         client_id,
         embedded_broker.NODE_USER,
         password,
-        None if own is None else tls.own_context(own),
+        None if own is None else tls.embedded_broker_context(own),
         own,
         embedded_broker.own_client(settings.data) if settings.mqtt_client_ca is not None else None,
     )

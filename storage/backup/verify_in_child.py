@@ -23,7 +23,7 @@ from pathlib import Path
 
 from fieldbrook.core.errors import StoreError
 from fieldbrook.storage.backup.verify import Verified, verify
-from fieldbrook.system.process import FATAL_SIGNALS, die_with_parent, own_program
+from fieldbrook.system.process import FATAL_SIGNALS, die_with_parent, module_command
 
 _FATAL_LIMIT = 20  # number of fatal stores; each of them restarts the verification
 _SHOWN = 300
@@ -62,7 +62,7 @@ def _line(place: str, number: int) -> str:
 
 def _run_child(data: Path, fatal: Iterable[str], scratch: Path) -> tuple[int, list[str], str]:
     """Run a child; return its exit status, its lines of output and its error output."""
-    command = own_program("fieldbrook.storage.backup.verify_in_child", str(data), *fatal)
+    command = module_command("fieldbrook.storage.backup.verify_in_child", str(data), *fatal)
     environment = {**os.environ, "TMPDIR": str(scratch)}
     try:
         with tempfile.TemporaryFile(dir=scratch) as complaints:

@@ -79,7 +79,7 @@ def test_transactions_and_their_chain_are_in_the_metrics(sending: Sending) -> No
         ("send", b"no json", "the request is not JSON"),
         ("send", request(to="0x12"), "to: '0x12' is not an address"),
         ("send", request(to=""), "to: an address is required"),
-        ("send", request(to=SOMEBODY[:-1] + "a"), "are not its checksum"),
+        ("send", request(to=SOMEBODY[:-1] + "a"), "do not match the checksum"),
         ("send", request(value="one"), "value: 'one' is not a decimal number"),
         ("send", request(value=-1), "value: '-1' is not a decimal number"),
         ("send", request(value=1 << 256), "is too large"),

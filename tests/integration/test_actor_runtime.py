@@ -328,7 +328,7 @@ class Faulty(NodeActor):
 
     def child_exited(self, address: Address) -> None:
         """Tell the test."""
-        self.send(self._asked, self.how_it_ended(self._child))
+        self.send(self._asked, self.describe_exit(self._child))
 
 
 def test_a_stopped_process_does_not_keep_the_node_from_stopping(mortal: RunningNode) -> None:

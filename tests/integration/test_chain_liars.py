@@ -101,7 +101,7 @@ def _far(params: list[Any], block: Any) -> Any:
             lambda _params, block: block and {**block, "transactions": 5},
             "the transactions of a block are not a list",
         ),
-        ("eth_getBlockByNumber", _far, "is not there, though a newer one is"),
+        ("eth_getBlockByNumber", _far, "is missing, although a newer one is known"),
         (
             "eth_getTransactionByHash",
             lambda _params, found: found and {**found, "hash": "0x" + "12" * 32},

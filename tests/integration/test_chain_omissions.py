@@ -10,7 +10,7 @@ import pytest
 
 from fieldbrook.chain.blocks.bloom import bloom_of
 from fieldbrook.chain.blocks.logs import read_logs
-from fieldbrook.chain.blocks.omissions import AGAIN_PER_BLOCK
+from fieldbrook.chain.blocks.omissions import RETRIES_PER_BLOCK
 from fieldbrook.chain.monitors import watch
 from fieldbrook.chain.rpc import endpoint
 from fieldbrook.chain.rpc.answers import FULL_BLOOM, read_header
@@ -208,7 +208,7 @@ def test_what_full_blocks_cost_is_bounded_and_holds_nobody(tmp_path: Path) -> No
             assert world.cursor(monitor_id).failures == 0
         assert world.numbers() == chain.logs()
         in_vain = chain.queries.count(ALL)
-        assert blocks * AGAIN_PER_BLOCK / 2 < in_vain < 32 + 16 + blocks * AGAIN_PER_BLOCK
+        assert blocks * RETRIES_PER_BLOCK / 2 < in_vain < 32 + 16 + blocks * RETRIES_PER_BLOCK
         assert RECEIPTS not in chain.queries
 
     asyncio.run(scenario())

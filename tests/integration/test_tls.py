@@ -356,16 +356,16 @@ def test_files_that_cannot_work_are_named_before_anything_starts(tmp_path: Path)
     assert check(Settings(**both)) is not None
     assert f"{missing}: No such file" in _refusal(**{**both, "tls_certificate": missing})
     assert f"key {missing}: No such file" in _refusal(**{**both, "tls_key": missing})
-    assert f"certificate {empty}: holds no" in _refusal(**{**both, "tls_certificate": empty})
-    assert f"key {empty}: holds no private key" in _refusal(**{**both, "tls_key": empty})
-    assert f"key {other.key} is not that of" in _refusal(**{**both, "tls_key": other.key})
+    assert f"certificate {empty}: contains no" in _refusal(**{**both, "tls_certificate": empty})
+    assert f"key {empty}: contains no private key" in _refusal(**{**both, "tls_key": empty})
+    assert f"key {other.key} does not belong to" in _refusal(**{**both, "tls_key": other.key})
     old = {"tls_certificate": expired.certificate, "tls_key": expired.key}
     assert f"{expired.certificate}: expired on" in _refusal(**old)
     assert "tls_key is not" in _refusal(tls_certificate=files.certificate)
     assert f"authorities {empty}" in _refusal(**both, tls_client_ca=empty)
     assert f"authorities {empty}" in _refusal(**both, mqtt_client_ca=empty)
-    assert "speaks no TLS" in _refusal(mqtt_client_ca=files.ca)
-    assert "speaks no TLS" in _refusal(**both, mqtt_client_ca=files.ca, mqtt_tls=False)
+    assert "does not use TLS" in _refusal(mqtt_client_ca=files.ca)
+    assert "does not use TLS" in _refusal(**both, mqtt_client_ca=files.ca, mqtt_tls=False)
     assert f"authorities {empty}" in _refusal(mqtt_broker_tls=True, mqtt_broker_ca=empty)
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO
 
 from fieldbrook.core.errors import ModuleRefusedError
-from fieldbrook.system.process import die_with_parent, how_it_ended, own_program
+from fieldbrook.system.process import describe_exit, die_with_parent, module_command
 from fieldbrook.wasm.engine.applet import AppletHost
 from fieldbrook.wasm.engine.engine import engine_tag, make_compiler, make_engine, raw_available
 from fieldbrook.wasm.engine.files import remove_temporary, write_atomically
@@ -72,7 +72,7 @@ def compile_in_child(
             memory; `reason` says which.
         OSError: the child process could not be started.
     """
-    command = own_program(
+    command = module_command(
         "fieldbrook.wasm.engine.compile",
         *(str(source), str(outdir)),
         *(f"--memory-bytes={limits.memory_bytes}", f"--cpu-s={cpu_s}"),
@@ -123,7 +123,7 @@ def _cause_of_death(status: int, stderr_text: str, cpu_s: int, address_bytes: in
         return f"compiling it took over {cpu_s} s of processor time, or the system stopped it"
     if any(word in stderr_text for word in _OUT_OF_MEMORY):
         return f"compiling it takes more than {address_bytes >> 20} MiB of memory"
-    return how_it_ended("the compiler", status, stderr_text)
+    return describe_exit("the compiler", status, stderr_text)
 
 
 def main(arguments: list[str] | None = None) -> int:

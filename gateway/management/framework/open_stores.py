@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 
 from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.project.store import store_path
-from fieldbrook.system.process import descriptors
+from fieldbrook.system.process import descriptor_limit
 
 OPEN_LIMIT = 64
 _LEAST = 4
@@ -16,7 +16,7 @@ _SHARE = 16  # of the process's descriptors: a store takes two
 
 def open_limit() -> int:
     """How many stores a gateway keeps open: 64, or fewer if the process may open few files."""
-    most = descriptors()
+    most = descriptor_limit()
     return OPEN_LIMIT if most is None else max(_LEAST, min(OPEN_LIMIT, most // _SHARE))
 
 

@@ -17,15 +17,15 @@ from fieldbrook.chain.transaction import (
     Fees,
     Market,
     TransactionRefusedError,
+    classify_rejection,
     fees_for,
     gas_limit,
     intrinsic_gas,
+    max_cost,
     parse_call,
     raised_fees,
-    rejection,
     revert_reason,
     sign,
-    worst_cost,
 )
 
 with recursion_kept():
@@ -54,13 +54,13 @@ def test_a_request_as_the_sdks_write_it_is_read() -> None:
     [
         (b"", "not JSON"),
         (b"\xff", "not JSON"),
-        (b"[" * 100_000, "not a JSON object of texts"),
+        (b"[" * 100_000, "its values must be texts"),
         (b"[" * 60, "not JSON"),
         (b"[]", "not a JSON object"),
         (b"{}", "to: an address is required"),
         (request(to=7), "to: 7 is not an address"),
         (request(to="0x" + "1" * 41), "is not an address"),
-        (request(to=ADDRESS.replace("E", "e", 1)), "not its checksum"),
+        (request(to=ADDRESS.replace("E", "e", 1)), "do not match the checksum"),
         (request(value=""), "value: '' is not a decimal number"),
         (request(value=True), "value: True is not a decimal number"),
         (request(value="0x10"), "value: '0x10' is not a decimal number"),
@@ -139,7 +139,7 @@ def test_a_signature_is_the_same_each_time_and_of_the_key() -> None:
         assert signed == sign(SECRET, 4690, 9, call, 30_000, fees)
         assert Account.recover_transaction(signed.raw) == ADDRESS
         assert len(signed.hash) == 66
-    assert worst_cost(call, 30_000, Fees(7, None)) == 210_005
+    assert max_cost(call, 30_000, Fees(7, None)) == 210_005
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_gas_has_room_but_for_a_plain_transfer() -> None:
     ],
 )
 def test_what_nodes_say_of_a_transaction_is_understood(text: str, meaning: str) -> None:
-    assert rejection(text) == meaning
+    assert classify_rejection(text) == meaning
 
 
 def test_why_a_contract_reverted_is_told_in_its_words() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldbrook.observability.logs import JsonFormatter, Sparse, TextFormatter
+from fieldbrook.observability.logs import JsonFormatter, RateLimitedLog, TextFormatter
 
 
 def record(text: str, *, failed: bool = False) -> logging.LogRecord:
@@ -47,7 +47,7 @@ def test_a_flood_of_warnings_is_one_line_per_interval_with_their_number(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     now = 0.0
-    flood = Sparse(logging.getLogger("a.b"), 60.0, lambda: now)
+    flood = RateLimitedLog(logging.getLogger("a.b"), 60.0, lambda: now)
     for _ in range(1_000):
         flood.warning("said %s", "no")
     now = 60.0

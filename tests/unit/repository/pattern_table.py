@@ -219,7 +219,7 @@ TABLE: dict[str, Entry] = {
     "fieldbrook.chain.transaction:_HEX": _match(
         "data of an applet's transaction", ("0x", "0", "g"), ("0x", "00", "0")
     ),
-    "fieldbrook.chain.transaction:_NEVER": Entry(
+    "fieldbrook.chain.transaction:_PERMANENT": Entry(
         _RPC + ": the text of an error, 4,096 characters",
         ("search",),
         (

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fieldbrook.system.process import FATAL_SIGNALS, own_program
+from fieldbrook.system.process import FATAL_SIGNALS, module_command
 from tests.support.tools import LIMIT_S
 
 PRODUCT = Path(__file__).parent.parent.parent.parent
@@ -17,7 +17,7 @@ def test_a_program_of_ours_imports_nothing_from_the_current_folder(tmp_path: Pat
     for name in ("json", "msgspec", "wasmtime", "lmdb", "regex", "fieldbrook"):
         (tmp_path / f"{name}.py").write_text(f"open('imported-{name}', 'w').close()\n")
     done = subprocess.run(
-        own_program("fieldbrook.wasm.engine.compile", "--help"),
+        module_command("fieldbrook.wasm.engine.compile", "--help"),
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -29,7 +29,7 @@ def test_a_program_of_ours_imports_nothing_from_the_current_folder(tmp_path: Pat
 
 
 def test_a_program_of_ours_that_a_fatal_signal_ends_leaves_a_traceback(tmp_path: Path) -> None:
-    command = own_program("timeit", "-n1", "-r1", "import os; os.abort()")
+    command = module_command("timeit", "-n1", "-r1", "import os; os.abort()")
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LIMIT_S
     )

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from fieldbrook.chain.blocks.logs import normal
+from fieldbrook.chain.blocks.logs import normalize_hex
 from fieldbrook.chain.transaction import TransactionRefusedError
 from fieldbrook.core.clock import now_ms, rfc3339
 from fieldbrook.core.errors import (
@@ -159,7 +159,7 @@ def _chains(call: Call[Any, Any]) -> dict[int, TransactionReader]:
 
 def _list(call: Call[None, ListTransactions], project: Project | None) -> Json:
     query = call.query
-    hash_, sender = normal(query.hash), normal(query.sender)
+    hash_, sender = normalize_hex(query.hash), normalize_hex(query.sender)
 
     def matches(row: Transaction) -> bool:
         return (

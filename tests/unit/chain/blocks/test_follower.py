@@ -58,13 +58,13 @@ class Chain:
 
 
 def look(follower: Follower, chain: Chain) -> Step:
-    step = asyncio.run(follower.look(chain))
+    step = asyncio.run(follower.poll(chain))
     follower.apply(step)
     return step
 
 
 def test_the_first_look_knows_the_last_blocks_and_nothing_vanished() -> None:
-    chain, follower = Chain(100), Follower(first=5)
+    chain, follower = Chain(100), Follower(first_blocks=5)
     step = look(follower, chain)
     assert [header.number for header in step.added] == [96, 97, 98, 99, 100]
     assert (step.vanished, step.ancestor) == ((), None)
@@ -102,17 +102,17 @@ def test_a_reorganisation_of_any_depth_is_told_to_its_ancestor(depth: int, more:
 
 
 def test_a_head_that_is_known_and_older_changes_nothing() -> None:
-    chain, follower = Chain(100), Follower(first=10)
+    chain, follower = Chain(100), Follower(first_blocks=10)
     look(follower, chain)
     for height in (97, 91):
         assert look(follower, Chain(height)) == Step()
-    with pytest.raises(MalformedAnswerError, match="or the chain was begun anew"):
+    with pytest.raises(MalformedAnswerError, match="or the chain was started anew"):
         look(follower, Chain(50))
     assert follower.newest == 100
 
 
 def test_after_a_long_pause_the_newest_blocks_are_followed_and_the_old_forgotten() -> None:
-    chain, follower = Chain(100), Follower(depth=10, first=10)
+    chain, follower = Chain(100), Follower(depth=10, first_blocks=10)
     look(follower, chain)
     chain.grow(1000)
     step = look(follower, chain)
@@ -121,7 +121,7 @@ def test_after_a_long_pause_the_newest_blocks_are_followed_and_the_old_forgotten
 
 
 def test_a_reorganisation_during_a_long_pause_is_told() -> None:
-    chain, follower = Chain(100), Follower(depth=10, first=10)
+    chain, follower = Chain(100), Follower(depth=10, first_blocks=10)
     look(follower, chain)
     chain.fork(3, 1000, "b")
     step = look(follower, chain)
@@ -130,7 +130,7 @@ def test_a_reorganisation_during_a_long_pause_is_told() -> None:
 
 
 def test_a_reorganisation_deeper_than_what_is_known_is_told_as_such() -> None:
-    chain, follower = Chain(100), Follower(depth=10, first=10)
+    chain, follower = Chain(100), Follower(depth=10, first_blocks=10)
     look(follower, chain)
     chain.fork(50, 51, "b")
     step = look(follower, chain)
@@ -149,13 +149,13 @@ def test_a_chain_that_moves_while_it_is_looked_at_is_looked_at_again() -> None:
     moving = Moving(100)
     moving.grow(5)
     with pytest.raises(MalformedAnswerError):
-        asyncio.run(follower.look(moving))
+        asyncio.run(follower.poll(moving))
     assert follower.newest == 100
 
 
 def test_whatever_a_chain_does_what_is_followed_is_the_chain() -> None:
     rng = random.Random(7)
-    chain, follower = Chain(30), Follower(depth=16, first=8)
+    chain, follower = Chain(30), Follower(depth=16, first_blocks=8)
     told: dict[int, str] = {}
     for turn in range(120):
         if rng.random() < 0.3:

@@ -17,7 +17,7 @@ import msgspec
 _WORD = 32
 _SPARE_WORDS = 16
 ARRAYS_LIMIT = 8
-"""Limit of arrays within arrays, because decoders process them by recursion."""
+"""Limit of nested arrays, because decoders process them by recursion."""
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ def shapes(parameters: Sequence[Parameter]) -> tuple[Shape, ...]:
     """Compute the shapes of parameters.
 
     Raises:
-        ValueError: a type has more than `ARRAYS_LIMIT` arrays within each other.
+        ValueError: a type nests more than `ARRAYS_LIMIT` arrays.
     """
     return tuple(_shape(part) for part in parameters)
 
@@ -56,7 +56,7 @@ def shapes(parameters: Sequence[Parameter]) -> tuple[Shape, ...]:
 def _shape(part: Parameter) -> Shape:
     base, *arrays = part.type.split("[")
     if len(arrays) > ARRAYS_LIMIT:
-        raise ValueError(f"more than {ARRAYS_LIMIT} arrays within each other")
+        raise ValueError(f"the type nests more than {ARRAYS_LIMIT} arrays")
     if base == "tuple":
         members = shapes(part.components)
         is_dynamic = any(member.is_dynamic for member in members)
@@ -78,7 +78,7 @@ class _TooMuchError(Exception):
     pass
 
 
-def is_plain(parameters: Sequence[Shape], data: bytes) -> bool:
+def is_safe_to_decode(parameters: Sequence[Shape], data: bytes) -> bool:
     """Return whether data of these shapes can be decoded in about as many steps as it has words.
 
     The result is also False for data that ends too early.
@@ -110,9 +110,9 @@ class _Walk:
         elif part.kind == "tuple":
             self.sequence(part.parts, at)
         elif part.kind == "bytes":
-            self._pass(at + _WORD, self._number(at))
+            self._consume(at + _WORD, self._number(at))
         else:
-            self._pass(at, _WORD)
+            self._consume(at, _WORD)
 
     def _array(self, part: Shape, at: int) -> None:
         length = part.length
@@ -123,10 +123,10 @@ class _Walk:
         self.sequence(part.parts * length, at)
 
     def _number(self, at: int) -> int:
-        self._pass(at, _WORD)
+        self._consume(at, _WORD)
         return int.from_bytes(self._data[at : at + _WORD])
 
-    def _pass(self, at: int, size: int) -> None:
+    def _consume(self, at: int, size: int) -> None:
         self._left -= max(1, -(-size // _WORD))
         if self._left < 0 or at + size > len(self._data):
             raise _TooMuchError

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Exit with 0 when the node of this container says that all its parts are well."""
+"""Exit with 0 if the node of this container reports that it is alive."""
 
 import os
 import ssl
@@ -9,7 +9,7 @@ import urllib.request
 
 PORT = os.environ.get("FIELDBROOK_HTTP_PORT", "8888")
 SCHEME = "https" if os.environ.get("FIELDBROOK_TLS_CERTIFICATE") else "http"
-# The loopback has no name that a certificate could be for.
+# The certificate is not issued for the loopback address.
 UNCHECKED = ssl._create_unverified_context()  # noqa: S323
 URL = f"{SCHEME}://127.0.0.1:{PORT}/liveness"
 

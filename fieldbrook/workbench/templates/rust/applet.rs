@@ -25,7 +25,7 @@ pub extern "C" fn alloc(size: usize) -> *mut u8 {
     place
 }
 
-/// Calls a host function and returns the data that it gave, or its error code.
+/// Calls a host function and returns its data or its error code.
 fn taken(ask: impl FnOnce(*mut *mut u8, *mut usize) -> i32) -> Result<Vec<u8>, i32> {
     let (mut place, mut size) = (std::ptr::null_mut(), 0);
     match ask(&mut place, &mut size) {

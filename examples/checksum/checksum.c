@@ -16,8 +16,8 @@ static const char TOTAL[] = "total";
 extern uint8_t __heap_base;
 static uintptr_t heap;
 
-/* The node calls this to place what it hands over. Nothing is freed: an instance lives for
- * one event. */
+/* The node calls this to allocate memory for data that it passes. Nothing is freed, because an
+ * instance lives for one event. */
 WS_EXPORT("alloc") void *alloc(size_t size) {
   if (heap == 0) heap = (uintptr_t)&__heap_base;
   uint64_t start = (heap + 7u) & ~(uintptr_t)7u;

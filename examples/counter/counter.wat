@@ -31,9 +31,9 @@
   ;; The node keeps the first 1024 characters of a log line, which are 4096 bytes at most.
   (global $shown_limit i32 (i32.const 4096))
 
-  ;; The node calls this to place what it hands over. Nothing is ever freed: an instance
-  ;; lives for one event. Traps when the memory limit is reached; the host function that
-  ;; needed the room then fails and says so.
+  ;; The node calls this to allocate memory for data that it passes. Nothing is freed, because
+  ;; an instance lives for one event. Traps at the memory limit; the host function that
+  ;; needed the memory then fails with that reason.
   (func $alloc (export "alloc") (param $size i32) (result i32)
     (local $start i32)
     (local $end i64)
@@ -60,7 +60,7 @@
     (global.set $heap (i32.wrap_i64 (local.get $end)))
     (local.get $start))
 
-  ;; The number that the text at $ptr starts with; 0 when it starts with none.
+  ;; Parses the decimal number at the start of the text at $ptr; 0 if there is none.
   (func $parse (param $ptr i32) (param $len i32) (result i64)
     (local $end i32)
     (local $digit i32)

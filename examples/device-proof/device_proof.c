@@ -1,4 +1,4 @@
-/* device-proof: keeps what a device signed, once, where anybody can check it again.
+/* device-proof: stores each signed reading of a device once, so that anybody can verify it.
  *
  *   payload       <signature, DER or 64 bytes, as hex> <a space> <the reading>
  *   DEVICE_KEY    the device's public key on P-256, as hex: a variable of the project
@@ -25,8 +25,8 @@ enum { PREFIX_SIZE = sizeof PREFIX - 1 };
 extern uint8_t __heap_base;
 static uintptr_t heap;
 
-/* The node calls this to place what it hands over. Nothing is freed: an instance lives for
- * one event. */
+/* The node calls this to allocate memory for data that it passes. Nothing is freed, because an
+ * instance lives for one event. */
 WS_EXPORT("alloc") void *alloc(size_t size) {
   if (heap == 0) heap = (uintptr_t)&__heap_base;
   uint64_t start = (heap + 7u) & ~(uintptr_t)7u;

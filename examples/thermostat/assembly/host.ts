@@ -1,5 +1,5 @@
-// What the SDK's own `Log` and `GetEnv` do not offer: a log level, and a variable that may
-// be absent (`GetEnv` traps then).
+// Host functions that the SDK does not cover: logging with a level, and reading a variable that
+// may be absent (the SDK's `GetEnv` traps then).
 
 // @ts-ignore: decorator
 @external("env", "ws_log")

@@ -37,7 +37,7 @@ START_LIMIT_S = 30.0
 # start on a busy machine would only repeat that work. After CHAIN_LATE_S the node serves
 # without the chain.
 CHAIN_START_LIMIT_S, CHAIN_LATE_S = 90.0, 10.0
-_SPARE_AGAIN_S = 1.0
+_SPARE_RETRY_S = 1.0  # before a spare that died is replaced
 LONGEST_PING_S = 2.0
 PINGS = 5  # pings per `watchdog_s`, the time after which a silent child is killed
 STUCK_FACTOR = 6  # a batch step of more than 6 times `watchdog_s` kills the project's process
@@ -66,8 +66,8 @@ class Supervisor(NodeActor):
     def __init__(self) -> None:
         super().__init__()
         self.children: dict[str, Child] = {}
-        self._waiting_for_boot: Address | None = None
-        self._waiting_for_drain: Address | None = None
+        self._boot_requester: Address | None = None
+        self._drain_requester: Address | None = None
         self._draining: set[str] = set()
         self.exiting = False
         self._pings = 0
@@ -133,7 +133,7 @@ class Supervisor(NodeActor):
                 self._on_exit(child)
                 return
         if self.projects.on_spare_exit(address):
-            self.wake_after(_SPARE_AGAIN_S, "spares")
+            self.wake_after(_SPARE_RETRY_S, "spares")
 
     def stopping(self) -> None:
         """Stop restarting children, because they exit with this process."""
@@ -149,7 +149,7 @@ class Supervisor(NodeActor):
         self._run_dir: Path = boot.run_dir
         self._ping_s = min(LONGEST_PING_S, boot.settings.watchdog_s / PINGS)
         self.board.hold_s = min(health.HOLD_S, boot.settings.watchdog_s / 2)
-        self._waiting_for_boot = sender
+        self._boot_requester = sender
         self.projects.parked = is_parked(boot.settings.data)
         if self.projects.parked:
             log.warning(
@@ -166,16 +166,16 @@ class Supervisor(NodeActor):
 
     def _check_boot(self) -> None:
         fixed = [child for child in self.children.values() if child.kind != "project"]
-        if self._waiting_for_boot is not None and all(child.is_settled for child in fixed):
+        if self._boot_requester is not None and all(child.is_settled for child in fixed):
             pids = {child.part: child.pid for child in fixed if child.pid is not None}
-            self.send(self._waiting_for_boot, m.Booted({"supervisor": os.getpid(), **pids}))
-            self._waiting_for_boot = None
+            self.send(self._boot_requester, m.Booted({"supervisor": os.getpid(), **pids}))
+            self._boot_requester = None
             self.projects.start_waiting()
             self.projects.make_spares()
 
     def _drain(self, sender: Address) -> None:
         self.exiting = True
-        self._waiting_for_drain = sender
+        self._drain_requester = sender
         gateways = [c for c in self.children.values() if c.is_gateway and c.state == UP]
         self._draining = {child.part for child in gateways}
         for child in gateways:
@@ -187,9 +187,9 @@ class Supervisor(NodeActor):
             if sender is not None and child.address is not None and child.address == sender:
                 self._draining.discard(child.part)
                 log.debug("drained: %s; still draining: %s", child.part, self._draining)
-        if not self._draining and self._waiting_for_drain is not None:
-            self.send(self._waiting_for_drain, m.Drained())
-            self._waiting_for_drain = None
+        if not self._draining and self._drain_requester is not None:
+            self.send(self._drain_requester, m.Drained())
+            self._drain_requester = None
 
     def _inspect(self) -> m.Inspected:
         now = time.monotonic()
@@ -251,9 +251,9 @@ class Supervisor(NodeActor):
             self.projects.make_spares()
 
     def _on_failed(self, failed: m.Failed) -> None:
-        if self._waiting_for_boot is not None:
-            self.send(self._waiting_for_boot, m.BootFailed(failed.part, failed.reason))
-            self._waiting_for_boot = None
+        if self._boot_requester is not None:
+            self.send(self._boot_requester, m.BootFailed(failed.part, failed.reason))
+            self._boot_requester = None
             self.exiting = True
             return
         child = self.children.get(failed.part)
@@ -333,7 +333,7 @@ class Supervisor(NodeActor):
             self.stop_child(child.address)
 
     def set_timer(self, delay_s: float, what: str, child: Child) -> None:
-        """Set a timer that ends with this generation of the child; see `_on_timer`."""
+        """Set a timer that is ignored once the child was started again; see `_on_timer`."""
         self.wake_after(delay_s, _Timer(what, child.part, child.generation))
 
     # ---------------------------------------------------------------- sending

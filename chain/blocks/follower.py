@@ -114,7 +114,7 @@ class Follower:
         self.blooms.update((header.number, header.bloom) for header in step.added)
 
     async def bloom(self, client: Caller, number: int) -> int:
-        """Return the Bloom filter of a known block; 0 if it contains no information.
+        """Return the Bloom filter of a known block; 0 if it rules nothing out.
 
         Raises:
             ChainUnavailableError, RpcError: see `ChainClient.call`.
@@ -135,16 +135,18 @@ class Follower:
         """Return the step to a head that does not extend the newest known block."""
         ancestor = await self._ancestor(client, min(head.number, self.newest))
         lost = ancestor is None
-        above = self.oldest - 1 if ancestor is None else ancestor
-        vanished = tuple(number for number in self.blocks if number > above)
-        start = max(above + 1, head.number - self.depth + 1)
+        last_kept = self.oldest - 1 if ancestor is None else ancestor
+        vanished = tuple(number for number in self.blocks if number > last_kept)
+        start = max(last_kept + 1, head.number - self.depth + 1)
         added = await self._headers(client, range(start, head.number), head)
-        gap = start > above + 1 or lost
-        if not gap and added[0].parent != self.blocks[above]:
+        gap = start > last_kept + 1 or lost
+        if not gap and added[0].parent != self.blocks[last_kept]:
             raise MalformedAnswerError("the chain changed while its blocks were read")
-        kept = [number for number in self.blocks if number <= above]
+        kept = [number for number in self.blocks if number <= last_kept]
         dropped = tuple(kept) if gap else self._surplus(kept, len(added))
-        return Step(added, dropped, vanished, above if vanished else None, lost and bool(vanished))
+        return Step(
+            added, dropped, vanished, last_kept if vanished else None, lost and bool(vanished)
+        )
 
     def _extended(self, added: tuple[Header, ...]) -> Step:
         return Step(added, self._surplus(list(self.blocks), len(added)))

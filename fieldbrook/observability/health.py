@@ -59,7 +59,7 @@ MEANINGS: dict[str, str] = {
     PARKED: "messages of handlers are held back until an operator releases them",
     SHARDS_DIE: "processes that help to run the project's handlers die or hang",
 }
-"""Every state with its meaning. docs/how-to/monitor.md says what an operator does about it."""
+"""Every kind of condition with its meaning. What to do about it: docs/how-to/monitor.md."""
 
 _OF_BROKER = (NO_BROKER, BROKER_FULL, BROKER_LIMIT)
 
@@ -70,14 +70,17 @@ HOLD_S = 5.0  # a condition that returns within this time has not ended: flappin
 RECENT = 100
 SHOWN = 200  # conditions sent to the gateways; the others are only counted
 _PROJECTS_SHOWN = 20
-_PROJECT = "project:"
-_PROJECTS = "Project/"
+_PROJECT_PART_PREFIX = "project:"
+_PROJECT_COMPONENT_PREFIX = "Project/"
 _DETAIL_LIMIT = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One health condition of one part. Times are Unix ms; `until_ms` is 0 while it lasts."""
+    """One health condition of one part of the node: a process, the disk, the clock and others.
+
+    `state` is its kind, a key of `MEANINGS`. Times are Unix ms; `until_ms` is 0 while it lasts.
+    """
 
     part: str
     state: str
@@ -290,7 +293,7 @@ def liveness(node: NodeHealth) -> tuple[int, dict[str, str]]:
     for condition in node.all_conditions:
         name = "Broker" if condition.state in _OF_BROKER else _component(condition.part)
         wrong.setdefault(name, []).append(f"{condition.state}: {MEANINGS[condition.state]}")
-    projects = [name for name in wrong if name.startswith(_PROJECTS)]
+    projects = [name for name in wrong if name.startswith(_PROJECT_COMPONENT_PREFIX)]
     unlisted = node.more + sum(len(wrong.pop(name)) for name in projects[_PROJECTS_SHOWN:])
     body |= {name: "; ".join(texts) for name, texts in wrong.items()}
     if unlisted:
@@ -324,5 +327,7 @@ def _component(part: str) -> str:
 
 def worst(conditions: Iterable[Condition]) -> list[Condition]:
     """At most `SHOWN` conditions: those of the node's own parts first, then the newest."""
-    ordered = sorted(conditions, key=lambda c: (c.part.startswith(_PROJECT), -c.since_ms))
+    ordered = sorted(
+        conditions, key=lambda c: (c.part.startswith(_PROJECT_PART_PREFIX), -c.since_ms)
+    )
     return ordered[:SHOWN]

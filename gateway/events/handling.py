@@ -145,9 +145,9 @@ class EventService:
     def _is_raw(self, body: bytes, meta: Meta) -> bool:
         """Whether a body has the raw form.
 
-        Early clients send a data message with its own token and also a token in the request. A
-        body without a token of its own is raw when the request has one, whatever the body looks
-        like. Source: interface document, 3.6.
+        A data message with its own token is not raw, even when the request has a token too: early
+        clients send both. A body without a token of its own is raw when the request has one,
+        whatever the body looks like. Source: interface document, 3.6.
         """
         if meta.event_type is not None:
             return True
@@ -343,7 +343,9 @@ class _Batch:
 
     An error of a message is in the answer of that message. A batch is refused as a whole (429)
     when a limit refused every message, so that its sender waits. `done` receives the body, the
-    429 error or None, and whether all results are stored ones. Source: interface document, 3.1.
+    429 error or None, and whether every result was stored by an earlier run.
+
+    Source: interface document, 3.1.
     """
 
     def __init__(

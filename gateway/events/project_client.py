@@ -48,12 +48,14 @@ from fieldbrook.observability import metrics
 log = logging.getLogger(__name__)
 
 ANSWER_LIMIT_S = 15.0
-# Events in a frame have left the fair queue. Frames to a slow project are therefore limited to
-# the number of events that it handles in this time.
+# Events in a frame no longer take turns with those of other publishers. A frame to a slow project
+# therefore has only as many events as the project handles in this time.
 FRAME_S = 0.25
 _FIRST_PACE_S = FRAME_S / 16
 DEAD_LETTER_AFTER_DEATHS = 2
-_SUSPECT_GROUP = 16  # events per frame after a process death, when more than that were in flight
+# After a process death each event in flight may be the one that killed it. More than this number
+# are sent again in groups of this size, then one by one.
+_RESEND_GROUP = 16
 _CONNECT_TRIES = 20
 _ROUTE_RETRY_S = 5.0  # a lost route request must not block a project's events for ever
 _AFTER_UNKNOWN = "an earlier event of this publisher in the same request has an unknown outcome"
@@ -69,7 +71,10 @@ class ProjectActivator(Protocol):
 
 
 class ProjectClient(asyncio.Protocol):
-    """The connection to one project. States: no route, connecting, connected."""
+    """The connection to one project.
+
+    States: no route (the path of the project's socket is unknown), connecting, connected.
+    """
 
     def __init__(
         self,
@@ -135,8 +140,8 @@ class ProjectClient(asyncio.Protocol):
     ) -> None:
         """Queue an event for sending; `settle` is called once with its outcome.
 
-        Events with `pushed` keep their order across publishers. `blocked` is shared
-        with the other events of the same request.
+        Events with `pushed` keep their order across publishers. `blocked` collects the publishers
+        of this request with an event of unknown outcome; their later events are refused.
 
         Raises:
             TooManyRequestsError: too many events or bytes of this publisher, this project or
@@ -326,23 +331,23 @@ class ProjectClient(asyncio.Protocol):
                 self._sent.popleft()
             if result and type(result[0]) is str:
                 refused = True
-        behind = self._withdraw(settled) if refused else []
+        withdrawn = self._withdraw(settled) if refused else []
         if self._path is None and not self._sent and self._transport is not None:
             self._transport.close()  # the process retires: queued events go to the next one
         else:
-            self._flush()  # the next frame leaves before this one's answers are written
+            self._flush()  # the project works on the next frame while these clients are answered
         count_settled(settled, self._pace_updated_at + ANSWER_LIMIT_S)
         for pending, result in settled:
             pending.finish(outcome_of(result))
         error = UnavailableError(what="an earlier event of this publisher could not be stored")
-        for pending in behind:
+        for pending in withdrawn:
             pending.finish(error)
 
     def _withdraw(self, settled: list[tuple[PendingEvent, EventResult]]) -> list[PendingEvent]:
         """Take back the events queued behind events that the project could not store.
 
-        Their senders retry the failed events first, so the order is kept. Nothing more is sent
-        until all events in flight are answered.
+        Their senders get an error too and retry them after the failed events, so the order is
+        kept. Nothing more is sent until all events in flight are answered.
         """
         queue_ids = {
             pending.queue_id
@@ -388,7 +393,10 @@ class ProjectClient(asyncio.Protocol):
         self._loop.call_soon(self._request_route)
 
     def _blame(self, pending: PendingEvent) -> None:
-        """Count a process death against the only event in flight; mark it as poison at two."""
+        """Count a process death against the event that was alone in flight.
+
+        After two deaths the event is marked as poison, and becomes a dead letter.
+        """
         pending.deaths += 1
         if pending.deaths == DEAD_LETTER_AFTER_DEATHS and pending.resend:
             log.error(
@@ -402,9 +410,10 @@ class ProjectClient(asyncio.Protocol):
     def _queue_suspects(self, lost: list[PendingEvent]) -> None:
         """Queue lost events for sending again, before all others.
 
-        More than `_SUSPECT_GROUP` events are sent in groups first: each frame costs a commit.
+        Up to `_RESEND_GROUP` events are sent one by one, which finds the one that kills the
+        process. More are first sent in groups, because each frame costs a commit.
         """
-        size = _SUSPECT_GROUP if len(lost) > _SUSPECT_GROUP else 1
+        size = _RESEND_GROUP if len(lost) > _RESEND_GROUP else 1
         groups = [lost[start : start + size] for start in range(0, len(lost), size)]
         self._suspects.extendleft(reversed(groups))
 

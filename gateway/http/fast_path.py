@@ -43,7 +43,7 @@ _META = EVENT_META.encode()
 
 
 class EventReceiver(Protocol):
-    """The part of `events.EventService` that the fast path uses."""
+    """The part of `events.handling.EventService` that the fast path uses."""
 
     def accept(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
         """Submit one event of an HTTP client; `answer` is called once."""
@@ -101,7 +101,7 @@ class FastPath:
         *,
         memory_budget: MemoryBudget | None = None,
     ) -> None:
-        """Create an empty table.
+        """Create the fast path of one port, without connections.
 
         Args:
             events: the service that receives the events.
@@ -168,21 +168,21 @@ class EventConnection(asyncio.Protocol):
         "_answers",
         "_buffer",
         "_eof_received",
+        "_fast_path",
         "_handing_over",
         "_is_tls",
         "_missing",
         "_reserved",
         "_rest",
-        "_table",
         "_transport",
         "_writing_paused",
     )
 
     def __init__(self, table: FastPath) -> None:
-        self._table = table
+        self._fast_path = table
         self._transport: asyncio.Transport | None = None
         self._buffer = b""
-        # For a partially received body: the bytes since, and the number of bytes still missing.
+        # While a body is incomplete: the bytes received after `_buffer`, and how many are missing.
         self._rest = bytearray()
         self._missing = 0
         self._reserved = 0
@@ -198,13 +198,13 @@ class EventConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._is_tls = transport.get_extra_info("ssl_object") is not None
         self._active_at = asyncio.get_running_loop().time()
-        self._table.connections.add(self)
+        self._fast_path.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection; events that the client sent are still handled."""
         self._transport = None
         self._answers = []
-        self._table.connections.discard(self)
+        self._fast_path.connections.discard(self)
         self._reserve(0)
 
     def data_received(self, data: bytes) -> None:
@@ -270,7 +270,7 @@ class EventConnection(asyncio.Protocol):
         """
         if size == self._reserved:
             return
-        budget = self._table.memory_budget
+        budget = self._fast_path.memory_budget
         budget.release(self._reserved)
         self._reserved = size
         if not budget.reserve(size) and self._transport is not None and not self._answers:
@@ -295,7 +295,7 @@ class EventConnection(asyncio.Protocol):
             self._transport.close()
 
     def _handle_requests(self) -> None:
-        buffer, table = self._buffer, self._table
+        buffer, table = self._buffer, self._fast_path
         start, end = 0, len(buffer)
         while start < end and self._transport is not None and not self._handing_over:
             if self._writing_paused or len(self._answers) >= PIPELINED_LIMIT:
@@ -364,9 +364,8 @@ class EventConnection(asyncio.Protocol):
             return
         if not self._writing_paused and len(self._answers) < PIPELINED_LIMIT:
             loop = asyncio.get_running_loop()
-            self._active_at = (
-                loop.time()
-            )  # the node did not read meanwhile, so the client is not late
+            # The node did not read meanwhile, so the client is not late.
+            self._active_at = loop.time()
             transport.resume_reading()
             loop.call_soon(self._handle_requests)
 
@@ -387,18 +386,18 @@ class EventConnection(asyncio.Protocol):
             transport.set_write_buffer_limits(0)
             return
         self._transport = None
-        self._table.connections.discard(self)
+        self._fast_path.connections.discard(self)
         address = transport.get_extra_info("peername")
         buffer, self._buffer = self._buffer, b""
         self._reserve(0)
         if self._is_tls:
             transport.set_write_buffer_limits()
-            self._table.hand_over(bridge(transport), address, buffer)
+            self._fast_path.hand_over(bridge(transport), address, buffer)
             return
-        # Detaching leaves asyncio with a socket without a descriptor. A duplicated descriptor
-        # would double the number in use while many connections are handed over at once.
+        # `detach` takes the descriptor out of asyncio's socket: closing that socket then does not
+        # close the connection. `dup` would need a second descriptor for each connection.
         own: socket.socket = transport.get_extra_info("socket")._sock
         transport.abort()
         taken = socket.socket(fileno=own.detach())
         taken.setblocking(False)
-        self._table.hand_over(taken, address, buffer)
+        self._fast_path.hand_over(taken, address, buffer)

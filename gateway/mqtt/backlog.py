@@ -1,7 +1,7 @@
 """The MQTT backlog: messages in progress and waiting, per project and per publisher.
 
 A broker delivers all messages in one stream. A project that cannot take its messages now must not
-apply up the other projects, and the messages of one publisher must keep their order. Some messages
+hold up the other projects, and the messages of one publisher must keep their order. Some messages
 of a project are in progress: they were submitted to it and have no answer yet. The others wait in
 one queue per publisher, and the queues take turns. The publisher of a message is determined only
 when the message has to wait. A deferred message returns to the head of its queue, and the messages
@@ -11,9 +11,10 @@ After a message was deferred, the project's window of concurrent messages shrink
 by one with each message that is completed. A project that refused a group of messages, because one
 did not fit, may well accept them one by one.
 
-As in `fair_queue`, the limits are dynamic thresholds: no project or publisher takes more than it
-leaves for the others. A message above its limit goes back to the broker where that is possible.
-Newer messages of the same queue then go back too, until the first has been delivered again.
+As in `fair_queue`, the limits are dynamic thresholds: a project or publisher may use at most as
+much space as is still free. A message above its limit goes back to the broker where that is
+possible. Newer messages of the same queue then go back too, until the first has been delivered
+again.
 """
 
 from __future__ import annotations
@@ -61,7 +62,15 @@ class Pending:
 class PublisherQueue:
     """The waiting messages of one publisher."""
 
-    __slots__ = ("blocked", "bytes", "deferred", "publisher", "purged", "returned", "waiting")
+    __slots__ = (
+        "blocked",
+        "bytes",
+        "deferred",
+        "length_after_purge",
+        "publisher",
+        "returned",
+        "waiting",
+    )
 
     def __init__(self, publisher: str) -> None:
         self.publisher = publisher
@@ -69,9 +78,9 @@ class PublisherQueue:
         self.bytes = 0
         self.deferred: list[Pending] = []
         self.blocked = False  # until the deferred messages are retried
-        self.purged = 0  # the length after stale messages were last dropped
-        # Sequences of messages that went back to the broker, in order, each with the time until
-        # which the queue waits for it.
+        self.length_after_purge = 0  # when stale messages were last dropped
+        # The broker's sequence numbers of returned messages, in order, each with the time until
+        # which the queue waits for that message.
         self.returned: dict[str, float] = {}
 
     @property
@@ -157,7 +166,8 @@ class Backlog:
         """Remove a message, which the caller has acknowledged."""
         project = pending.project
         self._end(pending)
-        # Messages from before the window shrank do not count.
+        # While more messages are in progress than the window allows, they are from before it
+        # shrank: completing them does not widen it.
         if project.in_progress < project.window < IN_PROGRESS_LIMIT:
             project.window += 1
         self._use_capacity(project)
@@ -187,7 +197,7 @@ class Backlog:
         if self.closed:
             return
         # Messages still in progress may be deferred as well, and some of them are older than these.
-        # The window of one starts no message before they are back.
+        # With a window of one, no other message starts before all of them have ended.
         project.window = 1
         deferred, queue.deferred = sorted(queue.deferred, key=lambda p: p.number), []
         queue.waiting.extendleft(reversed(deferred))
@@ -268,7 +278,7 @@ class Backlog:
                 turns.popleft()
                 if queue.is_unused:
                     project.queues.pop(queue.publisher, None)
-            queue.purged = min(queue.purged, len(queue.waiting))
+            queue.length_after_purge = min(queue.length_after_purge, len(queue.waiting))
             if not pending.delivery.stale():
                 self._start(project, pending)
         project.is_dispatching = False
@@ -293,8 +303,8 @@ class Backlog:
     def _enqueue(self, project: ProjectQueues, queue: PublisherQueue, pending: Pending) -> None:
         size = len(pending.delivery.payload)
         if queue.waiting and self._is_full(project, queue, size):
-            # Not for each message: a scan of the whole queue takes milliseconds.
-            if len(queue.waiting) >= queue.purged + _PURGE_AFTER:
+            # Only after every `_PURGE_AFTER` messages: scanning the whole queue takes milliseconds.
+            if len(queue.waiting) >= queue.length_after_purge + _PURGE_AFTER:
                 self._drop_stale(project, queue)
             if self._is_full(project, queue, size) and self._return(queue, pending):
                 return
@@ -313,16 +323,16 @@ class Backlog:
 
     def _drop_stale(self, project: ProjectQueues, queue: PublisherQueue) -> None:
         """Drop messages of a lost connection, which the broker delivers again by itself."""
-        read_usage = [pending for pending in queue.waiting if not pending.delivery.stale()]
-        if len(read_usage) < len(queue.waiting):
+        kept = [pending for pending in queue.waiting if not pending.delivery.stale()]
+        if len(kept) < len(queue.waiting):
             for pending in queue.waiting:
                 self._count_waiting(project, queue, pending, -1)
-            queue.waiting = collections.deque(read_usage)
-            for pending in read_usage:
+            queue.waiting = collections.deque(kept)
+            for pending in kept:
                 self._count_waiting(project, queue, pending, 1)
-            if not read_usage and not queue.blocked:
+            if not kept and not queue.blocked:
                 self._remove_turn(project, queue)
-        queue.purged = len(read_usage)
+        queue.length_after_purge = len(kept)
 
     def _count_waiting(
         self, project: ProjectQueues, queue: PublisherQueue, pending: Pending, sign: int
@@ -335,10 +345,10 @@ class Backlog:
         self._waiting_bytes += size
 
     def _return(self, queue: PublisherQueue, pending: Pending) -> bool:
-        """Return a message to the broker; False when it must be read_usage here.
+        """Return a message to the broker; False when it must be kept here.
 
-        A QoS 0 message is stored nowhere. It is dropped and counted when messages before it went
-        back, and read_usage otherwise.
+        A QoS 0 message is stored nowhere. It is dropped and counted when earlier messages went back
+        to the broker, and kept otherwise.
         """
         delivery = pending.delivery
         if not delivery.sequence:

@@ -62,7 +62,7 @@ class BufferedSocket:
         return len(self._out)
 
     def flush(self) -> bool:
-        """Write the read_usage bytes; False when the socket did not take all of them."""
+        """Write the kept bytes; False when the socket did not take all of them."""
         while self._out:
             try:
                 sent = self._sock.send(self._out)
@@ -72,7 +72,7 @@ class BufferedSocket:
         return True
 
     async def finish(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Write the read_usage bytes and a DISCONNECT, then wait until the broker closes.
+        """Write the kept bytes and a DISCONNECT, then wait until the broker closes.
 
         Raises:
             OSError: the connection is lost.

@@ -3,7 +3,7 @@ from its stored result instead of running again.
 
 There are three kinds of entries, all written in the transaction of their batch:
 
-* An event with a name from its sender is stored as a digest of publisher, type, name and
+* An event to which its sender gave an id is stored as a digest of publisher, type, id and
   payload, together with its results, for a day or until a million other digests follow; a small
   store keeps fewer.
 * An event with an `Idempotency-Key` is stored under the key in the same way. The key alone is
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 WINDOW_MS = 86_400_000
 IDS_LIMIT = 1_000_000
 DELIVERIES_LIMIT = 20_000
-_DELIVERIES_BYTES = 8 << 20  # several times the size of 20,000 names, even with one row for each
-_ID_BYTES = 128  # size of one entry with the result of one handler
-_EVICTED_PER_ID = 2  # two per new entry, so that a table above its limit shrinks with each batch
+_DELIVERIES_BYTES = 8 << 20  # several times what 20,000 names need, even in a row each
+_ENTRY_BYTES = 128  # size of one entry with the result of one handler
+_EVICTED_PER_ENTRY = 2  # two per new entry, so that a table above its limit shrinks with each batch
 
 OUTCOMES, ORDER, DELIVERIES = b"seen", b"seen_order", b"deliveries"
 
@@ -44,7 +44,7 @@ Outcome = tuple[tuple[int, int, str], ...]
 
 
 class Deliveries(msgspec.Struct, array_like=True, frozen=True):
-    """The broker's names of one batch."""
+    """The broker's names of the deliveries that one batch handled."""
 
     names: list[str]
 
@@ -100,7 +100,7 @@ class Deduplication:
 
     def __init__(self, environment: lmdb.Environment, limit_bytes: int) -> None:
         """Open the tables; `limit_bytes` limits the size of the digests and their results."""
-        self._ids_limit = limit_bytes // _ID_BYTES
+        self._ids_limit = limit_bytes // _ENTRY_BYTES
         self._outcomes = environment.open_db(OUTCOMES)
         self._order = environment.open_db(ORDER)
         self._deliveries = RowTable(
@@ -111,7 +111,7 @@ class Deduplication:
         with environment.begin(db=self._order) as txn:
             cursor = txn.cursor()
             self._next = int.from_bytes(cursor.key(), "big") + 1 if cursor.last() else 1
-            self._has_old = self._will_have_old = cursor.first() and _is_old(cursor.value())
+            self._has_old = self._has_old_after_commit = cursor.first() and _is_old(cursor.value())
         # A set and a deque instead of one dictionary: finding a dictionary's oldest key means
         # stepping over all deleted ones.
         self._known_deliveries: set[str] = set()
@@ -154,7 +154,7 @@ class Deduplication:
             disk.
         """
         count = 0
-        self._will_have_old = self._has_old
+        self._has_old_after_commit = self._has_old
         for digest, outcome in outcomes:
             key = (self._next + count).to_bytes(8, "big")
             value = _encode(StoredOutcome(now_ms, outcome))
@@ -162,7 +162,7 @@ class Deduplication:
             txn.put(key, now_ms.to_bytes(8, "big") + digest, db=self._order, append=True)
             count += 1
         if count:
-            self._evict(txn, _EVICTED_PER_ID * count, now_ms)
+            self._evict(txn, _EVICTED_PER_ENTRY * count, now_ms)
         if names:
             self._deliveries.append(txn, [Deliveries(list(names))])
         return count
@@ -170,7 +170,7 @@ class Deduplication:
     def committed(self, count: int, names: Sequence[str]) -> None:
         """Note that the transaction of this batch is on disk."""
         self._next += count
-        self._has_old = self._will_have_old
+        self._has_old = self._has_old_after_commit
         if names:
             self._deliveries.committed(1)
             new = [name for name in names if name not in self._known_deliveries]
@@ -192,11 +192,12 @@ class Deduplication:
                 break
             data: Any = txn.get(digest, db=self._outcomes)
             if data is not None and _decode(data).time_ms == time_ms:
-                txn.delete(digest, db=self._outcomes)  # keep a digest that was stored again later
+                # Another time means that the digest was stored again later, and must stay.
+                txn.delete(digest, db=self._outcomes)
             more = cursor.delete()
             excess -= 1
         # Rows are evicted oldest first: when the first row has the new form, all have.
-        self._will_have_old = self._has_old and more and _is_old(cursor.value())
+        self._has_old_after_commit = self._has_old and more and _is_old(cursor.value())
 
 
 def _is_old(row: bytes) -> bool:

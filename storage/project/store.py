@@ -85,15 +85,15 @@ class ProjectStore:
         committed: Callable[[], int] | None = None,
         replayable_bytes: int = REPLAYABLE_BYTES,
     ) -> None:
-        """Open the store, and apply or drop a batch that a crash left staged.
+        """Open the store. A batch whose commit a crash interrupted is completed or dropped.
 
         Args:
             path: the folder.
             map_size: the size limit in bytes.
             committed: returns the number of the last batch that the SQL database has committed;
-                by default it reads the SQLite file in the folder. While it raises
-                DatabaseUnreachableError a staged batch waits, and reads and writes that need
-                it settled raise the same error.
+                by default it reads the SQLite file in the folder. As long as it
+                raises DatabaseUnreachableError, the interrupted batch is neither completed nor
+                dropped, and reads and writes that need to know raise the same error.
             replayable_bytes: the limit for payloads that are kept to replay events; 0 keeps
                 none.
 
@@ -116,8 +116,8 @@ class ProjectStore:
         self._deduplication = self._tables.deduplication
         self._reading: Transaction | None = None  # the batch's snapshot, begun by its first read
         self._clear_effects()
-        self._handled: list[RecordTuple] = []
-        self._handled_payloads: list[bytes] = []
+        self._history_records: list[RecordTuple] = []
+        self._history_payloads: list[bytes] = []
         self._rows: list[LogRow] = []
         self._rows_since = 0.0
         self._staged = True  # an earlier process may have left a staged batch
@@ -158,7 +158,7 @@ class ProjectStore:
 
     def log(self, row: LogRow) -> None:
         """Keep a log row for the next commit or flush."""
-        if not self._rows and not self._handled:
+        if not self._rows and not self._history_records:
             self._rows_since = time.monotonic()
         self._rows.append(row)
 
@@ -168,16 +168,16 @@ class ProjectStore:
         `payloads` belong to `events` in their order. Events whose payload is not kept, such as
         one above `PAYLOAD_LIMIT`, cannot be replayed.
         """
-        if not self._rows and not self._handled:
+        if not self._rows and not self._history_records:
             self._rows_since = time.monotonic()
         if self._keeps_payloads:
             # Earlier callers may have given no payloads: fill up to one per earlier record.
-            missing = len(self._handled) - len(self._handled_payloads)
-            self._handled_payloads.extend([b""] * missing)
-            self._handled_payloads.extend(
+            missing = len(self._history_records) - len(self._history_payloads)
+            self._history_payloads.extend([b""] * missing)
+            self._history_payloads.extend(
                 [payload if len(payload) <= PAYLOAD_LIMIT else b"" for payload in payloads]
             )
-        self._handled.extend(events)
+        self._history_records.extend(events)
 
     def outcome_of(self, digest: bytes, now_ms: int) -> Outcome | None:
         """Return the stored result of the event with this digest (`deduplication.digest_of`).
@@ -203,14 +203,14 @@ class ProjectStore:
         """Return whether the broker's delivery with this name was handled."""
         return name in self.deliveries or self._deduplication.was_delivered(name)
 
-    def leases(self, chain: str) -> list[bytes]:
-        """Return the keys of leased transactions that wait in the outbox.
+    def leases(self, kind: str) -> list[bytes]:
+        """Return the keys of chain transactions that are signed and wait in the outbox.
 
-        `chain` is the kind of their entries (`outbox.TRANSACTIONS` and the chain's id).
+        `kind` is the kind of their entries: `outbox.TRANSACTIONS` and the chain's id.
         """
         if self._staged:
             self._settle()
-        return [bytes.fromhex(target) for target in self.outbox.targets(chain)]
+        return [bytes.fromhex(target) for target in self.outbox.targets(kind)]
 
     def replayable(self, place: int) -> tuple[EventRecord, bytes] | None:
         """Return an event of the history and its payload as of the last commit, or None."""
@@ -329,7 +329,7 @@ class ProjectStore:
         Raises:
             StoreError: the store could not be written; the rows are lost.
         """
-        if self._rows or self._handled:
+        if self._rows or self._history_records:
             self._write_rows()
 
     def _write_rows(self) -> None:
@@ -380,16 +380,16 @@ class ProjectStore:
         )
 
     def _rows_due(self) -> bool:
-        return bool(self._rows or self._handled) and (
+        return bool(self._rows or self._history_records) and (
             len(self._rows) >= _LOG_PENDING_LIMIT
-            or len(self._handled) >= GATHERED_EVENTS
+            or len(self._history_records) >= GATHERED_EVENTS
             or time.monotonic() - self._rows_since >= _LOG_FLUSH_S
         )
 
     def _take_batch(self, number: int = 0) -> Batch:
         """Move all collected effects and rows into a batch, and start with empty ones."""
-        chunks = [chunk_of(self._handled)] if self._handled else []
-        payloads = [Payloads(self._handled_payloads)] if chunks and self._keeps_payloads else []
+        chunks = [chunk_of(self._history_records)] if self._history_records else []
+        payloads = [Payloads(self._history_payloads)] if chunks and self._keeps_payloads else []
         batch = Batch(
             number,
             list(self.overlay.items()),
@@ -404,7 +404,7 @@ class ProjectStore:
             payloads,
         )
         self._clear_effects()
-        self._handled, self._handled_payloads, self._rows = [], [], []
+        self._history_records, self._history_payloads, self._rows = [], [], []
         return batch
 
     def _write(self) -> None:

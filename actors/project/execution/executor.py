@@ -58,7 +58,7 @@ SHARED_EVENTS = 6  # fewer events are as fast in separate instances (benchmarks/
 _GAUGES_S = 1.0
 
 Frames = list[tuple[Connection, Any]]
-"""Decoded requests: events, or a map that asks for something else."""
+"""Decoded requests: a list of events, or a map (a request to the outbox, or to write the log)."""
 
 
 class ProjectExecutor:
@@ -70,11 +70,11 @@ class ProjectExecutor:
         store: the project's store.
         pool: the instance pool.
         api_hosts: the hosts that applets may call, from the settings.
-        notify: called with the taker of outbox entries when some wait for it.
+        notify: called when outbox entries wait, with the part of the node that delivers them.
         open_database: opens the SQL database for a configuration; SQLite by default.
         chains: the connection to the chains; None when the node has none.
         health: where health conditions are reported.
-        prover: whether a prover is configured.
+        prover: whether the setting `prover_url` names a service for zero-knowledge proofs.
         shards: the processes for speculative runs; None when they are switched off.
     """
 
@@ -117,7 +117,7 @@ class ProjectExecutor:
         self.outbox = OutboxRequests(project_id, store.outbox, self._watch, chains, notify)
         self._version = -1
         self._configuration = NO_CONFIGURATION
-        self._store_failed = False  # for the last event, not for its batch
+        self._store_failed = False  # while the last event was handled; commits do not count here
         self._gauges_at = float("-inf")
         self.last_event = time.monotonic()
 

@@ -68,6 +68,7 @@ class ManagementHandler(BaseHandler):
         self._refusal: Callable[[], None] | None = None
         self._trail: AuditTrail | None = None
         self._caller: Caller | None = None
+        self._registry_version = 0
         self._error_key = ""
 
     def set_default_headers(self) -> None:
@@ -111,6 +112,7 @@ class ManagementHandler(BaseHandler):
         self._trail = AuditTrail(operation, method, path, query, peer, clock)
         if match.route.upload:
             self._limit = self.context.upload_limit_bytes + _MULTIPART_SLACK
+        self._registry_version = self.context.reader.version()
         try:
             self._caller = self._authenticate(match.route, self._trail)
         except NodeError as error:
@@ -161,6 +163,9 @@ class ManagementHandler(BaseHandler):
         if match.route.upload:
             form = await self._parse_form(body)
             body = form.info or b""
+        if self.context.reader.version() != self._registry_version:
+            # The account, the login or the key may have been ended while the body arrived.
+            self._caller = self._authenticate(match.route, trail)
         registry = AuditedRegistry(self.context.registry, trail)
         query = urllib.parse.parse_qs(self.request.query, keep_blank_values=True, errors="replace")
         call: Call[Any, Any] = Call(

@@ -217,6 +217,32 @@ def test_a_key_hands_on_no_more_than_it_holds(ada: User) -> None:
     assert key("PUT", "/account_access_key/less", {"desc": "x"}).status == 200
 
 
+def test_a_key_makes_nobody_an_administrator_and_sets_no_password(root: User, ada: User) -> None:
+    key = holder(root, "some", Account="READ_WRITE", Account_Register="READ_WRITE")
+    person = {"username": "eve", "password": "correct horse"}
+    refused = key("POST", "/register/admin", person)
+    assert (refused.status, refused.key) == (403, "AccessKeyPermissionDenied")
+    assert "creating an administrator" in refused.json["desc"]
+    password = f"/account/{ada.account.account_id}/password"
+    refused = key("PUT", password, {"password": "correct horse"})
+    assert (refused.status, refused.key) == (403, "AccessKeyPermissionDenied")
+    assert key("POST", "/register/admin", {**person, "role": "DEVELOPER"}).status == 201
+    rights = {group.value.replace(" ", "_"): "READ_WRITE" for group in Group}
+    whole = holder(root, "whole", 0, **rights)
+    assert whole("PUT", password, {"password": "correct horse"}).status == 200
+    assert whole("POST", "/register/admin", {**person, "username": "sue"}).status == 201
+
+
+def test_a_key_removes_no_key_that_may_do_more(ada: User) -> None:
+    key = holder(ada, "remover", Account_Access_Key="READ_WRITE")
+    holder(ada, "stronger", Applet="READ_WRITE")
+    holder(ada, "weaker", Account_Access_Key="READONLY")
+    assert key("DELETE", "/account_access_key/stronger").key == "AccessKeyPermissionDenied"
+    assert key("DELETE", "/account_access_key/weaker").status == 204
+    assert key("DELETE", "/account_access_key/nosuch").status == 204
+    assert ada("GET", "/account_access_key/data/stronger").status == 200
+
+
 def test_keys_are_filtered_and_paged(ada: User) -> None:
     holder(ada, "alpha", days=1)
     holder(ada, "beta", days=10)

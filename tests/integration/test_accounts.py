@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import jwt
 import pytest
@@ -176,6 +177,32 @@ def test_an_access_key_is_no_login(root: User, method: str, path: str) -> None:
     refused = root.server.send(method, f"{V0}{path}", None, with_token(key))
     assert (refused.status, refused.key) == (401, "InvalidAuthValue")
     assert "access key" in refused.json["desc"]
+
+
+@pytest.mark.parametrize("framing", ["Content-Length: {size}", "Transfer-Encoding: chunked"])
+@pytest.mark.parametrize("end", ["/logout", "/account/{id}/disable"])
+def test_a_request_whose_body_arrives_after_its_login_was_ended_changes_nothing(
+    root: User, end: str, framing: str
+) -> None:
+    made = register(root, username="ada", password=PASSWORD).json
+    token = login(root.server, "ada").json["token"]
+    body = json.dumps({"name": "late"}).encode()
+    sent = body if "Length" in framing else b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    with socket.create_connection(("127.0.0.1", root.server.port), 10) as connection:
+        connection.sendall(
+            f"POST {V0}/account_access_key HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\n"
+            f"{framing.format(size=len(body))}\r\n\r\n".encode()
+        )
+        # An answer on another connection shows that the server has read the head.
+        assert projects(root.server, token).status == 200
+        if end == "/logout":
+            assert root.server.send("POST", V0 + end, None, with_token(token)).status == 204
+        else:
+            assert root("PUT", end.format(id=made["accountID"])).status == 200
+        connection.sendall(sent)
+        assert connection.recv(64).split(b" ")[1] in (b"401", b"403")
+    reader = root.server.writer.reader()
+    assert reader.access_keys(int(made["accountID"])) == []
 
 
 def key_of(server: Server, token: str) -> str:

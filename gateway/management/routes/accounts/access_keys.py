@@ -112,6 +112,9 @@ async def update_key(call: Call[UpdateKey, None]) -> Json:
 
 async def remove_key(call: Call[None, None]) -> None:
     """Remove an access key; it stops working at once. An unknown name is ignored."""
+    key = call.context.reader.access_key_named(call.account.account_id, call.path["name"])
+    if key is not None:
+        _require_rights(call, key.privileges, "removing a key with")
     await call.context.registry.call(
         "remove_access_key", account_id=call.account.account_id, name=call.path["name"]
     )
@@ -167,10 +170,22 @@ def _expiry(days: int) -> int:
     return now_ms() + days * _DAY_MS if days else 0
 
 
-def _require_rights(call: Call[Any, Any], privileges: dict[str, str]) -> None:
+def require_all_rights(call: Call[Any, Any], operation: str) -> None:
+    """Require that an access key has all rights of its account; a login always has them.
+
+    Raises:
+        AccessKeyPermissionDeniedError: the key lacks a right.
+    """
+    everything = {group.value: Permission.READ_WRITE.name for group in Group}
+    _require_rights(call, everything, operation)
+
+
+def _require_rights(
+    call: Call[Any, Any], privileges: dict[str, str], operation: str = "granting"
+) -> None:
     if call.key is not None:
         for group, permission in privileges.items():
-            require_permission(call.key, group, Permission[permission], "granting")
+            require_permission(call.key, group, Permission[permission], operation)
 
 
 def _require_time(call: Call[Any, Any], expires_at: int) -> None:

@@ -17,10 +17,12 @@ from fieldbrook.core.errors import (
     InvalidNewPasswordError,
     InvalidOldPasswordError,
 )
+from fieldbrook.core.model import ADMIN
 from fieldbrook.gateway.management.framework.binding import Text
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 from fieldbrook.gateway.management.framework.views import Json, account_json
 from fieldbrook.gateway.management.openapi import shapes
+from fieldbrook.gateway.management.routes.accounts.access_keys import require_all_rights
 from fieldbrook.gateway.management.routes.accounts.logins import Password, login_json
 from fieldbrook.gateway.management.routes.accounts.operators import default_draft
 
@@ -55,6 +57,8 @@ async def register(call: Call[Register, None]) -> Annotated[Json, shapes.Account
         require_length(given)
     _require_name(call.body.username)
     _require_url(call.body.avatar_url)
+    if call.body.role == ADMIN:
+        require_all_rights(call, "creating an administrator")
     password = given or generated_password()
     if call.caller is None:
         call.trail.set_username(call.body.username)

@@ -1,6 +1,6 @@
 """Administration of accounts: list, enable, disable and delete them, reset passwords.
 
-ReplayGuard the call that disables an account is answered, the account's logins have ended, and its
+Once the call that disables an account is answered, the account's logins have ended, and its
 access keys and the events of its projects are refused. The last enabled administrator can be
 neither disabled nor deleted.
 """
@@ -21,6 +21,7 @@ from fieldbrook.core.model import ADMIN, DISABLED, ENABLED, Account
 from fieldbrook.gateway.management.framework.binding import Paging
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 from fieldbrook.gateway.management.framework.views import Json, account_json, page_json
+from fieldbrook.gateway.management.routes.accounts.access_keys import require_all_rights
 from fieldbrook.gateway.management.routes.accounts.accounts import (
     generated_password,
     require_length,
@@ -85,6 +86,8 @@ async def reset_password(call: Call[ResetPassword, None]) -> Json:
     if account.account_id == call.account.account_id:
         reason = "is your own: change your password with PUT /account"
         raise BadRequestError(FieldError("accountID", reason, "path"))
+    # Whoever knows the new password has all rights of that account.
+    require_all_rights(call, "setting a password")
     given = call.body.password
     if given is not None:
         require_length(given)

@@ -30,7 +30,7 @@ class Booting:
         for name, function in instead.items():
             monkeypatch.setattr(self.supervisor, name, function)
         monkeypatch.setattr(self.supervisor.projects, "make_spares", lambda: None)
-        monkeypatch.setattr(self.supervisor, "_waiting_for_boot", "whoever asked")
+        monkeypatch.setattr(self.supervisor, "_boot_requester", "whoever asked")
         self.supervisor.settings = Settings(data=tmp_path)
         self.slow, registry = Child(part), Child("registry")
         self.slow.enter(STARTING)

@@ -51,7 +51,7 @@ def test_an_event_of_a_batch_that_was_not_committed_is_not_known(folder: Path) -
     store = ProjectStore(folder, 1 << 20)
     store.outcomes[digest_of(1, "T", "a", b"p")] = OUTCOME
     store.overlay[b"k" * 20] = b"x" * (2 << 20)
-    with pytest.raises(Exception, match="size limit"):
+    with pytest.raises(Exception, match="the store has room for"):
         store.commit()
     assert not known(store, "a")
     store.close()

@@ -84,7 +84,7 @@ def test_a_batch_that_does_not_fit_is_refused_whole_and_the_next_one_is_taken(
     store.overlay = {KEY: b"after"} | {
         kv.stored_key(kv.scope(APPLET), b"%d" % n): bytes(100_000) for n in range(20)
     }
-    with pytest.raises(StoreError, match="size limit"):
+    with pytest.raises(StoreError, match="the store has room for"):
         store.commit()
     assert store.overlay == {}
     assert store.read(KEY) == b"before"

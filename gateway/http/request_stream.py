@@ -15,6 +15,7 @@ import re
 import socket
 import time
 from contextlib import suppress
+from typing import Protocol
 
 from tornado import iostream
 
@@ -59,6 +60,8 @@ class RequestStream(iostream.IOStream):
     """The time, in monotonic seconds, since which the node waits for the client: the beginning of
     an incomplete request or, on an idle connection, the end of the last one. None while the client
     waits for an answer of the node."""
+    unread_since: float | None = None
+    """The time, in monotonic seconds, since which the client has not read all of an answer."""
     _began = 0.0
     _abrupt = False
 
@@ -91,6 +94,16 @@ class RequestStream(iostream.IOStream):
         self.waiting_since = None
         return data
 
+    def write(self, data: bytes | memoryview) -> asyncio.Future[None]:
+        """Send the next bytes of an answer."""
+        sent = super().write(data)
+        self.unread_since = time.monotonic() if self.writing() else None
+        return sent
+
+    def limit_unsent(self, limit_bytes: int) -> None:
+        """Limit the bytes that the kernel takes before it can send them; 0 is its own limit."""
+        set_unsent_limit(self.socket, limit_bytes)
+
     def evict(self) -> None:
         """Close the connection at once, to make room for others."""
         self._abrupt = True
@@ -107,6 +120,17 @@ class RequestStream(iostream.IOStream):
         await self.write(answer)
         self.close()
         raise iostream.StreamClosedError
+
+
+class _HasOptions(Protocol):
+    def setsockopt(self, level: int, name: int, value: int, /) -> None: ...
+
+
+def set_unsent_limit(connection: _HasOptions, limit_bytes: int) -> None:
+    """See `RequestStream.limit_unsent`."""
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        with suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, limit_bytes)
 
 
 # ---------------------------------------------------------------- the end of a connection

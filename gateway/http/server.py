@@ -76,12 +76,15 @@ class _Port(NamedTuple):
         )
 
     def idle(self) -> Iterator[IdleConnection]:
-        """The idle connections: those without a pending answer."""
+        """The idle connections: those that wait for a request or for the client to read."""
         yield from self.fast_path.idle()
         for served in self.server._connections:
             stream = served.stream
-            if isinstance(stream, RequestStream) and stream.waiting_since is not None:
-                yield IdleConnection(stream.waiting_since, stream.evict)
+            if not isinstance(stream, RequestStream):
+                continue
+            since = stream.unread_since if stream.writing() else stream.waiting_since
+            if since is not None:
+                yield IdleConnection(since, stream.evict)
 
 
 class HttpGateway(GatewayActor):

@@ -16,7 +16,7 @@ from typing import cast
 
 from fieldbrook.gateway.http.connections import Connections, IdleConnection
 from fieldbrook.gateway.http.listener import Listener
-from fieldbrook.gateway.http.request_stream import RequestStream
+from fieldbrook.gateway.http.request_stream import RequestStream, set_unsent_limit
 
 HANDSHAKE_LIMIT_S = 10.0
 HANDSHAKES_LIMIT = 512
@@ -105,6 +105,12 @@ class _LocalEnd(socket.socket):
 
 class BridgedStream(RequestStream):
     """The stream that Tornado uses on the local end of a bridge."""
+
+    def limit_unsent(self, limit_bytes: int) -> None:
+        """See `RequestStream`."""
+        end = self.socket
+        if isinstance(end, _LocalEnd) and end.outside and end.outside.transport:
+            set_unsent_limit(end.outside.transport.get_extra_info("socket"), limit_bytes)
 
     def evict(self) -> None:
         """See `RequestStream`."""

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tornado import iostream
 
@@ -22,8 +22,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_DOWNLOAD_PIECE_BYTES = 1 << 20
+_DOWNLOAD_PIECE_BYTES = 64 << 10
+_DOWNLOAD_PIECE_LIMIT_S = 30.0
+_DOWNLOAD_UNSENT_BYTES = 128 << 10
 _UNSAFE_IN_FILENAMES = re.compile(r"[^A-Za-z0-9._-]")
+
+
+@runtime_checkable
+class _ClientStream(Protocol):
+    """What the gateway's own stream of a client connection adds to Tornado's."""
+
+    def limit_unsent(self, limit_bytes: int) -> None:
+        """Limit the bytes that the kernel takes before it can send them; 0 is its own limit."""
+
+    def evict(self) -> None:
+        """Close the connection at once."""
 
 
 async def respond(handler: ManagementHandler, result: object, workers: Workers) -> None:
@@ -31,7 +44,7 @@ async def respond(handler: ManagementHandler, result: object, workers: Workers) 
 
     Raises:
         ResourceNotFoundError: the file of a download does not exist.
-        TooManyRequestsError: the account follows too many streams.
+        TooManyRequestsError: too many streams or downloads are open.
     """
     if result is None or isinstance(result, NoContent):
         for value in warnings.header_values(result.warnings) if result else ():
@@ -39,7 +52,12 @@ async def respond(handler: ManagementHandler, result: object, workers: Workers) 
         handler.set_status(204)
         handler.finish()
     elif isinstance(result, Download):
-        await _send_file(handler, result)
+        try:
+            with workers.downloads.hold(result.account_id):
+                await _send_file(handler, result)
+        finally:
+            if result.temporary:
+                result.path.unlink(missing_ok=True)
     elif isinstance(result, Stream):
         with workers.followers.hold(result.account_id):
             await _send_events(handler, result)
@@ -51,15 +69,22 @@ async def respond(handler: ManagementHandler, result: object, workers: Workers) 
 
 
 async def _send_file(handler: ManagementHandler, download: Download) -> None:
-    """Send a file in pieces of 1 MiB: an exported project may have gigabytes."""
+    """Send a file in pieces of 64 KiB, each after the socket has taken the last one.
+
+    A download ends when its client has not taken a piece within 30 s.
+    """
     run = partial(asyncio.get_running_loop().run_in_executor, None)
     try:
         file = await run(download.path.open, "rb")
     except FileNotFoundError:
         raise ResourceNotFoundError(resource=download.path.stem) from None
-    finally:
-        if download.temporary:
-            download.path.unlink(missing_ok=True)
+    if download.temporary:
+        download.path.unlink(missing_ok=True)
+    connection: Any = handler.request.connection
+    stream: iostream.IOStream = connection.stream
+    if isinstance(stream, _ClientStream):
+        # Otherwise the kernel takes megabytes, and a slow client seems to read nothing meanwhile.
+        stream.limit_unsent(_DOWNLOAD_UNSENT_BYTES)
     filename = _UNSAFE_IN_FILENAMES.sub("_", download.filename) or "module.wasm"
     handler.set_header("Content-Disposition", f"attachment; filename={filename}")
     handler.set_header("Content-Type", "text/plain")
@@ -70,14 +95,34 @@ async def _send_file(handler: ManagementHandler, download: Download) -> None:
             left -= len(piece)
             handler.write(piece)
             if left > 0:
-                await handler.flush()
+                await _taken(handler.flush())
         # The last piece leaves with the end of the request. A client that has the whole file
         # may go away, and the node may stop, while nothing of the request is left to do.
-        handler.finish()
+        await _taken(handler.finish())
     except iostream.StreamClosedError:
         return  # the client has gone away
+    except TimeoutError:
+        log.debug("%s: the client does not read", handler.request.path)
+        if isinstance(stream, _ClientStream):
+            stream.evict()
+        else:
+            stream.close()
     finally:
         file.close()
+        if isinstance(stream, _ClientStream) and not stream.closed():
+            stream.limit_unsent(0)
+
+
+async def _taken(sent: asyncio.Future[None]) -> None:
+    """Wait until the socket has taken what was sent.
+
+    Raises:
+        StreamClosedError: the client has gone away.
+        TimeoutError: the client does not read.
+    """
+    if not sent.done():
+        async with asyncio.timeout(_DOWNLOAD_PIECE_LIMIT_S):
+            await sent
 
 
 async def _send_events(handler: ManagementHandler, stream: Stream) -> None:

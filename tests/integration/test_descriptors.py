@@ -89,8 +89,17 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
         f"PUT {PREFIX}/login HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n9".encode(),
         f"POST {PREFIX}/event/room HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n1".encode(),
         b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /srv-applet-mgr HTTP/1.1\r\nHost: x\r\n\r\n" * 40,
     ],
-    ids=["silent", "half a head", "half a body", "half a chunk", "half an event", "whole"],
+    ids=[
+        "silent",
+        "half a head",
+        "half a body",
+        "half a chunk",
+        "half an event",
+        "whole",
+        "unread",
+    ],
 )
 def test_more_connections_than_files_take_nothing_from_others_and_are_logged_once(
     node: RunningNode, sent: bytes

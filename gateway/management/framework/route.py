@@ -47,10 +47,14 @@ class Form:
 
 @dataclass(frozen=True)
 class Download:
-    """An answer that is a file; a `temporary` file is removed as soon as it has been opened."""
+    """An answer that is a file; a `temporary` file is removed as soon as it has been opened.
+
+    Each account may have a bounded number of open downloads.
+    """
 
     path: Path
     filename: str
+    account_id: int
     temporary: bool = False
 
 

@@ -26,6 +26,8 @@ _UPLOADS_LIMIT, _UPLOADS_OF_ONE = 16, 8  # each holds its file in memory
 _SEARCHES_WAITING_LIMIT = 32  # each reads a history from its end
 
 FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE = 64, 16
+# Each has a file open, and an exported project takes space on the disk until it has been read.
+DOWNLOADS_LIMIT, DOWNLOADS_OF_ONE = 64, 8
 
 _hasher = argon2.PasswordHasher()
 
@@ -125,6 +127,7 @@ class Workers:
         self._passwords = BoundedPool("passwords", _PASSWORDS_WAITING_LIMIT)
         self.searches = BoundedPool("searches", _SEARCHES_WAITING_LIMIT)
         self.followers = ConcurrencyLimit("followers of logs", FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE)
+        self.downloads = ConcurrencyLimit("downloads", DOWNLOADS_LIMIT, DOWNLOADS_OF_ONE)
         self.uploads = SharedPool("uploads", _UPLOADS_LIMIT, _UPLOADS_OF_ONE)
 
     async def run(self, work: Callable[[], _T]) -> _T:

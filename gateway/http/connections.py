@@ -109,6 +109,15 @@ class Connections:
         )
         return len(chosen)
 
+    def evicted_opening(self, limit: int) -> None:
+        """Count and log a connection that was closed for another while both were being opened."""
+        metrics.add(metrics.HTTP_CONNECTIONS_EVICTED, 1)
+        self._flood.warning(
+            "%d connections are being opened, which is the limit: "
+            "the oldest ones of the client with most are closed",
+            limit,
+        )
+
     def refused(self, reason: str) -> None:
         """Log that a connection could not be accepted because a system resource was missing."""
         self._flood.warning("cannot accept a connection: %s", reason)

@@ -7,16 +7,72 @@ leaves no descriptor for other files.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
-from fieldbrook.gateway.http.connections import Connections
+from fieldbrook.gateway.http.connections import Connections, IdleConnection
 
 log = logging.getLogger(__name__)
 
 _ACCEPTS_PER_TURN = 64
 _PAUSE_S = 0.2
+# Clients that all connect at once, as after a restart, have this time before they make room.
+_OPENING_S = 0.5
+
+
+class Opening:
+    """The accepted connections that have no protocol yet, by peer, the oldest first."""
+
+    def __init__(self) -> None:
+        self._peers: dict[str, dict[asyncio.Task[None], float]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, peer: str, task: asyncio.Task[None], since: float) -> None:
+        """Add the connection that `task` opens."""
+        self._peers.setdefault(peer, {})[task] = since
+        self._count += 1
+
+    def discard(self, peer: str, task: asyncio.Task[None]) -> None:
+        """Remove a connection, if it is still here."""
+        tasks = self._peers.get(peer)
+        if tasks and tasks.pop(task, None) is not None:
+            self._count -= 1
+            if not tasks:
+                del self._peers[peer]
+
+    def evictable(self, before: float) -> IdleConnection | None:
+        """The oldest connection of the peer that has most, if it began before a time."""
+        if not self._peers:
+            return None
+        peer = max(self._peers, key=lambda each: len(self._peers[each]))
+        task, since = next(iter(self._peers[peer].items()))
+        return IdleConnection(since, partial(self._end, peer, task)) if since <= before else None
+
+    def idle(self) -> Iterator[IdleConnection]:
+        """All of them."""
+        for peer, tasks in self._peers.items():
+            for task, since in tasks.items():
+                yield IdleConnection(since, partial(self._end, peer, task))
+
+    def _end(self, peer: str, task: asyncio.Task[None]) -> None:
+        self.discard(peer, task)
+        task.cancel()
+
+
+def peer_of(host: str) -> str:
+    """Who is counted as one peer: an IPv4 address, or the /64 network of an IPv6 address."""
+    if ":" not in host:
+        return host
+    address = ipaddress.IPv6Address(host.partition("%")[0])
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return address.packed[:8].hex()
 
 
 class Listener:
@@ -36,14 +92,16 @@ class Listener:
             protocol: creates the protocol of a connection.
             connections: the connections of the process. At their limit, new connections wait
                 in the system's queue.
-            opening_limit: how many accepted connections may wait for their protocol.
+            opening_limit: how many accepted connections may wait for their protocol. At this
+                limit, the oldest one of the peer that has most is closed for a new one, when it
+                is older than 0.5 s.
         """
         self.protocol = protocol
         self.loop = asyncio.get_running_loop()
         self._listening = listening
         self._connections = connections
         self._opening_limit = opening_limit
-        self._opening: set[asyncio.Task[None]] = set()
+        self._opening = Opening()
         self._closed = self._paused = False
         self.loop.add_reader(listening.fileno(), self._accept)
 
@@ -51,6 +109,10 @@ class Listener:
     def opening(self) -> int:
         """The number of accepted connections that have no protocol yet."""
         return len(self._opening)
+
+    def idle(self) -> Iterator[IdleConnection]:
+        """The accepted connections that have no protocol yet: they wait for their clients."""
+        return self._opening.idle()
 
     def close(self) -> None:
         """Accept no more."""
@@ -61,9 +123,12 @@ class Listener:
 
     def _accept(self) -> None:
         for count in range(_ACCEPTS_PER_TURN):
+            oldest = None
             if len(self._opening) >= self._opening_limit:
-                self._pause()
-                return
+                oldest = self._opening.evictable(self.loop.time() - _OPENING_S)
+                if oldest is None:
+                    self._pause()
+                    return
             if self._connections.is_full:
                 # Only the first pass is sure that a connection waits. The loop calls again when
                 # there are more.
@@ -71,7 +136,7 @@ class Listener:
                     self._pause()
                 return
             try:
-                connection, _ = self._listening.accept()
+                connection, address = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -85,9 +150,18 @@ class Listener:
                 self._pause()
                 return
             connection.setblocking(False)
+            if oldest is not None:
+                oldest.evict()
+                self._connections.evicted_opening(self._opening_limit)
+            peer = peer_of(address[0])
             task = self.loop.create_task(self._open_or_close(connection))
-            self._opening.add(task)
-            task.add_done_callback(self._opening.discard)
+            self._opening.add(peer, task, self.loop.time())
+            task.add_done_callback(partial(self._opened, peer, connection))
+
+    def _opened(self, peer: str, connection: socket.socket, task: asyncio.Task[None]) -> None:
+        self._opening.discard(peer, task)
+        if task.cancelled():
+            connection.close()
 
     def _pause(self) -> None:
         if not self._paused:

@@ -77,6 +77,7 @@ class _Port(NamedTuple):
 
     def idle(self) -> Iterator[IdleConnection]:
         """The idle connections: those that wait for a request or for the client to read."""
+        yield from self.listener.idle()
         yield from self.fast_path.idle()
         for served in self.server._connections:
             stream = served.stream

@@ -37,7 +37,8 @@ class TlsListener(Listener):
 
     A client that speaks plain HTTP gets an answer that says so. A connection is closed when its
     handshake is not complete after `HANDSHAKE_LIMIT_S`. At most `HANDSHAKES_LIMIT` handshakes, and
-    at most half of the connection limit, run at once.
+    at most half of the connection limit, run at once. At this limit, the oldest handshake of the
+    client that has most is ended for a new one.
     """
 
     def __init__(

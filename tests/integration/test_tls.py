@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +19,7 @@ import pytest
 from fieldbrook.core.clock import now_ms, rfc3339
 from fieldbrook.core.errors import SettingsError
 from fieldbrook.core.settings import Settings
+from fieldbrook.gateway.http.tls_port import HANDSHAKES_LIMIT
 from fieldbrook.security.certificates import Authority
 from fieldbrook.security.tls import check
 from tests.support import applets
@@ -448,3 +450,21 @@ def test_events_and_answers_pass_an_external_broker_over_tls_with_a_password(
                 node.stop()
         finally:
             mosquitto.terminate()
+
+
+def test_connections_that_send_nothing_make_room_for_others(world: World) -> None:
+    before = evicted(world)
+    with ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", world.node.http_port)))
+            for _ in range(HANDSHAKES_LIMIT + 100)
+        ]
+        silent[0].settimeout(LIMIT_S)
+        assert silent[0].recv(1) == b"", "the oldest one is closed"
+        assert evicted(world) > before
+
+
+def evicted(world: World) -> float:
+    figures = world.node.call("GET", "/metrics").body.decode().splitlines()
+    (found,) = (each for each in figures if each.startswith("fieldbrook_http_connections_evicted"))
+    return float(found.split()[1])

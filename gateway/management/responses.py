@@ -59,7 +59,8 @@ async def respond(handler: ManagementHandler, result: object, workers: Workers) 
             if result.temporary:
                 result.path.unlink(missing_ok=True)
     elif isinstance(result, Stream):
-        with workers.followers.hold(result.account_id):
+        owner, administrator = result.account_id, result.administrator
+        with workers.followers.hold(owner, administrator=administrator):
             await _send_events(handler, result)
     elif isinstance(result, PlainText):
         handler.answer(200, replies.TEXT_TYPE, result.text.encode())

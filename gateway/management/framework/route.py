@@ -63,11 +63,13 @@ class Stream:
     """An answer of server-sent events that continues until either side ends it.
 
     `chunks` yields an empty chunk now and then, so that the handler notices when the client has
-    disconnected. Each account may have a bounded number of open streams.
+    disconnected. Each account may have a bounded number of open streams; some of all places are
+    reserved for administrators.
     """
 
     chunks: AsyncGenerator[bytes, None]
     account_id: int
+    administrator: bool
 
 
 @dataclass(frozen=True)

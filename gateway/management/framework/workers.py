@@ -25,7 +25,8 @@ _UPLOADS_LIMIT, _UPLOADS_OF_ONE = 16, 8  # each holds its file in memory
 
 _SEARCHES_WAITING_LIMIT = 32  # each reads a history from its end
 
-FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE = 64, 16
+# Ordinary accounts cannot take the reserve: administrators need logs most when many follow them.
+FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE, FOLLOWERS_RESERVE = 64, 8, 16
 # Each has a file open, and an exported project takes space on the disk until it has been read.
 DOWNLOADS_LIMIT, DOWNLOADS_OF_ONE = 64, 8
 
@@ -86,11 +87,15 @@ class SharedPool:
 
 
 class ConcurrencyLimit:
-    """A bound on concurrent activities that need no thread, in total and per owner."""
+    """A bound on concurrent activities that need no thread, in total and per owner.
 
-    def __init__(self, name: str, limit: int, limit_of_one: int) -> None:
+    The last `reserve` slots are for administrators.
+    """
+
+    def __init__(self, name: str, limit: int, limit_of_one: int, reserve: int = 0) -> None:
         self._name = name
         self._limit = limit
+        self._reserve = reserve
         self._limit_of_one = limit_of_one
         self._taken: Counter[int] = Counter()
 
@@ -99,7 +104,7 @@ class ConcurrencyLimit:
         return self._taken[owner]
 
     @contextmanager
-    def hold(self, owner: int) -> Iterator[None]:
+    def hold(self, owner: int, *, administrator: bool = False) -> Iterator[None]:
         """Hold one slot for the duration of the `with` block.
 
         Raises:
@@ -108,8 +113,17 @@ class ConcurrencyLimit:
         taken = self._taken.total()
         if taken >= self._limit:
             raise TooManyRequestsError(what=f"{taken} {self._name} are open already")
+        if not administrator and taken >= self._limit - self._reserve:
+            what = (
+                f"{taken} {self._name} are open already, "
+                f"the last {self._reserve} of {self._limit} places are for administrators"
+            )
+            raise TooManyRequestsError(what=what)
         if self._taken[owner] >= self._limit_of_one:
-            what = f"{self._taken[owner]} {self._name} of the account are open already"
+            what = (
+                f"{self._taken[owner]} {self._name} of the account are open already, "
+                f"the limit of an account is {self._limit_of_one}"
+            )
             raise TooManyRequestsError(what=what)
         self._taken[owner] += 1
         try:
@@ -126,7 +140,9 @@ class Workers:
     def __init__(self) -> None:
         self._passwords = BoundedPool("passwords", _PASSWORDS_WAITING_LIMIT)
         self.searches = BoundedPool("searches", _SEARCHES_WAITING_LIMIT)
-        self.followers = ConcurrencyLimit("followers of logs", FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE)
+        self.followers = ConcurrencyLimit(
+            "followers of logs", FOLLOWERS_LIMIT, FOLLOWERS_OF_ONE, FOLLOWERS_RESERVE
+        )
         self.downloads = ConcurrencyLimit("downloads", DOWNLOADS_LIMIT, DOWNLOADS_OF_ONE)
         self.uploads = SharedPool("uploads", _UPLOADS_LIMIT, _UPLOADS_OF_ONE)
 

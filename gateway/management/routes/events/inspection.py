@@ -13,7 +13,7 @@ import msgspec
 
 from fieldbrook.core.clock import rfc3339
 from fieldbrook.core.errors import AppletNotFoundError, BadRequestError, FieldError, NotFoundError
-from fieldbrook.core.model import ENABLED
+from fieldbrook.core.model import ADMIN, ENABLED
 from fieldbrook.gateway import replies
 from fieldbrook.gateway.management.framework.binding import RowLimit, Sfid
 from fieldbrook.gateway.management.framework.ownership import (
@@ -65,7 +65,7 @@ async def read_log(call: Call[None, FollowLog]) -> Json | Stream:
     project = own_project(call)
     if call.query.follow:
         chunks = _follow(call, project.project_id, _start_sequence(call))
-        return Stream(chunks, call.account.account_id)
+        return Stream(chunks, call.account.account_id, call.account.role == ADMIN)
     store = await call.context.flushed_store(project.project_id)
     rows = store.logs(call.query.after, call.query.limit) if store else ()
     following = rows[-1].sequence if rows else max(call.query.after, 0)

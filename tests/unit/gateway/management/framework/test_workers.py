@@ -12,6 +12,7 @@ from fieldbrook.core.errors import TooManyRequestsError
 from fieldbrook.gateway.management.framework.workers import (
     FOLLOWERS_LIMIT,
     FOLLOWERS_OF_ONE,
+    FOLLOWERS_RESERVE,
     ConcurrencyLimit,
     SharedPool,
     Workers,
@@ -29,15 +30,28 @@ def test_a_seat_is_free_again_when_its_block_ends_however_it_does() -> None:
 
 def test_a_gateway_has_so_many_followers_and_no_more() -> None:
     limit = Workers().followers
-    held = [limit.hold(n // FOLLOWERS_OF_ONE) for n in range(FOLLOWERS_LIMIT)]
+    held = [limit.hold(n // FOLLOWERS_OF_ONE, administrator=True) for n in range(FOLLOWERS_LIMIT)]
     for one in held:
         one.__enter__()
-    with pytest.raises(TooManyRequestsError), limit.hold(99):
+    with pytest.raises(TooManyRequestsError), limit.hold(99, administrator=True):
         pytest.fail("all are taken")
     for one in held:
         one.__exit__(None, None, None)
     with limit.hold(99):
         assert True
+
+
+def test_ordinary_accounts_leave_places_for_followers_of_administrators() -> None:
+    limit, ordinary = Workers().followers, FOLLOWERS_LIMIT - FOLLOWERS_RESERVE
+    assert ordinary > 4 * FOLLOWERS_OF_ONE, "four accounts do not take all the places of others"
+    with ExitStack() as held:
+        for number in range(ordinary):
+            held.enter_context(limit.hold(number // FOLLOWERS_OF_ONE))
+        refused = pytest.raises(TooManyRequestsError, match="places are for administrators")
+        with refused, limit.hold(99):
+            pytest.fail("the rest is for administrators")
+        with limit.hold(99, administrator=True):
+            assert True
 
 
 def test_an_account_with_many_followers_leaves_room_for_those_of_others() -> None:

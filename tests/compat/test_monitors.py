@@ -155,7 +155,7 @@ def test_monitors_are_paused_and_started_all_or_none(ada: User, kind: str) -> No
     assert paused() == {"B"}
     strange = ada("PUT", f"{later(kind)}/PAUSE", {"ids": [*ids, "5"]})
     assert (strange.status, strange.key) == (400, f"Invalid{NAMES[kind]}IDs")
-    assert strange.json["desc"] == "5"
+    assert strange.json["desc"] == "the project has no such monitors: 5; nothing was changed"
     assert paused() == {"B"}
     other = next(k for k in KINDS if k != kind)
     assert ada("PUT", f"{later(other)}/PAUSE", {"ids": ids[:1]}).key == f"Invalid{NAMES[other]}IDs"
@@ -164,7 +164,7 @@ def test_monitors_are_paused_and_started_all_or_none(ada: User, kind: str) -> No
         assert unknown.fields == {"cmd": "expected one of START, PAUSE"}
     many = ada("PUT", f"{later(kind)}/PAUSE", {"ids": [ids[0]] * 101})
     assert (many.status, many.key) == (400, f"Invalid{NAMES[kind]}IDs")
-    assert many.json["desc"] == "101 ids, more than 100"
+    assert many.json["desc"] == "101 ids are more than 100; nothing was changed"
     bodies: list[dict[str, list[str]]] = [{}, {"ids": []}]
     for body in bodies:
         assert list(ada("PUT", f"{later(kind)}/PAUSE", body).fields) == ["ids"]

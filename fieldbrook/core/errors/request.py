@@ -80,26 +80,31 @@ class InvalidCronExpressionsError(NodeError):
 
 
 class InvalidMonitorIDsError(NodeError):
-    """Some of the ids do not belong to monitors of that kind in the project; nothing was
-    changed."""
+    """Some ids are not monitors of that kind in the project, or there are too many ids."""
 
     status = 400
-    template = "the project has no such monitors: {ids}; nothing was changed"
+    template = "{reason}; nothing was changed"
 
 
 class InvalidContractLogIDsError(InvalidMonitorIDsError):
+    """Some ids are not monitors of contract logs in the project, or there are more than 100."""
+
     key = "InvalidContractLogIDs"
     number = 9
     msg = "Invalid Contract Log IDs"
 
 
 class InvalidChainTxIDsError(InvalidMonitorIDsError):
+    """Some ids are not monitors of transactions in the project, or there are more than 100."""
+
     key = "InvalidChainTxIDs"
     number = 10
     msg = "Invalid Chain Tx IDs"
 
 
 class InvalidChainHeightIDsError(InvalidMonitorIDsError):
+    """Some ids are not monitors of chain heights in the project, or there are more than 100."""
+
     key = "InvalidChainHeightIDs"
     number = 11
     msg = "Invalid Chain Height IDs"

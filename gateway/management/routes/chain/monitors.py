@@ -197,7 +197,9 @@ class _Kind:
         if command not in ("START", "PAUSE"):
             raise BadRequestError(FieldError("cmd", "expected one of START, PAUSE", "path"))
         if len(call.body.ids) > IDS_LIMIT:
-            raise INVALID_IDS[self.kind](ids=f"{len(call.body.ids)} ids, more than {IDS_LIMIT}")
+            raise INVALID_IDS[self.kind](
+                reason=f"{len(call.body.ids)} ids are more than {IDS_LIMIT}"
+            )
         await call.context.registry.call(
             "pause_monitors",
             project_id=own_project(call).project_id,

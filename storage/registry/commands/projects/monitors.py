@@ -151,7 +151,8 @@ class MonitorCommands(Commands):
             own = [m for m in found.values() if m and (m.project_id, m.kind) == (project_id, kind)]
             if len(own) < len(found):
                 strange = found.keys() - {monitor.monitor_id for monitor in own}
-                raise INVALID_IDS[kind](ids=", ".join(str(n) for n in sorted(strange)))
+                ids = ", ".join(str(n) for n in sorted(strange))
+                raise INVALID_IDS[kind](reason=f"the project has no such monitors: {ids}")
             for monitor in own:
                 change.update(self.tables.monitors, monitor, paused=paused)
             return len(own)

@@ -224,7 +224,7 @@ def test_a_step_that_fails_leaves_both_stores_agreeing_without_a_restart(
 
 def test_a_batch_that_does_not_fit_the_store_is_in_neither(project: Project) -> None:
     project.batch(1)
-    with pytest.raises(StoreError, match="size limit"):
+    with pytest.raises(StoreError, match="the store has room for"):
         project.batch(2, size=2 * MAP_BYTES)
     assert project.numbers() == (1, 1)
     project.batch(2)

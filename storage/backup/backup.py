@@ -237,6 +237,7 @@ def copy_project(source: Path, target: Path) -> bool:
 
     Raises:
         StoreError: the store or the database cannot be read.
+        OSError: another file of the project cannot be read, or the copy cannot be written.
     """
     if not _has_store(source):
         return False
@@ -247,7 +248,7 @@ def copy_project(source: Path, target: Path) -> bool:
         finally:
             environment.close()
         return True
-    except StoreError:
+    except (StoreError, OSError):
         if _has_store(source):
             raise
         shutil.rmtree(target, ignore_errors=True)

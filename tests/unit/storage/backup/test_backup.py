@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -90,6 +91,21 @@ def test_a_backup_of_a_project_that_is_removed_meanwhile_does_not_have_its_store
     made = backup.back_up(data, tmp_path / "b.tar.gz")
     assert made.projects == 0
     assert not [name for name in made.manifest.files if name.startswith("projects/")]
+
+
+def test_a_project_that_is_removed_right_after_its_store_was_read_is_left_out(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_both = backup._copy_both
+
+    def remove_afterwards(environment: lmdb.Environment, database: Path, target: Path) -> bool:
+        copied = copy_both(environment, database, target)
+        shutil.rmtree(database.parent)
+        return copied
+
+    monkeypatch.setattr(backup, "_copy_both", remove_afterwards)
+    assert not backup.copy_project(project_folder(data), tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
 
 
 def test_a_module_that_nobody_has_is_told_and_the_rest_is_backed_up(

@@ -29,13 +29,16 @@ def name_of(path: Path) -> str:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", [p for p in PAGES if runs(SCRIPTS[p])], ids=name_of)
-def test_the_commands_of_a_page_do_what_it_says(path: Path, tmp_path: Path) -> None:
+def test_the_commands_of_a_page_do_what_it_says(
+    path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     for program in SCRIPTS[path].needs:
         if program == "anvil":
             npm_installed(ANVIL.parents[1])
         else:
             require_tool(program)
-    ran = run_page(path, tmp_path / "clone")
+    # `tmp_path` has the test's name in it: a data folder there is too long for Unix sockets.
+    ran = run_page(path, tmp_path_factory.mktemp("page") / "clone")
     stale = [
         name
         for name, picture in draw(ran).items()

@@ -154,12 +154,14 @@ def test_a_gateway_starts_although_it_cannot_remove_what_was_left(
 ) -> None:
     folder = tmp_path / "uploads"
     path = new_path(folder, "http:0", ".parts")
-    for depth in range(200, 1_700, 100):  # of folders that lie in each other: rmtree gives up
-        (path / "/".join(["a"] * depth)).mkdir(parents=True)
-    new_path(folder, "http:0", ".wasm").touch()
-    assert remove_leftovers(folder, "http:0", ["http:0"]) == 1
-    assert "a temporary file of a killed request" in caplog.text
-    subprocess.run(["rm", "-rf", str(path)], check=True)
+    try:
+        for depth in range(200, 1_700, 100):  # of folders that lie in each other: rmtree gives up
+            (path / "/".join(["a"] * depth)).mkdir(parents=True)
+        new_path(folder, "http:0", ".wasm").touch()
+        assert remove_leftovers(folder, "http:0", ["http:0"]) == 1
+        assert "a temporary file of a killed request" in caplog.text
+    finally:  # pytest cannot remove it either: every later run would end with its error
+        subprocess.run(["rm", "-rf", str(path)], check=True)
 
 
 def test_an_upload_of_another_gateway_is_left_alone_at_a_start(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_an_unknown_path_is_404_in_plain_text(server: Server, method: str, path:
     ("method", "path", "allowed"),
     [
         ("PATCH", "/project", "GET, POST"),
-        ("GET", "/login", "PUT"),
+        ("GET", "/login", "DELETE, PUT"),
         ("HEAD", "/resource", "GET"),
         ("DELETE", "/strategy/p/5", "GET, PUT"),
         ("POST", "/deploy/5/START", "PUT"),

@@ -52,7 +52,7 @@ def test_a_message_that_is_too_large_for_the_broker_jams_no_other(
 
     with Narrow(tmp_path) as broker:
         asyncio.run(scenario(broker.port))
-    assert "given up" in caplog.text
+    assert "is dropped: the broker closes the connection" in caplog.text
 
 
 def test_messages_keep_their_order_while_a_broker_hesitates_to_accept_the_connection() -> None:
@@ -103,7 +103,7 @@ async def packet(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 def test_a_broker_that_accepts_no_message_loses_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "_FRUITLESS", 1)
+    monkeypatch.setattr(module, "_FAILURES_LIMIT", 1)
 
     async def scenario(port: int) -> None:
         publisher = Publisher(LOOPBACK, port, "test-out", None, None)
@@ -116,4 +116,4 @@ def test_a_broker_that_accepts_no_message_loses_none(
 
     with Narrow(tmp_path) as broker:
         asyncio.run(scenario(broker.port))
-    assert "given up" not in caplog.text
+    assert "is dropped" not in caplog.text

@@ -82,7 +82,7 @@ def test_an_expression_that_is_none_is_refused_with_its_reason(expression: str) 
     with pytest.raises(InvalidCronExpressionsError) as caught:
         parse_schedule(expression)
     assert caught.value.code == 400_999_005
-    assert caught.value.desc.startswith(expression.strip())
+    assert caught.value.desc.startswith(f"cron expression {expression.strip()}: ")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 _ACCEPTS_PER_TURN = 64
 _PAUSE_S = 0.2
 # Clients that all connect at once, as after a restart, have this time before they make room.
-_OPENING_S = 0.5
+_OPENING_S = 2.0
 
 
 class Opening:
@@ -94,7 +94,7 @@ class Listener:
                 in the system's queue.
             opening_limit: how many accepted connections may wait for their protocol. At this
                 limit, the oldest one of the peer that has most is closed for a new one, when it
-                is older than 0.5 s.
+                is older than 2 s.
         """
         self.protocol = protocol
         self.loop = asyncio.get_running_loop()

@@ -161,7 +161,11 @@ def refusal(send: Callable[[], Answer]) -> Answer | None:
 def is_507(answer: Answer) -> None:
     assert (answer.status, answer.headers["Retry-After"]) == (507, "1"), answer
     assert (answer.json["key"], answer.json["code"]) == ("InsufficientStorage", 507_999_002)
-    assert answer.json["desc"] == "the disk is full"
+    # LMDB reports a write that took only some of its bytes as an input/output error.
+    assert answer.json["desc"] in (
+        "the disk is full",
+        "the disk is full or failing (input/output error)",
+    )
 
 
 @small("projects", 64)

@@ -183,7 +183,7 @@ class Route:
 
     The annotations of the handler declare the rest: `call: Call[BODY, QUERY]` names the structs
     that the JSON body (for uploads: the part `info`) and the query string are bound to. The
-    return type names the answer, for the OpenAPI document as `Annotated[Json, REPLY]`.
+    return type names the answer for the OpenAPI document: a struct, or `Annotated[Json, REPLY]`.
 
     Args:
         operation: the name of the operation in the interface, sent in `X-Meta`.

@@ -1,7 +1,8 @@
 """Generate the OpenAPI 3.1 document from the declarations that also serve the requests.
 
 Methods, paths, authority, bodies and queries come from the routes. Successful answers come from
-the return types of the handlers, and failures from the error classes.
+the return types of the handlers: a struct, a list of structs, or `Annotated[Json, REPLY]`.
+Failures come from the error classes.
 
 Source: the OpenAPI Specification 3.1.1; interface document, 1.1 to 1.5.
 """
@@ -297,16 +298,25 @@ def _members(kind: Any) -> tuple[Any, ...]:
 
 
 def _json_schema(kind: Any) -> Json:
-    if get_origin(kind) is Annotated:
-        return _reference(_reply(kind))
     if get_origin(kind) is list:
-        return {"type": "array", "items": {"type": "object"}}
-    return {"type": "object"}
+        return {"type": "array", "items": _json_schema(get_args(kind)[0])}
+    reply = _reply(kind)
+    return {"type": "object"} if reply is None else _reference(reply)
 
 
 def _reply(kind: Any) -> Any:
-    """The reply type in `Annotated[Json, REPLY]`; None for other types."""
-    return kind.__metadata__[0] if get_origin(kind) is Annotated else None
+    """A struct, or the reply type in `Annotated[Json, REPLY]`; None for other types."""
+    if get_origin(kind) is Annotated:
+        return kind.__metadata__[0]
+    return kind if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else None
+
+
+def _replies(kind: Any) -> Iterator[Any]:
+    """The described types of an answer; it may be a union, or have lists of them."""
+    for member in _members(kind):
+        found = _reply(get_args(member)[0] if get_origin(member) is list else member)
+        if found is not None:
+            yield found
 
 
 def _failures(route: Route) -> Json:
@@ -327,7 +337,7 @@ def _failures(route: Route) -> Json:
 
 def _components(routes: Iterable[Route]) -> Json:
     """The schemas of all bodies and replies by name; required body fields must not be empty."""
-    replies = _schemas({_reply(route.answer) for route in routes} - {None})
+    replies = _schemas({reply for route in routes for reply in _replies(route.answer)})
     bodies = _schemas({route.body for route in routes} - {None})
     for schema in bodies.values():
         _require_content(schema)

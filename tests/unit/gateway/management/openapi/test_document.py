@@ -7,8 +7,10 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
+import msgspec
+
 from fieldbrook.core.errors import ProjectNameConflictError
-from fieldbrook.gateway.management.framework.route import Auth
+from fieldbrook.gateway.management.framework.route import Auth, Call, Route, Stream
 from fieldbrook.gateway.management.openapi import document as openapi
 from fieldbrook.gateway.management.openapi import page as openapi_page
 from fieldbrook.gateway.management.route_table import PREFIXES, ROUTES
@@ -100,6 +102,37 @@ def test_an_answer_has_the_names_on_the_wire_and_its_ids_are_strings() -> None:
     assert strategy["properties"]["strategyID"]["type"] == "string"
     assert "dead" in strategy["required"]
     assert "warnings" not in strategy["required"]
+
+
+class Described(msgspec.Struct, frozen=True):
+    """What a route answers."""
+
+    name: str
+    note: str | msgspec.UnsetType = msgspec.UNSET
+
+
+async def read_one(call: Call[None, None]) -> Described | Stream:
+    """Read one."""
+    return Described("one")
+
+
+async def read_all(call: Call[None, None]) -> list[Described]:
+    """Read all."""
+    return []
+
+
+def test_a_struct_that_a_route_returns_is_its_described_answer() -> None:
+    routes = [Route("GET", "/event", "One", read_one), Route("GET", "/kv", "All", read_all)]
+    document = openapi.describe(routes, PREFIXES, "1.2.3")
+    content = [
+        document["paths"][path]["get"]["responses"]["200"]["content"] for path in ("/event", "/kv")
+    ]
+    reference = {"$ref": "#/components/schemas/Described"}
+    assert content[0]["application/json"]["schema"] == reference
+    assert "text/event-stream" in content[0]
+    assert content[1]["application/json"]["schema"] == {"type": "array", "items": reference}
+    schema = document["components"]["schemas"]["Described"]
+    assert (list(schema["properties"]), schema["required"]) == (["name", "note"], ["name"])
 
 
 def test_an_error_has_the_eight_keys_and_a_key_of_the_catalogue() -> None:

@@ -16,10 +16,9 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from tornado import web
-
 import fieldbrook
 from fieldbrook.gateway import replies
+from fieldbrook.gateway.http.static_files import FILE_TYPES, HTML_TYPE, StaticHandler
 
 log = logging.getLogger(__name__)
 
@@ -35,16 +34,10 @@ reload this page; the node need not be restarted.</p>
 </body></html>
 """
 _NOT_FOUND = "404.html"
-_HTML = "text/html; charset=utf-8"
 _TYPES = {
-    ".html": _HTML,
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".json": "application/json; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".png": "image/png",
+    **FILE_TYPES,
     **dict.fromkeys(
-        ("", ".c", ".h", ".md", ".sh", ".sol", ".toml", ".ts", ".txt", ".wat"), replies.TEXT_TYPE
+        (".c", ".h", ".md", ".sh", ".sol", ".toml", ".ts", ".txt", ".wat"), replies.TEXT_TYPE
     ),
 }
 
@@ -116,29 +109,18 @@ class Site:
         return content if hashlib.sha256(content).hexdigest() == digest else None
 
 
-@web.stream_request_body
-class DocumentationHandler(web.RequestHandler):
+class DocumentationHandler(StaticHandler):
     """Serves `/docs` and everything below it."""
 
     def initialize(self, site: Site) -> None:
         """Tornado's constructor hook."""
         self._site = site
 
-    def set_default_headers(self) -> None:
-        """Called by Tornado for every answer, errors included."""
-        self.clear_header("Server")
-        tls, host = self.request.protocol == "https", self.request.host_name
-        for name, value in replies.security_headers(tls=tls, host=host).items():
-            self.set_header(name, value)
-
-    def data_received(self, chunk: bytes) -> None:
-        """Called by Tornado for each part of a body, which is dropped."""
-
     async def get(self, path: str | None = None) -> None:
         """Send a file of the site, a redirect to it, or the page that says why there is none."""
         manifest = await asyncio.to_thread(self._site.manifest)
         if manifest is None:
-            self._send(404, _HTML, _NO_SITE)
+            self.send(404, HTML_TYPE, _NO_SITE)
             return
         if path is None:
             self._redirect("/docs/")
@@ -158,38 +140,19 @@ class DocumentationHandler(web.RequestHandler):
         digest = manifest.files.get(name, "")
         content = await asyncio.to_thread(self._site.read, name, digest)
         if content is None:
-            self._send(404, replies.TEXT_TYPE, b"404 page not found\n")
+            self.not_found()
             return
         self.set_header("Content-Security-Policy", manifest.policy)
         if status == 200:
             # A browser keeps the file and asks each time whether it has changed.
             self.set_header("Cache-Control", "no-cache")
-            self.set_header("ETag", f'"{digest}"')
-            if self.check_etag_header():
-                self.set_status(304)
-                await self.finish()
+            if self.is_unchanged(digest):
                 return
         kind = _TYPES.get(PurePosixPath(name).suffix, "application/octet-stream")
-        self._send(status, kind, content)
-
-    def _send(self, status: int, kind: str, body: bytes) -> None:
-        self.set_status(status)
-        self.set_header("Content-Type", kind)
-        self.finish(body)
+        self.send(status, kind, content)
 
     def _redirect(self, path: str) -> None:
         query = f"?{self.request.query}" if self.request.query else ""
         self.set_header("Location", path + query)
         self.set_status(301)
         self.finish()
-
-    def compute_etag(self) -> str | None:
-        """None: `_send_file` sets the tag from the manifest."""
-        return None
-
-    def write_error(self, status_code: int, **_: object) -> None:
-        """Answer other methods and malformed paths with plain text."""
-        if status_code == 405:
-            self.set_header("Allow", "GET, HEAD")
-        self.set_header("Content-Type", replies.TEXT_TYPE)
-        self.finish(f"{self._reason}\n")

@@ -24,6 +24,7 @@ from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.events.pending_event import Outcome
 from fieldbrook.gateway.events.refusals import Refusals
 from fieldbrook.gateway.http.connections import Connections, IdleConnection, connections_limit
+from fieldbrook.gateway.http.dashboard import DASHBOARD_PATHS, Dashboard, DashboardHandler
 from fieldbrook.gateway.http.documentation import PACKAGED, DocumentationHandler, Site
 from fieldbrook.gateway.http.event_handler import EventHandler
 from fieldbrook.gateway.http.fast_path import FastPath
@@ -135,7 +136,7 @@ class HttpGateway(GatewayActor):
             self._ports.append(self._serve(at, alone, events))
         if self.part == "http:0":
             at = bind(settings.dashboard_bind, settings.dashboard_port, shared=False)
-            self._ports.append(self._serve(at, with_documentation(application), events))
+            self._ports.append(self._serve(at, with_pages(application, settings), events))
             self._announce_setup()
             self._warn_of_hosts()
             self._connections.announce()
@@ -343,10 +344,18 @@ class HttpGateway(GatewayActor):
             log.info("the renewed certificate %s is now in use", self._identity.certificate)
 
 
-def with_documentation(application: web.Application) -> web.Application:
-    """The application of the dashboard port: the documentation, and all that `application` has."""
-    documentation = (r"/docs(?:/(.*))?", DocumentationHandler, {"site": Site(PACKAGED)})
-    return TargetApplication([documentation, (r".*", application)], log_function=log_request)
+def with_pages(application: web.Application, settings: Settings) -> web.Application:
+    """The application of the dashboard port: dashboard, documentation, and all of `application`.
+
+    Raises:
+        SettingsError: the dashboard's files cannot be read.
+    """
+    rules: list[Any] = [
+        (r"/docs(?:/(.*))?", DocumentationHandler, {"site": Site(PACKAGED)}),
+        (DASHBOARD_PATHS, DashboardHandler, {"dashboard": Dashboard.of(settings.ui)}),
+        (r".*", application),
+    ]
+    return TargetApplication(rules, log_function=log_request)
 
 
 def hand_over(

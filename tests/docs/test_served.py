@@ -165,7 +165,7 @@ def test_the_event_port_has_no_documentation_and_the_dashboard_port_all_other_ro
     node: DocumentedNode,
 ) -> None:
     assert ask(node, "/docs/", port=node.http_port).status == 404
-    for path in ("/", "/liveness", "/version", "/srv-applet-mgr", "/srv-applet-mgr/docs", "/docsx"):
+    for path in ("/liveness", "/version", "/srv-applet-mgr", "/srv-applet-mgr/docs", "/docsx"):
         here, there = ask(node, path), ask(node, path, port=node.http_port)
         assert (here.status, here.body) == (there.status, there.body), path
     node.log_in()

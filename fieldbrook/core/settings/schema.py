@@ -86,6 +86,11 @@ class Settings(BaseSettings):
         "127.0.0.1", min_length=1, description="Address on which the node serves the dashboard."
     )
     dashboard_port: Port = Field(3000, description="Port of the dashboard.")
+    ui: File = Field(
+        None,
+        description="Folder from which the dashboard is read again for each page, for those who "
+        "develop it. Empty: the dashboard of this version.",
+    )
     http_gateways: int = Field(
         0,
         ge=0,

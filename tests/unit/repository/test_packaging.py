@@ -18,6 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import fieldbrook
+from fieldbrook.gateway.http.dashboard import is_served
 
 ROOT = Path(__file__).parents[3]
 SETUP = configparser.ConfigParser()
@@ -29,6 +30,8 @@ def lines(section: str, option: str) -> list[str]:
 
 
 PACKAGES = lines("options", "packages")
+DATA = {"fieldbrook.dashboard"}
+"""Packages of files for browsers, without any Python."""
 FOLDERS = dict(re.split(r"\s*=\s*", line) for line in lines("options", "package_dir"))
 
 
@@ -59,12 +62,20 @@ def data_files() -> set[str]:
         for path in folder.rglob("*")
         if path.is_file()
     }
-    return found | {"fieldbrook/py.typed"}
+    return found | dashboard_files() | {"fieldbrook/py.typed"}
+
+
+def dashboard_files() -> set[str]:
+    """The files of the dashboard that a node serves, as they are to lie in a wheel."""
+    folder = ROOT / "dashboard"
+    names = (path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+    return {f"fieldbrook/dashboard/{name}" for name in names if is_served(folder, name)}
 
 
 def test_every_package_that_setup_cfg_lists_is_a_folder_with_an_init_file() -> None:
-    missing = [p for p in PACKAGES if not (folder_of(p) / "__init__.py").is_file()]
-    assert missing == []
+    missing = {p for p in PACKAGES if not (folder_of(p) / "__init__.py").is_file()}
+    assert missing == DATA
+    assert [p for p in DATA for _ in folder_of(p).rglob("*.py")] == []
 
 
 def test_every_folder_of_python_files_is_a_package_that_setup_cfg_lists() -> None:
@@ -73,7 +84,7 @@ def test_every_folder_of_python_files_is_a_package_that_setup_cfg_lists() -> Non
         for package, folder in FOLDERS.items()
         for path in (ROOT / folder).rglob("*.py")  # does not follow the links
     }
-    assert found == set(PACKAGES)
+    assert found | DATA == set(PACKAGES)
 
 
 def test_the_package_has_one_link_per_folder_at_the_top_so_that_tools_find_it() -> None:
@@ -88,7 +99,9 @@ def test_the_package_has_one_link_per_folder_at_the_top_so_that_tools_find_it() 
 def test_the_import_ban_names_every_folder_that_must_not_be_imported_by_its_own_name() -> None:
     text = (ROOT / "pyproject.toml").read_text("utf-8")
     banned = re.findall(r'^"(\w+)"\.msg = "import fieldbrook\.\1"$', text, re.MULTILINE)
-    assert set(banned) == set(FOLDERS.values()) - {"fieldbrook"}
+    assert set(banned) == {f for package, f in FOLDERS.items() if package not in DATA} - {
+        "fieldbrook"
+    }
 
 
 def test_every_library_that_is_imported_is_a_dependency() -> None:
@@ -212,7 +225,10 @@ def test_a_source_distribution_holds_every_file_once_and_no_link(built: tuple[Pa
     for package in PACKAGES:
         for path in folder_of(package).resolve().glob("*.py"):
             assert str(path.relative_to(ROOT)) in names
-    assert data_files() <= set(names)
+    assert {name.replace("fieldbrook/dashboard/", "dashboard/") for name in data_files()} <= set(
+        names
+    )
+    assert "dashboard/vendor.toml" in names
     assert {"LICENSE", "README.md", "supervisor.conf", "scripts/up"} <= set(names)
 
 

@@ -1,0 +1,178 @@
+"""The dashboard: its page and the files of the page, on the dashboard port.
+
+All files are read into memory when the node starts, so the path of a request never reaches the
+disk. They are served below `/ui/<digest of all of them>/`, where a browser keeps them for a year;
+the page itself, `index.html`, is asked for each time. The page names its files as `"/ui/app.js"`,
+into which the node puts the digest. Modules import each other by relative addresses.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import logging
+import re
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple, Self
+
+import fieldbrook
+from fieldbrook.core.errors import SettingsError
+from fieldbrook.gateway.http.static_files import FILE_TYPES, StaticHandler
+
+log = logging.getLogger(__name__)
+
+PACKAGED = Path(fieldbrook.__file__).parent / "dashboard"
+"""Where a clone and a wheel have the files."""
+
+PAGES = ("/", "/setup", "/signin", "/projects", "/node")
+"""The addresses of pages, all answered with `index.html`."""
+
+PAGE_FOLDERS = ("/projects/", "/node/")
+"""Every address that begins with one of these is that of a page, too."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_PREFIX = "/ui/"
+_WITH_MORE = "|".join(f"{re.escape(prefix)}.*" for prefix in (*PAGE_FOLDERS, _PREFIX))
+DASHBOARD_PATHS = f"(?:{'|'.join(map(re.escape, PAGES))}|{_WITH_MORE})"
+"""Pattern of every path that `DashboardHandler` serves."""
+
+_PAGE = "index.html"
+_DIGITS = 12
+_KEPT = "public, max-age=31536000, immutable"
+_SIZE_LIMIT = 8 << 20
+
+
+class ServedFile(NamedTuple):
+    """A file as it is sent: its type, its bytes, the same compressed, and its digest."""
+
+    kind: str
+    body: bytes
+    gzipped: bytes
+    digest: str
+
+
+class Dashboard:
+    """The page and its files, in memory."""
+
+    def __init__(self, folder: Path, *, reread: bool = False) -> None:
+        """Read all files of a folder that a browser can use.
+
+        Args:
+            folder: has an `index.html`.
+            reread: whether each page reads the folder again, for developers.
+
+        Raises:
+            SettingsError: the folder cannot be read, or holds more than 8 MiB of files.
+        """
+        self._folder = folder
+        self._reread = reread
+        self._page, self._files = _read(folder)
+
+    @classmethod
+    def of(cls, folder: Path | None) -> Self:
+        """The dashboard in a developer's folder, read again for each page; None: the package's."""
+        return cls(PACKAGED) if folder is None else cls(folder, reread=True)
+
+    def page(self) -> ServedFile:
+        """The page, `index.html`."""
+        if self._reread:
+            try:
+                self._page, self._files = _read(self._folder)
+            except SettingsError as error:
+                log.warning("%s", error)
+        return self._page
+
+    def file(self, path: str) -> ServedFile | None:
+        """The file at the path of a request; None when there is none."""
+        return self._files.get(path)
+
+
+def is_page(path: str) -> bool:
+    """Whether the path of a request is the address of a page."""
+    return path in PAGES or path.startswith(PAGE_FOLDERS)
+
+
+def _read(folder: Path) -> tuple[ServedFile, dict[str, ServedFile]]:
+    """Read a folder: the page, and the files by the path of their requests."""
+    try:
+        names = [path.relative_to(folder).as_posix() for path in folder.rglob("*")]
+        names = sorted(name for name in names if is_served(folder, name))
+        if sum((folder / name).stat().st_size for name in names) > _SIZE_LIMIT:
+            raise SettingsError(reason=f"the dashboard in {folder} is larger than 8 MiB")
+        contents = {name: (folder / name).read_bytes() for name in names}
+        page = contents.pop(_PAGE)
+    except (OSError, KeyError) as error:
+        raise SettingsError(reason=f"the dashboard in {folder} cannot be read: {error}") from error
+    every = hashlib.sha256(page)
+    for name, body in contents.items():
+        every.update(f"{name} {len(body)} ".encode() + body)
+    prefix = f"{_PREFIX}{every.hexdigest()[:_DIGITS]}/"
+    page = page.replace(b'"/ui/', f'"{prefix}'.encode())
+    return _served(_PAGE, page), {
+        prefix + name: _served(name, body) for name, body in contents.items()
+    }
+
+
+def is_served(folder: Path, name: str) -> bool:
+    """Whether a file is for browsers: hidden files, types and tables of the build are not."""
+    path = PurePosixPath(name)
+    hidden = any(part.startswith(".") or part == "node_modules" for part in path.parts)
+    return not hidden and path.suffix in FILE_TYPES and (folder / name).is_file()
+
+
+def _served(name: str, body: bytes) -> ServedFile:
+    kind = FILE_TYPES[PurePosixPath(name).suffix]
+    return ServedFile(kind, body, gzip.compress(body, 9, mtime=0), hashlib.sha256(body).hexdigest())
+
+
+class DashboardHandler(StaticHandler):
+    """Serves the pages and their files."""
+
+    def initialize(self, dashboard: Dashboard) -> None:
+        """Tornado's constructor hook."""
+        self._dashboard = dashboard
+
+    def set_default_headers(self) -> None:
+        """Called by Tornado for every answer, errors included."""
+        super().set_default_headers()
+        self.set_header("Content-Security-Policy", POLICY)
+        self.set_header("Cross-Origin-Opener-Policy", "same-origin")
+        self.set_header("Cross-Origin-Resource-Policy", "same-origin")
+
+    def get(self) -> None:
+        """Send a page or a file."""
+        path = self.request.path
+        if is_page(path):
+            self._send_file(self._dashboard.page(), "no-cache")
+            return
+        file = self._dashboard.file(path)
+        if file is None:
+            self.not_found()
+        else:
+            self._send_file(file, _KEPT)
+
+    head = get
+
+    def _send_file(self, file: ServedFile, caching: str) -> None:
+        gzipped = accepts_gzip(self.request.headers.get("Accept-Encoding", ""))
+        self.set_header("Cache-Control", caching)
+        self.set_header("Vary", "Accept-Encoding")
+        if self.is_unchanged(f"{file.digest}-gzip" if gzipped else file.digest):
+            return
+        if gzipped:
+            self.set_header("Content-Encoding", "gzip")
+        self.send(200, file.kind, file.gzipped if gzipped else file.body)
+
+
+def accepts_gzip(header: str) -> bool:
+    """Whether a client takes gzip, by its header `Accept-Encoding` (RFC 9110, 12.5.3)."""
+    for part in header.split(","):
+        name, _, parameters = part.partition(";")
+        if name.strip().lower() in ("gzip", "x-gzip"):
+            weight = parameters.strip().lower().removeprefix("q=")
+            return weight.strip("0.") != "" or weight == ""
+    return False

@@ -18,7 +18,7 @@ from fieldbrook.core.errors import (
 from fieldbrook.core.model import ADMIN, ENABLED, IDENTITY_ACCOUNT, AccessKey, Account
 from fieldbrook.security import access_keys
 from fieldbrook.security.access_keys import Permission
-from fieldbrook.security.tokens import Login, read_account_token
+from fieldbrook.security.tokens import Login, last_expiry_s, read_account_token
 from fieldbrook.storage.registry.service import RegistryReader
 
 _SCHEME = "Bearer"
@@ -51,18 +51,27 @@ def request_token(query_value: str | None, header: str | None) -> str:
     return strip_scheme(query_value or header or "")
 
 
-def caller_from_token(reader: RegistryReader, token_key: bytes, token: str) -> Caller:
+def caller_from_token(
+    reader: RegistryReader, token_key: bytes, token: str, *, now_s: int, lifetime_s: int
+) -> Caller:
     """Return the account that a token was issued for, and the login.
+
+    Args:
+        now_s: the time, in Unix seconds.
+        lifetime_s: the setting `token_lifetime_s`.
 
     Raises:
         InvalidTokenError: the token is absent, malformed, expired, or not an account's token of
             this node; or the login was ended by a new password, by disabling the account, or
-            by its owner.
+            by its owner; or all tokens that it can have now have expired.
         AccountNotFoundError: the account does not exist any more.
         DisabledAccountError: the account is disabled.
     """
     read = read_account_token(token_key, token)
     account = _enabled(reader, read.account_id)
+    # The registry forgets an ended login at `last_expiry_s`, so no token is accepted after it.
+    if read.login is not None and now_s >= last_expiry_s(read.login, lifetime_s):
+        raise InvalidTokenError(reason="the time of this login is over: log in again")
     ended = read.login is not None and reader.has_ended(read.login)
     if ended or read.generation != account.token_generation:
         raise InvalidTokenError(reason="this login has been ended: log in again")

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from fieldbrook.cli.errors import ClientError, WrongUsageError, file_error
+from fieldbrook.system.regular_file import read_regular_file
 
 PASSWORD_SOURCES = ("-", "prompt", "generated")
 password_option = click.option(
@@ -23,10 +24,10 @@ def read_file(path: Path) -> bytes:
     """Read a file.
 
     Raises:
-        ClientError: the file cannot be read.
+        ClientError: the file cannot be read, see `read_regular_file`.
     """
     try:
-        return path.read_bytes()
+        return read_regular_file(path)
     except OSError as error:
         raise file_error(path, error) from None
 

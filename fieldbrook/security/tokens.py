@@ -22,6 +22,8 @@ TOKEN_LIMIT = 1_024  # characters; tokens of this node have less than a quarter 
 ALGORITHM = "HS256"
 ISSUER = "fieldbrook"
 PUBLISHER_ISSUER = "fb"  # short: see `PUBLISHER_TOKEN_LIMIT`
+RENEWABLE_S = 24 * 3600
+"""How long after the password a login can be renewed, in seconds."""
 _LOGIN_ID_BYTES = 12
 PUBLISHER_TOKEN_LIMIT = 159  # ESP32 firmware keeps the token in a 160-byte array
 
@@ -37,6 +39,15 @@ class Login(NamedTuple):
 def new_login(now_s: int) -> Login:
     """Make a login that begins now, with a random id."""
     return Login(secrets.token_urlsafe(_LOGIN_ID_BYTES), now_s)
+
+
+def last_expiry_s(login: Login, lifetime_s: int) -> int:
+    """When the last token of a login expires, in Unix seconds.
+
+    `lifetime_s` is the setting `token_lifetime_s`. A token that was issued while it was higher
+    expires no later than others.
+    """
+    return login.began_s + max(RENEWABLE_S, lifetime_s)
 
 
 class AccountToken(NamedTuple):

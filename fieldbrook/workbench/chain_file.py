@@ -25,6 +25,7 @@ from msgspec import UNSET, UnsetType
 from fieldbrook.core.bounded_json import from_json
 from fieldbrook.core.networks import BY_ID
 from fieldbrook.security.operator_keys import eip55
+from fieldbrook.system.regular_file import read_regular_file
 from fieldbrook.workbench.files import Json
 
 FILE_LIMIT_BYTES = 64 << 20
@@ -95,13 +96,12 @@ def read_chains(path: Path) -> ChainFile:
     """Read the chains of a file.
 
     Raises:
-        ChainSourceError: the file is too large, not JSON, or invalid; the text names the place.
-        OSError: the file cannot be read.
+        ChainSourceError: the file is not JSON or invalid; the text names the place.
+        OSError: the file cannot be read or is too large, see `read_regular_file`.
     """
-    if path.stat().st_size > FILE_LIMIT_BYTES:
-        raise ChainSourceError(f"{path}: more than {FILE_LIMIT_BYTES} bytes")
+    content = read_regular_file(path, FILE_LIMIT_BYTES)
     try:
-        file = msgspec.convert(from_json(path.read_bytes()), ChainFile)
+        file = msgspec.convert(from_json(content), ChainFile)
         _check(file)
     except (ValueError, RecursionError) as error:
         raise ChainSourceError(f"{path}: {error}") from None

@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from fieldbrook.core.bounded_json import from_json
 from fieldbrook.core.errors import MalformedMessageError
 from fieldbrook.core.model import DEFAULT_EVENT_TYPE
 from fieldbrook.gateway.events.message import decode_message
+from fieldbrook.system.regular_file import read_regular_file
 
 _BASE64 = "base64:"
 
@@ -39,7 +41,7 @@ def read_events(path: Path) -> list[tuple[str, bytes]]:
 
     Raises:
         WorkbenchError: a line has another form; the text has its number.
-        OSError: the file cannot be read.
+        OSError: the file cannot be read, see `read_regular_file`.
     """
     return _read_lines(path, _event)
 
@@ -49,7 +51,7 @@ def read_expectations(path: Path) -> list[Json]:
 
     Raises:
         WorkbenchError: a line is not a JSON object.
-        OSError: the file cannot be read.
+        OSError: the file cannot be read, see `read_regular_file`.
     """
     return _read_lines(path, _object)
 
@@ -59,7 +61,7 @@ def read_schema(path: Path) -> Json:
 
     Raises:
         WorkbenchError: the file does not hold a JSON object.
-        OSError: the file cannot be read.
+        OSError: the file cannot be read, see `read_regular_file`.
     """
     return _read(path, _object)
 
@@ -69,7 +71,7 @@ def read_store(path: Path) -> dict[bytes, bytes]:
 
     Raises:
         WorkbenchError: the file is not a store that `write_store` writes.
-        OSError: the file cannot be read.
+        OSError: the file cannot be read, see `read_regular_file`.
     """
     try:
         return _read(path, lambda content: store_from_json(json.loads(content)))
@@ -121,17 +123,18 @@ def _to_bytes(text: str) -> bytes:
 
 
 def _read_lines(path: Path, parse: Callable[[bytes], T]) -> list[T]:
-    lines = enumerate(path.read_bytes().splitlines(), 1)
+    lines = enumerate(read_regular_file(path).splitlines(), 1)
     return [_parse(f"{path}:{number}", line, parse) for number, line in lines if line.strip()]
 
 
 def _read(path: Path, parse: Callable[[bytes], T]) -> T:
-    return _parse(str(path), path.read_bytes(), parse)
+    return _parse(str(path), read_regular_file(path), parse)
 
 
 def _parse(source: str, content: bytes, parse: Callable[[bytes], T]) -> T:
     try:
-        return parse(content)
+        value: T = from_json(content, parse)
+        return value
     except json.JSONDecodeError as error:
         raise WorkbenchError(f"{source}: not JSON: {error}") from None
     except (TypeError, ValueError, MalformedMessageError) as error:

@@ -20,8 +20,11 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from fieldbrook.system.regular_file import read_regular_file
+
 TEMPLATES = ("assemblyscript", "c", "rust", "wat")
 MANIFEST = "applet.toml"
+_MANIFEST_LIMIT_BYTES = 1 << 20
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _NOT_A_LETTER = re.compile(r"\W")
 _PLACEHOLDER = "{{name}}"
@@ -97,7 +100,7 @@ def read_recipe(folder: Path) -> Recipe:
     """
     path = folder / MANIFEST
     try:
-        build = tomllib.loads(path.read_text("utf-8"))["build"]
+        build = tomllib.loads(read_regular_file(path, _MANIFEST_LIMIT_BYTES).decode())["build"]
         return Recipe(
             module=_string(build["module"]),
             wat=_string(build.get("wat", "")),
@@ -110,7 +113,7 @@ def read_recipe(folder: Path) -> Recipe:
         raise ScaffoldError(f"{path} does not exist", hint) from None
     except KeyError as error:
         raise ScaffoldError(f"{path} has no {error.args[0]}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ScaffoldError(f"{path}: {error}") from None
 
 
@@ -154,7 +157,7 @@ def build(folder: Path, environment: Mapping[str, str] = os.environ) -> Path:
     if recipe.wat:
         from fieldbrook.wasm.module.inspection import to_binary
 
-        module.write_bytes(to_binary((folder / recipe.wat).read_bytes()))
+        module.write_bytes(to_binary(read_regular_file(folder / recipe.wat)))
     for step in recipe.steps:
         _run(step, folder, environment, recipe.hint)
     if not module.is_file():

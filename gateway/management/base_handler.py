@@ -55,7 +55,13 @@ class Services:
         """
         reader = self.context.reader
         if not is_access_key(token):
-            caller = caller_from_token(reader, self.context.token_key, token)
+            caller = caller_from_token(
+                reader,
+                self.context.token_key,
+                token,
+                now_s=now_ms() // 1000,
+                lifetime_s=self.context.token_lifetime_s,
+            )
         else:
             key = valid_access_key(reader, token, now_ms())
             if trail is not None:

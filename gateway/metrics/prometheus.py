@@ -32,6 +32,15 @@ if TYPE_CHECKING:
 _ALL_VALUES_LIMIT = 12  # a label with more values shows only those that are not 0
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
+_NOT_DIRECT = (  # set by pages in browsers and by proxies
+    "Origin",
+    "Forwarded",
+    "X-Forwarded-For",
+    "X-Real-IP",
+    "Via",
+    "CF-Connecting-IP",
+    "True-Client-IP",
+)
 
 
 class Collected(NamedTuple):
@@ -53,7 +62,7 @@ def is_local(peer: str, headers: Mapping[str, str]) -> bool:
     Requests through a local proxy do not count, and requests from a page in a browser do not
     either, because any site could have caused them.
     """
-    if any(name in headers for name in ("Origin", "Forwarded", "X-Forwarded-For", "Via")):
+    if any(name in headers for name in _NOT_DIRECT):
         return False
     host = read_host_port(headers.get("Host", ""))
     return is_loopback(peer) and host is not None and host.is_loopback

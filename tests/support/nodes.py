@@ -65,6 +65,7 @@ class RunningNode:
     prefix: Sequence[str] = ()
     environment: Mapping[str, str] | None = None
     folder: Path | None = None
+    program: tuple[str, ...] = (sys.executable, "-m", "fieldbrook")
 
     def __init__(self, data: Path, *flags: str, command: str = "up", ready: bool = True) -> None:
         self.data = data
@@ -85,7 +86,7 @@ class RunningNode:
         command, *flags = self._flags
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [*self.prefix, sys.executable, "-m", "fieldbrook", command, *arguments, *flags],
+                [*self.prefix, *self.program, command, *arguments, *flags],
                 env=self.environment,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,

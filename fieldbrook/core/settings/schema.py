@@ -38,6 +38,12 @@ def _empty_is_none(value: object) -> object:
     return None if value == "" else value
 
 
+def _not_empty(value: object) -> object:
+    if value == "":
+        raise ValueError("must not be empty")
+    return value
+
+
 Port = Annotated[int, Field(ge=1, le=65_535)]
 Text = Annotated[str | None, BeforeValidator(_empty_is_none)]
 File = Annotated[Path | None, BeforeValidator(_empty_is_none)]
@@ -71,7 +77,9 @@ class Settings(BaseSettings):
     )
     _warnings: tuple[str, ...] = PrivateAttr(())
 
-    data: Path = Field(Path("data"), description="Folder of all data that the node stores.")
+    data: Annotated[Path, BeforeValidator(_not_empty)] = Field(
+        Path("data"), description="Folder of all data that the node stores."
+    )
     bind: str = Field(
         "0.0.0.0",  # noqa: S104
         min_length=1,

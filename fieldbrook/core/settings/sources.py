@@ -173,7 +173,11 @@ def _name(detail: ErrorDetails) -> str:
 def _explain(detail: ErrorDetails, values: Mapping[str, Any], written: str, source: str) -> str:
     name = _name(detail)
     value = "(not shown)" if name in SECRETS else repr(values.get(name))
-    return f"{written} = {value} (from {source}): {allowed(name, detail['msg'])}"
+    if values.get(name) == "":
+        reason = f"must not be empty; remove it for the default, {default_text(name)}"
+    else:
+        reason = allowed(name, detail["msg"])
+    return f"{written} = {value} (from {source}): {reason}"
 
 
 def allowed(name: str, otherwise: str = "") -> str:

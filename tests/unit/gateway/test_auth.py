@@ -22,7 +22,8 @@ from fieldbrook.security import tokens
 from fieldbrook.storage.registry.service import RegistryWriter
 
 KEY = b"k" * 32
-LOGIN = tokens.Login("login", 1_700_000_000)
+NOW_S = now_ms() // 1000
+LOGIN = tokens.Login("login", NOW_S)
 
 
 @pytest.fixture
@@ -30,6 +31,17 @@ def writer(tmp_path: Path) -> Iterator[RegistryWriter]:
     writer = RegistryWriter(tmp_path / "registry", 4 << 20, now_ms, KEY)
     yield writer
     writer.close()
+
+
+def caller(
+    writer: RegistryWriter,
+    token: str,
+    *,
+    key: bytes = KEY,
+    now_s: int = NOW_S,
+    lifetime_s: int = 60,
+) -> Caller:
+    return caller_from_token(writer.reader(), key, token, now_s=now_s, lifetime_s=lifetime_s)
 
 
 @pytest.mark.parametrize(
@@ -55,38 +67,50 @@ def test_a_token_is_found_as_clients_send_it(
 
 def test_an_account_is_known_by_its_token(writer: RegistryWriter) -> None:
     account = writer.create_account("ada", "h", ADMIN)
-    token = tokens.issue_account_token(KEY, account.account_id, now_ms() // 1000 + 60, LOGIN)
-    assert caller_from_token(writer.reader(), KEY, token) == Caller(account, login=LOGIN)
+    token = tokens.issue_account_token(KEY, account.account_id, NOW_S + 60, LOGIN)
+    assert caller(writer, token) == Caller(account, login=LOGIN)
 
 
 def test_a_login_that_was_ended_is_refused_and_others_of_the_account_are_not(
     writer: RegistryWriter,
 ) -> None:
     account = writer.create_account("ada", "h", ADMIN)
-    expires_at_s = now_ms() // 1000 + 60
+    expires_at_s = NOW_S + 60
     ended, other = (
         tokens.issue_account_token(KEY, account.account_id, expires_at_s, login)
         for login in (LOGIN, tokens.Login("login", LOGIN.began_s + 1))
     )
     writer.end_login(LOGIN.login_id, LOGIN.began_s, expires_at_s * 1000)
     with pytest.raises(InvalidTokenError, match="log in again"):
-        caller_from_token(writer.reader(), KEY, ended)
-    assert caller_from_token(writer.reader(), KEY, other).account == account
+        caller(writer, ended)
+    assert caller(writer, other).account == account
+
+
+def test_a_long_token_is_refused_when_its_login_can_be_forgotten_after_the_lifetime_was_lowered(
+    writer: RegistryWriter,
+) -> None:
+    account = writer.create_account("ada", "h", ADMIN)
+    week_s, day_s = 7 * tokens.RENEWABLE_S, tokens.RENEWABLE_S
+    token = tokens.issue_account_token(KEY, account.account_id, NOW_S + week_s, LOGIN)
+    assert caller(writer, token, now_s=NOW_S + day_s, lifetime_s=week_s).account == account
+    assert caller(writer, token, now_s=NOW_S + day_s - 1).account == account
+    with pytest.raises(InvalidTokenError, match="log in again"):
+        caller(writer, token, now_s=NOW_S + day_s)
 
 
 def test_a_token_of_a_version_without_logins_is_accepted(writer: RegistryWriter) -> None:
     account = writer.create_account("ada", "h", ADMIN)
     claims = {"Payload": str(account.account_id), "iss": tokens.ISSUER, "exp": now_ms()}
     token = jwt.encode(claims, KEY, tokens.ALGORITHM)
-    assert caller_from_token(writer.reader(), KEY, token) == Caller(account)
+    assert caller(writer, token) == Caller(account)
 
 
 def test_a_token_of_nobody_is_refused(writer: RegistryWriter) -> None:
-    token = tokens.issue_account_token(KEY, 5, now_ms() // 1000 + 60, LOGIN)
+    token = tokens.issue_account_token(KEY, 5, NOW_S + 60, LOGIN)
     with pytest.raises(AccountNotFoundError):
-        caller_from_token(writer.reader(), KEY, token)
+        caller(writer, token)
     with pytest.raises(InvalidTokenError):
-        caller_from_token(writer.reader(), b"x" * 32, token)
+        caller(writer, token, key=b"x" * 32)
 
 
 @pytest.mark.parametrize("given", [None, "", "wrong", "code ", "c\xf6de"])

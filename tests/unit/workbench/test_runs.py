@@ -427,7 +427,9 @@ def test_a_message_without_a_payload_is_an_empty_event_as_on_a_node(tmp_path: Pa
         b'{"payload_base64": "?"}',
         b'{"header": 7, "payload": ""}',
         b'{"header": {}, "payload": "?"}',
+        b'{"payload": ' + b"[" * 100_000,
     ],
+    ids=range(10),
 )
 def test_a_line_of_another_form_is_named_by_its_number(line: bytes, tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"

@@ -11,6 +11,7 @@ from fieldbrook.cli.errors import expected_errors
 from fieldbrook.cli.output import note, note_unless_json, show_done, show_json
 from fieldbrook.cli.remote.projects.applets import applet
 from fieldbrook.cli.text import printable
+from fieldbrook.system.regular_file import read_regular_file
 
 _TEMPLATES = ("assemblyscript", "c", "rust", "wat")
 
@@ -57,7 +58,7 @@ def applet_build(folder: Path) -> None:
 
     with expected_errors(scaffold.ScaffoldError):
         module = scaffold.build(folder)
-        report = check(module.read_bytes(), Limits())
+        report = check(read_regular_file(module), Limits())
         size = module.stat().st_size
     note_unless_json(f"{size} bytes, handlers: {', '.join(report.handlers)}")
     show_done(str(module), module=str(module), bytes=size, handlers=list(report.handlers))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,8 @@ from fieldbrook.cli.options import CommandGroup, project_argument
 from fieldbrook.cli.output import show_done, show_fields, show_json, show_rows
 from fieldbrook.cli.remote.lookup import ALL, open_project
 from fieldbrook.cli.text import counted
+from fieldbrook.core.bounded_json import from_json
+from fieldbrook.system.regular_file import read_regular_file
 
 _COLUMNS = {"name": "NAME", "sizeBytes": "BYTES", "events": "EVENTS", "createdAt": "CREATED"}
 
@@ -76,7 +77,7 @@ def read_abi(path: Path) -> list[Any]:
         WrongUsageError: the file cannot be read or has another content.
     """
     try:
-        value = json.loads(path.read_text("utf-8"))
+        value = from_json(read_regular_file(path))
     except (OSError, ValueError) as error:
         raise WrongUsageError(f"{path} is not a JSON ABI: {error}") from None
     abi = value.get("abi") if isinstance(value, dict) else value

@@ -1,7 +1,7 @@
 """Logins: with a password, for longer, and ended.
 
 A login begins with a password or a wallet's signature and gets a token, which can be exchanged for
-a newer one for `RENEWABLE_S`. Ending a login makes all its tokens invalid.
+a newer one for `tokens.RENEWABLE_S`. Ending a login makes all its tokens invalid.
 """
 
 from __future__ import annotations
@@ -24,9 +24,6 @@ from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 from fieldbrook.gateway.management.framework.views import Json
 from fieldbrook.gateway.management.openapi import shapes
 from fieldbrook.security import tokens
-
-RENEWABLE_S = 24 * 3600
-"""How long after the password a login can be renewed, in seconds."""
 
 Password = Annotated[str, msgspec.Meta(max_length=1024)]
 
@@ -69,7 +66,7 @@ def login_json(call: Call[Any, Any], account: Account, login: tokens.Login | Non
     now_s = now_ms() // 1000
     login = login or tokens.new_login(now_s)
     lifetime_s = call.context.token_lifetime_s
-    expires_at_s = min(now_s + lifetime_s, _last_expiry_s(login, lifetime_s))
+    expires_at_s = min(now_s + lifetime_s, tokens.last_expiry_s(login, lifetime_s))
     return {
         "accountID": str(account.account_id),
         "accountRole": account.role,
@@ -85,15 +82,10 @@ def login_json(call: Call[Any, Any], account: Account, login: tokens.Login | Non
     }
 
 
-def _last_expiry_s(login: tokens.Login, lifetime_s: int) -> int:
-    """When the last token of a login expires, in Unix seconds."""
-    return login.began_s + max(RENEWABLE_S, lifetime_s)
-
-
 async def renew_login(call: Call[None, None]) -> Annotated[Json, shapes.LoginReply]:
     """Get a newer token for a login; possible for 24 hours after the password."""
     login = _login_of(call)
-    if now_ms() // 1000 >= login.began_s + RENEWABLE_S:
+    if now_ms() // 1000 >= login.began_s + tokens.RENEWABLE_S:
         reason = "a login can be renewed for 24 hours, which are over: log in again"
         raise InvalidTokenError(reason=reason)
     return login_json(call, call.account, login)
@@ -109,7 +101,7 @@ async def end_login(call: Call[None, EndLogin]) -> None:
         await registry.call("end_logins", account_id=call.account.account_id)
         return
     login = _login_of(call)
-    valid_until_s = _last_expiry_s(login, call.context.token_lifetime_s)
+    valid_until_s = tokens.last_expiry_s(login, call.context.token_lifetime_s)
     await registry.call(
         "end_login",
         login_id=login.login_id,

@@ -76,7 +76,7 @@ def test_chains_of_another_form_are_refused_without_telling_their_endpoints(
 
 def test_a_time_zone_is_one_the_machine_knows() -> None:
     assert settings.load(cron_timezone="Europe/Berlin").cron_timezone == "Europe/Berlin"
-    for name in ("Nowhere/Land", "../etc/passwd", ""):
+    for name in ("Nowhere/Land", "../etc/passwd"):
         with pytest.raises(SettingsError, match="must be UTC or a zone"):
             settings.load(cron_timezone=name)
 
@@ -131,6 +131,34 @@ def test_a_bad_setting_is_named_with_its_value_its_source_and_what_is_allowed(
     with pytest.raises(SettingsError) as caught:
         settings.load(**given_)
     assert str(caught.value) == reason
+
+
+@pytest.mark.parametrize("name", sorted(settings.Settings.model_fields))
+def test_an_empty_variable_is_refused_unless_the_setting_says_what_empty_means(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"FIELDBROOK_{name.upper()}", "")
+    if _takes_empty(name):
+        assert getattr(settings.load(), name) in (None, "")
+    else:
+        with pytest.raises(SettingsError, match=f"FIELDBROOK_{name.upper()}"):
+            settings.load()
+
+
+def _takes_empty(name: str) -> bool:
+    # A user name, a password and a key need no sentence: without them there is none.
+    field = settings.Settings.model_fields[name]
+    return "Empty: " in str(field.description) or name in (
+        "mqtt_username",
+        "mqtt_password",
+        "tls_key",
+    )
+
+
+def test_the_error_for_an_empty_variable_tells_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIELDBROOK_PROJECT_IDLE_S", "")
+    with pytest.raises(SettingsError, match="must not be empty; remove it for the default, 300"):
+        settings.load()
 
 
 def test_a_bad_value_in_a_file_is_blamed_on_the_file(tmp_path: Path) -> None:

@@ -65,8 +65,13 @@ NODE_COMMAND = -1
 """Publisher id of a frame entry that is a command to the project instead of an event.
 
 The event type is the command. The payload is packed numbers: of dead letters (`REPLAY`,
-`DISCARD`), of instances (`CLEAR_LOG`) or of the event history (`REPLAY_EVENTS`)."""
+`DISCARD`), of instances (`CLEAR_LOG`) or of the event history (`REPLAY_EVENTS`). That of
+`WRITE_KEY` is described there."""
 REPLAY, DISCARD, CLEAR_LOG = "replay", "discard", "clear_log"
+WRITE_KEY = "write_key"
+"""Command to change a key of an applet. Its payload is the owner of the key (`kv.owner`), the key,
+and the new value, or None to delete the key. The answer has one result, whose code is 1 when the
+key existed before and 0 otherwise."""
 RESUME = "resume"
 """Command that ends the refusal of MQTT events after a failed commit, which keeps their order.
 

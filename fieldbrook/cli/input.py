@@ -32,6 +32,18 @@ def read_file(path: Path) -> bytes:
         raise file_error(path, error) from None
 
 
+def read_value(text: str) -> bytes:
+    """Read an argument `TEXT|@FILE`: its bytes, or the content of a file; `@-` is standard input.
+
+    Raises:
+        ClientError: the file cannot be read.
+    """
+    if not text.startswith("@"):
+        return text.encode("utf-8", "surrogateescape")
+    name = text[1:]
+    return sys.stdin.buffer.read() if name == "-" else read_file(Path(name))
+
+
 def read_module(path: Path) -> bytes:
     """Read a WebAssembly module, in binary or as text.
 

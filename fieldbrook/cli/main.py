@@ -41,6 +41,7 @@ from fieldbrook.cli.remote.chain.abis import abi
 from fieldbrook.cli.remote.chain.chains import chain
 from fieldbrook.cli.remote.chain.monitors import monitor
 from fieldbrook.cli.remote.chain.transactions import tx
+from fieldbrook.cli.remote.data.key_values import kv
 from fieldbrook.cli.remote.events.cron_jobs import cron
 from fieldbrook.cli.remote.events.dead_letters import dead_letter
 from fieldbrook.cli.remote.events.history import event, refused
@@ -50,7 +51,6 @@ from fieldbrook.cli.remote.events.traffic_limits import limit
 from fieldbrook.cli.remote.node.broker import mqtt
 from fieldbrook.cli.remote.node.health import health, status
 from fieldbrook.cli.remote.projects.applets import applet
-from fieldbrook.cli.remote.projects.key_value import kv
 from fieldbrook.cli.remote.projects.projects import project
 from fieldbrook.cli.remote.projects.publishers import publisher
 from fieldbrook.cli.remote.projects.resources import resource

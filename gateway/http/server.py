@@ -158,10 +158,10 @@ class HttpGateway(GatewayActor):
         """Write the last refused events to their store."""
         self._refusals.close()
 
-    async def _command(self, project_id: int, name: str, numbers: list[int]) -> Outcome:
+    async def _command(self, project_id: int, name: str, payload: list[Any]) -> Outcome:
         """Send a node command to a project, as an event without a publisher."""
         done: asyncio.Future[Outcome] = self.loop.create_future()
-        event = name, NODE_COMMAND, "", pack(numbers), clock.now_ms(), 0, ""
+        event = name, NODE_COMMAND, "", pack(payload), clock.now_ms(), 0, ""
         self.projects[project_id].submit(event, done.set_result)
         return await done
 

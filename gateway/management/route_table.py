@@ -14,6 +14,7 @@ from fieldbrook.gateway.management.routes.accounts import (
     wallets,
 )
 from fieldbrook.gateway.management.routes.chain import contract_abis, monitors, transactions
+from fieldbrook.gateway.management.routes.data import key_values
 from fieldbrook.gateway.management.routes.events import (
     cron_jobs,
     event_history,
@@ -60,6 +61,7 @@ ROUTES: tuple[Route, ...] = (
     *traffic_limits.ROUTES,
     *resources.ROUTES,
     *inspection.ROUTES,
+    *key_values.ROUTES,
     *health_routes.ROUTES,
     *broker.ROUTES,
     *event_history.ROUTES,

@@ -18,11 +18,11 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     """Everything that one batch writes to this store.
 
     A batch with a `number` above 0 is staged: it waits until the SQL database has committed
-    its own part under that number.
+    its own part under that number. A pair without a value deletes its key.
     """
 
     number: int
-    pairs: list[tuple[bytes, bytes]]
+    pairs: list[tuple[bytes, bytes | None]]
     sent: list[OutboxEntry]
     metrics: list[MetricRow]
     dead_letters: list[DeadLetter]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -143,24 +145,41 @@ class ProjectStoreReader:
         with store_errors(), self._environment.begin(db=self._kv) as txn:
             return txn.get(kv.stored_key(kv.scope(applet_id), key))
 
-    def kv_keys(self, applet_id: int, prefix: bytes, limit: int) -> list[bytes]:
+    def kv_keys(
+        self, applet_id: int, prefix: bytes, limit: int, after: bytes | None = None
+    ) -> list[bytes]:
         """Return keys of an applet that start with `prefix`, in byte order, the empty key first.
+
+        Args:
+            applet_id: the owner of the keys (`kv.owner`).
+            prefix: the first bytes of each key.
+            limit: how many keys at most.
+            after: only keys that come later in that order; None for all.
 
         Keys that are too long for the store are left out, because the store has only their
         hash (`kv.stored_key`).
         """
-        scope = kv.scope(applet_id)
-        start = kv.plain_prefix(scope, prefix)
-        keys: list[bytes] = []
         with store_errors(), self._environment.begin(db=self._kv) as txn:
-            if not prefix and txn.get(kv.empty_key(scope)) is not None:
-                keys.append(b"")
-            cursor = txn.cursor()
-            more = cursor.set_range(start)
-            while more and len(keys) < limit and cursor.key().startswith(start):
-                keys.append(kv.own_key(cursor.key()))
-                more = cursor.next()
-        return keys
+            found = _own_keys(txn, kv.scope(applet_id), prefix, after)
+            return [key for key, _ in islice(found, limit)]
+
+    def kv_pairs(
+        self, applet_id: int, prefix: bytes, limit: int, after: bytes | None, limit_bytes: int
+    ) -> list[tuple[bytes, bytes]]:
+        """Return pairs of an applet; see `kv_keys`.
+
+        There are fewer pairs than `limit` when their keys and values would have more than
+        `limit_bytes` bytes. The first pair is returned whatever its size.
+        """
+        pairs: list[tuple[bytes, bytes]] = []
+        with store_errors(), self._environment.begin(db=self._kv) as txn:
+            for key, read in islice(_own_keys(txn, kv.scope(applet_id), prefix, after), limit):
+                value = read()
+                limit_bytes -= len(key) + len(value)
+                if limit_bytes < 0 and pairs:
+                    break
+                pairs.append((key, value))
+        return pairs
 
     def copy(self, target: Path) -> None:
         """Copy the store and its SQL database as of one moment; see `backup.copy_project`."""
@@ -169,6 +188,25 @@ class ProjectStoreReader:
     def close(self) -> None:
         """Close the environment."""
         self._environment.close()
+
+
+def _own_keys(
+    txn: Transaction, scope: bytes, prefix: bytes, after: bytes | None
+) -> Iterator[tuple[bytes, Callable[[], bytes]]]:
+    """Iterate over the keys of `kv_keys`; each comes with a function that reads its value."""
+    if not prefix and after is None:
+        empty = txn.get(kv.empty_key(scope))
+        if empty is not None:
+            yield b"", partial(bytes, empty)
+    start = kv.plain_prefix(scope, prefix)
+    begin = kv.plain_prefix(scope, after or b"")
+    cursor = txn.cursor()
+    more = cursor.set_range(max(start, begin))
+    if more and after and cursor.key() == begin:
+        more = cursor.next()
+    while more and cursor.key().startswith(start):
+        yield kv.own_key(cursor.key()), cursor.value
+        more = cursor.next()
 
 
 class ProjectSnapshot:

@@ -72,10 +72,11 @@ class ProjectStore:
     """The writer of a project's store, owned by its actor. Open it after the fork, never before.
 
     These attributes collect the effects of a batch until `commit`: `overlay` the key-value
-    writes, `sent` the outbox entries, `metrics` the rows of metrics, `dead_letters` new dead
-    letters and `resolved` the numbers of dead letters to delete. For deduplication, `outcomes`
-    maps the digest of each handled event to its results, and `deliveries` has the names of the
-    broker's deliveries. Reads look into the overlay first, then into the last commit.
+    writes (None deletes a key), `sent` the outbox entries, `metrics` the rows of metrics,
+    `dead_letters` new dead letters and `resolved` the numbers of dead letters to delete. For
+    deduplication, `outcomes` maps the digest of each handled event to its results, and
+    `deliveries` has the names of the broker's deliveries. Reads look into the overlay first,
+    then into the last commit.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class ProjectStore:
     def read(self, stored_key: bytes) -> bytes | None:
         """Return the value of a stored key (`kv.stored_key`) as the current batch sees it."""
         value = self.overlay.get(stored_key)
-        if value is not None:
+        if value is not None or stored_key in self.overlay:
             return value
         if self._staged:
             self._settle()
@@ -360,7 +361,7 @@ class ProjectStore:
             self._tables.logs.remove(txn, lambda row: row.instance_id == instance_id)
 
     def _clear_effects(self) -> None:
-        self.overlay: dict[bytes, bytes] = {}
+        self.overlay: dict[bytes, bytes | None] = {}
         self.sent: list[OutboxEntry] = []
         self.metrics: list[MetricRow] = []
         self.dead_letters: list[DeadLetter] = []

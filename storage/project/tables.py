@@ -79,7 +79,10 @@ class ProjectTables:
     def put(self, txn: Transaction, batch: Batch) -> Written:
         """Write a batch inside a transaction; call `committed` once that is on disk."""
         for key, value in batch.pairs:
-            txn.put(key, value, db=self.kv)
+            if value is not None:
+                txn.put(key, value, db=self.kv)
+            else:
+                txn.delete(key, db=self.kv)
         added = self.outbox.add(txn, batch.sent) if batch.sent else {}
         if batch.metrics:
             self.metrics.append(txn, batch.metrics)

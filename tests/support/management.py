@@ -135,9 +135,18 @@ class MemoryStore:
     def kv_get(self, applet_id: int, key: bytes) -> bytes | None:
         return self.pairs.get((applet_id, key))
 
-    def kv_keys(self, applet_id: int, prefix: bytes, limit: int) -> list[bytes]:
+    def kv_keys(
+        self, applet_id: int, prefix: bytes, limit: int, after: bytes | None = None
+    ) -> list[bytes]:
         keys = sorted(key for owner, key in self.pairs if owner == applet_id)
-        return [key for key in keys if key.startswith(prefix)][:limit]
+        found = [key for key in keys if key.startswith(prefix) and (after is None or key > after)]
+        return found[:limit]
+
+    def kv_pairs(
+        self, applet_id: int, prefix: bytes, limit: int, after: bytes | None, limit_bytes: int
+    ) -> list[tuple[bytes, bytes]]:
+        keys = self.kv_keys(applet_id, prefix, limit, after)
+        return [(key, self.pairs[applet_id, key]) for key in keys]
 
 
 @dataclass

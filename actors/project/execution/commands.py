@@ -1,4 +1,5 @@
-"""Commands of the node to a project: replay and discard dead letters, replay events, clear logs.
+"""Commands of the node to a project: replay and discard dead letters, replay events, clear logs,
+change keys.
 
 A command travels as an entry of a frame of events, so it keeps its place among them.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from fieldbrook.actors.project.configuration import NO_CONFIGURATION, ProjectConfiguration
 from fieldbrook.actors.project.execution.activity import Activity
@@ -17,14 +19,16 @@ from fieldbrook.actors.wire import (
     CLEAR_LOG,
     REPLAY,
     REPLAY_EVENTS,
+    WRITE_KEY,
     EventResult,
     HandlerResult,
     WireEvent,
     unpack,
 )
 from fieldbrook.core import clock
-from fieldbrook.core.errors import StoreError, to_wire
+from fieldbrook.core.errors import StorageQuotaError, StoreError, to_wire
 from fieldbrook.storage.lmdb.condition import client_error
+from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.deduplication import Outcome
 from fieldbrook.storage.project.history import event_record
 from fieldbrook.storage.project.store import ProjectStore
@@ -49,13 +53,15 @@ class NodeCommands:
         self._configuration = configuration
 
     def execute(self, event: WireEvent) -> EventResult:
-        """Carry out a command; its payload holds the numbers of its objects."""
+        """Carry out a command; its payload holds the numbers of its objects, or a key."""
         command = event[0]
-        numbers: Sequence[int] = unpack(event[3])
+        numbers: Sequence[Any] = unpack(event[3])
         closed = self._configuration.closed
         if closed is not None and command in (REPLAY, REPLAY_EVENTS):
             return to_wire(closed)
         try:
+            if command == WRITE_KEY:
+                return self._write_key(*numbers)
             if command == REPLAY:
                 return tuple(self._replay_dead_letter(number) for number in numbers)
             if command == REPLAY_EVENTS:
@@ -69,6 +75,21 @@ class NodeCommands:
             return ()
         except StoreError as error:
             return to_wire(client_error(error))
+
+    def _write_key(self, owner: int, key: bytes, value: bytes | None) -> EventResult:
+        """Change or delete a key in the current batch, between the events before and after it.
+
+        An account over its storage quota may still delete.
+        """
+        closed = self._configuration.closed
+        if closed is not None and (value is not None or not isinstance(closed, StorageQuotaError)):
+            return to_wire(closed)
+        stored = kv.stored_key(kv.scope(owner), key)
+        known = self._store.read(stored) is not None
+        if known or value is not None:
+            self._store.overlay[stored] = value
+            self._runner.written_bytes += len(key) + len(value or b"")
+        return ((0, int(known), ""),)
 
     def _replay_dead_letter(self, number: int) -> HandlerResult:
         """Run one handler again over its dead letter.

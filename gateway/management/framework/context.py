@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from fieldbrook.core.clock import Clock, now_ms
 from fieldbrook.core.errors import ChainUnavailableError
@@ -72,8 +72,15 @@ class ProjectStoreReader(Protocol):
     def kv_get(self, applet_id: int, key: bytes) -> bytes | None:
         """The value an applet has stored under a key."""
 
-    def kv_keys(self, applet_id: int, prefix: bytes, limit: int) -> list[bytes]:
-        """The keys of an applet that start with `prefix`, in byte order."""
+    def kv_keys(
+        self, applet_id: int, prefix: bytes, limit: int, after: bytes | None = None
+    ) -> list[bytes]:
+        """The keys of an applet that start with `prefix` and come after `after`, in byte order."""
+
+    def kv_pairs(
+        self, applet_id: int, prefix: bytes, limit: int, after: bytes | None, limit_bytes: int
+    ) -> list[tuple[bytes, bytes]]:
+        """The pairs of these keys, as far as they fit into `limit_bytes`; at least one."""
 
 
 class ReadRefused(Protocol):
@@ -117,8 +124,8 @@ class ManagementContext:
         vault: seals the private keys of operators.
         setup_code: reads the one-time setup code.
         store_reader: the store of a project by its id; None while the project has none.
-        command: sends a command to a project (`frames.REPLAY`, `frames.DISCARD`,
-            `frames.CLEAR_LOG`) and returns its outcome.
+        command: sends a command to a project (`wire.REPLAY`, `wire.WRITE_KEY`, ...) with its
+            payload and returns its outcome.
         health: the health of the node.
         refused: reads the events that the node refused.
         chains: the chains that monitors may watch.
@@ -149,7 +156,7 @@ class ManagementContext:
     version: str
     store_reader: Callable[[int], ProjectStoreReader | None]
     limits: Limits
-    command: Callable[[int, str, list[int]], Awaitable[Outcome]]
+    command: Callable[[int, str, list[Any]], Awaitable[Outcome]]
     health: Callable[[], NodeHealth] = NodeHealth
     refused: ReadRefused = _none_refused
     chains: tuple[Chain, ...] = ()

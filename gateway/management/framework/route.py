@@ -125,13 +125,13 @@ class Call(Generic[B, Q]):
         """
         return path_id(name, self.path[name])
 
-    async def command(self, project_id: int, command: str, numbers: list[int]) -> Any:
+    async def command(self, project_id: int, command: str, payload: list[Any]) -> Any:
         """Send a command to a project and return its results; see `ManagementContext.command`.
 
         Raises:
             NodeError: the project refused the command or could not be reached.
         """
-        outcome = await self.context.command(project_id, command, numbers)
+        outcome = await self.context.command(project_id, command, payload)
         if isinstance(outcome, NodeError):
             raise outcome
         return outcome

@@ -277,13 +277,22 @@ def _success(route: Route) -> Json:
         answer = answers.setdefault(
             status, {"description": HTTPStatus(int(status)).phrase, "content": {}}
         )
-        answer["content"].update(
-            _CONTENT.get(kind) or {"application/json": {"schema": _json_schema(kind)}}
-        )
+        if kind in _CONTENT:
+            answer["content"].update(_CONTENT[kind])
+        else:
+            _add_json(answer["content"], _json_schema(kind))
     for answer in answers.values():
         headers = answer.setdefault("headers", {})
         headers["X-Meta"] = {"$ref": "#/components/headers/X-Meta"}
     return answers
+
+
+def _add_json(content: Json, schema: Json) -> None:
+    """Add the schema of a JSON answer; an answer with several forms is one of them."""
+    known = content.setdefault("application/json", {"schema": schema})["schema"]
+    if known is not schema:
+        forms = known.get("oneOf", [known])
+        content["application/json"]["schema"] = {"oneOf": [*forms, schema]}
 
 
 _CONTENT: dict[Any, Json] = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ import click
 
 from fieldbrook.cli.console import current
 from fieldbrook.cli.errors import EXIT_REFUSED, WrongUsageError, expected_errors
-from fieldbrook.cli.input import read_file
+from fieldbrook.cli.input import read_value
 from fieldbrook.cli.local.applets.workbench import (
     EXISTING_FILE,
     WorkbenchOptions,
@@ -83,11 +82,7 @@ def applet_run(
 
 
 def _payload(text: str, encoded: bool) -> bytes:
-    if text.startswith("@"):
-        name = text[1:]
-        data = sys.stdin.buffer.read() if name == "-" else read_file(Path(name))
-    else:
-        data = text.encode("utf-8", "surrogateescape")
+    data = read_value(text)
     if not encoded:
         return data
     try:

@@ -1,4 +1,4 @@
-"""Commands on projects and what belongs to them: applets, publishers, strategies, stored values.
+"""Commands on projects and what belongs to them: applets, publishers, strategies.
 
 In: arguments; answers of the management routes.
 Out: requests; tables or JSON.

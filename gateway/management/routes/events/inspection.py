@@ -1,21 +1,18 @@
-"""Read the applet log, the applet metrics and the key-value pairs of a project."""
+"""Read the applet log and the applet metrics of a project."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import time
 from collections.abc import AsyncGenerator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
 from fieldbrook.core.clock import rfc3339
-from fieldbrook.core.errors import AppletNotFoundError, BadRequestError, FieldError, NotFoundError
 from fieldbrook.core.model import ADMIN, ENABLED
 from fieldbrook.gateway import replies
-from fieldbrook.gateway.management.framework.binding import RowLimit, Sfid
+from fieldbrook.gateway.management.framework.binding import RowLimit
 from fieldbrook.gateway.management.framework.ownership import (
     may_project,
     own_project,
@@ -23,14 +20,11 @@ from fieldbrook.gateway.management.framework.ownership import (
 from fieldbrook.gateway.management.framework.route import Call, Route, Stream
 from fieldbrook.gateway.management.framework.views import Json, log_row_json
 from fieldbrook.storage.lmdb.rows import Numbered
-from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.rows import MetricRow, NumberedRow
 
 _POLL_S = 0.25
 _SILENCE_S = 15.0  # after so long without rows, a comment keeps the connection alive
 _SEQUENCE_LIMIT = (1 << 63) - 1
-
-Encoding = Literal["text", "base64"]
 
 
 class ReadLog(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,19 +38,6 @@ class FollowLog(ReadLog, frozen=True, kw_only=True):
     """With `follow`, new rows are sent as they are written, as server-sent events."""
 
     follow: bool = False
-
-
-class ReadPairs(msgspec.Struct, frozen=True, kw_only=True):
-    """A key of an applet (the empty key is allowed), or the keys that start with `prefix`.
-
-    `encoding` applies to keys and values, in the request and in the answer.
-    """
-
-    applet_id: Sfid = msgspec.field(name="appletID")
-    key: str | None = None
-    prefix: str = ""
-    encoding: Encoding = "text"
-    limit: RowLimit = 100
 
 
 async def read_log(call: Call[None, FollowLog]) -> Json | Stream:
@@ -78,26 +59,6 @@ async def read_metrics(call: Call[None, ReadLog]) -> Json:
     rows = store.metrics(call.query.after, call.query.limit) if store else ()
     following = rows[-1].sequence if rows else max(call.query.after, 0)
     return {"data": [_metric_json(row) for row in rows], "next": str(following)}
-
-
-async def read_pairs(call: Call[None, ReadPairs]) -> Json:
-    """The value of a key, or the list of an applet's keys."""
-    query = call.query
-    project = own_project(call)
-    applet = call.context.reader.applet(query.applet_id)
-    if applet is None or applet.project_id != project.project_id:
-        raise AppletNotFoundError(applet=query.applet_id)
-    store = call.context.store_reader(project.project_id)
-    head: Json = {"appletID": str(applet.applet_id), "encoding": query.encoding}
-    if query.key is None:
-        prefix = _decode(query.prefix, query.encoding, "prefix")
-        keys = store.kv_keys(kv.owner(applet), prefix, query.limit) if store else []
-        return {**head, "data": [_encode(key, query.encoding) for key in keys]}
-    key = _decode(query.key, query.encoding, "key")
-    value = store.kv_get(kv.owner(applet), key) if store else None
-    if value is None:
-        raise NotFoundError(what=f"applet {applet.applet_id} has no key {query.key or '(empty)'}")
-    return {**head, "key": query.key, "value": _encode(value, query.encoding)}
 
 
 def _start_sequence(call: Call[None, FollowLog]) -> int:
@@ -177,27 +138,7 @@ def _metric_json(numbered: Numbered[MetricRow]) -> Json:
     }
 
 
-def _decode(text: str, encoding: Encoding, field: str) -> bytes:
-    if encoding == "text":
-        return text.encode()
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise BadRequestError(FieldError(field, f"not base64: {error}", "query")) from None
-
-
-def _encode(data: bytes, encoding: Encoding) -> str:
-    if encoding == "base64":
-        return base64.b64encode(data).decode()
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        reason = "the stored data is not UTF-8 text: use encoding=base64"
-        raise BadRequestError(FieldError("encoding", reason, "query")) from None
-
-
 ROUTES: tuple[Route, ...] = (
     Route("GET", "/applet_log/{projectName}", "ListAppletLog", read_log),
     Route("GET", "/applet_metrics/{projectName}", "ListAppletMetrics", read_metrics),
-    Route("GET", "/kv/{projectName}", "GetKeyValue", read_pairs),
 )

@@ -35,6 +35,13 @@ def store(tmp_path: Path) -> Iterator[ProjectStore]:
     opened.close()
 
 
+@pytest.fixture(scope="module")
+def paged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProjectStore]:
+    opened = ProjectStore(tmp_path_factory.mktemp("paged") / "p", 1 << 20)
+    yield opened
+    opened.close()
+
+
 def reader_of(store: ProjectStore) -> ProjectStoreReader:
     """A second process's view; LMDB forbids two in one, so the environment is shared."""
     reader = ProjectStoreReader.__new__(ProjectStoreReader)
@@ -81,9 +88,9 @@ def test_a_batch_that_does_not_fit_is_refused_whole_and_the_next_one_is_taken(
 ) -> None:
     store.overlay[KEY] = b"before"
     store.commit()
-    store.overlay = {KEY: b"after"} | {
-        kv.stored_key(kv.scope(APPLET), b"%d" % n): bytes(100_000) for n in range(20)
-    }
+    store.overlay[KEY] = b"after"
+    for number in range(20):
+        store.overlay[kv.stored_key(kv.scope(APPLET), b"%d" % number)] = bytes(100_000)
     with pytest.raises(StoreError, match="the store has room for"):
         store.commit()
     assert store.overlay == {}
@@ -147,6 +154,51 @@ def test_applets_do_not_see_each_others_keys(store: ProjectStore) -> None:
     assert reader.kv_keys(APPLET, b"a", 10) == [b"a", b"ab"]
     assert reader.kv_keys(APPLET, b"", 2) == [b"", b"a"]
     assert reader.kv_get(APPLET, b"") == b"7"
+
+
+def test_a_key_that_a_batch_deletes_is_gone_at_once_and_after_the_commit(
+    store: ProjectStore,
+) -> None:
+    store.overlay[KEY] = store.overlay[OTHER_KEY] = b"1"
+    store.commit()
+    store.overlay[KEY] = None
+    assert store.read(KEY) is None
+    store.commit()
+    assert (store.read(KEY), store.read(OTHER_KEY)) == (None, b"1")
+    store.overlay[KEY] = b"again"
+    store.commit()
+    assert store.read(KEY) == b"again"
+
+
+@given(
+    st.sets(st.binary(max_size=3), max_size=12), st.binary(max_size=2), st.integers(1, 3), st.data()
+)
+def test_pages_of_keys_and_pairs_give_each_key_once_and_in_order(
+    paged: ProjectStore, keys: set[bytes], prefix: bytes, size: int, data: st.DataObject
+) -> None:
+    scope = kv.scope(data.draw(st.integers(1, 1 << 62), "owner"))
+    owner = int.from_bytes(scope, "big")
+    for key in keys:
+        paged.overlay[kv.stored_key(scope, key)] = key * 3
+    paged.commit()
+    reader, wanted = reader_of(paged), sorted(key for key in keys if key.startswith(prefix))
+    for limit_bytes in (1 << 20, 1):
+        pairs: list[tuple[bytes, bytes]] = []
+        listed: list[bytes] = []
+        while len(pairs) < len(wanted):
+            after = pairs[-1][0] if pairs else None
+            page = reader.kv_pairs(owner, prefix, size, after, limit_bytes)
+            assert 1 <= len(page) <= (size if limit_bytes > 1 else 1)
+            pairs += page
+            listed += reader.kv_keys(owner, prefix, len(page), after)
+        assert pairs == [(key, key * 3) for key in wanted]
+        assert listed == wanted
+        last = pairs[-1][0] if pairs else None
+        assert reader.kv_pairs(owner, prefix, size, last, limit_bytes) == []
+    for key in keys:
+        paged.overlay[kv.stored_key(scope, key)] = None
+    paged.commit()
+    assert reader.kv_keys(owner, b"", 100) == []
 
 
 @given(st.lists(st.binary(max_size=600), unique=True, max_size=20))

@@ -183,3 +183,11 @@ def test_what_a_document_says_does_not_become_part_of_the_page() -> None:
     document = json.loads(json.dumps(DOCUMENT))
     document["info"]["title"] = "<script>alert(1)</script>"
     assert "<script" not in openapi_page.render(document)
+
+
+def test_an_answer_that_has_several_forms_is_one_of_them() -> None:
+    content = operation("GET", "/kv/{projectName}")["responses"]["200"]["content"]
+    forms = [
+        form["$ref"].rpartition("/")[2] for form in content["application/json"]["schema"]["oneOf"]
+    ]
+    assert forms == ["KeyList", "StoredValue", "PairPage"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -80,18 +80,19 @@ class Table:
         start = slot * ROW_BYTES + _PID
         self._view[start : start + 8] = pid.to_bytes(8, "little")
 
-    def read(self) -> list[Row]:
-        """All rows that were ever assigned to a part."""
-        found = []
+    def views(self) -> Iterator[tuple[str, int, memoryview[float]]]:
+        """Part, pid and live numbers of all rows that were ever assigned to a part."""
         for slot in range(self.rows):
             start = slot * ROW_BYTES
             name = bytes(self._view[start : start + _NAME_BYTES]).rstrip(b"\0")
             if not name:
                 break  # rows are assigned in order
             pid = int.from_bytes(self._view[start + _PID : start + HEADER_BYTES], "little")
-            part = name.decode("utf-8", "replace")
-            found.append(Row(part, pid, self.row(slot)[:COLUMNS].tolist()))
-        return found
+            yield name.decode("utf-8", "replace"), pid, self.row(slot)
+
+    def read(self) -> list[Row]:
+        """A copy of all rows that were ever assigned to a part."""
+        return [Row(part, pid, view[:COLUMNS].tolist()) for part, pid, view in self.views()]
 
 
 class _Shared:

@@ -11,7 +11,7 @@ from fieldbrook.core.errors import StoreError
 from fieldbrook.system.fsync import make_folder, sync_folder
 
 KEY_BYTES = 32
-_SETUP_CODE = "setup-code"
+SETUP_CODE = "setup-code"
 
 
 def load_or_create_key(folder: Path, name: str) -> bytes:
@@ -28,7 +28,7 @@ def load_or_create_key(folder: Path, name: str) -> bytes:
 
 def setup_code(folder: Path) -> str:
     """The code that is required to register the first administrator; created when missing."""
-    code = load_or_create(folder / _SETUP_CODE, secrets.token_urlsafe(12).encode() + b"\n")
+    code = load_or_create(folder / SETUP_CODE, secrets.token_urlsafe(12).encode() + b"\n")
     return code.decode("ascii", "replace").strip()
 
 

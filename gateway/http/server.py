@@ -32,14 +32,17 @@ from fieldbrook.gateway.http.listener import Listener
 from fieldbrook.gateway.http.request_stream import HEAD_LIMIT, RequestStream
 from fieldbrook.gateway.http.tls_port import BridgedStream, EndingConnections, TlsListener
 from fieldbrook.gateway.management.application import log_request, make_application_routes
-from fieldbrook.gateway.management.framework.context import ManagementContext
+from fieldbrook.gateway.management.framework.context import ManagementContext, SeriesReader
 from fieldbrook.gateway.management.framework.open_stores import OpenStores, open_limit
 from fieldbrook.gateway.management.framework.temporary_files import remove_leftovers
 from fieldbrook.gateway.management.sign_in.contract_wallet import ContractWallets
 from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
 from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
 from fieldbrook.gateway.metrics.collectors import Collector
+from fieldbrook.gateway.metrics.sampling import node_series, start_sampling
+from fieldbrook.gateway.metrics.series_client import SAMPLER, SERIES, LocalSeries, RemoteSeries
 from fieldbrook.gateway.mqtt.broker_bounds import Bounds, BrokerState
+from fieldbrook.gateway.peers import serve_peers
 from fieldbrook.gateway.pending_rows import flush_pending_rows
 from fieldbrook.gateway.registry_client import SocketRegistryClient
 from fieldbrook.gateway.request_target import TargetApplication
@@ -115,6 +118,7 @@ class HttpGateway(GatewayActor):
         if removed := remove_leftovers(settings.data / "uploads", self.part, every):
             log.info("removed %d uploads of requests that a killed gateway left", removed)
         memory_budget = request_budget(settings.upload_limit_bytes + _MULTIPART_SLACK)
+        await self._start_series()
         context = self._context(registry, token_key, memory_budget)
         application = self._application(events, context)
         self._identity = tls.identity_of(settings)
@@ -141,6 +145,15 @@ class HttpGateway(GatewayActor):
             self._warn_of_hosts()
             self._connections.announce()
         self._sweeper = self.loop.create_task(self._sweep())
+
+    async def _start_series(self) -> None:
+        """Sample the metrics in `SAMPLER`, and answer the other processes' questions there."""
+        self._series: SeriesReader = RemoteSeries(self.run_dir)
+        if self.part == SAMPLER:
+            series = node_series(self.settings.data)
+            self._sampling = start_sampling(series)
+            self._series = local = LocalSeries(series)
+            self._peers = await serve_peers(self.run_dir, self.part, {SERIES: local.answer})
 
     def registry_reader(self) -> RegistryReader:
         """See `GatewayActor`."""
@@ -231,6 +244,8 @@ class HttpGateway(GatewayActor):
             broker=_broker_state(settings),
             metrics=settings.metrics,
             collect_metrics=Collector(settings, self._reader, self._chain_reader),
+            settings=settings,
+            series=self._series,
         )
 
     def _application(

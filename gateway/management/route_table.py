@@ -21,7 +21,7 @@ from fieldbrook.gateway.management.routes.events import (
     inspection,
     traffic_limits,
 )
-from fieldbrook.gateway.management.routes.node import broker, chains, configuration
+from fieldbrook.gateway.management.routes.node import broker, chains, configuration, series
 from fieldbrook.gateway.management.routes.node import health as health_routes
 from fieldbrook.gateway.management.routes.projects import (
     applets,
@@ -57,6 +57,7 @@ ROUTES: tuple[Route, ...] = (
     *contract_abis.ROUTES,
     *chains.ROUTES,
     *configuration.ROUTES,
+    *series.ROUTES,
     *transactions.ROUTES,
     *traffic_limits.ROUTES,
     *resources.ROUTES,

@@ -132,6 +132,11 @@ class RegistryQueries(abc.ABC):
         with self._reading() as txn:
             return self._tables.accounts.holds(txn, "account_roles", text_key(ADMIN) + b"\0")
 
+    def has_wallet(self) -> bool:
+        """Whether any account is a wallet's: its username is the address."""
+        with self._reading() as txn:
+            return self._tables.accounts.holds(txn, "account_names", text_key("0x"))
+
     def project(self, project_id: int) -> Project | None:
         """The project with this id."""
         return self._get(self._tables.projects, project_id)

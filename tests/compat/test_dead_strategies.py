@@ -233,7 +233,7 @@ def test_events_of_a_dead_strategy_become_dead_letters_that_run_once_the_handler
 
 
 def test_dead_strategies_and_their_events_are_counted(running: RunningNode) -> None:
-    running.create_project("counted")
+    project = running.create_project("counted")["projectID"]
     rules = [{"eventType": "A", "handler": "start"}, {"eventType": "B", "handler": "b"}]
     running.deploy("counted", TALLY, strategies=rules)
     publisher = running.add_publisher("counted", "d")
@@ -243,13 +243,13 @@ def test_dead_strategies_and_their_events_are_counted(running: RunningNode) -> N
         pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
         return {name: float(value) for name, _, value in pairs}
 
-    failures = 'fieldbrook_handler_failures_total{reason="not_exported"}'
-    before = shown()[failures]
+    label = f'project="{project}"'
+    failures = f'fieldbrook_handler_failures_total{{{label},reason="not_exported"}}'
     assert running.send("counted", message(publisher, b"", "B")).status == 201
-    until(lambda: shown()[failures] == before + 1, "the run that was none is counted")
+    until(lambda: shown().get(failures) == 1, "the run that was none is counted")
 
     def is_counted() -> bool:
         running.send("counted", message(publisher, b"", "A"))  # a project counts after a batch
-        return shown()["fieldbrook_dead_strategies"] >= 1
+        return shown()[f"fieldbrook_dead_strategies{{{label}}}"] >= 1
 
     until(is_counted, "the dead strategy is counted")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import threading
@@ -341,7 +342,10 @@ def test_messages_that_a_restored_node_holds_back_are_counted_until_they_are_rel
     assert outbox.release(data)
     held.ends("outbox", "parked")
     until(
-        lambda: b"fieldbrook_outbox_pending 0.0" in held.node.call("GET", "/metrics").body,
+        lambda: re.search(
+            rb'fieldbrook_outbox_pending\{project="\d+"\} 0\.0',
+            held.node.call("GET", "/metrics").body,
+        ),
         "all has left",
     )
     assert b'health_state{state="parked"} 0.0' in held.node.call("GET", "/metrics").body

@@ -161,7 +161,7 @@ def soon(node: RunningNode, name: str, part: str) -> float:
 
 
 def test_what_handlers_send_is_counted_on_its_way(start_node: StartNode) -> None:
-    node = start_node()
+    node = start_node("--metrics-projects", "0")
     node.create_project("sender")
     node.deploy("sender", SENDER, strategies=strategies("publish", "submit"))
     publisher = node.add_publisher("sender", "d")

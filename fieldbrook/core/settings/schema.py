@@ -19,7 +19,12 @@ from fieldbrook.core.clock import zone_of
 from fieldbrook.core.host_port import read_host_port
 from fieldbrook.core.quotas import Quotas
 from fieldbrook.core.settings.chain import Chain
-from fieldbrook.core.settings.values import listed, split_address, why_no_device_topic
+from fieldbrook.core.settings.values import (
+    listed,
+    split_address,
+    why_no_base_url,
+    why_no_device_topic,
+)
 
 ENVIRONMENT_PREFIX = "FIELDBROOK_"
 SECRETS = frozenset({"mqtt_password", "chains", "postgres_dsn"})
@@ -98,6 +103,12 @@ class Settings(BaseSettings):
         None,
         description="Folder from which the dashboard is read again for each page, for those who "
         "develop it. Empty: the dashboard of this version.",
+    )
+    public_url: Text = Field(
+        None,
+        description="Address under which clients reach the node through a proxy, e.g. "
+        "https://node.example. The dashboard shows it in its examples. Empty: the host and ports "
+        "of the node itself.",
     )
     http_gateways: int = Field(
         0,
@@ -383,11 +394,11 @@ class Settings(BaseSettings):
         "machine. token: administrators. off: nobody.",
     )
     metrics_projects: int = Field(
-        0,
+        200,
         ge=0,
         le=1_000,
-        description="Number of projects with metrics of their own in /metrics. The others share "
-        "one set of metrics.",
+        description="Number of projects with metrics of their own in /metrics and /series (there "
+        "200 at most), 18 KiB of memory each. The others share one set of metrics.",
     )
     log_level: LogLevel = Field("INFO", description="Lowest level of the log records to write.")
     log_format: Literal["text", "json"] = Field("text", description="Format of the node's log.")
@@ -438,6 +449,13 @@ class Settings(BaseSettings):
         if not all(word == "*" or _ADDRESS.fullmatch(word) for word in listed(value)):
             raise ValueError("must be addresses (0x and 40 hexadecimal digits), or *")
         return value
+
+    @field_validator("public_url")
+    @classmethod
+    def _is_public_url(cls, value: str | None) -> str | None:
+        if value is not None and (reason := why_no_base_url(value)):
+            raise ValueError(reason)
+        return value and value.rstrip("/")
 
     @field_validator("wallet_domains")
     @classmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 # Characters that are special in NATS subjects, or that NATS refuses.
 _NOT_IN_TOPICS = frozenset('."*>\\\x7f') | {chr(code) for code in range(32)}
 
@@ -24,6 +26,23 @@ def split_address(address: str) -> tuple[str, int]:
     if not (port.isascii() and port.isdecimal() and 1 <= int(port) <= 65_535):
         raise ValueError("must be host:port with a port of 1 to 65535")
     return host[1:-1] if bracketed else host, int(port)
+
+
+def why_no_base_url(url: str) -> str:
+    """The reason why a text is no address that others can append paths to; "" when it is one."""
+    form = "must be like https://node.example or https://example.com/node"
+    if not (url.isascii() and url.isprintable()) or " " in url:
+        return form
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return form
+    if parts.scheme not in ("http", "https") or not host:
+        return form
+    if "@" in parts.netloc or parts.query or parts.fragment or url.endswith(("?", "#")):
+        return f"{form}, without a user, query or fragment"
+    return ""
 
 
 def why_no_device_topic(topic_filter: str) -> str:

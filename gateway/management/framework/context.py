@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from fieldbrook.core.clock import Clock, now_ms
 from fieldbrook.core.errors import ChainUnavailableError
 from fieldbrook.core.quotas import Quotas
-from fieldbrook.core.settings import Chain
+from fieldbrook.core.settings import Chain, Settings
 from fieldbrook.gateway.events.pending_event import Outcome
 from fieldbrook.gateway.management.framework.temporary_files import FIRST_PART
 from fieldbrook.gateway.management.sign_in.contract_wallet import (
@@ -21,6 +21,7 @@ from fieldbrook.gateway.management.sign_in.contract_wallet import (
 from fieldbrook.gateway.management.sign_in.wallet import WalletPolicy
 from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
 from fieldbrook.gateway.metrics.prometheus import Collected
+from fieldbrook.gateway.metrics.series_client import NoSeries, SeriesAnswer, SeriesQuery
 from fieldbrook.gateway.mqtt.broker_bounds import BrokerState
 from fieldbrook.observability.health import NodeHealth
 from fieldbrook.security.operator_keys import Vault
@@ -105,6 +106,13 @@ class ChainCommand(Protocol):
         """Raises: ChainUnavailableError, TransactionRefusedError."""
 
 
+class SeriesReader(Protocol):
+    """Reads the figures over time, wherever they are kept."""
+
+    async def read(self, query: SeriesQuery) -> SeriesAnswer:
+        """Raises: UnavailableError."""
+
+
 async def no_chain(chain_id: int, command: str, target: int) -> None:
     """Refuse every command, for nodes without chain processes."""
     raise ChainUnavailableError(
@@ -142,6 +150,8 @@ class ManagementContext:
         metrics: who may read the metrics; the value of the setting `metrics`.
         collect_metrics: reads the metrics that no process counts.
         memory_budget: the memory budget for partially received requests.
+        settings: the settings of the node.
+        series: the figures of the node and its projects over time.
     """
 
     reader: RegistryReader
@@ -180,6 +190,8 @@ class ManagementContext:
     metrics: str = "off"
     collect_metrics: Callable[[], Sequence[Collected]] = tuple
     memory_budget: MemoryBudget = field(default_factory=lambda: request_budget(0))
+    settings: Settings = field(default_factory=Settings)
+    series: SeriesReader = field(default_factory=NoSeries)
 
     async def flushed_store(self, project_id: int) -> ProjectStoreReader | None:
         """A project's store, after the pending rows of all answered events were written to it.

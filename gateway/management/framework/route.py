@@ -168,6 +168,7 @@ GROUPS: dict[str, Group] = {
     "refused_event": Group.EVENT,
     "register": Group.ACCOUNT_REGISTER,
     "resource": Group.RESOURCE,
+    "series": Group.PROJECT,
     "strategy": Group.STRATEGY,
     "traffic": Group.TRAFFIC_LIMIT,
     "tx": Group.OPERATOR,

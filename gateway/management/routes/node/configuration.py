@@ -1,13 +1,17 @@
-"""The chains of the settings, in the form that tools of the later generation read."""
+"""What pages and tools must know of the node before anybody has signed in."""
 
 from __future__ import annotations
 
 import json
 from typing import Annotated
 
+import msgspec
+from msgspec import UNSET, UnsetType
+
 from fieldbrook.gateway.management.framework.route import Auth, Call, Route
 from fieldbrook.gateway.management.framework.views import Json
 from fieldbrook.gateway.management.openapi import shapes
+from fieldbrook.security.node_secrets import SETUP_CODE
 
 _NOT_SHOWN = ""  # an endpoint may hold a key, and any caller of these routes would see it
 
@@ -26,7 +30,61 @@ async def show_chains(call: Call[None, None]) -> Annotated[Json, shapes.ChainCon
     return {"chains": json.dumps(chains)}
 
 
+class NodePorts(msgspec.Struct, frozen=True, kw_only=True):
+    """The node's ports. `event` is absent without one, `mqtt` with an external broker."""
+
+    http: int
+    mqtt: int | UnsetType = UNSET
+    event: int | UnsetType = UNSET
+
+
+class ChainName(msgspec.Struct, frozen=True, kw_only=True):
+    """A chain of the settings."""
+
+    id: int
+    name: str
+
+
+class DashboardReply(msgspec.Struct, frozen=True, kw_only=True):
+    """What the dashboard's first page needs.
+
+    `setup` is true while the node has no administrator; only then `setupCodeIn` names the file of
+    the setup code. `walletSignIn`: some wallet may sign in. `tls`: the HTTP ports use TLS.
+    `publicURL` is the setting `public_url`, absent if that is empty.
+    """
+
+    version: str
+    setup: bool
+    setup_code_in: str | UnsetType = msgspec.field(name="setupCodeIn", default=UNSET)
+    wallet_sign_in: bool = msgspec.field(name="walletSignIn")
+    ports: NodePorts
+    tls: bool
+    public_url: str | UnsetType = msgspec.field(name="publicURL", default=UNSET)
+    chains: list[ChainName]
+
+
+async def show_dashboard(call: Call[None, None]) -> DashboardReply:
+    """Facts for the dashboard: version, ports, chains, and whether the node is to be set up."""
+    context, settings = call.context, call.context.settings
+    setup = not context.reader.has_administrator()
+    return DashboardReply(
+        version=context.version,
+        setup=setup,
+        setup_code_in=str(settings.data.absolute() / "secrets" / SETUP_CODE) if setup else UNSET,
+        wallet_sign_in=bool(context.wallets.whitelist) or context.reader.has_wallet(),
+        ports=NodePorts(
+            http=settings.http_port,
+            mqtt=UNSET if settings.mqtt_broker else settings.mqtt_port,
+            event=settings.event_port or UNSET,
+        ),
+        tls=settings.tls_certificate is not None,
+        public_url=settings.public_url or UNSET,
+        chains=[ChainName(id=chain.id, name=chain.name) for chain in context.chains],
+    )
+
+
 ROUTES: tuple[Route, ...] = (
+    Route("GET", "/configuration/dashboard", "GetDashboard", show_dashboard, auth=Auth.ANYBODY),
     Route("GET", "/configuration/eth_client", "EthClient", show_clients, auth=Auth.ANYBODY),
     Route("GET", "/configuration/chain_config", "ChainConfig", show_chains, auth=Auth.ANYBODY),
 )

@@ -160,3 +160,20 @@ def test_a_quota_is_a_number_or_no_limit_in_another_process_too(
     assert load().quotas == settings.quotas
     with pytest.raises(SettingsError, match="quota_projects.*whole number from 0"):
         load(quota_projects="-1")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("node.example", "ftp://node.example", "https://", "https://a b", "https://node:port"),
+        *("https://user@node.example", "https://node.example/?a", "https://n\u00f6de.example"),
+    ],
+)
+def test_a_public_url_to_which_no_path_can_be_appended_is_refused(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"public_url = .*must be like https://node\.example"):
+        load(public_url=url)
+
+
+def test_a_public_url_has_no_slash_at_its_end() -> None:
+    assert load(public_url="https://node.example:8443/").public_url == "https://node.example:8443"
+    assert load(public_url="").public_url is None

@@ -1,0 +1,52 @@
+"""Takes the samples of the series once a second, in one gateway process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from fieldbrook.gateway.metrics.series import Series
+from fieldbrook.observability import metrics_table
+
+log = logging.getLogger(__name__)
+
+_PERIOD_S = 1.0
+
+
+def node_series(data: Path) -> Series:
+    """The series of a node: its metrics table, and the embedded broker, which has no row in it."""
+    return Series(
+        lambda: metrics_table.shared.table, partial(_broker, data / "broker" / "nats.pid")
+    )
+
+
+def _broker(pid_file: Path) -> Sequence[tuple[str, int]]:
+    try:
+        return (("broker", int(pid_file.read_text())),)
+    except (OSError, ValueError):
+        return ()  # an external broker, or it starts
+
+
+def start_sampling(series: Series) -> asyncio.Task[None]:
+    """Sample until the task is cancelled."""
+    task = asyncio.get_running_loop().create_task(_sample(series))
+    task.add_done_callback(_ended)
+    return task
+
+
+async def _sample(series: Series) -> None:
+    loop = asyncio.get_running_loop()
+    due = loop.time()
+    while True:
+        series.sample()
+        # The period does not drift with the time that a sample takes.
+        due = max(due + _PERIOD_S, loop.time())
+        await asyncio.sleep(due - loop.time())
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("the series of the dashboard have ended", exc_info=error)

@@ -26,6 +26,7 @@ from fieldbrook.core.errors import NodeError
 from fieldbrook.core.settings import Settings
 from fieldbrook.observability import metrics_table
 from fieldbrook.observability.health import ProcessHealth
+from fieldbrook.storage.project.history.tables import HistoryLimits
 from fieldbrook.storage.project.store import ProjectStore, store_path
 from fieldbrook.storage.registry.service import RegistryReader
 from fieldbrook.storage.sql.database import ProjectDatabase, SqlLimits
@@ -143,7 +144,10 @@ class ProjectActor(NodeActor):
         folder = store_path(data / "projects", self._project_id)
         database = database_access(settings, folder, self._project_id)
         self._store = ProjectStore(
-            folder, settings.project_map_bytes, database.committed, settings.replayable_bytes
+            folder,
+            settings.project_map_bytes,
+            database.committed,
+            HistoryLimits(settings.history_bytes, settings.replayable_bytes),
         )
         self._pool = self._pool or _make_pool(settings)
         self._shards = _make_shards(settings, self._store)

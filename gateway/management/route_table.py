@@ -17,8 +17,11 @@ from fieldbrook.gateway.management.routes.chain import contract_abis, monitors, 
 from fieldbrook.gateway.management.routes.data import key_values
 from fieldbrook.gateway.management.routes.events import (
     cron_jobs,
+    dead_letters,
     event_history,
+    event_replay,
     inspection,
+    refused_events,
     traffic_limits,
 )
 from fieldbrook.gateway.management.routes.node import broker, chains, configuration, series
@@ -66,4 +69,7 @@ ROUTES: tuple[Route, ...] = (
     *health_routes.ROUTES,
     *broker.ROUTES,
     *event_history.ROUTES,
+    *event_replay.ROUTES,
+    *refused_events.ROUTES,
+    *dead_letters.ROUTES,
 )

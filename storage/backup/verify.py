@@ -43,8 +43,9 @@ from fieldbrook.storage.project.deduplication import (
     Deliveries,
     StoredOutcome,
 )
-from fieldbrook.storage.project.history import DATABASE as HISTORY
-from fieldbrook.storage.project.history import PAYLOADS, Chunk, Payloads
+from fieldbrook.storage.project.history.chunks import Chunk, Payloads
+from fieldbrook.storage.project.history.tables import DATABASE as HISTORY
+from fieldbrook.storage.project.history.tables import FAILURES, PAYLOADS
 from fieldbrook.storage.project.outbox import DATABASE as OUTBOX
 from fieldbrook.storage.project.outbox import OutboxEntry
 from fieldbrook.storage.project.refused import FOLDER as REFUSED
@@ -367,6 +368,7 @@ _TABLES: dict[bytes, Callable[[bytes, bytes], object]] = {
     METRICS: _rows_of(MetricRow),
     DEAD_LETTERS: _rows_of(DeadLetter),
     HISTORY: _rows_of(Chunk),
+    FAILURES: _rows_of(Chunk),
     PAYLOADS: _rows_of(Payloads),
     OUTBOX: _rows_of(OutboxEntry),
     OUTCOMES: _rows_of(StoredOutcome),

@@ -70,19 +70,64 @@ class RowTable(Generic[R]):
         data = txn.get(number.to_bytes(8, "big"), db=self._database)
         return self._decode(data) if data else None
 
+    def get_item(self, txn: Transaction, number: int) -> bytes | None:
+        """Return the encoded row with this number, or None."""
+        return txn.get(number.to_bytes(8, "big"), db=self._database) or None
+
+    def first(self, txn: Transaction) -> int | None:
+        """Return the number of the oldest row, or None."""
+        cursor = txn.cursor(db=self._database)
+        return int.from_bytes(cursor.key(), "big") if cursor.first() else None
+
     def after(self, txn: Transaction, after: int, limit: int) -> list[Numbered[R]]:
         """Return rows with a number above `after`, oldest first.
 
         A negative `after` counts from the end: -20 gives the last 20.
         """
+        items = self.items_after(txn, after, limit)
+        return [Numbered(number, self._decode(value)) for number, value in items]
+
+    def items_after(self, txn: Transaction, after: int, limit: int) -> list[tuple[int, bytes]]:
+        """Return numbers and encoded rows, selected as in `after`."""
         cursor = txn.cursor(db=self._database)
         if after < 0:
             newest = cursor.iterprev() if cursor.last() else ()
             last = list(islice(filter(_is_row, newest), -after))
-            return [self._numbered(item) for item in last[::-1][:limit]]
+            return [_with_number(item) for item in last[::-1][:limit]]
         found = cursor.set_range((after + 1).to_bytes(8, "big"))
         items: Iterable[tuple[bytes, bytes]] = cursor.iternext() if found else ()
-        return [self._numbered(item) for item in islice(filter(_is_row, items), limit)]
+        return [_with_number(item) for item in islice(filter(_is_row, items), limit)]
+
+    def items_backwards(
+        self, txn: Transaction, last: int | None = None
+    ) -> Iterator[tuple[int, bytes]]:
+        """Iterate over numbers and encoded rows, newest first, from the number `last` downwards."""
+        cursor = txn.cursor(db=self._database)
+        if last is None or not cursor.set_range((last + 1).to_bytes(8, "big")):
+            found = cursor.last()
+        else:
+            found = cursor.prev()
+        for item in cursor.iterprev() if found else ():
+            if _is_row(item):
+                yield _with_number(item)
+
+    def upper_bound(self, txn: Transaction, value_of: Callable[[R], int], limit: int) -> int:
+        """Return the number of the first row whose value is above `limit`, in about 20 looks.
+
+        The values, such as times, must ascend with the numbers. Without such a row the result is
+        above all numbers.
+        """
+        cursor = txn.cursor(db=self._database)
+        low, high = self.first(txn) or 0, self._last(txn) + 1
+        while low < high:
+            middle = (low + high) // 2
+            cursor.set_range(middle.to_bytes(8, "big"))
+            key, value = cursor.item()
+            if value and value_of(self._decode(value)) <= limit:
+                low = int.from_bytes(key, "big") + 1
+            else:
+                high = middle
+        return low
 
     def remove(self, txn: Transaction, doomed: Callable[[R], bool]) -> None:
         """Delete the rows that `doomed` selects.
@@ -106,18 +151,13 @@ class RowTable(Generic[R]):
         """Iterate over all rows, the oldest first."""
         for item in txn.cursor(db=self._database):
             if _is_row(item):
-                yield self._numbered(item)
+                number, value = _with_number(item)
+                yield Numbered(number, self._decode(value))
 
-    def backwards(self, txn: Transaction) -> Iterator[R]:
-        """Iterate over all rows, the newest first."""
-        cursor = txn.cursor(db=self._database)
-        for value in cursor.iterprev(keys=False, values=True) if cursor.last() else ():
-            if value:
-                yield self._decode(value)
-
-    def _numbered(self, item: tuple[bytes, bytes]) -> Numbered[R]:
-        key, value = item
-        return Numbered(int.from_bytes(key, "big"), self._decode(value))
+    def backwards(self, txn: Transaction, last: int | None = None) -> Iterator[R]:
+        """Iterate over rows, newest first, from the number `last` downwards."""
+        for _, value in self.items_backwards(txn, last):
+            yield self._decode(value)
 
     def _last(self, txn: Transaction) -> int:
         cursor = txn.cursor(db=self._database)
@@ -139,6 +179,10 @@ class RowTable(Generic[R]):
 
 def _is_row(item: tuple[bytes, bytes]) -> bool:
     return bool(item[1])
+
+
+def _with_number(item: tuple[bytes, bytes]) -> tuple[int, bytes]:
+    return int.from_bytes(item[0], "big"), item[1]
 
 
 def _share(entries: int, size: int, limit: int) -> int:

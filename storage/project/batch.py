@@ -6,7 +6,7 @@ import msgspec
 
 from fieldbrook.storage.project.dead_letters import DeadLetter
 from fieldbrook.storage.project.deduplication import Outcome
-from fieldbrook.storage.project.history import Chunk, Payloads
+from fieldbrook.storage.project.history.chunks import Chunk, Payloads
 from fieldbrook.storage.project.outbox import OutboxEntry
 from fieldbrook.storage.project.rows import LogRow, MetricRow
 

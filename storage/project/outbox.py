@@ -19,6 +19,7 @@ import msgspec
 from fieldbrook.core import clock
 from fieldbrook.storage.lmdb.environment import open_environment, store_errors
 from fieldbrook.storage.lmdb.rows import RowTable
+from fieldbrook.storage.project.history.search import Span
 
 if TYPE_CHECKING:
     Transaction = lmdb.Transaction[bytes]
@@ -100,7 +101,13 @@ class _Kind(msgspec.Struct, array_like=True, frozen=True):
     kind: str
 
 
+class _Time(msgspec.Struct, array_like=True, frozen=True):
+    time_ms: int
+
+
 _decode_kind = msgspec.msgpack.Decoder(_Kind).decode
+_decode_time = msgspec.msgpack.Decoder(_Time).decode
+_decode_delivered = msgspec.msgpack.Decoder(Delivered).decode
 
 
 class Outbox:
@@ -247,12 +254,21 @@ def _kind_of(data: bytes) -> str:
     return _decode_kind(data).kind
 
 
-def effects_of(environment: lmdb.Environment, event_id: str, limit: int) -> list[EffectOf]:
+def effects_of(
+    environment: lmdb.Environment, event_id: str, limit: int, spans: Sequence[Span] = ()
+) -> list[EffectOf]:
     """Return the effects of an event: delivered or refused ones first, then waiting ones.
 
     Removed entries are included as far as the store still has them. Call it inside
     `store_errors`.
+
+    Args:
+        limit: the largest number of effects.
+        spans: when the event ran (`history.search.spans_of`); entries from before are not
+            searched. An effect may be delivered long after its event.
     """
+    needle = event_id.encode()
+    begin = min((span.begin for span in spans), default=0)
     found: list[EffectOf] = []
     try:
         database = environment.open_db(DATABASE, create=False)
@@ -260,13 +276,20 @@ def effects_of(environment: lmdb.Environment, event_id: str, limit: int) -> list
     except lmdb.NotFoundError:
         return found
     with environment.begin() as txn:
-        for chunk in delivered.backwards(txn):
+        for _, data in delivered.items_backwards(txn):
+            if _decode_time(data).time_ms < begin:
+                break
+            if needle not in data:  # far cheaper than decoding all entries
+                continue
+            chunk = _decode_delivered(data)
             found += [
                 EffectOf(kind, target, size, 0, chunk.time_ms, reason)
                 for kind, target, size, event, reason in chunk.entries
                 if event == event_id
             ]
         for value in txn.cursor(db=database).iternext(keys=False, values=True):
+            if needle not in value:
+                continue
             entry = _decode(value)
             if entry.event_id == event_id:
                 size = len(entry.body)

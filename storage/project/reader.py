@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -22,15 +23,11 @@ from fieldbrook.storage.project.dead_letters import (
     read_letter,
     read_letters,
 )
-from fieldbrook.storage.project.history import (
-    EventRecord,
-    Replayable,
-    ReplayFilter,
-    find_events,
-    find_replayable,
-    open_history,
-    open_payloads,
-)
+from fieldbrook.storage.project.history.chunks import StoredChunk
+from fieldbrook.storage.project.history.records import EventRecord
+from fieldbrook.storage.project.history.replays import Replayable, ReplayFilter, find_replayable
+from fieldbrook.storage.project.history.search import EventFilter, EventPage, Span, find_events
+from fieldbrook.storage.project.history.tables import HistoryTables
 from fieldbrook.storage.project.outbox import EffectOf, effects_of
 from fieldbrook.storage.project.rows import (
     LOG_ROWS_LIMIT,
@@ -39,6 +36,7 @@ from fieldbrook.storage.project.rows import (
     METRICS,
     LogRow,
     MetricRow,
+    logs_of,
 )
 
 if TYPE_CHECKING:
@@ -106,39 +104,52 @@ class ProjectStoreReader:
             with self._environment.begin() as txn:
                 return read_letter(txn, database, number)
 
-    def events(self, event_id: str | None, limit: int) -> Sequence[EventRecord]:
-        """Return records of the event history, newest first: those of one event id, or all."""
-        with store_errors():
-            try:
-                table = open_history(self._environment, create=False)
-            except lmdb.NotFoundError:
-                return []
-            with self._environment.begin() as txn:
-                return find_events(txn, table, event_id, limit)
+    def find_events(self, wanted: EventFilter, before: int, limit: int) -> EventPage:
+        """Return a page of matching events, newest first; see `history.search.find_events`."""
+        with self._history() as (txn, tables):
+            return find_events(txn, tables, wanted, before, limit) if tables else EventPage([])
+
+    def event_at(self, place: int) -> tuple[EventRecord, bytes | None] | None:
+        """Return an event and its payload by its place; see `HistoryTables.at`."""
+        with self._history() as (txn, tables):
+            return tables.at(txn, place) if tables else None
+
+    def events_after(self, after: int, limit: int) -> Sequence[StoredChunk]:
+        """Return chunks of events with numbers above `after`, oldest first; -n gives the last n.
+
+        The number of the last one is the next `after`. `StoredChunk.head` has the counts of a
+        chunk; `StoredChunk.record` decodes one event of it.
+        """
+        with self._history() as (txn, tables):
+            return tables.after(txn, after, limit) if tables else []
 
     def replayable(
         self, wanted: ReplayFilter, after: int, limit: int
     ) -> tuple[Sequence[Replayable], int]:
-        """Return the events of the history to replay; see `history.find_replayable`."""
+        """Return the events of the history to replay; see `history.replays.find_replayable`."""
+        with self._history() as (txn, tables):
+            return find_replayable(txn, tables, wanted, after, limit) if tables else ([], 0)
+
+    def logs_of(self, event_id: str, limit: int, spans: Sequence[Span]) -> list[LogRow]:
+        """Return the newest log rows of an event, oldest first; see `rows.logs_of`."""
+        with store_errors(), self._environment.begin() as txn:
+            return logs_of(txn, self._logs, event_id, limit, spans)
+
+    def effects_of(self, event_id: str, limit: int, spans: Sequence[Span]) -> list[EffectOf]:
+        """Return the effects that an event has sent; see `outbox.effects_of`."""
+        with store_errors():
+            return effects_of(self._environment, event_id, limit, spans)
+
+    @contextmanager
+    def _history(self) -> Iterator[tuple[Transaction, HistoryTables | None]]:
+        """Read the tables of the history; None while the project has none."""
         with store_errors():
             try:
-                history = open_history(self._environment, create=False)
-                payloads = open_payloads(self._environment, create=False)
+                tables = HistoryTables(self._environment, create=False)
             except lmdb.NotFoundError:
-                return [], 0
+                tables = None
             with self._environment.begin() as txn:
-                return find_replayable(txn, history, payloads, wanted, after, limit)
-
-    def logs_of(self, event_id: str, limit: int) -> list[LogRow]:
-        """Return the newest log rows of an event, in the order in which they were written."""
-        with store_errors(), self._environment.begin() as txn:
-            rows = (row for row in self._logs.backwards(txn) if row.event_id == event_id)
-            return [row for row, _ in zip(rows, range(limit), strict=False)][::-1]
-
-    def effects_of(self, event_id: str, limit: int) -> list[EffectOf]:
-        """Return the effects that an event has sent, and whether each was delivered."""
-        with store_errors():
-            return effects_of(self._environment, event_id, limit)
+                yield txn, tables
 
     def kv_get(self, applet_id: int, key: bytes) -> bytes | None:
         """Return the committed value of an applet's key, or None."""

@@ -34,16 +34,9 @@ from fieldbrook.storage.project.dead_letters import (
     DeadLetter,
 )
 from fieldbrook.storage.project.deduplication import Outcome
-from fieldbrook.storage.project.history import (
-    GATHERED_EVENTS,
-    PAYLOAD_LIMIT,
-    REPLAYABLE_BYTES,
-    EventRecord,
-    Payloads,
-    RecordTuple,
-    chunk_of,
-    find_at,
-)
+from fieldbrook.storage.project.history.chunks import GATHERED_EVENTS, Payloads, chunk_of
+from fieldbrook.storage.project.history.records import EventRecord, RecordTuple
+from fieldbrook.storage.project.history.tables import PAYLOAD_LIMIT, HistoryLimits
 from fieldbrook.storage.project.outbox import OutboxEntry
 from fieldbrook.storage.project.rows import (
     LogRow,
@@ -59,6 +52,7 @@ if TYPE_CHECKING:
 _LOG_FLUSH_S = 0.2
 _LOG_PENDING_LIMIT = 4_096
 
+_LIMITS = HistoryLimits()
 _GROWTH_BYTES = 1 << 20
 _EMPTY_BYTES = 48 << 10  # size of an empty store, with the pages that a write copies
 
@@ -84,7 +78,7 @@ class ProjectStore:
         path: Path,
         map_size: int,
         committed: Callable[[], int] | None = None,
-        replayable_bytes: int = REPLAYABLE_BYTES,
+        limits: HistoryLimits = _LIMITS,
     ) -> None:
         """Open the store. A batch whose commit a crash interrupted is completed or dropped.
 
@@ -95,8 +89,8 @@ class ProjectStore:
                 by default it reads the SQLite file in the folder. As long as it
                 raises DatabaseUnreachableError, the interrupted batch is neither completed nor
                 dropped, and reads and writes that need to know raise the same error.
-            replayable_bytes: the limit for payloads that are kept to replay events; 0 keeps
-                none.
+            limits: the limits of the event history, and of the payloads that are kept to replay
+                events; 0 keeps none of those.
 
         Raises:
             StoreError: the store or the SQL database cannot be opened.
@@ -107,7 +101,7 @@ class ProjectStore:
         reader_check(self._environment)  # frees the slots of a killed writer or gateway
         self._largest_batch = map_size - _EMPTY_BYTES
         try:
-            self._tables = ProjectTables(self._environment, path, map_size, replayable_bytes)
+            self._tables = ProjectTables(self._environment, path, map_size, limits)
         except BaseException:
             self._environment.close()
             raise
@@ -216,7 +210,8 @@ class ProjectStore:
     def replayable(self, place: int) -> tuple[EventRecord, bytes] | None:
         """Return an event of the history and its payload as of the last commit, or None."""
         with store_errors(), self._environment.begin() as txn:
-            return find_at(txn, self._tables.history, self._tables.payloads, place)
+            record, payload = self._tables.history.at(txn, place) or (None, None)
+        return None if record is None or payload is None else (record, payload)
 
     def dead_letter(self, number: int) -> DeadLetter | None:
         """Return a dead letter as of the last commit, or None."""

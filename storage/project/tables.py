@@ -15,7 +15,7 @@ from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.batch import STAGE, Batch
 from fieldbrook.storage.project.dead_letters import NO_CHANGE, DeadLetterChange, DeadLetters
 from fieldbrook.storage.project.deduplication import Deduplication
-from fieldbrook.storage.project.history import open_history, open_payloads
+from fieldbrook.storage.project.history.tables import HistoryLimits, HistoryTables
 from fieldbrook.storage.project.outbox import Added, Outbox
 from fieldbrook.storage.project.rows import (
     LOG_ROWS_LIMIT,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 UNMARKED = 1  # the schema of stores from before the schema was recorded
 WHAT = "a project's store"
-# The limit for logs, metrics, event history and dead letters, for each of them: 64 MiB, or a
+# The limit for logs, metrics, payloads and dead letters, for each of them: 64 MiB, or a
 # smaller share of the store's size limit, which leaves room for the handlers' own pairs.
 _KEPT_BYTES = 64 << 20
 _KEPT_SHARE = 8
@@ -50,11 +50,14 @@ class ProjectTables:
     """The tables of one open project store; its owner is the only writer."""
 
     def __init__(
-        self, environment: lmdb.Environment, folder: Path, map_size: int, replayable_bytes: int
+        self, environment: lmdb.Environment, folder: Path, map_size: int, limits: HistoryLimits
     ) -> None:
         """Open the tables; see `ProjectStore` for the arguments."""
         kept = min(_KEPT_BYTES, map_size // _KEPT_SHARE)
-        self.keeps_payloads = min(replayable_bytes, kept) > 0
+        limits = HistoryLimits(
+            min(limits.history_bytes, map_size // _KEPT_SHARE), min(limits.replayable_bytes, kept)
+        )
+        self.keeps_payloads = limits.replayable_bytes > 0
         with store_errors():
             open_meta(environment, WHAT, SCHEMA, create=True, unmarked=UNMARKED)
             self.kv = environment.open_db(kv.DATABASE)
@@ -68,11 +71,7 @@ class ProjectTables:
                 limit_bytes=kept,
             )
             self.dead_letters = DeadLetters(environment, kept)
-            self.history = open_history(environment, create=True, limit_bytes=kept)
-            self.payloads = open_payloads(
-                environment, create=True, limit_bytes=min(replayable_bytes, kept)
-            )
-            self.payloads.follow(self.history)
+            self.history = HistoryTables(environment, create=True, limits=limits)
             self.deduplication = Deduplication(environment, map_size // _KEPT_SHARE)
             self.outbox = Outbox(environment, folder)
 
@@ -89,9 +88,8 @@ class ProjectTables:
         dead_letters = NO_CHANGE
         if batch.dead_letters or batch.resolved:
             dead_letters = self.dead_letters.add(txn, batch.dead_letters, batch.resolved)
-        if batch.chunks:
-            self.history.append(txn, batch.chunks)
-            self.payloads.append(txn, batch.payloads)
+        for chunk in batch.chunks:  # at most one
+            self.history.append(txn, chunk, batch.payloads)
         if batch.rows:
             self.logs.append(txn, batch.rows)
         digests = self.deduplication.put(txn, batch.outcomes, batch.deliveries, clock.now_ms())
@@ -103,8 +101,8 @@ class ProjectTables:
         """Note that the transaction with this batch is on disk."""
         self.dead_letters.committed(written.dead_letters)
         self.deduplication.committed(written.digests, batch.deliveries)
-        self.history.committed(len(batch.chunks))
-        self.payloads.follow(self.history)
+        if batch.chunks:
+            self.history.committed()
         self.logs.committed(len(batch.rows))
         self.metrics.committed(len(batch.metrics))
         self.outbox.committed(written.outbox)

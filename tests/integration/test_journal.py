@@ -16,6 +16,7 @@ from tests.support.nodes import StartNode, message, parts, strategies, until
 from tests.support.shell import Shell
 
 HANDLERS = ("start", "echo", "fail", "seven")
+DAY = "2026-01-01T00:00:00Z"
 
 
 class Keeping:
@@ -143,6 +144,15 @@ def test_letters_survive_the_death_of_their_project(kept: Keeping) -> None:
         ("GET", "/dead_letter/kept?limit=0", None, 400, "badRequest"),
         ("GET", "/dead_letter/kept?before=x", None, 400, "badRequest"),
         ("GET", "/event_log/kept?limit=1001", None, 400, "badRequest"),
+        ("GET", "/event_log/kept?outcome=lost", None, 400, "badRequest"),
+        ("GET", "/event_log/kept?source=post", None, 400, "badRequest"),
+        ("GET", "/event_log/kept?before=-1", None, 400, "badRequest"),
+        ("GET", "/event_log/kept?begin=today", None, 400, "badRequest"),
+        ("GET", f"/event_log/kept?begin={DAY}&end={DAY}", None, 400, "badRequest"),
+        ("GET", "/event_log/kept?publisher=nobody", None, 404, "PublisherNotFound"),
+        ("GET", "/event_log/nobody/at/65536", None, 404, "ProjectNotFound"),
+        ("GET", "/event_log/kept/at/1", None, 404, "EventNotFound"),
+        ("GET", "/event_log/kept/at/first", None, 400, "badRequest"),
         ("POST", "/dead_letter/kept/replay", {}, 400, "badRequest"),
         ("POST", "/dead_letter/kept/replay", {"letterIDs": [1]}, 400, "badRequest"),
         ("POST", "/dead_letter/kept/replay", {"letterIDs": ["1"] * 101}, 400, "badRequest"),
@@ -159,6 +169,60 @@ def test_an_invalid_request_is_answered_with_the_field(
 def test_a_letter_that_is_gone_is_a_result_of_its_own(kept: Keeping) -> None:
     (result,) = kept.replay("12345").json["results"]
     assert (result["code"], result["errMsg"]) == (-1, "there is no such dead letter")
+
+
+# ---------------------------------------------------------------- searching the history
+
+
+def test_the_history_is_filtered_and_read_page_by_page(kept: Keeping) -> None:
+    for number in range(3):
+        kept.send("SEVEN", b"x", f"paged-{number}")
+        kept.send("FAIL", b"x", f"paged-bad-{number}")
+    kept.send("NOBODY", b"x", "paged-none")
+    begin = moment(kept, "paged-0")
+
+    def page(query: str) -> Any:
+        answer = kept.node.call("GET", f"/event_log/kept?begin={begin}&{query}")
+        assert answer.status == 200, answer
+        return answer.json
+
+    def ids(query: str) -> list[str]:
+        return [row["eventID"] for row in page(query)["data"]]
+
+    assert ids("outcome=failed") == ["paged-bad-2", "paged-bad-1", "paged-bad-0"]
+    assert ids("type=SEVEN&outcome=ok") == ["paged-2", "paged-1", "paged-0"]
+    assert ids("outcome=unhandled&publisher=d&source=http") == ["paged-none"]
+    assert ids("source=mqtt") == []
+    first = page("limit=4")
+    rest = page(f"limit=4&before={first['next']}")
+    assert (len(first["data"]), len(rest["data"]), rest["next"]) == (4, 3, "")
+    places = [int(row["place"]) for row in first["data"] + rest["data"]]
+    assert places == sorted(places, reverse=True)
+    assert first["keptSince"] <= rest["data"][-1]["handledAt"]
+
+
+def test_an_event_is_shown_by_its_place_with_all_its_details(kept: Keeping) -> None:
+    kept.send("START", b"a \x00 line", "placed-1")
+    (row,) = kept.history("placed-1")
+    shown = kept.node.call("GET", f"/event_log/kept/at/{row['place']}").json
+    assert base64.b64decode(shown["payload"]) == b"a \x00 line"
+    assert [line["eventID"] for line in shown["logs"]] == ["placed-1"]
+    assert (shown["effects"], shown["transactions"], shown["refusals"]) == ([], [], [])
+    assert {key: shown[key] for key in row} == row
+    kept.send("SEVEN", b"x" * 9_000, "placed-large")
+    (large,) = kept.history("placed-large")
+    assert "payload" not in kept.node.call("GET", f"/event_log/kept/at/{large['place']}").json
+
+
+def test_the_events_of_a_project_are_for_its_owner(kept: Keeping) -> None:
+    kept.send("SEVEN", b"x", "private-1")
+    (row,) = kept.history("private-1")
+    person = {"username": "curious", "password": "long enough 1", "role": "DEVELOPER"}
+    assert kept.node.call("POST", "/register/admin", person).status == 201
+    other = kept.node.call("PUT", "/login", person).json["token"]
+    for path in ("/event_log/kept", f"/event_log/kept/at/{row['place']}"):
+        answer = kept.node.call("GET", path, token=other)
+        assert (answer.status, answer.json["key"]) == (404, "ProjectNotFound")
 
 
 # ---------------------------------------------------------------- a range of the history

@@ -7,7 +7,7 @@ import asyncio
 import http.client
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,10 @@ from fieldbrook.security import tokens
 from fieldbrook.security.operator_keys import Vault
 from fieldbrook.storage.lmdb.rows import Numbered
 from fieldbrook.storage.project.dead_letters import DeadLetter, NumberedDeadLetter
-from fieldbrook.storage.project.history import EventRecord, Replayable, ReplayFilter
+from fieldbrook.storage.project.history.chunks import StoredChunk
+from fieldbrook.storage.project.history.records import EventRecord
+from fieldbrook.storage.project.history.replays import Replayable, ReplayFilter
+from fieldbrook.storage.project.history.search import EventFilter, EventPage, Span
 from fieldbrook.storage.project.outbox import EffectOf
 from fieldbrook.storage.project.rows import LogRow, MetricRow, NumberedRow
 from fieldbrook.storage.project.store import ProjectStore
@@ -109,7 +112,13 @@ class MemoryStore:
     def metrics(self, after: int, limit: int) -> list[Numbered[MetricRow]]:
         return []
 
-    def events(self, event_id: str | None, limit: int) -> list[EventRecord]:
+    def find_events(self, wanted: EventFilter, before: int, limit: int) -> EventPage:
+        return EventPage([])
+
+    def event_at(self, place: int) -> tuple[EventRecord, bytes | None] | None:
+        return None
+
+    def events_after(self, after: int, limit: int) -> list[StoredChunk]:
         return []
 
     def replayable(
@@ -117,10 +126,10 @@ class MemoryStore:
     ) -> tuple[list[Replayable], int]:
         return [], 0
 
-    def logs_of(self, event_id: str, limit: int) -> list[LogRow]:
+    def logs_of(self, event_id: str, limit: int, spans: Sequence[Span]) -> list[LogRow]:
         return []
 
-    def effects_of(self, event_id: str, limit: int) -> list[EffectOf]:
+    def effects_of(self, event_id: str, limit: int, spans: Sequence[Span]) -> list[EffectOf]:
         return []
 
     def dead_letters(self, before: int | None, limit: int) -> tuple[list[NumberedDeadLetter], int]:

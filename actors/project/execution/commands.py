@@ -30,7 +30,7 @@ from fieldbrook.core.errors import StorageQuotaError, StoreError, to_wire
 from fieldbrook.storage.lmdb.condition import client_error
 from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.deduplication import Outcome
-from fieldbrook.storage.project.history import event_record
+from fieldbrook.storage.project.history.records import event_record
 from fieldbrook.storage.project.store import ProjectStore
 
 NO_LETTER = "there is no such dead letter"

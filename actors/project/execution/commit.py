@@ -37,7 +37,7 @@ from fieldbrook.core.errors import (
 from fieldbrook.observability import fault_points, metrics
 from fieldbrook.storage.lmdb.condition import client_error
 from fieldbrook.storage.project import kv
-from fieldbrook.storage.project.history import DUPLICATE, event_record
+from fieldbrook.storage.project.history.records import DUPLICATE, event_record
 from fieldbrook.storage.project.outbox import TRANSACTIONS, OutboxEntry
 from fieldbrook.storage.project.store import ProjectStore
 

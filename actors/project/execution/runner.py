@@ -23,7 +23,7 @@ from fieldbrook.observability.health import MODULE_UNREADABLE, ProcessHealth
 from fieldbrook.storage.project import kv
 from fieldbrook.storage.project.dead_letters import DeadLetter
 from fieldbrook.storage.project.deduplication import Outcome
-from fieldbrook.storage.project.history import replay_of
+from fieldbrook.storage.project.history.records import replay_of
 from fieldbrook.storage.project.outbox import API, MQTT, OutboxEntry
 from fieldbrook.storage.project.rows import LogRow, MetricRow
 from fieldbrook.storage.project.store import ProjectStore

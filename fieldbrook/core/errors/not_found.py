@@ -149,6 +149,15 @@ class DeadLetterNotFoundError(NotFoundError):
     template = "dead letter {letter}"
 
 
+class EventNotFoundError(NotFoundError):
+    """The history has no event at this place any more. Not in the interface document."""
+
+    key = "EventNotFound"
+    number = 57
+    msg = "Event Not Found"
+    template = "no event at place {place} of the history"
+
+
 class TransactionNotFoundError(NotFoundError):
     """There is no such transaction. Not in the interface document."""
 

@@ -295,6 +295,14 @@ class Settings(BaseSettings):
         le=1 << 44,
         description="Size of one project's SQL tables, in bytes. Statements that need more fail.",
     )
+    history_bytes: int = Field(
+        8 * _MIB,
+        ge=64 * _KIB,
+        le=_GIB,
+        description="Size of the event history that a project keeps, in bytes; 8 MiB have about "
+        "100,000 events. The oldest are removed first. Failed events are kept longer, in up to a "
+        "quarter of this size in addition. At most an eighth of project_map_bytes is used.",
+    )
     replayable_bytes: int = Field(
         4 * _MIB,
         ge=0,

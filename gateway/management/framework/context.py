@@ -28,7 +28,10 @@ from fieldbrook.security.operator_keys import Vault
 from fieldbrook.storage.chain.store import ChainStoreReader
 from fieldbrook.storage.lmdb.rows import Numbered
 from fieldbrook.storage.project.dead_letters import DeadLetter, NumberedDeadLetter
-from fieldbrook.storage.project.history import EventRecord, Replayable, ReplayFilter
+from fieldbrook.storage.project.history.chunks import StoredChunk
+from fieldbrook.storage.project.history.records import EventRecord
+from fieldbrook.storage.project.history.replays import Replayable, ReplayFilter
+from fieldbrook.storage.project.history.search import EventFilter, EventPage, Span
 from fieldbrook.storage.project.outbox import EffectOf
 from fieldbrook.storage.project.refused import Refusal
 from fieldbrook.storage.project.rows import LogRow, MetricRow, NumberedRow
@@ -45,18 +48,24 @@ class ProjectStoreReader(Protocol):
     def metrics(self, after: int, limit: int) -> Sequence[Numbered[MetricRow]]:
         """Metrics that applets submitted, selected as in `logs`."""
 
-    def events(self, event_id: str | None, limit: int) -> Sequence[EventRecord]:
-        """Records of the event history, newest first: of one event id, or of all events."""
+    def find_events(self, wanted: EventFilter, before: int, limit: int) -> EventPage:
+        """The newest matching events with places below `before`; 0 begins with the newest."""
+
+    def event_at(self, place: int) -> tuple[EventRecord, bytes | None] | None:
+        """The event at a place of the history, and its payload if that is kept."""
+
+    def events_after(self, after: int, limit: int) -> Sequence[StoredChunk]:
+        """Chunks of events with a number above `after`, oldest first; -n are the last n."""
 
     def replayable(
         self, wanted: ReplayFilter, after: int, limit: int
     ) -> tuple[Sequence[Replayable], int]:
         """The wanted events of the history, oldest first, and how many more there are."""
 
-    def logs_of(self, event_id: str, limit: int) -> list[LogRow]:
-        """The newest log rows of an event, oldest first."""
+    def logs_of(self, event_id: str, limit: int, spans: Sequence[Span]) -> list[LogRow]:
+        """The newest log rows of an event that ran within `spans`, oldest first."""
 
-    def effects_of(self, event_id: str, limit: int) -> list[EffectOf]:
+    def effects_of(self, event_id: str, limit: int, spans: Sequence[Span]) -> list[EffectOf]:
         """The messages and calls that an event has sent, and whether they were delivered."""
 
     def dead_letters(

@@ -33,7 +33,6 @@ from fieldbrook.security.access_keys import (
     Group,
     Permission,
 )
-from fieldbrook.storage.project.rows import LogRow
 
 R = TypeVar("R", bound=Record)
 NEVER = "0001-01-01T00:00:00Z"  # an unset time (interface document, 1.4)
@@ -279,21 +278,4 @@ def times_json(*rows: Record) -> Json:
     return {
         "createdAt": rfc3339(min(row.created_at for row in rows)),
         "updatedAt": rfc3339(max(row.updated_at for row in rows)),
-    }
-
-
-_LEVELS = ("panic", "fatal", "error", "warn", "info", "debug", "trace")
-
-
-def log_row_json(row: LogRow) -> Json:
-    """A row of the applet log."""
-    level = _LEVELS[row.level] if 0 <= row.level < len(_LEVELS) else "unknown"
-    return {
-        "logTime": rfc3339(row.time_ms),
-        "level": level,
-        "src": row.source,
-        "appletName": row.applet_name,
-        "instanceID": str(row.instance_id),
-        **({"eventID": row.event_id} if row.event_id else {}),
-        "msg": row.text,
     }

@@ -41,7 +41,9 @@ _SFID: Json = {
     "pattern": "^[0-9]{1,19}$",
     "description": "an id: decimal digits, as a string",
 }
-_NUMBERS = frozenset({"version"})  # path parameters that are numbers, without the ending "ID"
+_NUMBERS = frozenset(
+    {"place", "version"}
+)  # path parameters that are numbers, without the ending "ID"
 
 _SECURITY: dict[Auth, list[Json]] = {
     Auth.ANYBODY: [],

@@ -16,7 +16,8 @@ import pytest
 from fieldbrook.core.errors import DatabaseUnreachableError, StoreError
 from fieldbrook.storage.project import store as project_store
 from fieldbrook.storage.project.dead_letters import DeadLetter
-from fieldbrook.storage.project.history import event_record, find_events
+from fieldbrook.storage.project.history.records import event_record
+from fieldbrook.storage.project.history.search import EventFilter, find_events
 from fieldbrook.storage.project.outbox import MQTT, OutboxEntry
 from fieldbrook.storage.project.rows import LogRow, MetricRow
 from fieldbrook.storage.project.store import ProjectStore
@@ -77,8 +78,8 @@ class Project:
         assert [int(entry.body) for _, entry in self.store.outbox.first(99)] == [*range(1, key + 1)]
         with self.store._environment.begin() as txn:
             measured = self.store._tables.metrics.after(txn, 0, 99)
-            events = find_events(txn, self.store._tables.history, None, 99)
-        assert sorted(int(event.event_id) for event in events) == [*range(1, key + 1)]
+            events = find_events(txn, self.store._tables.history, EventFilter(), 0, 99).rows
+        assert sorted(int(event.record.event_id) for event in events) == [*range(1, key + 1)]
         assert self.store.dead_letter_count == key
         assert [int(row.value) for _, row in measured] == [*range(1, key + 1)]
         return key, last

@@ -18,7 +18,8 @@ from fieldbrook.gateway.management.framework.ownership import (
     own_project,
 )
 from fieldbrook.gateway.management.framework.route import Call, Route, Stream
-from fieldbrook.gateway.management.framework.views import Json, log_row_json
+from fieldbrook.gateway.management.framework.views import Json
+from fieldbrook.gateway.management.routes.events.log_lines import LogLine, log_line
 from fieldbrook.storage.lmdb.rows import Numbered
 from fieldbrook.storage.project.rows import MetricRow, NumberedRow
 
@@ -122,8 +123,8 @@ def _server_sent(row: NumberedRow) -> bytes:
     return b"id: %d\ndata: %b\n\n" % (row.sequence, data)
 
 
-def _row_json(numbered: NumberedRow) -> Json:
-    return {"sequence": str(numbered.sequence), **log_row_json(numbered.row)}
+def _row_json(numbered: NumberedRow) -> LogLine:
+    return log_line(numbered.row, numbered.sequence)
 
 
 def _metric_json(numbered: Numbered[MetricRow]) -> Json:

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from fieldbrook.core.errors import StoreError
-from fieldbrook.storage.project import dead_letters, history
+from fieldbrook.storage.project import dead_letters
 from fieldbrook.storage.project.dead_letters import DeadLetter
-from fieldbrook.storage.project.history import ReplayFilter, event_record
 from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.project.store import ProjectStore
 
@@ -91,66 +90,4 @@ def test_a_commit_that_fails_leaves_letters_as_they_were(tmp_path: Path) -> None
     add_dead_letters(store, "next")
     reader = reader_of(store)
     assert ids(reader) == ["next", "kept"]
-    store.close()
-
-
-def test_the_history_tells_of_an_event_by_its_id_and_forgets_the_oldest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(history, "BYTES_LIMIT", 200_000)
-    store = ProjectStore(tmp_path / "p", 1 << 24)
-    for chunk in range(60):
-        store.record(
-            [
-                event_record(("T", 7, f"{chunk}-{n}", b"abc", 1, 0, ""), 2, ((9, 0, ""),))
-                for n in range(1_000)
-            ]
-        )
-        add_dead_letters(store, "x")
-    reader = reader_of(store)
-    (record,) = reader.events("59-500", 10)
-    assert (record.size, record.results[0].instance_id) == (3, 9)
-    assert [found.event_id for found in reader.events(None, 2)] == ["59-999", "59-998"]
-    assert reader.events("0-0", 10) == []
-    store.close()
-
-
-def test_a_refusal_is_told_by_its_name(tmp_path: Path) -> None:
-    store = ProjectStore(tmp_path / "p", 1 << 22)
-    store.record(
-        [event_record(("T", 7, "e", b"", 1, 0, ""), 2, ("StoreError", {"reason": "full"}))]
-    )
-    store.dead_letters.append(letter("x"))
-    store.commit()
-    reader = reader_of(store)
-    (record,) = reader.events("e", 1)
-    assert (record.refusal, list(record.results)) == ("StoreError", [])
-    store.close()
-
-
-def test_payloads_stay_beside_their_events_however_often_keeping_them_is_turned_off(
-    tmp_path: Path,
-) -> None:
-    wanted = ReplayFilter(0, 1 << 62)
-    for turn, room in enumerate((1 << 20, 0, 1 << 20)):
-        store = ProjectStore(tmp_path / "p", 1 << 24, replayable_bytes=room)
-        for n in range(2):
-            name = f"{turn}-{n}"
-            store.record(
-                [event_record(("T", 7, name, b"abc", 1, 0, ""), 2, ())],
-                [b"abc" if n else b"x" * 9_000],
-            )
-        store.close()
-    reader = ProjectStoreReader(tmp_path / "p")
-    found, more = reader.replayable(wanted, 0, 100)
-    reader.close()
-    assert more == 0
-    # Turning it off dropped what there was; what is too large is never kept.
-    assert [event.kept for event in found] == [False, False, False, False, False, True]
-    store = ProjectStore(tmp_path / "p", 1 << 24)
-    record, payload = store.replayable(found[-1].place) or (None, b"")
-    assert record is not None
-    assert (record.event_id, payload) == ("2-1", b"abc")
-    assert store.replayable(found[0].place) is None
-    assert store.replayable(1 << 40) is None
     store.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fieldbrook.gateway.management.framework.open_stores import OpenStores
+from fieldbrook.storage.project.history.search import EventFilter
 from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.project.store import ProjectStore, store_path
 
@@ -76,7 +77,7 @@ def test_searches_in_threads_are_not_disturbed_by_stores_that_come_and_go(
 ) -> None:
     def search(store: ProjectStoreReader) -> None:
         for _ in range(20):
-            store.events(None, 10)
+            store.find_events(EventFilter(), 0, 10)
             store.logs(0, 10)
 
     with ThreadPoolExecutor(1) as threads:

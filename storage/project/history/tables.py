@@ -1,0 +1,134 @@
+"""The tables of the history in a project's store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import lmdb
+
+from fieldbrook.storage.lmdb.rows import RowTable
+from fieldbrook.storage.project.history.chunks import (
+    PLACES,
+    Chunk,
+    Payloads,
+    StoredChunk,
+    failed_part,
+)
+from fieldbrook.storage.project.history.records import EventRecord
+
+if TYPE_CHECKING:
+    Transaction = lmdb.Transaction[bytes]
+
+DATABASE, PAYLOADS, FAILURES = b"history", b"payloads", b"history_failures"
+# About 100,000 events. Written pages stay mapped and count as memory of the process.
+HISTORY_BYTES = 8 << 20
+PAYLOAD_LIMIT = 8 << 10  # larger payloads are not kept: a few would displace all others
+REPLAYABLE_BYTES = 4 << 20  # for all payloads of a project
+_FAILURES_SHARE = 4  # failed events take up to this fraction (1/4) of the history in addition
+_NO_LIMIT = 1 << 40
+_ROWS = 1 << 30
+
+
+class HistoryLimits(NamedTuple):
+    """Sizes in bytes: of the history, and of the payloads that it keeps for replays."""
+
+    history_bytes: int = HISTORY_BYTES
+    replayable_bytes: int = REPLAYABLE_BYTES
+
+
+_UNLIMITED = HistoryLimits(_NO_LIMIT, _NO_LIMIT)
+
+
+class HistoryTables:
+    """The chunks, the payloads of the newest, and the failed events of removed ones.
+
+    The three tables use the same numbers. A reader finds no failed events in the store of an
+    earlier version.
+    """
+
+    def __init__(
+        self, environment: lmdb.Environment, *, create: bool, limits: HistoryLimits = _UNLIMITED
+    ) -> None:
+        """Open the tables.
+
+        Raises:
+            lmdb.NotFoundError: `create` is false and the store has no history.
+        """
+        kept, replayable = limits
+        self.chunks = RowTable(environment, DATABASE, Chunk, _ROWS, limit_bytes=kept, create=create)
+        self.payloads = RowTable(
+            environment, PAYLOADS, Payloads, _ROWS, limit_bytes=replayable, create=create
+        )
+        self.failures: RowTable[Chunk] | None = None
+        try:
+            self.failures = RowTable(
+                *(environment, FAILURES, Chunk, _ROWS),
+                limit_bytes=kept // _FAILURES_SHARE,
+                create=create,
+            )
+        except lmdb.NotFoundError:
+            if create:
+                raise
+        self.payloads.follow(self.chunks)
+
+    def append(self, txn: Transaction, chunk: Chunk, payloads: list[Payloads]) -> None:
+        """Write a chunk, and its payloads if any are kept.
+
+        Call `committed` once the transaction is on disk.
+        """
+        self.chunks.append(txn, [chunk])
+        self.payloads.append(txn, payloads)
+        failed = failed_part(chunk)
+        if failed is not None and self.failures is not None:
+            self.failures.follow(self.chunks)
+            self.failures.append(txn, [failed])
+
+    def committed(self) -> None:
+        """Note that the transaction with the appended chunk is on disk."""
+        self.chunks.committed(1)
+        self.payloads.follow(self.chunks)
+
+    def backwards(self, txn: Transaction, last: int | None = None) -> Iterator[StoredChunk]:
+        """Iterate over chunks, the newest first: whole ones, then failed events of removed ones.
+
+        Args:
+            last: the number to begin with; None for the newest.
+        """
+        oldest = None
+        for oldest, data in self.chunks.items_backwards(txn, last):
+            yield StoredChunk(oldest, data)
+        if self.failures is None:
+            return
+        if oldest is None:
+            oldest = self.chunks.first(txn)
+        if oldest is not None:
+            last = oldest - 1 if last is None else min(last, oldest - 1)
+        for number, data in self.failures.items_backwards(txn, last):
+            yield StoredChunk(number, data)
+
+    def after(self, txn: Transaction, after: int, limit: int) -> list[StoredChunk]:
+        """Return chunks with numbers above `after`, oldest first; -n gives the last n."""
+        return [StoredChunk(*item) for item in self.chunks.items_after(txn, after, limit)]
+
+    def at(self, txn: Transaction, place: int) -> tuple[EventRecord, bytes | None] | None:
+        """Return an event and its payload, None for a payload that is not kept; None if gone."""
+        number, index = divmod(place, PLACES)
+        if not 0 < number < 1 << 63:
+            return None
+        data = self.chunks.get_item(txn, number)
+        if data is None and self.failures is not None:
+            data = self.failures.get_item(txn, number)
+        record = StoredChunk(number, data).record(index) if data else None
+        if record is None:
+            return None
+        return record, payload_of(self.payloads.get(txn, number), record, index)
+
+
+def payload_of(kept: Payloads | None, record: EventRecord, index: int) -> bytes | None:
+    """Return the payload of the event with this index in its chunk; None when it is not kept."""
+    if record.size == 0:
+        return b""
+    if kept is None or index >= len(kept.payloads) or not kept.payloads[index]:
+        return None
+    return kept.payloads[index]

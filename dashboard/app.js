@@ -1,19 +1,87 @@
 // @ts-check
-import { html, render, signal } from './vendor/preact.js';
+/** The dashboard: who is signed in, which page the address names, and the frame around it. */
+import { html, render, useEffect, useErrorBoundary, useState } from './vendor/preact.js';
+import { get } from './core/api.js';
+import { go, path } from './core/route.js';
+import { followSeries } from './core/series.js';
+import { expired, session } from './core/session.js';
+import { useLoad } from './core/load.js';
+import { Empty, Problem, Waiting } from './parts/basics.js';
+import { Toasts } from './parts/toast.js';
+import { Shell } from './shell.js';
+import { SignIn, SignInAgain } from './pages/signin.js';
+import * as words from './words/en/shell.js';
+import { product } from './words/en/common.js';
 
-const version = signal('');
-
-function Page() {
-  return html`<main><h1>fieldbrook</h1><p role="status">${version.value || 'asking the node…'}</p></main>`;
+/**
+ * The module and the properties of a page. Modules are loaded when their page is opened first.
+ * @param {string[]} parts of the path, decoded
+ * @returns {{load: () => Promise<any>, props?: Record<string, any>, title: string} | null}
+ */
+function pageAt([area = '', name, tab = '', ...more]) {
+  if (!area) return { load: () => import('./pages/overview.js'), title: words.overview };
+  if (area === 'projects' && !name) return { load: () => import('./pages/projects.js'), title: words.projects };
+  if (area === 'projects') {
+    const page = tab || 'flow';
+    const title = /** @type {Record<string, string>} */ (words.projectPages)[page];
+    return title ? { load: () => import('./pages/project/frame.js'), props: { name, tab: page, more }, title: `${name} · ${title}` } : null;
+  }
+  const title = /** @type {Record<string, string>} */ (words.nodePages)[name ?? 'health'];
+  if (area === 'node' && title) return { load: () => import(`./pages/node/${name ?? 'health'}.js`), props: { more: tab }, title };
+  return null;
 }
 
-async function load() {
-  const answer = await fetch('/version', { credentials: 'omit' });
-  version.value = answer.ok ? await answer.text() : `the node answered ${answer.status}`;
+/** @param {{projects: import('./core/load.js').Loaded}} p */
+function Page({ projects }) {
+  const parts = path.value.split('/').slice(1).map(decodeURIComponent);
+  const found = pageAt(parts);
+  const place = parts.slice(0, parts[0] === 'projects' ? 2 : 3).join('/');
+  const [loaded, set] = useState(/** @type {{place?: string, Part?: any, error?: Error}} */ ({}));
+  useEffect(() => {
+    document.title = `${found?.title ?? words.noPage} – ${product}`;
+  }, [path.value]);
+  useEffect(() => {
+    let here = true;
+    found?.load().then(
+      ({ Page: Part }) => here && set({ place, Part }),
+      (error) => here && set({ place, error }),
+    );
+    return () => {
+      here = false;
+    };
+  }, [place]);
+  if (!found) return html`<div class="page"><${Empty} title=${words.noPage}><a href="/">${words.toOverview}</a></${Empty}></div>`;
+  if (loaded.error) return html`<div class="page"><${Problem} error=${loaded.error} again=${() => location.reload()} /></div>`;
+  if (!loaded.Part || loaded.place !== place) return html`<div class="page"><${Waiting} rows=${6} /></div>`;
+  return html`<${Guarded} key=${place}><${loaded.Part} ...${found.props} projects=${projects} changed=${projects.again} /></${Guarded}>`;
 }
 
-const root = document.getElementById('app');
-if (root) render(html`<${Page} />`, root);
-load().catch((error) => {
-  version.value = `the node does not answer: ${error.message}`;
-});
+/** A page that fails shows its error and leaves the frame usable. @param {{children?: any}} p */
+function Guarded({ children }) {
+  const [error, reset] = useErrorBoundary((/** @type {Error} */ reason) => console.error(reason));
+  return error ? html`<div class="page"><${Problem} error=${error} again=${reset} /></div>` : children;
+}
+
+/** @param {{boot: any}} p */
+function SignedIn({ boot }) {
+  const projects = useLoad((signal) => get('/project/detail_list', { size: 1000 }, { signal }), [session.value?.accountID], 30_000);
+  useEffect(followSeries, [session.value?.accountID]);
+  return html`<${Shell} projects=${projects.data?.data ?? []} boot=${boot}><${Page} projects=${projects} /></${Shell}>
+    ${expired.value && html`<${SignInAgain} boot=${boot} />`}`;
+}
+
+function App() {
+  const signedIn = session.value !== null;
+  const boot = useLoad((signal) => get('/configuration/dashboard', {}, { signal, once: true }), [signedIn], 60_000);
+  useEffect(() => {
+    if (!boot.data) return;
+    const gate = path.value === '/setup' || path.value === '/signin';
+    if (boot.data.setup && !signedIn && path.value !== '/setup') go('/setup');
+    else if (gate && (signedIn || (path.value === '/setup' && !boot.data.setup))) go(signedIn ? '/' : '/signin');
+  }, [boot.data, signedIn, path.value]);
+  if (!boot.data) return boot.error ? html`<div class="gate"><${Problem} error=${boot.error} again=${boot.again} /></div>` : html`<div class="gate"><${Waiting} /></div>`;
+  return html`${signedIn ? html`<${SignedIn} boot=${boot.data} />` : html`<${SignIn} boot=${boot.data} />`}<${Toasts} />`;
+}
+
+const root = /** @type {Element} */ (document.getElementById('app'));
+render(html`<${App} />`, root);

@@ -34,6 +34,7 @@ export function useMemo<T>(make: () => T, inputs: Inputs): T;
 export function useCallback<F extends (...args: any[]) => any>(callback: F, inputs: Inputs): F;
 export function useContext<T>(context: Context<T>): T;
 export function useId(): string;
+export function useErrorBoundary(callback?: (error: any) => void): [any, () => void];
 
 export interface ReadonlySignal<T = any> {
   readonly value: T;

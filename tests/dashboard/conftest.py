@@ -1,17 +1,81 @@
-"""Fixtures of the tests of the dashboard."""
+"""Fixtures of the tests of the dashboard: one node, one browser, a context for each test."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import datetime
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
+from tests.support.browser import Visit, chromium
 from tests.support.nodes import RunningNode
+
+Open = Callable[..., Visit]
 
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    """One node for all tests of the folder."""
+    """One node for all tests of the folder, with an administrator."""
     running = RunningNode(tmp_path_factory.mktemp("dashboard") / "data")
+    running.log_in()
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    with chromium() as launched:
+        yield launched
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Open]:
+    """Opens pages of a node; the test fails when anything went wrong in one of them."""
+    opened: list[Visit] = []
+
+    def start(node: RunningNode, path: str = "/", **options: Any) -> Visit:
+        found = Visit(browser, f"http://localhost:{node.dashboard_port}", **options)
+        opened.append(found)
+        found.page.goto(found.address + path)
+        return found
+
+    yield start
+    for each in opened:
+        each.close()
+
+
+def session_of(node: RunningNode, username: str = "admin", role: str = "ADMIN") -> str:
+    """What a page keeps of a login, as JSON."""
+    life = datetime.timedelta(hours=1)
+    expires = datetime.datetime.now(datetime.UTC) + life
+    return json.dumps(
+        {
+            "token": node.token,
+            "accountRole": role,
+            "accountID": "1",
+            "expireAt": expires.isoformat(),
+            "renewAt": (expires - life / 2).timestamp() * 1000,
+            "name": username,
+        }
+    )
+
+
+@pytest.fixture
+def signed_in(browser: Any) -> Iterator[Open]:
+    """Opens pages as the node's administrator, without the form."""
+    opened: list[Visit] = []
+
+    def start(node: RunningNode, path: str = "/", **options: Any) -> Visit:
+        found = Visit(browser, f"http://localhost:{node.dashboard_port}", **options)
+        opened.append(found)
+        kept = json.dumps(session_of(node))
+        found.context.add_init_script(f"sessionStorage['fieldbrook.session'] ??= {kept}")
+        found.page.goto(found.address + path)
+        found.page.locator("#main .page").wait_for()
+        return found
+
+    yield start
+    for each in opened:
+        each.close()

@@ -1,0 +1,140 @@
+// @ts-check
+/** Requests to the node's management interface. */
+import { signal } from '../vendor/preact.js';
+import { expired, keep, session, sessionOf } from './session.js';
+import { unreachable } from '../words/en/common.js';
+
+const BASE = '/srv-applet-mgr/v0';
+
+/** False from the first request that gets no answer until the next one that does. */
+export const online = signal(true);
+
+/** A request that the node refused. `key` is explained in docs/reference/errors.md. */
+export class Refused extends Error {
+  /** @param {number} status @param {any} body */
+  constructor(status, body) {
+    const fields = (body?.fields ?? []).map((/** @type {any} */ f) => `${f.field}: ${f.msg}`);
+    super([body?.desc || body?.msg || `HTTP ${status}`, ...fields].join(' – '));
+    this.status = status;
+    this.key = body?.key ?? '';
+  }
+}
+
+/** The node did not answer at all. */
+export class Unreachable extends Error {
+  constructor() {
+    super(unreachable);
+  }
+}
+
+/**
+ * @typedef {object} Options
+ * @property {unknown} [body] sent as JSON
+ * @property {Record<string, any>} [query] empty values are left out, lists repeat their key
+ * @property {FormData} [form]
+ * @property {Record<string, string>} [headers]
+ * @property {AbortSignal} [signal]
+ * @property {boolean} [blob] the answer is a file
+ * @property {boolean} [once] a refused token is an error, and no reason to sign in again
+ */
+
+/** The address of a route. @param {string} path @param {Record<string, any>} [query] */
+export function address(path, query = {}) {
+  const url = new URL(BASE + path, location.origin);
+  for (const [name, value] of Object.entries(query))
+    for (const one of Array.isArray(value) ? value : [value])
+      if (one !== '' && one !== false && one != null) url.searchParams.append(name, String(one));
+  return url;
+}
+
+/** @param {string} method @param {URL} url @param {Options} options */
+async function send(method, url, options) {
+  /** @type {Record<string, string>} */
+  const headers = { ...options.headers };
+  if (session.value) headers.Authorization = `Bearer ${session.value.token}`;
+  const body = options.form ?? (options.body === undefined ? undefined : JSON.stringify(options.body));
+  try {
+    const answer = await fetch(url, {
+      method, headers, body, signal: options.signal, credentials: 'omit', cache: 'no-store',
+    });
+    online.value = true;
+    return answer;
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    online.value = false;
+    throw new Unreachable();
+  }
+}
+
+/**
+ * Send a request and return its decoded answer. When the node refuses the token, the page asks for
+ * the password and sends the request again, so nothing that was typed is lost.
+ * @param {string} method @param {string} path below the prefix @param {Options} [options]
+ * @returns {Promise<any>} the JSON, null without content, or a Blob
+ * @throws {Refused} @throws {Unreachable}
+ */
+export async function call(method, path, options = {}) {
+  const url = address(path, options.query);
+  const before = session.value;
+  const answer = await send(method, url, options);
+  if (answer.status === 401 && before && !options.once) {
+    await signedInAgain(before);
+    return call(method, path, { ...options, once: true });
+  }
+  if (answer.ok && options.blob) return answer.blob();
+  const text = await answer.text();
+  let parsed = null;
+  try {
+    parsed = text ? JSON.parse(text) : null;
+  } catch {
+    parsed = { msg: text.trim().slice(0, 300) }; // some refusals are plain text
+  }
+  if (!answer.ok) throw new Refused(answer.status, parsed);
+  return parsed;
+}
+
+/** @param {string} path @param {Record<string, any>} [query] @param {Options} [options] */
+export const get = (path, query, options) => call('GET', path, { ...options, query });
+/** @param {string} path @param {unknown} [body] @param {Options} [options] */
+export const post = (path, body, options) => call('POST', path, { ...options, body });
+/** @param {string} path @param {unknown} [body] @param {Options} [options] */
+export const put = (path, body, options) => call('PUT', path, { ...options, body });
+/** @param {string} path @param {Record<string, any>} [query] @param {Options} [options] */
+export const remove = (path, query, options) => call('DELETE', path, { ...options, query });
+
+/** Ask for the password over the page, and wait until it was given. @param {any} before */
+function signedInAgain(before) {
+  if (session.value && session.value.token !== before.token) return Promise.resolve();
+  expired.value = true;
+  return new Promise((resolve, reject) => {
+    const stop = session.subscribe((now) => {
+      if (now && now.token === before.token) return;
+      queueMicrotask(() => stop());
+      if (now) resolve(undefined);
+      else reject(new Refused(401, { msg: 'signed out' }));
+    });
+  });
+}
+
+/** Renew the token at half of its life, while the page is used. */
+async function renew() {
+  const now = session.value;
+  if (!now || expired.value || document.hidden || Date.now() < now.renewAt) return;
+  keep({ ...now, renewAt: Date.parse(now.expireAt) }, false); // one request at a time
+  try {
+    keep(sessionOf({ ...now, ...(await call('PUT', '/login/renew', { once: true })) }, now.name));
+  } catch (error) {
+    // After the longest time for a login only the password helps: the next request asks for it.
+    console.warn('the login was not renewed:', error);
+  }
+}
+setInterval(renew, 15_000);
+
+/** End this login at the node and in all tabs. */
+export async function signOut() {
+  try {
+    if (!expired.value) await call('DELETE', '/login', { once: true });
+  } finally {
+    keep(null);
+  }
+}

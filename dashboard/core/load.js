@@ -1,0 +1,67 @@
+// @ts-check
+/** Loading what a page shows, and running what a button does. */
+import { useCallback, useEffect, useRef, useState } from '../vendor/preact.js';
+import { online } from './api.js';
+import { say } from '../parts/toast.js';
+
+/**
+ * @typedef {object} Loaded
+ * @property {any} [data] the last answer; it stays while a newer one is on its way
+ * @property {Error} [error] why the last request failed
+ * @property {boolean} loading
+ * @property {() => void} again load once more
+ */
+
+/**
+ * Load data when the page opens, when `inputs` change, when `again` is called, and when the node
+ * answers again after it did not.
+ * @param {(signal: AbortSignal) => Promise<any>} load @param {unknown[]} inputs
+ * @param {number} [every] load again after so many milliseconds, while the page is visible
+ * @returns {Loaded}
+ */
+export function useLoad(load, inputs, every = 0) {
+  const [state, set] = useState(/** @type {{data?: any, error?: Error, loading: boolean}} */ ({ loading: true }));
+  const [round, setRound] = useState(0);
+  const again = useCallback(() => setRound((r) => r + 1), []);
+  const known = useRef(inputs);
+  useEffect(() => {
+    const end = new AbortController();
+    const same = known.current.every((value, i) => value === inputs[i]);
+    known.current = inputs;
+    set((old) => ({ data: same ? old.data : undefined, error: undefined, loading: true }));
+    load(end.signal).then(
+      (data) => end.signal.aborted || set({ data, loading: false }),
+      (error) => end.signal.aborted || set((old) => ({ data: old.data, error, loading: false })),
+    );
+    return () => end.abort();
+  }, [...inputs, round]);
+  useEffect(() => {
+    const timer = every ? setInterval(() => document.hidden || again(), every) : 0;
+    let was = online.value;
+    const stop = online.subscribe((now) => {
+      if (now && !was) again();
+      was = now;
+    });
+    return () => {
+      clearInterval(timer);
+      stop();
+    };
+  }, [every]);
+  return { ...state, again };
+}
+
+/**
+ * Run what may be refused; a refusal is shown with the reason of the node.
+ * @template T @param {() => Promise<T>} work @param {string} [done] what to say when it succeeded
+ * @returns {Promise<T | undefined>} undefined when it failed
+ */
+export async function attempt(work, done = '') {
+  try {
+    const result = await work();
+    if (done) say(done);
+    return result;
+  } catch (error) {
+    say(/** @type {Error} */ (error).message, 'bad');
+    return undefined;
+  }
+}

@@ -1,0 +1,122 @@
+// @ts-check
+/** One WebSocket for the page: figures, events, logs, health and dead letters as they come. */
+import { online } from './api.js';
+import { expired, session } from './session.js';
+
+const ADDRESS = '/srv-applet-mgr/v0/stream';
+const SILENCE_MS = 40_000; // the node sends something every 15 s
+
+/**
+ * @typedef {object} Following
+ * @property {number} id
+ * @property {'series' | 'events' | 'logs' | 'health' | 'letters'} topic
+ * @property {string} [project]
+ * @property {Record<string, any>} [filter]
+ * @property {string} [after] the place up to which everything was received
+ * @property {(news: any) => void} on
+ */
+
+/** @type {Map<number, Following>} */
+const followings = new Map();
+/** @type {WebSocket | null} */
+let socket = null;
+let ready = false;
+let last = 0;
+let pause = 250;
+let timer = 0;
+let silence = 0;
+
+/**
+ * Follow a topic until the returned function is called. After a break the stream goes on where it
+ * was, and the node says how many rows it left out.
+ * @param {Omit<Following, 'id'>} what @returns {() => void}
+ */
+export function follow(what) {
+  const one = { ...what, id: ++last };
+  followings.set(one.id, one);
+  if (ready) ask(one);
+  else connect();
+  return () => {
+    followings.delete(one.id);
+    if (ready) socket?.send(JSON.stringify({ drop: one.id }));
+    if (!followings.size) close();
+  };
+}
+
+/** @param {Following} one */
+function ask({ id, topic, project, filter, after }) {
+  socket?.send(JSON.stringify({ follow: { id, topic, project, filter, after } }));
+}
+
+function connect() {
+  clearTimeout(timer);
+  if (socket || document.hidden || !followings.size || !session.value || expired.value) return;
+  const url = new URL(ADDRESS, location.origin);
+  url.protocol = url.protocol.replace('http', 'ws');
+  const opened = new WebSocket(url);
+  socket = opened;
+  opened.onopen = () => {
+    opened.send(JSON.stringify({ token: session.value?.token }));
+    ready = true;
+    for (const one of followings.values()) ask(one);
+    heard();
+  };
+  opened.onmessage = ({ data }) => {
+    heard();
+    pause = 250;
+    online.value = true;
+    const news = JSON.parse(data);
+    const one = followings.get(news.id);
+    if (!one) return;
+    if (news.place != null) one.after = news.place;
+    one.on(news);
+  };
+  opened.onclose = () => opened === socket && lost();
+}
+
+function heard() {
+  clearTimeout(silence);
+  silence = window.setTimeout(() => socket && (close(), lost()), SILENCE_MS);
+}
+
+function close() {
+  clearTimeout(silence);
+  const open = socket;
+  socket = null;
+  ready = false;
+  open?.close();
+}
+
+/** Connect again, less often each time. A request tells whether node or token is the reason. */
+function lost() {
+  socket = null;
+  ready = false;
+  clearTimeout(silence);
+  timer = window.setTimeout(connect, pause * (0.5 + Math.random() / 2));
+  pause = Math.min(pause * 2, 8000);
+  probe();
+}
+
+let probing = false;
+async function probe() {
+  if (probing) return;
+  probing = true;
+  try {
+    await fetch('/version', { credentials: 'omit', cache: 'no-store' });
+    online.value = true;
+  } catch {
+    online.value = false;
+  } finally {
+    probing = false;
+  }
+}
+
+// A hidden page has no stream; it goes on when it is seen.
+document.addEventListener('visibilitychange', () => {
+  if (document.hidden) close();
+  else connect();
+});
+session.subscribe((now) => {
+  if (!now) close();
+  else connect();
+});

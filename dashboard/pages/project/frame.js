@@ -1,0 +1,66 @@
+// @ts-check
+/** The frame of a project's pages: its name, its rate, its tabs. */
+import { html, useEffect, useState } from '../../vendor/preact.js';
+import { get } from '../../core/api.js';
+import { useLoad } from '../../core/load.js';
+import { count, rate } from '../../core/format.js';
+import { to } from '../../core/route.js';
+import { rates } from '../../core/series.js';
+import { Badge, Heading, Icon, Problem, Show, Waiting } from '../../parts/basics.js';
+import * as words from '../../words/en/projects.js';
+import { projectPages } from '../../words/en/shell.js';
+
+/**
+ * What all pages of a project get: its row, applets with strategies, and publishers.
+ * @typedef {object} Project
+ * @property {string} name
+ * @property {string} id
+ * @property {any} project as `GET /project/x/P/data` answers it
+ * @property {any[]} applets as `GET /applet/x/P/datalist` answers them
+ * @property {any[]} publishers as `GET /publisher/x/P` answers them, 1,000 at most
+ * @property {number} letters dead letters
+ * @property {() => void} again load them once more
+ * @property {() => void} changed the list of projects has changed
+ * @property {string[]} more what follows the page in the address
+ */
+
+/** @param {string} name @param {AbortSignal} signal */
+async function load(name, signal) {
+  const segment = encodeURIComponent(name);
+  const [project, applets, publishers, letters] = await Promise.all([
+    get(`/project/x/${segment}/data`, {}, { signal }),
+    get(`/applet/x/${segment}/datalist`, { size: 200 }, { signal }),
+    get(`/publisher/x/${segment}`, { size: 1000 }, { signal }),
+    get(`/dead_letter/${segment}`, { limit: 1 }, { signal }),
+  ]);
+  return { project, id: project.projectID, applets: applets.data, publishers: publishers.data, letters: letters.total };
+}
+
+/** @param {{name: string, tab: string, letters: number}} p */
+const Tabs = ({ name, tab, letters }) => html`<nav class="tabs" aria-label=${words.pages}>${Object.entries(projectPages).map(([page, title]) => html`<a href=${to('projects', name, page)} aria-current=${page === tab ? 'page' : undefined}>${title}${page === 'letters' && letters > 0 && html`<${Badge} kind="bad">${count(letters)}</${Badge}>`}</a>`)}</nav>`;
+
+/** @param {{name: string, tab: string, more: string[], changed: () => void}} p */
+export function Page({ name, tab, more, changed }) {
+  const loaded = useLoad((signal) => load(name, signal), [name], 15_000);
+  const [part, set] = useState(/** @type {{tab?: string, Part?: any, error?: Error}} */ ({}));
+  useEffect(() => {
+    let here = true;
+    import(`./${tab}.js`).then(
+      ({ Page: Part }) => here && set({ tab, Part }),
+      (error) => here && set({ tab, error }),
+    );
+    return () => {
+      here = false;
+    };
+  }, [tab]);
+  const events = rates.value[name]?.events ?? 0;
+  const content = (/** @type {any} */ data) => {
+    if (part.error) return html`<${Problem} error=${part.error} again=${() => location.reload()} />`;
+    if (part.tab !== tab || !part.Part) return html`<${Waiting} />`;
+    return html`<${part.Part} key=${tab} ...${data} name=${name} more=${more} again=${loaded.again} changed=${changed} />`;
+  };
+  return html`<div class="page"><${Heading} title=${name} text=${events ? words.eventsPerSecond(rate(events)) : words.noEvents}>
+      ${tab !== 'console' && html`<a class="button" href=${to('projects', name, 'console')}><${Icon} name="send" />${words.send}</a>`}</${Heading}>
+    <${Tabs} name=${name} tab=${tab} letters=${loaded.data?.letters ?? 0} />
+    <${Show} of=${loaded}>${content}</${Show}></div>`;
+}

@@ -1,0 +1,96 @@
+// @ts-check
+/** The key-value pairs of a project's applets. */
+import { html, useState } from '../../vendor/preact.js';
+import { get, put, remove } from '../../core/api.js';
+import { useLoad } from '../../core/load.js';
+import { quoted, readable, size, base64 } from '../../core/format.js';
+import { filter, query } from '../../core/route.js';
+import { Badge, Card, Copy, Empty, Icon, Show, Table } from '../../parts/basics.js';
+import { AsCommand, Code } from '../../parts/code.js';
+import { Dialog } from '../../parts/dialog.js';
+import { Confirm, Field, Form } from '../../parts/form.js';
+import { say } from '../../parts/toast.js';
+import * as words from '../../words/en/data.js';
+
+const PAGE = 100;
+const TYPING_MS = 250;
+const SHOWN = 96; // characters of a value in the list
+
+/** A value as text, with what it is. @param {any} pair @returns {{kind: string, text: string}} */
+function shown({ value, encoding }) {
+  const read = encoding === 'base64' ? readable(value) : readable(base64(value));
+  const number = read.kind !== 'bytes' && read.text !== '' && Number.isFinite(Number(read.text));
+  return { kind: number ? 'number' : read.kind, text: read.text };
+}
+
+/** @param {string} project @param {string} appletID @param {any} pair */
+const place = (project, appletID, { key, keyEncoding }) => [`/kv/${encodeURIComponent(project)}`, { appletID, key, encoding: keyEncoding }];
+
+/** @param {{project: string, appletID: string, pair: any, onClose: () => void, again: () => void}} p */
+function Pair({ project, appletID, pair, onClose, again }) {
+  const [editing, edit] = useState(false);
+  const [removing, ask] = useState(false);
+  const { kind, text } = shown(pair);
+  const [path, asked] = /** @type {[string, any]} */ (place(project, appletID, pair));
+  const save = async (/** @type {Record<string, any>} */ { value }) => {
+    await put(path, { value, encoding: 'text' }, { query: asked });
+    say(words.saved);
+    again();
+    onClose();
+  };
+  return html`<${Dialog} side title=${words.pair} onClose=${onClose}><div class="line"><code>${pair.key}</code><${Copy} text=${pair.key} /><${Badge}>${words.kinds[/** @type {keyof typeof words.kinds} */ (kind)]}</${Badge}><span class="dim">${size(pair.size)}</span></div>
+    ${editing ? html`<${Form} submit=${words.save} work=${save}><${Field} label=${words.value} hint=${words.valueHint}><textarea name="value" rows="12" spellcheck=${false} defaultValue=${kind === 'bytes' ? '' : text}></textarea></${Field}></${Form}>` : html`<${Code} label=${words.value} text=${text} plain=${kind !== 'json'} />`}
+    <div class="line">${!editing && html`<button type="button" onClick=${() => edit(true)}><${Icon} name="edit" />${words.change}</button>`}<button type="button" class="danger" onClick=${() => ask(true)}><${Icon} name="trash" />${words.remove}</button></div>
+    <${AsCommand} text=${`fieldbrook kv get ${quoted(project)} ${quoted(pair.key)}`} />
+    ${removing && html`<${Confirm} title=${words.remove} text=${words.removeText(pair.key)} submit=${words.remove} onClose=${() => ask(false)} work=${async () => { await remove(path, asked); again(); onClose(); }} />`}</${Dialog}>`;
+}
+
+/** @param {{project: string, appletID: string, onClose: () => void, again: () => void}} p */
+function NewPair({ project, appletID, onClose, again }) {
+  const work = async (/** @type {Record<string, any>} */ { key, value }) => {
+    await put(`/kv/${encodeURIComponent(project)}`, { value, encoding: 'text' }, { query: { appletID, key, encoding: 'text' } });
+    say(words.saved);
+    again();
+    onClose();
+  };
+  return html`<${Dialog} title=${words.add} onClose=${onClose}><${Form} submit=${words.save} work=${work}>
+    <${Field} label=${words.key}><input name="key" required autofocus autocomplete="off" spellcheck=${false} /></${Field}><${Field} label=${words.value} hint=${words.valueHint}><textarea name="value" rows="8" spellcheck=${false}></textarea></${Field}></${Form}></${Dialog}>`;
+}
+
+/** @param {{project: string, applets: any[]}} p */
+export function KeyValues({ project, applets }) {
+  const { prefix = '' } = query.value;
+  const appletID = query.value.applet ?? applets[0]?.appletID ?? '';
+  const [open, show] = useState(/** @type {any} */ (null));
+  const [adding, add] = useState(false);
+  const [pages, more] = useState({ of: '', cursors: [''] });
+  const name = `${appletID}\n${prefix}`;
+  const cursors = pages.of === name ? pages.cursors : [''];
+  const loaded = useLoad(async (signal) => {
+    const rows = [];
+    let next = '';
+    if (!appletID) return { rows, next };
+    for (const after of cursors) {
+      const page = await get(`/kv/${encodeURIComponent(project)}`, { appletID, prefix, after, limit: PAGE, values: true }, { signal });
+      rows.push(...page.data);
+      next = page.next ?? '';
+    }
+    return { rows, next };
+  }, [project, name, cursors.length]);
+  let timer = 0;
+  const type = (/** @type {any} */ event) => {
+    clearTimeout(timer);
+    const text = event.target.value;
+    timer = window.setTimeout(() => filter({ prefix: text }), TYPING_MS);
+  };
+  return html`<${Card} title=${words.pairs} controls=${html`<select aria-label=${words.applet} value=${appletID} onChange=${(/** @type {any} */ e) => filter({ applet: e.target.value })}>${applets.map((one) => html`<option value=${one.appletID}>${one.name}</option>`)}</select>
+      <input type="search" placeholder=${words.prefix} aria-label=${words.prefix} defaultValue=${prefix} onInput=${type} />${appletID && html`<button type="button" onClick=${() => add(true)}><${Icon} name="plus" />${words.add}</button>`}`}>
+    <${Show} of=${loaded}>${(/** @type {any} */ { rows, next }) => (rows.length ? html`<${Table} label=${words.pairs} columns=${[[words.key], [words.value], [words.kind], [words.size, 'num']]}>
+        ${rows.map((/** @type {any} */ pair) => {
+          const { kind, text } = shown(pair);
+          return html`<tr key=${pair.key}><td><button type="button" class="link mono" onClick=${() => show(pair)}>${pair.key}</button></td><td class="mono cut">${text.slice(0, SHOWN)}</td><td class="dim">${words.kinds[/** @type {keyof typeof words.kinds} */ (kind)]}</td><td class="num dim">${size(pair.size)}</td></tr>`;
+        })}</${Table}>${next && html`<div class="pad"><button type="button" onClick=${() => more({ of: name, cursors: [...cursors, next] })}>${words.more}</button></div>`}`
+      : html`<${Empty} title=${prefix ? words.noPairsFound : words.noPairs} icon="key">${words.noPairsHint}</${Empty}>`)}</${Show}></${Card}>
+    ${open && html`<${Pair} key=${open.key} project=${project} appletID=${appletID} pair=${open} onClose=${() => show(null)} again=${loaded.again} />`}
+    ${adding && html`<${NewPair} project=${project} appletID=${appletID} onClose=${() => add(false)} again=${loaded.again} />`}`;
+}

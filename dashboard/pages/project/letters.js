@@ -1,0 +1,123 @@
+// @ts-check
+/** Dead letters: events whose handler failed, in groups of one reason and handler. */
+import { html, useState } from '../../vendor/preact.js';
+import { get, post, remove } from '../../core/api.js';
+import { attempt, useLoad } from '../../core/load.js';
+import { count, quoted, readable, size } from '../../core/format.js';
+import { filter, query, to } from '../../core/route.js';
+import { Ago, Badge, Card, Empty, Icon, Show, Table } from '../../parts/basics.js';
+import { AsCommand, Code } from '../../parts/code.js';
+import { Dialog } from '../../parts/dialog.js';
+import { Confirm } from '../../parts/form.js';
+import { say } from '../../parts/toast.js';
+import * as words from '../../words/en/letters.js';
+
+const PAGE = 100;
+const segment = encodeURIComponent;
+
+/** What a group's letters have in common, as filters of the routes. @param {any} group */
+const filtersOf = (group) => ({ reason: group.reason, appletID: group.appletID, handler: group.handler, version: group.version ?? undefined });
+/** @param {any} group */
+const nameOf = (group) => [group.appletID, group.handler, group.version, group.reason].join('\n');
+
+/**
+ * Replay all letters of a filter, batch by batch, and say how it went.
+ * @param {string} project @param {Record<string, any>} filters
+ */
+async function replayAll(project, filters) {
+  let [replayed, failed, after] = [0, 0, ''];
+  do {
+    const done = await post(`/dead_letter/${segment(project)}/replay`, { ...filters, ...(after ? { after } : {}) });
+    replayed += done.replayed;
+    failed += done.failed;
+    after = done.next ?? '';
+  } while (after);
+  if (failed) throw new Error(words.failedAgain(failed, replayed));
+  say(words.replayed(replayed));
+}
+
+/** @param {{project: string, letter: any, onClose: () => void}} p */
+function Letter({ project, letter, onClose }) {
+  const loaded = useLoad((signal) => get(`/dead_letter/${segment(project)}/${letter.letterID}`, {}, { signal }), [letter.letterID]);
+  return html`<${Dialog} side title=${words.letter} onClose=${onClose}><p class="error">${letter.reason}</p>
+    <dl class="facts"><dt>${words.columns.event}</dt><dd><a href=${to('projects', project, 'events', letter.eventID)}>${letter.eventID}</a></dd><dt>${words.columns.type}</dt><dd>${letter.eventType}</dd>
+      <dt>${words.handler}</dt><dd>${letter.appletName}.${letter.handler}${letter.version ? ` · ${words.version(letter.version)}` : ''}</dd><dt>${words.received}</dt><dd><${Ago} at=${letter.receivedAt} /></dd><dt>${words.columns.failed}</dt><dd><${Ago} at=${letter.failedAt} /></dd><dt>${words.attempts}</dt><dd>${letter.attempts}</dd></dl>
+    <h3>${words.payload}</h3><${Show} of=${loaded}>${(/** @type {any} */ { payload }) => {
+      const { kind, text } = readable(payload);
+      return kind === 'empty' ? html`<p class="dim">${words.noPayload}</p>` : html`<${Code} label=${words.payload} text=${text} plain=${kind !== 'json'} />`;
+    }}</${Show}>
+    <${AsCommand} text=${`fieldbrook letter replay ${quoted(project)} ${letter.letterID}`} /></${Dialog}>`;
+}
+
+/** The letters of a group, a page at a time. @param {{project: string, group: any, picked: Set<string>, pick: (ids: string[], on: boolean) => void, show: (letter: any) => void, round: number}} p */
+function Letters({ project, group, picked, pick, show, round }) {
+  const [pages, more] = useState(/** @type {string[]} */ (['']));
+  const loaded = useLoad(async (signal) => {
+    const lists = [];
+    for (const before of pages) lists.push(...(await get(`/dead_letter/${segment(project)}`, { ...filtersOf(group), before, limit: PAGE }, { signal })).data);
+    return lists;
+  }, [nameOf(group), pages, round]);
+  return html`<${Show} of=${loaded}>${(/** @type {any[]} */ list) => html`<${Table} label=${words.ofGroup(group.reason)} columns=${[[words.select, 'hidden'], [words.columns.failed], [words.columns.event], [words.columns.type], [words.columns.attempts, 'num'], [words.columns.size, 'num']]}>
+    ${list.map((one) => html`<tr key=${one.letterID}><td><label class="check"><input type="checkbox" aria-label=${words.selectOne(one.eventID)} checked=${picked.has(one.letterID)} onChange=${(/** @type {any} */ e) => pick([one.letterID], e.target.checked)} /></label></td>
+      <td class="dim"><${Ago} at=${one.failedAt} /></td><td><button type="button" class="link mono" onClick=${() => show(one)}>${one.eventID}</button></td><td>${one.eventType}</td><td class="num">${one.attempts}</td><td class="num dim">${size(one.size)}</td></tr>`)}</${Table}>
+    ${list.length === pages.length * PAGE && html`<div class="pad"><button type="button" onClick=${() => more([...pages, list.at(-1).letterID])}>${words.more}</button></div>`}`}</${Show}>`;
+}
+
+/** @param {{project: string, group: any, open: boolean, reload: () => void, children?: any, discard: () => void}} p */
+function Group({ project, group, open, reload, children, discard }) {
+  const [busy, set] = useState(false);
+  const replay = async () => {
+    set(true);
+    await attempt(() => replayAll(project, filtersOf(group)));
+    set(false);
+    reload();
+  };
+  return html`<section class="group"><header class="bar"><button type="button" class="ghost square" aria-expanded=${open} aria-label=${words.ofGroup(group.reason)} onClick=${() => filter({ group: open ? '' : nameOf(group) })}><${Icon} name=${open ? 'down' : 'right'} /></button>
+      <${Badge} kind="bad">${count(group.count)}</${Badge}><div class="reason"><strong>${group.appletName}.${group.handler}</strong>${group.version ? html` <span class="dim">${words.version(group.version)}</span>` : ''}<p>${group.reason}</p></div>
+      <span class="grow"></span><span class="dim"><${Ago} at=${group.newest} /></span><button type="button" disabled=${busy} onClick=${replay}><${Icon} name="back" />${words.replayAll}</button><button type="button" class="danger" onClick=${discard}>${words.discardAll}</button></header>${open && children}</section>`;
+}
+
+/** What is done with the letters that were selected. @param {{project: string, picked: Set<string>, done: () => void}} p */
+function Selected({ project, picked, done }) {
+  const ids = [...picked];
+  const replay = () => attempt(async () => {
+    let failed = 0;
+    for (let at = 0; at < ids.length; at += PAGE) {
+      const { results } = await post(`/dead_letter/${segment(project)}/replay`, { letterIDs: ids.slice(at, at + PAGE) });
+      failed += results.filter((/** @type {any} */ result) => result.code < 0).length;
+    }
+    if (failed) throw new Error(words.failedAgain(failed, ids.length));
+    say(words.replayed(ids.length));
+  }).then(done);
+  const discard = () => attempt(async () => {
+    for (let at = 0; at < ids.length; at += PAGE) await remove(`/dead_letter/${segment(project)}`, { letterID: ids.slice(at, at + PAGE) });
+    say(words.discarded(ids.length));
+  }).then(done);
+  return html`<div class="bar selected"><strong>${words.selected(ids.length)}</strong><span class="grow"></span><button type="button" class="primary" onClick=${replay}><${Icon} name="back" />${words.replay}</button><button type="button" class="danger" onClick=${discard}>${words.discard}</button></div>`;
+}
+
+/** @param {import('./frame.js').Project} p */
+export function Page({ name, again }) {
+  const groups = useLoad((signal) => get(`/dead_letter/${segment(name)}`, { groupBy: 'reason' }, { signal }), [name], 10_000);
+  const [picked, set] = useState(/** @type {Set<string>} */ (new Set()));
+  const [shown, show] = useState(/** @type {any} */ (null));
+  const [discarding, discard] = useState(/** @type {any} */ (null));
+  const [round, next] = useState(0);
+  const pick = (/** @type {string[]} */ ids, /** @type {boolean} */ on) => {
+    const chosen = new Set(picked);
+    for (const id of ids) on ? chosen.add(id) : chosen.delete(id);
+    set(chosen);
+  };
+  const reload = () => {
+    set(new Set());
+    next(round + 1);
+    groups.again();
+    again();
+  };
+  return html`<${Show} of=${groups}>${(/** @type {any} */ { groups: list, total }) => (list.length
+    ? html`<${Card} title=${words.kept(count(total))} controls=${html`<span class="hint">${words.hint}</span>`}>${picked.size > 0 && html`<${Selected} project=${name} picked=${picked} done=${reload} />`}
+        ${list.map((/** @type {any} */ group) => html`<${Group} key=${nameOf(group)} project=${name} group=${group} open=${query.value.group === nameOf(group)} reload=${reload} discard=${() => discard(group)}><${Letters} project=${name} group=${group} picked=${picked} pick=${pick} show=${show} round=${round} /></${Group}>`)}</${Card}>`
+    : html`<${Card}><${Empty} title=${words.none} icon="heart">${words.noneHint}</${Empty}></${Card}>`)}</${Show}>
+    ${shown && html`<${Letter} key=${shown.letterID} project=${name} letter=${shown} onClose=${() => show(null)} />`}
+    ${discarding && html`<${Confirm} title=${words.discardAll} text=${words.discardText(count(discarding.count))} submit=${words.discardAll} onClose=${() => discard(null)} work=${async () => { await remove(`/dead_letter/${segment(name)}`, filtersOf(discarding)); reload(); }} />`}`;
+}

@@ -1,0 +1,64 @@
+// @ts-check
+/** The log lines of a project's applets: live and from the log. */
+import { html, useMemo } from '../../vendor/preact.js';
+import { get } from '../../core/api.js';
+import { attempt } from '../../core/load.js';
+import { clock, moment } from '../../core/format.js';
+import { filter, query, to } from '../../core/route.js';
+import { Badge, Card, Empty, Problem, Waiting } from '../../parts/basics.js';
+import { AsCommand } from '../../parts/code.js';
+import { Counts, Newer, PauseButton, useTail } from '../../parts/live.js';
+import { Rows } from '../../parts/rows.js';
+import * as words from '../../words/en/logs.js';
+import { older as loadOlder } from '../../words/en/live.js';
+import { quoted } from '../../core/format.js';
+
+const OPENED_WITH = 200;
+const TYPING_MS = 300;
+const LEVELS = ['debug', 'info', 'warn', 'error'];
+
+/** @param {string} level @returns {'' | 'bad' | 'warn'} */
+const kindOf = (level) => (/err|fatal/i.test(level) ? 'bad' : /warn/i.test(level) ? 'warn' : '');
+
+/** @param {{row: any, index: number, project: string}} p */
+const Row = ({ row, index, project }) => html`<div role="row" aria-rowindex=${index + 2} class="row"><span role="cell" class="mono dim" title=${moment(row.logTime)}>${row.eventID ? html`<a href=${to('projects', project, 'events', row.eventID)} aria-label=${words.toEvent(clock(row.logTime))}>${clock(row.logTime)}</a>` : clock(row.logTime)}</span>
+  <span role="cell"><${Badge} kind=${kindOf(row.level)}>${row.level}</${Badge}></span><span role="cell" class="dim">${row.appletName}</span><span role="cell" class="mono" title=${row.msg}>${row.msg}</span></div>`;
+
+/** @param {{applets: any[]}} p */
+function Filters({ applets }) {
+  let timer = 0;
+  const type = (/** @type {any} */ event) => {
+    clearTimeout(timer);
+    const text = event.target.value;
+    timer = window.setTimeout(() => filter({ contains: text }), TYPING_MS);
+  };
+  return html`<select aria-label=${words.level} value=${query.value.level ?? ''} onChange=${(/** @type {any} */ e) => filter({ level: e.target.value })}><option value="">${words.allLevels}</option>${LEVELS.map((level) => html`<option>${level}</option>`)}</select>
+    <select aria-label=${words.applet} value=${query.value.instance ?? ''} onChange=${(/** @type {any} */ e) => filter({ instance: e.target.value })}><option value="">${words.allApplets}</option>${applets.filter((one) => one.instance).map((one) => html`<option value=${one.instance.instanceID}>${one.name}</option>`)}</select>
+    <input type="search" placeholder=${words.contains} aria-label=${words.contains} defaultValue=${query.value.contains ?? ''} onInput=${type} />`;
+}
+
+/** @param {import('./frame.js').Project} p */
+export function Page({ name, applets }) {
+  const { level = '', instance = '', contains = '', event = '' } = query.value;
+  const wanted = useMemo(() => ({ level, instanceID: instance, contains, eventID: event }), [level, instance, contains, event]);
+  const live = useTail({
+    topic: 'logs', project: name, filter: wanted, key: (row) => row.sequence, live: true,
+    load: (before, signal) => load(name, wanted, before, signal),
+  });
+  const rows = live.tail.shown;
+  const some = Object.values(wanted).some(Boolean);
+  return html`<${Card} kind="live" controls=${html`<div class="line controls"><${PauseButton} live=${live} /><${Filters} applets=${applets} /></div>`}>
+      <div class="line status"><${Counts} live=${live} /></div>
+      <${Rows} kind="log-rows" label=${words.label} columns=${words.columns} rows=${rows} height=${30} onTop=${live.onTop} onHold=${live.hold} row=${(/** @type {any} */ row, /** @type {number} */ index) => html`<${Row} key=${row.sequence} row=${row} index=${index} project=${name} />`} />
+      <${Newer} live=${live} />
+      ${!rows.length && html`<div class="over">${live.error ? html`<${Problem} error=${live.error} />` : live.loading ? html`<${Waiting} />` : html`<${Empty} title=${some ? words.noneFound : words.none} icon="list">${!some && words.noneHint}</${Empty}>`}</div>`}
+      ${rows.length > 0 && live.next && html`<div class="pad"><button type="button" onClick=${() => attempt(live.older)}>${loadOlder}</button></div>`}</${Card}>
+    <${AsCommand} text=${`fieldbrook logs ${quoted(name)} --follow`} />`;
+}
+
+/** The newest rows, or those before one; the newest first. @param {string} project @param {Record<string, string>} wanted @param {string} before @param {AbortSignal} [signal] */
+async function load(project, wanted, before, signal) {
+  const { data, next } = await get(`/applet_log/${encodeURIComponent(project)}`, { ...wanted, before: before || String(Number.MAX_SAFE_INTEGER), limit: OPENED_WITH }, { signal });
+  const rows = data.toSorted((/** @type {any} */ a, /** @type {any} */ b) => Number(b.sequence) - Number(a.sequence));
+  return { data: rows, next: next ?? (rows.length === OPENED_WITH ? rows.at(-1).sequence : '') };
+}

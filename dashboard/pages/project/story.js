@@ -1,0 +1,106 @@
+// @ts-check
+/** One event's story: what happened to it, in the order in which it happened. */
+import { html } from '../../vendor/preact.js';
+import { get, post } from '../../core/api.js';
+import { attempt, useLoad } from '../../core/load.js';
+import { clock, duration, moment, quoted, readable, size } from '../../core/format.js';
+import { to } from '../../core/route.js';
+import { Ago, Badge, Card, Copy, Empty, Icon, Problem, Show, Waiting } from '../../parts/basics.js';
+import { AsCommand, Code } from '../../parts/code.js';
+import { Dialog } from '../../parts/dialog.js';
+import { say } from '../../parts/toast.js';
+import { HostCalls } from './host_calls.js';
+import * as words from '../../words/en/events.js';
+
+const segment = encodeURIComponent;
+
+/** @param {{kind?: string, at?: string, title: any, children?: any}} p */
+const Step = ({ kind = '', at, title, children }) => html`<li class=${kind}><time title=${at}>${at ? clock(at) : ''}</time><div><div class="what">${title}</div>${children}</div></li>`;
+
+/** @param {{base64: string | undefined, size: number}} p */
+function Payload({ base64, size: length }) {
+  if (!length) return html`<p class="dim">${words.noPayload}</p>`;
+  if (base64 == null) return html`<p class="dim">${words.payloadGone}</p>`;
+  const { kind, text } = readable(base64);
+  return html`${kind === 'bytes' && html`<p class="dim">${words.bytesShown}</p>`}<${Code} label=${words.payload} text=${text} plain=${kind !== 'json'} />`;
+}
+
+/** @param {{result: any}} p */
+const Run = ({ result }) => html`<${Step} kind=${result.code < 0 ? 'bad' : ''} title=${html`<strong>${result.code < 0 ? words.failed : words.ran}</strong> ${result.appletName ?? result.instanceID}<b>.${result.handler ?? ''}</b>
+    <span class="dim">${result.appletVersion != null && `, ${words.version(result.appletVersion)}`}, ${words.returned}</span> <b>${result.code}</b>`}>
+  ${result.errMsg && html`<p class="error">${result.errMsg}</p>`}</${Step}>`;
+
+/** @param {{rows: any[]}} p */
+const Logged = ({ rows }) => html`<${Step} title=${html`<strong>${words.logged}</strong>`}>${rows.map((row) => html`<p class="log-line mono"><${Badge} kind=${/err/i.test(row.level) ? 'bad' : /warn/i.test(row.level) ? 'warn' : ''}>${row.level}</${Badge}> ${row.msg}</p>`)}</${Step}>`;
+
+/** @param {{effect: any}} p */
+const Sent = ({ effect }) => html`<${Step} at=${effect.at} kind=${effect.state === 'refused' ? 'bad' : ''} title=${html`<strong>${words.sent}</strong> ${effect.kind} ${words.to} <b>${effect.target}</b>, ${size(effect.size)} <${Badge} kind=${effect.state === 'delivered' ? 'good' : effect.state === 'refused' ? 'bad' : ''}>${/** @type {any} */ (words.states)[effect.state] ?? effect.state}</${Badge}>`}>${effect.reason && html`<p class="error">${effect.reason}</p>`}</${Step}>`;
+
+/** @param {{project: string, traced: any}} p */
+function Wrote({ project, traced }) {
+  if (traced?.calls?.length) return html`<${Step} title=${html`<strong>${words.wrote}</strong>`}><${HostCalls} calls=${traced.calls} /></${Step}>`;
+  const trace = () => attempt(() => post(`/event_log/${segment(project)}/trace`, { events: 100, minutes: 10 }), words.tracing);
+  return html`<${Step} title=${html`<strong>${words.wrote}</strong>`}><p class="dim">${words.notTraced} <button type="button" class="small" onClick=${trace}>${words.traceNext}</button></p></${Step}>`;
+}
+
+/** @param {{project: string, row: any, publisher: string, details: any}} p */
+function Steps({ project, row, publisher, details }) {
+  const { logs = [], effects = [], refusals = [] } = details ?? {};
+  const time = Date.parse(row.handledAt) - Date.parse(row.receivedAt);
+  return html`<ol class="story">
+    <${Step} at=${row.receivedAt} title=${html`<strong>${words.received}</strong> ${words.over} ${row.source || 'http'} ${words.by} <b>${publisher}</b>, ${words.ofType} <b>${row.eventType}</b>, ${size(row.size)}`}>${details ? html`<${Payload} base64=${details.payload} size=${row.size} />` : html`<${Waiting} rows=${2} />`}</${Step}>
+    ${refusals.map((/** @type {any} */ refusal) => html`<${Step} kind="bad" at=${refusal.refusedAt} title=${html`<strong>${words.refused}</strong> ${refusal.error}`}><p>${refusal.reason}</p></${Step}>`)}
+    ${row.error && html`<${Step} kind="bad" title=${html`<strong>${words.refused}</strong> ${row.error}`} />`}
+    ${row.again ? html`<${Step} title=${words.again} />` : html`<${Step} kind=${row.results.length ? '' : 'warn'} title=${html`<strong>${words.matched}</strong> ${row.results.length ? words.strategies(row.results.length) : words.nothingHandles(row.eventType)}`}>${!row.results.length && html`<p><a href=${to('projects', project, 'applets')}>${words.addStrategy}</a></p>`}</${Step}>`}
+    ${!row.again && row.results.map((/** @type {any} */ result) => html`<${Run} result=${result} />`)}
+    ${logs.length > 0 && html`<${Logged} rows=${logs} />`}
+    ${details && row.results.length > 0 && !row.again && html`<${Wrote} project=${project} traced=${details.trace} />`}
+    <${Step} at=${row.handledAt} title=${html`<strong>${words.answered}</strong> ${words.afterTime(duration(time))}`} />
+    ${effects.map((/** @type {any} */ effect) => html`<${Sent} effect=${effect} />`)}</ol>`;
+}
+
+/** @param {{project: string, row: any, details: any}} p */
+function Actions({ project, row, details }) {
+  const run = () => attempt(async () => {
+    const body = { from: row.receivedAt, to: new Date(Date.parse(row.receivedAt) + 1).toISOString(), eventType: row.eventType, limit: 100 };
+    const done = row.place ? await post(`/event_log/${segment(project)}/at/${row.place}/replay`) : await post(`/event_log/${segment(project)}/replay`, body);
+    if (!done.replayed) throw new Error(words.notAgain);
+    say(words.ranAgain);
+  });
+  const payload = details?.payload;
+  const body = JSON.stringify({ header: { pub_id: 'PUBLISHER', token: 'TOKEN', event_type: row.eventType }, payload: payload ?? '' });
+  const failed = row.results.some((/** @type {any} */ result) => result.code < 0);
+  return html`<div class="line"><button type="button" disabled=${payload == null} onClick=${run}><${Icon} name="play" />${words.runAgain}</button>
+      <a class="button" href=${`${to('projects', project, 'console')}?from=${row.place ?? ''}`}>${words.tryVersion}</a>
+      ${payload != null && html`<${Copy} label=${words.asCurl} text=${`curl -d ${quoted(body)} ${location.protocol}//${location.hostname}:8888/srv-applet-mgr/v0/event/${project}`} />`}
+      ${failed && html`<a href=${to('projects', project, 'letters')}>${words.toLetters}</a>`}</div>
+    <${AsCommand} text=${`fieldbrook event show ${quoted(project)} ${quoted(row.eventID)}`} />`;
+}
+
+/** @param {any[]} publishers @param {any} row */
+const publisherOf = (publishers, row) => publishers.find((one) => one.publisherID === row.publisherID)?.name ?? (row.publisherID === '0' ? row.source : row.publisherID);
+
+/** @param {{project: string, place: string, row?: any, publishers: any[], applets: any[], onClose: () => void}} p row: as the list has it */
+export function StoryPanel({ project, place, row: known, publishers, onClose }) {
+  const { data, error } = useLoad((signal) => get(`/event_log/${segment(project)}/at/${place}`, {}, { signal }), [project, place]);
+  const row = data ?? known;
+  return html`<${Dialog} side title=${words.story} onClose=${onClose}>
+    ${error && html`<${Empty} title=${words.gone}>${words.goneHint}</${Empty}>`}
+    ${row && html`<div class="line"><code>${row.eventID}</code><${Copy} text=${row.eventID} /><span class="dim">${moment(row.handledAt)}</span><a href=${to('projects', project, 'events', row.eventID)}>${words.openPage}</a></div>
+      <${Steps} project=${project} row=${row} publisher=${publisherOf(publishers, row)} details=${data} />
+      ${data && html`<${Actions} project=${project} row=${row} details=${data} />`}`}</${Dialog}>`;
+}
+
+/** The story as a page of its own, found by the event's id. @param {{project: string, eventID: string, publishers: any[], applets: any[]}} p */
+export function StoryPage({ project, eventID, publishers }) {
+  const loaded = useLoad((signal) => load(project, eventID, signal), [project, eventID]);
+  return html`<${Show} of=${loaded}>${(/** @type {any[]} */ found) => (found.length
+    ? found.map((row) => html`<${Card} title=${row.eventID} controls=${html`<span class="dim"><${Ago} at=${row.handledAt} /></span><${Copy} text=${row.eventID} />`}><div class="pad stack"><${Steps} project=${project} row=${row} publisher=${publisherOf(publishers, row)} details=${row} /><${Actions} project=${project} row=${row} details=${row} /></div></${Card}>`)
+    : html`<${Empty} title=${words.gone}>${words.goneHint}</${Empty}>`)}</${Show}>`;
+}
+
+/** All that happened under an id: the event, its duplicates, its replays. @param {string} project @param {string} eventID @param {AbortSignal} signal */
+async function load(project, eventID, signal) {
+  const { data } = await get(`/event_log/${segment(project)}`, { eventID, limit: 20 }, { signal });
+  return Promise.all(data.map((/** @type {any} */ row) => get(`/event_log/${segment(project)}/at/${row.place}`, {}, { signal }).catch(() => row)));
+}

@@ -1,0 +1,67 @@
+// @ts-check
+/** All projects of the account: create, import, open. */
+import { html, useState } from '../vendor/preact.js';
+import { call, post } from '../core/api.js';
+import { rate } from '../core/format.js';
+import { filter, go, query, to } from '../core/route.js';
+import { rates } from '../core/series.js';
+import { Ago, Badge, Card, Empty, Heading, Icon, Show, Table } from '../parts/basics.js';
+import { AsCommand } from '../parts/code.js';
+import { Dialog } from '../parts/dialog.js';
+import { Field, Form } from '../parts/form.js';
+import { say } from '../parts/toast.js';
+import { quoted } from '../core/format.js';
+import * as words from '../words/en/projects.js';
+
+/** @param {{onClose: () => void, changed: () => void}} p */
+function NewProject({ onClose, changed }) {
+  const [name, type] = useState('');
+  const work = async (/** @type {Record<string, any>} */ form) => {
+    await post('/project', { name: form.name, description: form.description });
+    say(words.createdToast(form.name));
+    changed();
+    go(to('projects', form.name, 'applets'));
+  };
+  return html`<${Dialog} title=${words.create} onClose=${onClose}><${Form} submit=${words.create} work=${work}>
+    <${Field} label=${words.name} hint=${words.nameHint}><input name="name" required autofocus maxlength="64" autocomplete="off" autocapitalize="none" spellcheck=${false} onInput=${(/** @type {any} */ e) => type(e.target.value)} /></${Field}>
+    <${Field} label=${words.description}><input name="description" maxlength="256" autocomplete="off" /></${Field}></${Form}>
+    <${AsCommand} text=${`fieldbrook project create ${quoted(name || 'NAME')}`} /></${Dialog}>`;
+}
+
+/** @param {{onClose: () => void, changed: () => void}} p */
+function ImportProject({ onClose, changed }) {
+  const work = async (/** @type {Record<string, any>} */ { file, name }) => {
+    const form = new FormData();
+    form.append('file', file, file.name);
+    form.append('info', JSON.stringify(name ? { name } : {}));
+    await call('POST', '/project/import', { form });
+    say(words.importedToast);
+    changed();
+    onClose();
+  };
+  return html`<${Dialog} title=${words.imported} onClose=${onClose}><${Form} submit=${words.imported} work=${work}>
+    <${Field} label=${words.file} hint=${words.importHint}><input name="file" type="file" required /></${Field}>
+    <${Field} label=${words.name}><input name="name" autocomplete="off" spellcheck=${false} /></${Field}></${Form}></${Dialog}>`;
+}
+
+/** @param {{list: any[]}} p */
+const List = ({ list }) => html`<${Table} label=${words.title} columns=${[[words.columns.name], [words.columns.events, 'num'], [words.columns.applets], [words.columns.created], [words.columns.id]]}>
+  ${list.map((one) => html`<tr key=${one.projectID}><td><a href=${to('projects', one.projectName)}>${one.projectName}</a></td><td class="num">${rate(rates.value[one.projectName]?.events ?? 0)}</td>
+    <td><span class="line">${(one.applets ?? []).slice(0, 6).map((/** @type {any} */ applet) => html`<${Badge} kind=${applet.instanceState === 'STARTED' ? 'good' : ''}>${applet.appletName}</${Badge}>`)}</span></td>
+    <td class="dim"><${Ago} at=${one.createdAt} /></td><td class="dim mono">${one.projectID}</td></tr>`)}</${Table}>`;
+
+/** @param {{projects: import('../core/load.js').Loaded}} p as `GET /project/detail_list` answers them */
+export function Page({ projects }) {
+  const dialog = query.value.new ? 'new' : query.value.import ? 'import' : '';
+  const close = () => filter({ new: '', import: '' });
+  const wanted = (query.value.name ?? '').toLowerCase();
+  return html`<div class="page"><${Heading} title=${words.title} text=${words.text}>
+      <button type="button" onClick=${() => filter({ import: true })}><${Icon} name="upload" />${words.imported}</button>
+      <button type="button" class="primary" onClick=${() => filter({ new: true })}><${Icon} name="plus" />${words.create}</button></${Heading}>
+    <${Card} controls=${html`<input type="search" placeholder=${words.find} aria-label=${words.find} defaultValue=${query.value.name ?? ''} onInput=${(/** @type {any} */ e) => filter({ name: e.target.value })} />`} title=${words.title}>
+      <${Show} of=${projects}>${({ data }) => {
+        const list = data.filter((/** @type {any} */ one) => one.projectName.toLowerCase().includes(wanted));
+        return list.length ? html`<${List} list=${list} />` : html`<${Empty} title=${words.none} icon="box">${words.noneHint}</${Empty}>`;
+      }}</${Show}></${Card}>
+    ${dialog === 'new' && html`<${NewProject} onClose=${close} changed=${projects.again} />`}${dialog === 'import' && html`<${ImportProject} onClose=${close} changed=${projects.again} />`}</div>`;
+}

@@ -1,0 +1,94 @@
+// @ts-check
+/** Sign in, set up the node, and sign in again over a page whose login has ended. */
+import { html, useEffect, useState } from '../vendor/preact.js';
+import { call, put } from '../core/api.js';
+import { keep, session, sessionOf } from '../core/session.js';
+import { discover, safeIcon, signInWith, wallets } from '../core/wallet.js';
+import { Icon } from '../parts/basics.js';
+import { AsCommand } from '../parts/code.js';
+import { Dialog } from '../parts/dialog.js';
+import { Field, values } from '../parts/form.js';
+import * as words from '../words/en/signin.js';
+import { busy as oneMoment } from '../words/en/common.js';
+
+const icon = document.querySelector('link[rel=icon]')?.getAttribute('href') ?? '';
+const REPEAT_MS = 1500;
+
+/** @param {string} username @param {string} password */
+async function signInByPassword(username, password) {
+  const login = await put('/login', { username, password }, { once: true });
+  return sessionOf(login, username);
+}
+
+/** Run one of several ways to sign in, and say why it failed. */
+function useSignIn() {
+  const [error, fail] = useState('');
+  const [busy, set] = useState('');
+  const run = async (/** @type {string} */ what, /** @type {() => Promise<any>} */ work) => {
+    fail('');
+    set(what);
+    try {
+      keep(await work());
+    } catch (reason) {
+      const { code, message } = /** @type {any} */ (reason);
+      fail(code === 4001 ? words.declined : message);
+    } finally {
+      set('');
+    }
+  };
+  return { error, busy, run };
+}
+
+/** @param {{setup: boolean, busy: string, run: (what: string, work: () => Promise<any>) => void, name?: string}} p */
+function PasswordForm({ setup, busy, run, name = '' }) {
+  const submit = (/** @type {any} */ event) => {
+    event.preventDefault();
+    const { code = '', username = name, password } = values(event.currentTarget);
+    run('password', async () => {
+      if (setup) await call('POST', '/register/admin', { body: { username, password }, headers: { 'X-Setup-Code': code.trim() }, once: true });
+      return signInByPassword(username, password);
+    });
+  };
+  return html`<form class="form" onSubmit=${submit}>
+    ${setup && html`<${Field} label=${words.setupCode}><input name="code" required autocomplete="one-time-code" autocapitalize="none" spellcheck=${false} /></${Field}>`}
+    ${!name && html`<${Field} label=${words.username}><input name="username" required autocomplete="username" defaultValue=${setup ? 'admin' : ''} autocapitalize="none" spellcheck=${false} /></${Field}>`}
+    <${Field} label=${words.password} hint=${setup ? words.passwordHint : ''}><input name="password" type="password" required minlength=${setup ? 8 : 1} autocomplete=${setup ? 'new-password' : 'current-password'} /></${Field}>
+    <button class="primary wide" disabled=${busy !== ''}>${busy === 'password' ? oneMoment : setup ? words.createAdministrator : words.signIn}</button></form>`;
+}
+
+/** @param {{busy: string, run: (what: string, work: () => Promise<any>) => void}} p */
+function Wallets({ busy, run }) {
+  useEffect(() => {
+    discover();
+    const timer = setInterval(discover, REPEAT_MS);
+    return () => clearInterval(timer);
+  }, []);
+  return html`<div class="or"><span>${words.orWallet}</span></div><div class="wallets">
+    ${wallets.value.map(({ info, provider }) => html`<button type="button" key=${info.uuid} disabled=${busy !== ''} onClick=${() => run(info.uuid, () => signInWith(provider))}>
+      ${safeIcon(info.icon) ? html`<img src=${safeIcon(info.icon)} alt="" width="20" height="20" />` : html`<${Icon} name="wallet" />`}${busy === info.uuid ? words.inWallet : info.name}</button>`)}
+    ${!wallets.value.length && html`<p class="hint">${isSecureContext ? words.noWallet : words.walletsNeedHttps}</p>`}</div>`;
+}
+
+/** @param {{boot: any}} p */
+export function SignIn({ boot }) {
+  const { error, busy, run } = useSignIn();
+  const { setup } = boot;
+  return html`<div class="gate"><main id="main" tabindex="-1" class="card">
+    <div class="brand"><img src=${icon} alt="" width="36" height="36" /><div><h1>${setup ? words.setUp : words.signIn}</h1><p>${words.where(boot.version, location.host)}</p></div></div>
+    ${setup && html`<p class="hint">${words.setupText} <code>${boot.setupCodeIn}</code></p>`}
+    <${PasswordForm} key=${setup} setup=${setup} busy=${busy} run=${run} />
+    <div class="error" role="alert">${error}</div>
+    ${!setup && boot.walletSignIn && html`<${Wallets} busy=${busy} run=${run} />`}
+    ${setup && html`<${AsCommand} text="fieldbrook admin create admin" />`}</main></div>`;
+}
+
+/** Asks for the password over a page whose login has ended. @param {{boot: any}} p */
+export function SignInAgain({ boot }) {
+  const { error, busy, run } = useSignIn();
+  const name = session.value?.name ?? '';
+  const byWallet = name.startsWith('0x');
+  return html`<${Dialog} title=${words.again} onClose=${() => undefined} must><p>${words.againText}</p>
+    ${!byWallet && html`<${PasswordForm} setup=${false} busy=${busy} run=${run} name=${name} />`}
+    <div class="error" role="alert">${error}</div>${byWallet && boot.walletSignIn && html`<${Wallets} busy=${busy} run=${run} />`}
+    <button type="button" class="ghost" onClick=${() => keep(null)}>${words.otherAccount}</button></${Dialog}>`;
+}

@@ -1,0 +1,106 @@
+// @ts-check
+/** Small parts: icons, badges, buttons that copy, and what a list shows when it has no rows. */
+import { html, useEffect, useState } from '../vendor/preact.js';
+import * as words from '../words/en/common.js';
+import { Unreachable } from '../core/api.js';
+import { ago, moment, utc } from '../core/format.js';
+
+/** @type {Record<string, string>} paths in a box of 24 by 24 */
+const ICONS = {
+  pulse: 'M2 12h4l3-8 5 16 3-8h5',
+  box: 'M12 2.5 3.5 7v10l8.5 4.5 8.5-4.5V7zM3.5 7l8.5 4.5L20.5 7M12 11.5v10',
+  chain: 'M9.5 14.5l5-5M8 11l-2.5 2.5a4 4 0 0 0 5 5L13 16M16 13l2.5-2.5a4 4 0 0 0-5-5L11 8',
+  heart: 'M12 20.5C5.5 15.5 3 12.5 3 9a4.5 4.5 0 0 1 9-1 4.5 4.5 0 0 1 9 1c0 3.5-2.5 6.5-9 11.500z',
+  key: 'M14.5 3.500a6 6 0 1 1-4.8 9.600L3.5 19.300V21h4v-2.500H10V16l1.5-1.500M16 8h.01',
+  list: 'M8.5 6H21M8.5 12H21M8.5 18H21M3.5 6h.01M3.5 12h.01M3.5 18h.01',
+  gear: 'M4 7h9M19 7h1M4 17h1M11 17h9M16 4.500a2.5 2.5 0 1 0 0 5 2.5 2.5 0 0 0 0-5zM8 14.500a2.5 2.5 0 1 0 0 5 2.5 2.5 0 0 0 0-5z',
+  search: 'M10.5 4a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zM20 20l-4.8-4.8',
+  sun: 'M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM12 2v2M12 20v2M2 12h2M20 12h2M5 5l1.4 1.400M17.6 17.6 19 19M19 5l-1.4 1.400M6.4 17.6 5 19',
+  moon: 'M20 14.500A8.5 8.5 0 0 1 9.5 4 8.5 8.5 0 1 0 20 14.500z',
+  play: 'M7 4.500l12 7.5-12 7.500z',
+  pause: 'M8 5v14M16 5v14',
+  stop: 'M6 6h12v12H6z',
+  copy: 'M9 9h11v11H9zM5.5 15H4V4h11v1.5',
+  close: 'M6 6l12 12M18 6 6 18',
+  upload: 'M12 15.500V4M7 9l5-5 5 5M4 15.500V20h16v-4.5',
+  download: 'M12 4v11.500M7 10.500l5 5 5-5M4 15.500V20h16v-4.5',
+  back: 'M9 14 4 9l5-5M4 9h10a6 6 0 0 1 0 12h-3',
+  wallet: 'M3.5 7.500h16.500v12.500H3.500zM3.5 7.5 15 3.500v4M16 13.500h.01',
+  menu: 'M3.5 6h17M3.5 12h17M3.5 18h17',
+  send: 'M3.5 11 20.5 3.5 13 20.500l-2-7.500z',
+  plus: 'M12 5v14M5 12h14',
+  trash: 'M4 6.500h16M9 6.500V4h6v2.500M6 6.5 7 20.500h10l1-14M10 10.500v6M14 10.500v6',
+  people: 'M9 4.500a3.5 3.5 0 1 0 0 7 3.5 3.5 0 0 0 0-7zM2.5 20a6.5 6.5 0 0 1 13 0M16 5a3.5 3.5 0 0 1 0 6.500M18 14.500a6.5 6.5 0 0 1 3.5 5.5',
+  shield: 'M12 2.5 4 6v6c0 5 3.5 8 8 9.5 4.5-1.5 8-4.5 8-9.500V6zM9 12l2 2 4-4',
+  ban: 'M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18zM5.6 5.600l12.8 12.8',
+  terminal: 'M4 5h16v14H4zM7.5 9.500l3 2.5-3 2.500M13 15h3.5',
+  right: 'M9 5l7 7-7 7',
+  down: 'M5 9l7 7 7-7',
+  leave: 'M14 4h6v16h-6M10 8l-4 4 4 4M6 12h9',
+  book: 'M4 4.500h6a2 2 0 0 1 2 2V20a2 2 0 0 0-2-1.500H4zM20 4.500h-6a2 2 0 0 0-2 2V20a2 2 0 0 1 2-1.500h6z',
+  spark: 'M12 3v5M12 16v5M3 12h5M16 12h5M6 6l3 3M15 15l3 3M18 6l-3 3M9 15l-3 3',
+  edit: 'M4 20h4L19.5 8.500l-4-4L4 16zM13 7l4 4',
+};
+
+/** @param {{name: string}} p */
+export const Icon = ({ name }) => html`<svg class="icon" viewBox="0 0 24 24" aria-hidden="true"><path d=${ICONS[name]} /></svg>`;
+
+/** @param {{kind?: '' | 'good' | 'bad' | 'warn' | 'info', children?: any, title?: string}} p */
+export const Badge = ({ kind = '', children, title }) => html`<span class=${`badge ${kind}`} title=${title}>${children}</span>`;
+
+/** A time as how long ago it was, with local time and UTC on hover. @param {{at: string | number | null | undefined}} p */
+export const Ago = ({ at }) => html`<time dateTime=${utc(at)} title=${at == null ? '' : `${moment(at)} · ${utc(at)}`}>${ago(at)}</time>`;
+
+/** A button that copies text. @param {{text: string, label?: string}} p */
+export function Copy({ text, label = words.copy }) {
+  const [done, set] = useState('');
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      set(words.copied);
+    } catch {
+      set(words.notCopied); // no permission, or not a secure context
+    }
+    setTimeout(() => set(''), 1500);
+  };
+  return html`<button type="button" class="ghost small copy" onClick=${copy}><${Icon} name="copy" /><span>${done || label}</span></button>`;
+}
+
+/** What a list shows when it is empty: a title, and what to do first. @param {{title: string, icon?: string, children?: any}} p */
+export const Empty = ({ title, icon = '', children }) => html`<div class="empty">${icon && html`<${Icon} name=${icon} />`}<strong>${title}</strong><div>${children}</div></div>`;
+
+/** Grey rows, from 150 ms on. @param {{rows?: number}} p */
+export function Waiting({ rows = 4 }) {
+  const [late, set] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => set(true), 150);
+    return () => clearTimeout(timer);
+  }, []);
+  return html`<div class="waiting" role="status" aria-label=${words.loading}>${late && Array.from({ length: rows }, () => html`<i></i>`)}</div>`;
+}
+
+/**
+ * What to show of a request: grey rows while it is on its way, the reason when it was refused, else
+ * the content. What was loaded before stays while the node does not answer.
+ * @param {{of: import('../core/load.js').Loaded, rows?: number, children: (data: any) => any}} p
+ */
+export function Show({ of, rows, children }) {
+  if (of.error && (of.data === undefined || !(of.error instanceof Unreachable))) return html`<${Problem} error=${of.error} again=${of.again} />`;
+  return of.data === undefined ? html`<${Waiting} rows=${rows} />` : children(of.data);
+}
+
+/** @param {{error: any, again?: () => void}} p */
+export const Problem = ({ error, again }) => html`<div class="empty problem" role="alert"><strong>${error.status === 403 || error.status === 401 ? words.notAllowed : error.status === 404 ? words.notFound : words.failed}</strong>
+  <div>${error.message}${error.key ? html` <code>${error.key}</code>` : ''}</div>${again && html`<button type="button" onClick=${again}>${words.tryAgain}</button>`}</div>`;
+
+/** The heading of a page. @param {{title: any, text?: any, children?: any}} p */
+export const Heading = ({ title, text, children }) => html`<header class="title"><div><h1>${title}</h1>${text && html`<p>${text}</p>`}</div><div class="actions">${children}</div></header>`;
+
+/** A card with a bar of heading and controls. @param {{title?: any, controls?: any, children?: any, kind?: string, label?: string}} p */
+export const Card = ({ title, controls, children, kind = '', label }) => html`<section class=${`card ${kind}`} aria-label=${label}>${(title || controls) && html`<header class="bar">${title && html`<h2>${title}</h2><span class="grow"></span>`}${controls}</header>`}${children}</section>`;
+
+/**
+ * A table whose columns are `[heading, kind]`; kind `num` aligns to the end.
+ * @param {{columns: [string, string?][], children?: any, label: string}} p
+ */
+export const Table = ({ columns, children, label }) => html`<div class="scroll-x" tabindex="0" role="region" aria-label=${label}><table class="list"><thead><tr>${columns.map(([name, kind = '']) => html`<th scope="col" class=${kind}>${kind === 'hidden' ? html`<span class="hidden">${name}</span>` : name}</th>`)}</tr></thead><tbody>${children}</tbody></table></div>`;

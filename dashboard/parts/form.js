@@ -1,0 +1,51 @@
+// @ts-check
+/** Forms in dialogs: fields, a button that says that it works, and the reason of a refusal. */
+import { html, useState } from '../vendor/preact.js';
+import { Dialog } from './dialog.js';
+import * as words from '../words/en/common.js';
+
+/**
+ * A label with its control and a hint. Controls are not bound to state (`defaultValue`), so a
+ * redraw never empties what was typed.
+ * @param {{label: string, hint?: any, children?: any}} p
+ */
+export const Field = ({ label, hint, children }) => html`<label class="field"><span>${label}</span>${children}${hint && html`<small>${hint}</small>`}</label>`;
+
+/** The named controls of a form. @param {any} form @returns {Record<string, any>} */
+export const values = (form) => Object.fromEntries(new FormData(form));
+
+/**
+ * A form that stays open until its work succeeded.
+ * @param {{submit: string, work: (values: Record<string, any>, form: HTMLFormElement) => Promise<unknown>, children?: any,
+ *   onDone?: () => void, danger?: boolean, disabled?: boolean}} p
+ */
+export function Form({ submit, work, children, onDone, danger = false, disabled = false }) {
+  const [error, fail] = useState('');
+  const [busy, set] = useState(false);
+  const run = async (/** @type {any} */ event) => {
+    event.preventDefault();
+    const form = event.currentTarget;
+    fail('');
+    set(true);
+    try {
+      await work(values(form), form);
+      onDone?.();
+    } catch (reason) {
+      fail(/** @type {Error} */ (reason).message);
+    } finally {
+      set(false);
+    }
+  };
+  return html`<form class="form" onSubmit=${run}>${children}<div class="error" role="alert">${error}</div>
+    <div class="end"><button class=${danger ? 'danger' : 'primary'} disabled=${busy || disabled}>${busy ? words.busy : submit}</button></div></form>`;
+}
+
+/**
+ * Ask before something that cannot be undone. With `name`, that name has to be typed.
+ * @param {{title: string, text: any, submit: string, work: () => Promise<unknown>, onClose: () => void, name?: string}} p
+ */
+export function Confirm({ title, text, submit, work, onClose, name = '' }) {
+  const [typed, type] = useState('');
+  return html`<${Dialog} title=${title} onClose=${onClose}><${Form} submit=${submit} work=${work} onDone=${onClose} danger disabled=${typed !== name}>
+    <p>${text}</p>${name && html`<${Field} label=${words.typeName(name)}><input autocomplete="off" spellcheck=${false} onInput=${(/** @type {any} */ e) => type(e.target.value)} /></${Field}>`}</${Form}></${Dialog}>`;
+}

@@ -1,0 +1,86 @@
+// @ts-check
+/** Search by Ctrl K: pages by name at once, and what the node finds. */
+import { html, signal, useEffect, useState } from './vendor/preact.js';
+import { get } from './core/api.js';
+import { go, to } from './core/route.js';
+import { isAdmin } from './core/session.js';
+import { Dialog } from './parts/dialog.js';
+import * as words from './words/en/shell.js';
+
+const LIMIT = 12;
+const PAUSE_MS = 120; // between the last key and the question to the node
+
+const open = signal(false);
+export const openSearch = () => (open.value = true);
+addEventListener('keydown', (event) => {
+  if (!(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== 'k') return;
+  event.preventDefault();
+  open.value = !open.value;
+});
+
+/** @typedef {{text: string, hint: string, href: string}} Found */
+
+/** Pages whose names contain all words of the text. @param {any[]} projects @param {string} text @returns {Found[]} */
+function pages(projects, text) {
+  const wanted = text.toLowerCase().split(' ').filter(Boolean);
+  const node = isAdmin() ? Object.entries(words.nodePages) : [];
+  const known = [
+    { text: words.overview, hint: words.page, href: '/' },
+    { text: words.projects, hint: words.page, href: '/projects' },
+    ...projects.flatMap(({ projectName: name }) => Object.entries(words.projectPages).map(([page, title]) => ({ text: `${name} · ${title}`, hint: words.page, href: to('projects', name, page) }))),
+    ...node.map(([page, title]) => ({ text: title, hint: words.page, href: to('node', page) })),
+  ];
+  return known.filter((one) => wanted.every((word) => one.text.toLowerCase().includes(word)));
+}
+
+/** The page of what the node found. @param {any} one @returns {Found} */
+function pageOf({ kind, name, project, id }) {
+  const tabs = /** @type {Record<string, string>} */ ({ applet: 'applets', publisher: 'publishers', event: 'events', transaction: 'transactions', address: 'transactions', project: 'flow' });
+  const rest = kind === 'event' ? [id] : [];
+  const mark = kind === 'transaction' || kind === 'address' ? `?find=${encodeURIComponent(name)}` : '';
+  return { text: kind === 'project' ? name : `${project} · ${name}`, hint: kind, href: to('projects', project ?? name, tabs[kind], ...rest) + mark };
+}
+
+/** @param {{projects: any[]}} p */
+export const Search = ({ projects }) => (open.value ? html`<${SearchDialog} projects=${projects} />` : null);
+
+/** @param {{projects: any[]}} p */
+function SearchDialog({ projects }) {
+  const [text, type] = useState('');
+  const [at, move] = useState(0);
+  const [answers, set] = useState(/** @type {Found[]} */ ([]));
+  useEffect(() => {
+    set([]);
+    if (text.trim().length < 2) return undefined;
+    const end = new AbortController();
+    const timer = setTimeout(() => {
+      get('/search', { q: text.trim() }, { signal: end.signal }).then(({ data }) => set(data.map(pageOf)), () => undefined); // pages are found without the node
+    }, PAUSE_MS);
+    return () => {
+      clearTimeout(timer);
+      end.abort();
+    };
+  }, [text]);
+  const found = [...answers, ...pages(projects, text)].slice(0, LIMIT);
+  const close = () => (open.value = false);
+  const pick = (/** @type {number} */ i) => {
+    if (!found[i]) return;
+    close();
+    setTimeout(() => go(found[i].href)); // after the dialog has given the focus back
+  };
+  const key = (/** @type {KeyboardEvent} */ event) => {
+    if (event.key === 'ArrowDown') move(Math.min(at + 1, found.length - 1));
+    else if (event.key === 'ArrowUp') move(Math.max(at - 1, 0));
+    else if (event.key === 'Enter') pick(at);
+    else return;
+    event.preventDefault();
+  };
+  const input = (/** @type {any} */ event) => {
+    type(event.target.value);
+    move(0);
+  };
+  return html`<${Dialog} title=${words.search} onClose=${close} kind="search-dialog">
+    <input autofocus placeholder=${words.searchHint} role="combobox" aria-label=${words.search} aria-expanded="true" aria-controls="found" aria-activedescendant=${found.length ? `found-${at}` : undefined} spellcheck=${false} onInput=${input} onKeyDown=${key} />
+    <ul id="found" role="listbox" aria-label=${words.searchResults}>${found.map((one, i) => html`<li id=${`found-${i}`} role="option" aria-selected=${i === at} onClick=${() => pick(i)} onMouseMove=${() => move(i)}><span>${one.text}</span><small>${one.hint}</small></li>`)}</ul>
+    <p class="hint">${found.length ? words.keysHint : words.nothingFound}</p></${Dialog}>`;
+}

@@ -1,0 +1,73 @@
+// @ts-check
+/** The frame around all pages: navigation, account, and strips about the node's state. */
+import { html, useEffect, useState } from './vendor/preact.js';
+import { online, signOut } from './core/api.js';
+import { path, to } from './core/route.js';
+import { rates } from './core/series.js';
+import { isAdmin, session } from './core/session.js';
+import { dark, toggleTheme } from './core/theme.js';
+import { attempt } from './core/load.js';
+import { Icon } from './parts/basics.js';
+import { Search, openSearch } from './search.js';
+import * as words from './words/en/shell.js';
+import { product } from './words/en/common.js';
+
+const SHOWN = 30; // projects in the navigation; the rest is on the page of all projects
+const ICONS = { health: 'heart', chains: 'chain', accounts: 'people', keys: 'key', audit: 'shield', refused: 'ban', settings: 'gear', log: 'list' };
+const FOR_ADMINS = new Set(['health', 'accounts', 'audit', 'refused', 'settings', 'log']);
+const icon = document.querySelector('link[rel=icon]')?.getAttribute('href') ?? '';
+
+/** @param {{to: string, icon: string, children?: any, extra?: any, exact?: boolean}} p */
+function Item({ to: href, icon: name, children, extra = null, exact = false }) {
+  const here = path.value === href || (!exact && path.value.startsWith(`${href}/`));
+  return html`<a href=${href} class="item" aria-current=${here ? 'page' : undefined}><${Icon} name=${name} /><span>${children}</span>${extra}</a>`;
+}
+
+/** @param {{projects: any[]}} p */
+function Navigation({ projects }) {
+  const now = rates.value;
+  return html`<${Item} to="/" icon="pulse" exact>${words.overview}</${Item}>
+    <h2><a href="/projects">${words.projects}</a></h2>
+    ${projects.slice(0, SHOWN).map((project) => html`<${Item} key=${project.projectID} to=${to('projects', project.projectName)} icon="box" extra=${now[project.projectName]?.events ? html`<span class="rate">${words.perSecond(now[project.projectName].events)}</span>` : null}>${project.projectName}</${Item}>`)}
+    <${Item} to="/projects" icon="list" exact>${words.allProjects}</${Item}>
+    <h2>${words.node}</h2>
+    ${Object.entries(words.nodePages).filter(([page]) => isAdmin() || !FOR_ADMINS.has(page)).map(([page, title]) => html`<${Item} to=${`/node/${page}`} icon=${/** @type {any} */ (ICONS)[page]}>${title}</${Item}>`)}
+    <a href="/docs/" class="item" target="_blank" rel="noopener"><${Icon} name="book" /><span>${words.documentation}</span></a>`;
+}
+
+function Who() {
+  const name = session.value?.name ?? '';
+  return html`<div class="who"><span class="avatar" aria-hidden="true">${name.slice(0, 1).toUpperCase()}</span>
+    <span class="name">${name}<small>${session.value?.accountRole?.toLowerCase()}</small></span>
+    <button type="button" class="ghost square" aria-label=${dark.value ? words.light : words.dark} title=${dark.value ? words.light : words.dark} onClick=${toggleTheme}><${Icon} name=${dark.value ? 'sun' : 'moon'} /></button>
+    <button type="button" class="ghost square" aria-label=${words.signOut} title=${words.signOut} onClick=${() => attempt(signOut)}><${Icon} name="leave" /></button></div>`;
+}
+
+/** What the node's state means for the page. @param {{boot: any}} p */
+function Strips({ boot }) {
+  const [first] = useState(boot.version + (boot.ui ?? ''));
+  const upgraded = boot.version + (boot.ui ?? '') !== first;
+  return html`${!online.value && html`<div class="strip bad" role="alert">${words.offline}</div>`}
+    ${upgraded && html`<div class="strip" role="status">${words.upgraded} <button type="button" class="small" onClick=${() => location.reload()}>${words.reload}</button></div>`}`;
+}
+
+/** @param {{projects: any[], boot: any, children?: any}} p */
+export function Shell({ projects, boot, children }) {
+  const [open, set] = useState(false);
+  useEffect(() => set(false), [path.value]);
+  const skip = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    document.getElementById('main')?.focus();
+  };
+  return html`<a class="skip" href="#main" onClick=${skip}>${words.skip}</a>
+    <div class="shell">
+      <header class="top"><button type="button" class="ghost square" aria-label=${words.menu} aria-expanded=${open} onClick=${() => set(!open)}><${Icon} name="menu" /></button>
+        <strong>${product}</strong><button type="button" class="ghost square" aria-label=${words.search} onClick=${openSearch}><${Icon} name="search" /></button></header>
+      <nav class=${`side ${open ? 'open' : ''}`} aria-label=${words.navigation}>
+        <a class="logo" href="/"><img src=${icon} alt="" width="24" height="24" /><strong>${product}</strong></a>
+        <button type="button" class="search" onClick=${openSearch}><${Icon} name="search" /><span>${words.search}</span><kbd>Ctrl K</kbd></button>
+        <div class="items"><${Navigation} projects=${projects} /></div><${Who} />
+      </nav>
+      <main id="main" tabindex="-1" class=${online.value ? '' : 'old'}><${Strips} boot=${boot} />${children}</main>
+    </div><${Search} projects=${projects} />`;
+}

@@ -1,0 +1,31 @@
+// @ts-check
+/** Words that several pages use. */
+
+export const product = 'fieldbrook';
+export const copy = 'Copy';
+export const copied = 'Copied';
+export const notCopied = 'Not allowed';
+export const loading = 'Loading';
+export const failed = 'The node refused this';
+export const notAllowed = 'Not for this account';
+export const notFound = 'There is no such thing';
+export const tryAgain = 'Try again';
+export const unreachable = 'The node does not answer.';
+export const closeLabel = 'Close';
+export const cancel = 'Cancel';
+export const busy = 'One moment…';
+export const asCommand = 'As a command';
+export const asTable = 'As a table';
+export const latest = 'Latest';
+export const least = 'Least';
+export const most = 'Most';
+export const actions = 'Actions';
+export const all = 'All';
+export const more = 'Show more';
+export const save = 'Save';
+export const remove = 'Delete';
+export const edit = 'Edit';
+/** @param {string} name */
+export const typeName = (name) => `Type ${name} to confirm`;
+/** @param {string} title @param {string} unit */
+export const overTime = (title, unit) => `${title}${unit ? `, ${unit}` : ''}, over time`;

@@ -1,0 +1,10 @@
+// @ts-check
+/** Words of the host calls of a handler. */
+
+export const label = 'Host calls, in order';
+export const call = 'Call';
+export const subject = 'Key or statement';
+export const result = 'Result';
+export const time = 'Time';
+/** @param {number} us */
+export const microseconds = (us) => (us < 1000 ? `${us} µs` : `${(us / 1000).toFixed(1)} ms`);

@@ -1,0 +1,22 @@
+// @ts-check
+/** Words of the list of projects and of the frame around a project's pages. */
+
+export const title = 'Projects';
+export const text = 'A project owns applets, publishers and the data that its handlers keep.';
+export const create = 'New project';
+export const imported = 'Import';
+export const columns = { name: 'Name', events: 'Events/s', applets: 'Applets', id: 'Id', created: 'Created' };
+export const none = 'No projects yet';
+export const noneHint = 'Create one, or import one that another node exported.';
+export const name = 'Name';
+export const nameHint = 'Letters, digits, _ and -. Devices send their events to this name.';
+export const description = 'Description';
+export const createdToast = (/** @type {string} */ which) => `Project ${which} created`;
+export const file = 'Archive of a project (.tar)';
+export const importHint = 'Made with “Export” on the settings page of a project, or with fieldbrook project export.';
+export const importedToast = 'Project imported';
+export const find = 'Filter by name';
+export const eventsPerSecond = (/** @type {string} */ rate) => `${rate} events/s`;
+export const noEvents = 'no events right now';
+export const send = 'Send a test event';
+export const pages = 'Pages of the project';

@@ -15,6 +15,11 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def unix_ms(moment: datetime) -> int:
+    """A moment with a time zone as Unix milliseconds."""
+    return round(moment.timestamp() * 1000)
+
+
 def rfc3339(ms: int) -> str:
     """Unix milliseconds as RFC 3339 in UTC with milliseconds, e.g. `2026-11-21T06:31:00.123Z`."""
     moment = datetime.fromtimestamp(ms / 1000, UTC)

@@ -17,6 +17,7 @@ from fieldbrook.gateway.management.routes.chain import contract_abis, monitors, 
 from fieldbrook.gateway.management.routes.data import key_values
 from fieldbrook.gateway.management.routes.events import (
     cron_jobs,
+    dead_letter_replay,
     dead_letters,
     event_history,
     event_replay,
@@ -72,4 +73,5 @@ ROUTES: tuple[Route, ...] = (
     *event_replay.ROUTES,
     *refused_events.ROUTES,
     *dead_letters.ROUTES,
+    *dead_letter_replay.ROUTES,
 )

@@ -98,6 +98,14 @@ class RowTable(Generic[R]):
         items: Iterable[tuple[bytes, bytes]] = cursor.iternext() if found else ()
         return [_with_number(item) for item in islice(filter(_is_row, items), limit)]
 
+    def items_forwards(self, txn: Transaction, after: int) -> Iterator[tuple[int, bytes]]:
+        """Iterate over numbers and encoded rows, oldest first, from above the number `after`."""
+        cursor = txn.cursor(db=self._database)
+        found = cursor.set_range((after + 1).to_bytes(8, "big"))
+        for item in cursor.iternext() if found else ():
+            if _is_row(item):
+                yield _with_number(item)
+
     def items_backwards(
         self, txn: Transaction, last: int | None = None
     ) -> Iterator[tuple[int, bytes]]:

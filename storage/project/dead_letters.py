@@ -27,6 +27,7 @@ class DeadLetter(msgspec.Struct, array_like=True, frozen=True):
     """An event that one handler could not handle.
 
     Times are Unix milliseconds: `time_ms` of the last attempt, `received_at` of the event.
+    `version` is that of the applet, 0 in letters of early versions of the node.
     """
 
     time_ms: int
@@ -41,6 +42,7 @@ class DeadLetter(msgspec.Struct, array_like=True, frozen=True):
     handler: str
     reason: str
     attempts: int = 1
+    version: int = 0
 
 
 class NumberedDeadLetter(NamedTuple):
@@ -48,6 +50,48 @@ class NumberedDeadLetter(NamedTuple):
 
     number: int
     letter: DeadLetter
+
+
+class LetterFilter(NamedTuple):
+    """A filter for dead letters; None accepts all. `reason` is compared exactly."""
+
+    reason: str | None = None
+    applet_id: int | None = None
+    handler: str | None = None
+    event_type: str | None = None
+    version: int | None = None
+
+    def matches(self, letter: DeadLetter) -> bool:
+        """Return whether the filter selects a letter."""
+        return (
+            (self.reason is None or letter.reason == self.reason)
+            and (self.applet_id is None or letter.applet_id == self.applet_id)
+            and (self.handler is None or letter.handler == self.handler)
+            and (self.event_type is None or letter.event_type == self.event_type)
+            and (self.version is None or letter.version == self.version)
+        )
+
+
+ANY_LETTER = LetterFilter()
+
+
+class LetterRange(NamedTuple):
+    """Letters with numbers above `after`, and up to `until` unless that is 0."""
+
+    after: int = 0
+    until: int = 0
+
+
+class LetterGroup(NamedTuple):
+    """Letters with the same reason, applet and handler, and when the first and last failed."""
+
+    reason: str
+    applet_id: int
+    applet_name: str
+    handler: str
+    letters: int
+    oldest: int
+    newest: int
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -124,9 +168,13 @@ def read_letter(txn: Transaction, database: lmdb._Database, number: int) -> Dead
 
 
 def read_letters(
-    txn: Transaction, database: lmdb._Database, before: int | None, limit: int
+    txn: Transaction,
+    database: lmdb._Database,
+    before: int | None,
+    limit: int,
+    wanted: LetterFilter = ANY_LETTER,
 ) -> tuple[Sequence[NumberedDeadLetter], int]:
-    """Return letters with numbers below `before`, newest first, and the count of all."""
+    """Return matching letters with numbers below `before`, newest first, and the count of all."""
     cursor = txn.cursor(db=database)
     found: list[NumberedDeadLetter] = []
     if before is None:
@@ -134,6 +182,57 @@ def read_letters(
     else:
         more = cursor.prev() if cursor.set_range(to_key(before)) else cursor.last()
     while more and len(found) < limit:
-        found.append(NumberedDeadLetter(from_key(cursor.key()), _decode(cursor.value())))
+        letter = _decode(cursor.value())
+        if wanted.matches(letter):
+            found.append(NumberedDeadLetter(from_key(cursor.key()), letter))
         more = cursor.prev()
     return found, int(txn.stat(database)["entries"])
+
+
+def select_letters(
+    txn: Transaction,
+    database: lmdb._Database,
+    wanted: LetterFilter,
+    selected: LetterRange,
+    limit: int,
+) -> tuple[list[int], int]:
+    """Return the numbers of the oldest matching letters in a range, and the range's last number.
+
+    A range without an end ends with the newest letter there is.
+    """
+    cursor = txn.cursor(db=database)
+    until = selected.until or (from_key(cursor.key()) if cursor.last() else 0)
+    found: list[int] = []
+    more = cursor.set_range(to_key(selected.after + 1))
+    while more and len(found) < limit:
+        number = from_key(cursor.key())
+        if number > until:
+            break
+        if wanted.matches(_decode(cursor.value())):
+            found.append(number)
+        more = cursor.next()
+    return found, until
+
+
+def group_letters(
+    txn: Transaction, database: lmdb._Database, wanted: LetterFilter
+) -> list[LetterGroup]:
+    """Count matching letters by reason, applet and handler; the largest groups come first."""
+    groups: dict[tuple[str, int, str], LetterGroup] = {}
+    for value in txn.cursor(db=database).iternext(keys=False, values=True):
+        letter = _decode(value)
+        if not wanted.matches(letter):
+            continue
+        key = letter.reason, letter.applet_id, letter.handler
+        time_ms = letter.time_ms
+        known = groups.get(key)
+        groups[key] = LetterGroup(
+            letter.reason,
+            letter.applet_id,
+            letter.applet_name,  # the newest name: letters come in the order of their failures
+            letter.handler,
+            1 + (known.letters if known else 0),
+            min(time_ms, known.oldest) if known else time_ms,
+            max(time_ms, known.newest) if known else time_ms,
+        )
+    return sorted(groups.values(), key=lambda group: group.letters, reverse=True)

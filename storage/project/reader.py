@@ -16,18 +16,31 @@ from fieldbrook.storage.backup.backup import copy_open_project
 from fieldbrook.storage.lmdb.environment import open_environment, store_errors
 from fieldbrook.storage.lmdb.rows import Numbered, RowTable
 from fieldbrook.storage.project import kv
-from fieldbrook.storage.project.dead_letters import DATABASE as DEAD_LETTERS
 from fieldbrook.storage.project.dead_letters import (
+    ANY_LETTER,
     DeadLetter,
+    LetterFilter,
+    LetterGroup,
+    LetterRange,
     NumberedDeadLetter,
+    group_letters,
     read_letter,
     read_letters,
+    select_letters,
 )
+from fieldbrook.storage.project.dead_letters import DATABASE as DEAD_LETTERS
 from fieldbrook.storage.project.history.chunks import StoredChunk
 from fieldbrook.storage.project.history.records import EventRecord
 from fieldbrook.storage.project.history.replays import Replayable, ReplayFilter, find_replayable
 from fieldbrook.storage.project.history.search import EventFilter, EventPage, Span, find_events
 from fieldbrook.storage.project.history.tables import HistoryTables
+from fieldbrook.storage.project.log_search import (
+    LogFilter,
+    LogPage,
+    logs_of,
+    search_backwards,
+    search_forwards,
+)
 from fieldbrook.storage.project.outbox import EffectOf, effects_of
 from fieldbrook.storage.project.rows import (
     LOG_ROWS_LIMIT,
@@ -36,10 +49,10 @@ from fieldbrook.storage.project.rows import (
     METRICS,
     LogRow,
     MetricRow,
-    logs_of,
 )
 
 if TYPE_CHECKING:
+    Database = lmdb._Database
     Transaction = lmdb.Transaction[bytes]
 
 
@@ -82,27 +95,50 @@ class ProjectStoreReader:
             with self._environment.begin() as txn:
                 return table.after(txn, after, limit)
 
+    def find_logs_after(self, wanted: LogFilter, after: int, limit: int) -> LogPage:
+        """Return matching log rows, oldest first; see `log_search.search_forwards`."""
+        with store_errors(), self._environment.begin() as txn:
+            return search_forwards(txn, self._logs, wanted, after, limit)
+
+    def find_logs_before(self, wanted: LogFilter, before: int, limit: int) -> LogPage:
+        """Return matching log rows, newest first; see `log_search.search_backwards`."""
+        with store_errors(), self._environment.begin() as txn:
+            return search_backwards(txn, self._logs, wanted, before, limit)
+
     def dead_letters(
-        self, before: int | None, limit: int
+        self, before: int | None, limit: int, wanted: LetterFilter = ANY_LETTER
     ) -> tuple[Sequence[NumberedDeadLetter], int]:
-        """Return dead letters with numbers below `before`, newest first, and the count of all."""
-        with store_errors():
-            try:
-                database = self._environment.open_db(DEAD_LETTERS, create=False)
-            except lmdb.NotFoundError:
-                return [], 0
-            with self._environment.begin() as txn:
-                return read_letters(txn, database, before, limit)
+        """Return a page of dead letters, and the count of all; see `dead_letters.read_letters`."""
+        with self._letters() as (txn, database):
+            return read_letters(txn, database, before, limit, wanted) if database else ([], 0)
 
     def dead_letter(self, number: int) -> DeadLetter | None:
         """Return the dead letter with this number, or None."""
+        with self._letters() as (txn, database):
+            return read_letter(txn, database, number) if database else None
+
+    def dead_letter_groups(self, wanted: LetterFilter) -> list[LetterGroup]:
+        """Count dead letters by reason, applet and handler; see `dead_letters.group_letters`."""
+        with self._letters() as (txn, database):
+            return group_letters(txn, database, wanted) if database else []
+
+    def select_dead_letters(
+        self, wanted: LetterFilter, selected: LetterRange, limit: int
+    ) -> tuple[list[int], int]:
+        """Return the numbers of dead letters; see `dead_letters.select_letters`."""
+        with self._letters() as (txn, database):
+            return select_letters(txn, database, wanted, selected, limit) if database else ([], 0)
+
+    @contextmanager
+    def _letters(self) -> Iterator[tuple[Transaction, Database | None]]:
+        """Read the table of dead letters; None while the project has none."""
         with store_errors():
             try:
                 database = self._environment.open_db(DEAD_LETTERS, create=False)
             except lmdb.NotFoundError:
-                return None
+                database = None
             with self._environment.begin() as txn:
-                return read_letter(txn, database, number)
+                yield txn, database
 
     def find_events(self, wanted: EventFilter, before: int, limit: int) -> EventPage:
         """Return a page of matching events, newest first; see `history.search.find_events`."""
@@ -131,7 +167,7 @@ class ProjectStoreReader:
             return find_replayable(txn, tables, wanted, after, limit) if tables else ([], 0)
 
     def logs_of(self, event_id: str, limit: int, spans: Sequence[Span]) -> list[LogRow]:
-        """Return the newest log rows of an event, oldest first; see `rows.logs_of`."""
+        """Return the newest log rows of an event, oldest first; see `log_search.logs_of`."""
         with store_errors(), self._environment.begin() as txn:
             return logs_of(txn, self._logs, event_id, limit, spans)
 

@@ -60,6 +60,39 @@ def rows(node: RunningNode, name: str, query: str = "") -> list[str]:
     return [row["msg"] for row in answer.json["data"]]
 
 
+def test_the_log_is_filtered_in_pages_of_both_directions_and_while_it_is_followed(
+    node: RunningNode,
+) -> None:
+    applet, publisher = project(node, "sought")
+    for number in range(6):
+        say(node, "sought", publisher, f"{'Odd' if number % 2 else 'even'} {number}")
+    instance = applet["instance"]["instanceID"]
+    assert rows(node, "sought", "?contains=oDD") == ["Odd 1", "Odd 3", "Odd 5"]
+    assert rows(node, "sought", "?contains=odd&after=-2") == ["Odd 3", "Odd 5"]
+    assert rows(node, "sought", "?before=0&limit=2") == ["even 4", "Odd 5"][::-1]
+    assert len(rows(node, "sought", f"?level=info&instanceID={instance}")) == 6
+    assert rows(node, "sought", "?level=error") == rows(node, "sought", "?instanceID=1") == []
+    page = node.call("GET", "/applet_log/sought?before=0&limit=4").json
+    rest = node.call("GET", f"/applet_log/sought?limit=4&before={page['next']}").json
+    assert [row["msg"] for row in rest["data"]] == ["Odd 1", "even 0"]
+    assert rest["next"] == ""
+    oldest = rest["data"][-1]
+    assert rows(node, "sought", f"?eventID={oldest['eventID']}") == ["even 0"]
+    assert rows(node, "sought", f"?end={oldest['logTime']}") == []
+    assert len(rows(node, "sought", f"?before=0&begin={oldest['logTime']}")) == 6
+    for wrong in ("level=loud", "before=-1", "begin=now", "follow=true&before=0", "instanceID=x"):
+        answer = node.call("GET", f"/applet_log/sought?{wrong}")
+        assert (answer.status, answer.json["key"]) == (400, "badRequest")
+    follower = Follower(node, "/applet_log/sought?follow=true&after=-2&contains=odd")
+    try:
+        assert follower.row()[1]["msg"] == "Odd 5"
+        say(node, "sought", publisher, "even 6")
+        say(node, "sought", publisher, "Odd 7")
+        assert follower.row()[1]["msg"] == "Odd 7"
+    finally:
+        follower.close()
+
+
 def test_rows_arrive_as_they_are_written(node: RunningNode) -> None:
     applet, publisher = project(node, "talk")
     follower = Follower(node, "/applet_log/talk?follow=true")

@@ -125,6 +125,53 @@ def test_a_letter_can_be_discarded(kept: Keeping) -> None:
     assert kept.node.call("DELETE", path).status == 204
 
 
+def test_letters_are_grouped_replayed_and_discarded_by_what_failed(kept: Keeping) -> None:
+    applet = kept.applet["appletID"]
+    body = {"appletID": applet, "eventType": "GROUPED", "handler": "fail"}
+    assert kept.node.call("POST", "/strategy/x/kept", body).status == 201
+    for number in range(5):
+        kept.send("GROUPED", b"x", f"grouped-{number}")
+    letter = kept.letter_of("grouped-0")
+    assert (letter["appletID"], letter["appletVersion"]) == (applet, 1)
+
+    def read(query: str) -> Any:
+        return kept.node.call("GET", f"/dead_letter/kept?eventType=GROUPED&{query}").json
+
+    (group,) = read(f"groupBy=reason&version=1&appletID={applet}")["groups"]
+    assert (group["reason"], group["handler"], group["count"]) == (letter["reason"], "fail", 5)
+    assert group["oldest"] == letter["failedAt"] <= group["newest"]
+    assert [row["eventID"] for row in read("limit=2")["data"]] == ["grouped-4", "grouped-3"]
+    assert [
+        row["eventID"] for row in read(f"before={read('limit=2')['next']}&limit=1")["data"]
+    ] == ["grouped-2"]
+    assert read("version=2")["data"] == read("handler=start")["data"] == []
+
+    def replay(**more: Any) -> Any:
+        body = {"eventType": "GROUPED", "reason": letter["reason"], **more}
+        return kept.node.call("POST", "/dead_letter/kept/replay", body).json
+
+    counted = replay(dryRun=True)
+    assert counted == {
+        "found": 5,
+        "replayed": 0,
+        "failed": 0,
+        "notReplayable": 0,
+        "next": "",
+    }
+    first = replay(limit=3)
+    assert (first["replayed"], first["failed"]) == (3, 3)
+    rest = replay(limit=3, after=first["next"])
+    assert (rest["replayed"], rest["next"]) == (2, "")
+    assert {row["attempts"] for row in read("")["data"]} == {2}  # new letters are left alone
+    path = "/dead_letter/kept?eventType=GROUPED"
+    assert kept.node.call("DELETE", f"{path}&dryRun=true").json["found"] == 5
+    gone = kept.node.call("DELETE", f"{path}&limit=4").json
+    assert (gone["discarded"], bool(gone["next"])) == (4, True)
+    last = kept.node.call("DELETE", f"{path}&after={gone['next']}").json
+    assert last == {"found": 1, "discarded": 1, "next": ""}
+    assert read("")["data"] == []
+
+
 def test_letters_survive_the_death_of_their_project(kept: Keeping) -> None:
     kept.send("FAIL", b"lasting", "dead-5")
     pid = next(p for name, p in parts(kept.node).items() if name == "fb-project")
@@ -156,7 +203,14 @@ def test_letters_survive_the_death_of_their_project(kept: Keeping) -> None:
         ("POST", "/dead_letter/kept/replay", {}, 400, "badRequest"),
         ("POST", "/dead_letter/kept/replay", {"letterIDs": [1]}, 400, "badRequest"),
         ("POST", "/dead_letter/kept/replay", {"letterIDs": ["1"] * 101}, 400, "badRequest"),
+        ("POST", "/dead_letter/kept/replay", {"all": True, "reason": "x"}, 400, "badRequest"),
+        ("POST", "/dead_letter/kept/replay", {"all": True, "after": "1"}, 400, "badRequest"),
+        ("POST", "/dead_letter/kept/replay", {"letterIDs": ["1"], "all": True}, 400, "badRequest"),
+        ("POST", "/dead_letter/nobody/replay", {"all": True}, 404, "ProjectNotFound"),
         ("DELETE", "/dead_letter/kept", None, 400, "badRequest"),
+        ("DELETE", "/dead_letter/kept?letterID=1&handler=x", None, 400, "badRequest"),
+        ("GET", "/dead_letter/kept?groupBy=size", None, 400, "badRequest"),
+        ("GET", "/dead_letter/kept?version=0", None, 400, "badRequest"),
     ],
 )
 def test_an_invalid_request_is_answered_with_the_field(

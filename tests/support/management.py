@@ -29,11 +29,19 @@ from fieldbrook.observability.health import NodeHealth
 from fieldbrook.security import tokens
 from fieldbrook.security.operator_keys import Vault
 from fieldbrook.storage.lmdb.rows import Numbered
-from fieldbrook.storage.project.dead_letters import DeadLetter, NumberedDeadLetter
+from fieldbrook.storage.project.dead_letters import (
+    ANY_LETTER,
+    DeadLetter,
+    LetterFilter,
+    LetterGroup,
+    LetterRange,
+    NumberedDeadLetter,
+)
 from fieldbrook.storage.project.history.chunks import StoredChunk
 from fieldbrook.storage.project.history.records import EventRecord
 from fieldbrook.storage.project.history.replays import Replayable, ReplayFilter
 from fieldbrook.storage.project.history.search import EventFilter, EventPage, Span
+from fieldbrook.storage.project.log_search import LogFilter, LogPage
 from fieldbrook.storage.project.outbox import EffectOf
 from fieldbrook.storage.project.rows import LogRow, MetricRow, NumberedRow
 from fieldbrook.storage.project.store import ProjectStore
@@ -109,6 +117,14 @@ class MemoryStore:
             return self.rows[after:][:limit]
         return [row for row in self.rows if row.sequence > after][:limit]
 
+    def find_logs_after(self, wanted: LogFilter, after: int, limit: int) -> LogPage:
+        rows = [row for row in self.logs(after, limit) if wanted.matches(row.row)]
+        return LogPage(rows, rows[-1].sequence if rows else after)
+
+    def find_logs_before(self, wanted: LogFilter, before: int, limit: int) -> LogPage:
+        rows = [row for row in self.rows[::-1] if wanted.matches(row.row)]
+        return LogPage([row for row in rows if not before or row.sequence < before][:limit], 0)
+
     def metrics(self, after: int, limit: int) -> list[Numbered[MetricRow]]:
         return []
 
@@ -132,7 +148,17 @@ class MemoryStore:
     def effects_of(self, event_id: str, limit: int, spans: Sequence[Span]) -> list[EffectOf]:
         return []
 
-    def dead_letters(self, before: int | None, limit: int) -> tuple[list[NumberedDeadLetter], int]:
+    def dead_letters(
+        self, before: int | None, limit: int, wanted: LetterFilter = ANY_LETTER
+    ) -> tuple[list[NumberedDeadLetter], int]:
+        return [], 0
+
+    def dead_letter_groups(self, wanted: LetterFilter) -> list[LetterGroup]:
+        return []
+
+    def select_dead_letters(
+        self, wanted: LetterFilter, selected: LetterRange, limit: int
+    ) -> tuple[list[int], int]:
         return [], 0
 
     def dead_letter(self, number: int) -> DeadLetter | None:

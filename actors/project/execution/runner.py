@@ -331,6 +331,7 @@ class HandlerRunner:
                 handler=target.handler,
                 reason=reason,
                 attempts=replay_of(event_id)[1] + 1,  # `<id>#r2` names the third attempt
+                version=target.version,
             )
         )
 

@@ -27,11 +27,19 @@ from fieldbrook.observability.health import NodeHealth
 from fieldbrook.security.operator_keys import Vault
 from fieldbrook.storage.chain.store import ChainStoreReader
 from fieldbrook.storage.lmdb.rows import Numbered
-from fieldbrook.storage.project.dead_letters import DeadLetter, NumberedDeadLetter
+from fieldbrook.storage.project.dead_letters import (
+    ANY_LETTER,
+    DeadLetter,
+    LetterFilter,
+    LetterGroup,
+    LetterRange,
+    NumberedDeadLetter,
+)
 from fieldbrook.storage.project.history.chunks import StoredChunk
 from fieldbrook.storage.project.history.records import EventRecord
 from fieldbrook.storage.project.history.replays import Replayable, ReplayFilter
 from fieldbrook.storage.project.history.search import EventFilter, EventPage, Span
+from fieldbrook.storage.project.log_search import LogFilter, LogPage
 from fieldbrook.storage.project.outbox import EffectOf
 from fieldbrook.storage.project.refused import Refusal
 from fieldbrook.storage.project.rows import LogRow, MetricRow, NumberedRow
@@ -44,6 +52,12 @@ class ProjectStoreReader(Protocol):
 
     def logs(self, after: int, limit: int) -> Sequence[NumberedRow]:
         """Rows of the applet log with a sequence above `after`, oldest first; -n is the last n."""
+
+    def find_logs_after(self, wanted: LogFilter, after: int, limit: int) -> LogPage:
+        """Matching rows of the applet log with a sequence above `after`, oldest first."""
+
+    def find_logs_before(self, wanted: LogFilter, before: int, limit: int) -> LogPage:
+        """Matching rows below `before`, newest first; 0 begins with the newest."""
 
     def metrics(self, after: int, limit: int) -> Sequence[Numbered[MetricRow]]:
         """Metrics that applets submitted, selected as in `logs`."""
@@ -69,9 +83,17 @@ class ProjectStoreReader(Protocol):
         """The messages and calls that an event has sent, and whether they were delivered."""
 
     def dead_letters(
-        self, before: int | None, limit: int
+        self, before: int | None, limit: int, wanted: LetterFilter = ANY_LETTER
     ) -> tuple[Sequence[NumberedDeadLetter], int]:
         """Dead letters with numbers below `before`, newest first, and how many there are."""
+
+    def dead_letter_groups(self, wanted: LetterFilter) -> list[LetterGroup]:
+        """How many dead letters there are of each reason, applet and handler."""
+
+    def select_dead_letters(
+        self, wanted: LetterFilter, selected: LetterRange, limit: int
+    ) -> tuple[list[int], int]:
+        """The numbers of the oldest matching dead letters, and the last number of the range."""
 
     def dead_letter(self, number: int) -> DeadLetter | None:
         """The dead letter with this number."""

@@ -1,4 +1,4 @@
-"""Dead letters: reading, replaying and discarding them.
+"""Dead letters: lists, groups, and one letter.
 
 Source: ours; the original interface has no such routes.
 """
@@ -6,41 +6,58 @@ Source: ours; the original interface has no such routes.
 from __future__ import annotations
 
 import base64
+from typing import Annotated, Literal
 
 import msgspec
 
-from fieldbrook.actors.wire import DISCARD, REPLAY
 from fieldbrook.core.clock import rfc3339
-from fieldbrook.core.errors import BadRequestError, DeadLetterNotFoundError, FieldError
-from fieldbrook.gateway.management.framework.binding import RowLimit, Sfid
+from fieldbrook.core.errors import DeadLetterNotFoundError
+from fieldbrook.gateway.management.framework.binding import RowLimit, Sfid, Text
 from fieldbrook.gateway.management.framework.ownership import own_project
 from fieldbrook.gateway.management.framework.route import Call, Route
-from fieldbrook.storage.project.dead_letters import NumberedDeadLetter
+from fieldbrook.storage.project.dead_letters import LetterFilter, LetterGroup, NumberedDeadLetter
 
-_IDS_LIMIT = 100
+Reason = Annotated[str, msgspec.Meta(max_length=4_096)]
+Version = Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)]
 
 
-class ReadLetters(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of dead letters, newest first, with numbers below `before`."""
+class SelectLetters(msgspec.Struct, frozen=True, kw_only=True):
+    """Filters for dead letters: the exact reason, the applet and its version, handler, and type."""
+
+    reason: Reason = ""
+    applet_id: Sfid | None = msgspec.field(name="appletID", default=None)
+    handler: Text = ""
+    event_type: Text = msgspec.field(name="eventType", default="")
+    version: Version | None = None
+
+    @property
+    def filter(self) -> LetterFilter:
+        """The filter; one that accepts all when nothing is given."""
+        return LetterFilter(
+            self.reason or None,
+            self.applet_id or None,
+            self.handler or None,
+            self.event_type or None,
+            self.version,
+        )
+
+
+class ReadLetters(SelectLetters, frozen=True, kw_only=True):
+    """A page of dead letters, newest first, with numbers below `before`.
+
+    With `groupBy` the letters are counted by reason, applet and handler instead.
+    """
 
     before: Sfid | None = None
     limit: RowLimit = 100
-
-
-class ReplayLetters(msgspec.Struct, frozen=True, kw_only=True):
-    """The dead letters to replay, 1 to 100."""
-
-    letter_ids: list[Sfid] = msgspec.field(name="letterIDs")
-
-
-class DiscardLetters(msgspec.Struct, frozen=True, kw_only=True):
-    """The dead letters to discard, 1 to 100."""
-
-    letter_ids: list[Sfid] = msgspec.field(name="letterID")
+    group_by: Literal["reason"] | None = msgspec.field(name="groupBy", default=None)
 
 
 class DeadLetterRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A dead letter without its payload; `size` is that of the payload in bytes."""
+    """A dead letter without its payload; `size` is that of the payload in bytes.
+
+    `appletVersion` is the version that failed, absent in letters of early versions of the node.
+    """
 
     letter_id: str = msgspec.field(name="letterID")
     event_id: str = msgspec.field(name="eventID")
@@ -54,6 +71,8 @@ class DeadLetterRow(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     received_at: str = msgspec.field(name="receivedAt")
     failed_at: str = msgspec.field(name="failedAt")
+    applet_id: str = msgspec.field(name="appletID")
+    version: int | msgspec.UnsetType = msgspec.field(name="appletVersion", default=msgspec.UNSET)
 
 
 class WholeDeadLetter(DeadLetterRow, frozen=True, kw_only=True):
@@ -63,34 +82,55 @@ class WholeDeadLetter(DeadLetterRow, frozen=True, kw_only=True):
 
 
 class DeadLetterList(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of dead letters, newest first; `total` counts all of the project."""
+    """A page of dead letters, newest first; `total` counts all letters of the project.
+
+    `next` is the `before` of the following page; it is empty when no letter is left.
+    """
 
     data: list[DeadLetterRow]
     total: int
+    following: str = msgspec.field(name="next")
 
 
-class ReplayedLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a replay: the handler's code, or -1 and the reason of the failure."""
+class DeadLetterGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters with the same reason, applet and handler, and when they failed."""
 
-    letter_id: str = msgspec.field(name="letterID")
-    instance_id: str = msgspec.field(name="instanceID")
-    code: int
-    reason: str = msgspec.field(name="errMsg")
-
-
-class ReplayedLetters(msgspec.Struct, frozen=True, kw_only=True):
-    """The results of a replay, in the order of the letters."""
-
-    results: list[ReplayedLetter]
+    reason: str
+    handler: str
+    applet_name: str = msgspec.field(name="appletName")
+    applet_id: str = msgspec.field(name="appletID")
+    count: int
+    oldest: str
+    newest: str
 
 
-async def read_letters(call: Call[None, ReadLetters]) -> DeadLetterList:
-    """Dead letters without their payloads."""
+class DeadLetterGroups(msgspec.Struct, frozen=True, kw_only=True):
+    """The largest groups of dead letters; `total` counts all groups."""
+
+    groups: list[DeadLetterGroup]
+    total: int
+
+
+async def read_letters(call: Call[None, ReadLetters]) -> DeadLetterList | DeadLetterGroups:
+    """Dead letters without their payloads, newest first, or with `groupBy=reason` how many there
+    are of each reason, applet and handler."""
+    query, wanted = call.query, call.query.filter
     store = call.context.store_reader(own_project(call).project_id)
+    run = call.workers.searches.run
+    if query.group_by is not None:
+        groups = await run(lambda: store.dead_letter_groups(wanted)) if store else []
+        shown = [_group(group) for group in groups[: query.limit]]
+        return DeadLetterGroups(groups=shown, total=len(groups))
     if store is None:
-        return DeadLetterList(data=[], total=0)
-    letters, total = store.dead_letters(call.query.before or None, call.query.limit)
-    return DeadLetterList(data=[_row(letter) for letter in letters], total=total)
+        return DeadLetterList(data=[], total=0, following="")
+    letters, total = await run(
+        lambda: store.dead_letters(query.before or None, query.limit, wanted)
+    )
+    return DeadLetterList(
+        data=[_row(letter) for letter in letters],
+        total=total,
+        following=str(letters[-1].number) if len(letters) == query.limit else "",
+    )
 
 
 async def read_letter(call: Call[None, None]) -> WholeDeadLetter:
@@ -104,36 +144,6 @@ async def read_letter(call: Call[None, None]) -> WholeDeadLetter:
         **msgspec.structs.asdict(_row(NumberedDeadLetter(number, letter))),
         payload=base64.b64encode(letter.payload).decode(),
     )
-
-
-async def replay_letters(call: Call[ReplayLetters, None]) -> ReplayedLetters:
-    """Replay dead letters through their handlers, in the given order.
-
-    Each replayed letter is removed. If its handler fails again, it leaves a new dead letter.
-    """
-    numbers = _require_ids(call.body.letter_ids, "letterIDs")
-    outcome = await call.command(own_project(call).project_id, REPLAY, numbers)
-    return ReplayedLetters(
-        results=[
-            ReplayedLetter(
-                letter_id=str(number), instance_id=str(instance), code=code, reason=error
-            )
-            for number, (instance, code, error) in zip(numbers, outcome, strict=True)
-        ]
-    )
-
-
-async def discard_letters(call: Call[None, DiscardLetters]) -> None:
-    """Discard dead letters; ids that the project does not have are ignored."""
-    numbers = _require_ids(call.query.letter_ids, "letterID")
-    await call.command(own_project(call).project_id, DISCARD, numbers)
-
-
-def _require_ids(numbers: list[Sfid], field: str) -> list[int]:
-    if not 1 <= len(numbers) <= _IDS_LIMIT:
-        reason = f"between 1 and {_IDS_LIMIT} ids, got {len(numbers)}"
-        raise BadRequestError(FieldError(field, reason, "body"))
-    return list(numbers)
 
 
 def _row(numbered: NumberedDeadLetter) -> DeadLetterRow:
@@ -151,12 +161,24 @@ def _row(numbered: NumberedDeadLetter) -> DeadLetterRow:
         size=len(letter.payload),
         received_at=rfc3339(letter.received_at),
         failed_at=rfc3339(letter.time_ms),
+        applet_id=str(letter.applet_id),
+        version=letter.version or msgspec.UNSET,
+    )
+
+
+def _group(group: LetterGroup) -> DeadLetterGroup:
+    return DeadLetterGroup(
+        reason=group.reason,
+        handler=group.handler,
+        applet_name=group.applet_name,
+        applet_id=str(group.applet_id),
+        count=group.letters,
+        oldest=rfc3339(group.oldest),
+        newest=rfc3339(group.newest),
     )
 
 
 ROUTES: tuple[Route, ...] = (
     Route("GET", "/dead_letter/{projectName}", "ListDeadLetters", read_letters),
     Route("GET", "/dead_letter/{projectName}/{letterID}", "GetDeadLetter", read_letter),
-    Route("POST", "/dead_letter/{projectName}/replay", "ReplayDeadLetters", replay_letters),
-    Route("DELETE", "/dead_letter/{projectName}", "DiscardDeadLetters", discard_letters),
 )

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from fieldbrook.core.clock import rfc3339
+from fieldbrook.core.clock import rfc3339, unix_ms
 from fieldbrook.core.errors import (
     BadRequestError,
     EventNotFoundError,
@@ -166,9 +166,9 @@ def _filter(call: Call[None, ReadEvents], project: Project) -> EventFilter:
         query.source,
     )
     if query.begin is not None:
-        wanted = wanted._replace(begin=round(query.begin.timestamp() * 1000))
+        wanted = wanted._replace(begin=unix_ms(query.begin))
     if query.end is not None:
-        wanted = wanted._replace(end=round(query.end.timestamp() * 1000))
+        wanted = wanted._replace(end=unix_ms(query.end))
     if wanted.begin >= wanted.end:
         raise BadRequestError(FieldError("end", "must be later than begin", "query"))
     return wanted

@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 
 from fieldbrook.actors.wire import REPLAY_EVENTS
+from fieldbrook.core.clock import unix_ms
 from fieldbrook.core.errors import BadRequestError, FieldError, PublisherNotFoundError
 from fieldbrook.core.model import Project
 from fieldbrook.gateway.management.framework.binding import RowLimit, Text, Timestamp
@@ -91,7 +92,7 @@ def _replay_filter(call: Call[ReplayEvents, None], project: Project) -> ReplayFi
         if publisher is None:
             raise PublisherNotFoundError(pub_id=body.publisher)
         publisher_id = publisher.publisher_id
-    begin, end = (round(moment.timestamp() * 1000) for moment in (body.begin, body.end))
+    begin, end = unix_ms(body.begin), unix_ms(body.end)
     if begin >= end:
         raise BadRequestError(FieldError("to", "must be later than from", "body"))
     return ReplayFilter(begin, end, body.event_type or None, publisher_id)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import msgspec
 
 from fieldbrook.core.clock import rfc3339
 from fieldbrook.storage.project.rows import LogRow
 
-LEVELS = ("panic", "fatal", "error", "warn", "info", "debug", "trace")
+Level = Literal["panic", "fatal", "error", "warn", "info", "debug", "trace"]
+LEVELS: tuple[str, ...] = get_args(Level)
 
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):

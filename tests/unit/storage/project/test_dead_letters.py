@@ -8,7 +8,12 @@ import pytest
 
 from fieldbrook.core.errors import StoreError
 from fieldbrook.storage.project import dead_letters
-from fieldbrook.storage.project.dead_letters import DeadLetter
+from fieldbrook.storage.project.dead_letters import (
+    ANY_LETTER,
+    DeadLetter,
+    LetterFilter,
+    LetterRange,
+)
 from fieldbrook.storage.project.reader import ProjectStoreReader
 from fieldbrook.storage.project.store import ProjectStore
 
@@ -90,4 +95,44 @@ def test_a_commit_that_fails_leaves_letters_as_they_were(tmp_path: Path) -> None
     add_dead_letters(store, "next")
     reader = reader_of(store)
     assert ids(reader) == ["next", "kept"]
+    store.close()
+
+
+def test_letters_are_selected_and_counted_by_what_failed(tmp_path: Path) -> None:
+    store = ProjectStore(tmp_path / "p", 1 << 22)
+    for n in range(12):
+        store.dead_letters.append(
+            DeadLetter(
+                *(n, f"e{n}", "AB"[n % 2], 7, b"p", 2, 3, 4 + n % 2, "applet", "start"),
+                reason=("trap", "deadline", "trap")[n % 3],
+                version=1 + n // 6,
+            )
+        )
+    store.commit()
+    reader = reader_of(store)
+
+    def found(wanted: LetterFilter) -> list[str]:
+        return [one.letter.event_id for one in reader.dead_letters(None, 100, wanted)[0]][::-1]
+
+    assert found(LetterFilter(reason="deadline")) == ["e1", "e4", "e7", "e10"]
+    assert found(LetterFilter(applet_id=5, version=2)) == ["e7", "e9", "e11"]
+    assert found(LetterFilter(event_type="A", reason="deadline")) == ["e4", "e10"]
+    assert found(LetterFilter(handler="stop")) == []
+    groups = reader.dead_letter_groups(LetterFilter(applet_id=4))
+    assert [(g.reason, g.letters, g.oldest, g.newest) for g in groups] == [
+        ("trap", 4, 0, 8),
+        ("deadline", 2, 4, 10),
+    ]
+    store.close()
+
+
+def test_a_selection_ends_with_the_letters_that_were_there_when_it_began(tmp_path: Path) -> None:
+    store = ProjectStore(tmp_path / "p", 1 << 22)
+    add_dead_letters(store, "a", "b", "c")
+    reader = reader_of(store)
+    (first,), until = reader.select_dead_letters(ANY_LETTER, LetterRange(), 1)
+    add_dead_letters(store, "new")
+    rest, _ = reader.select_dead_letters(ANY_LETTER, LetterRange(first, until), 100)
+    assert (len(rest), max(rest)) == (2, until)
+    assert len(reader.select_dead_letters(ANY_LETTER, LetterRange(), 100)[0]) == 4
     store.close()

@@ -162,7 +162,6 @@ def cors_headers(*, preflight: bool) -> dict[str, str]:
     """
     headers = {
         "Access-Control-Allow-Origin": "*",
-        "Access-Control-Allow-Credentials": "true",
         "Access-Control-Expose-Headers": _CORS_EXPOSED,
     }
     if preflight:

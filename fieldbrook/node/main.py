@@ -16,8 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from fieldbrook import __version__
-from fieldbrook.core.errors import NodeError, SettingsError
+from fieldbrook.core.errors import SettingsError
 from fieldbrook.core.settings import Settings, clean_environment
+from fieldbrook.node.first_page import announce, in_child
 from fieldbrook.observability import fault_points, logs
 from fieldbrook.security import node_secrets, tls
 from fieldbrook.storage import data_lock
@@ -85,6 +86,7 @@ def _run_actors(settings: Settings, stop: _StopFlag) -> int:
         process_tree.kill_descendants()
         return CANNOT_START
     log.info("fieldbrook@%s listen on :%d", __version__, settings.http_port)
+    announce(settings)
     watch = process_tree.DeathWatch(_vital(booted.pids["supervisor"]))
     lost: list[str] = []
     while not stop.set and not lost:
@@ -149,11 +151,7 @@ def _upgraded(data: Path) -> bool:
     """
     from fieldbrook.storage.upgrade import upgrade
 
-    pid = os.fork()
-    if pid:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    code = 2
-    try:
+    def work() -> int:
         done = upgrade(data)
         if done is not None:
             log.warning(
@@ -162,13 +160,9 @@ def _upgraded(data: Path) -> bool:
                 __version__,
                 done.copy,
             )
-        code = 0
-    except NodeError as error:
-        log.critical("%s", error)
-    except BaseException:
-        log.exception("cannot check the stores of the data folder")
-    finally:
-        os._exit(code)
+        return 0
+
+    return in_child(work) == 0
 
 
 def _preload(settings: Settings) -> None:

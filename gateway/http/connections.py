@@ -23,7 +23,7 @@ _LEAST = 16
 _SHARE = 2  # connections get one in this many of the process's descriptors
 _SPARE = 16  # the last descriptors, which are never given to a connection
 # A TLS connection that Tornado serves has its own descriptor and the two of its bridge.
-_TLS_DESCRIPTORS = 3
+TLS_DESCRIPTORS = 3
 _EVICTED_SHARE = 20  # at the limit, one in this many connections is closed
 _LOG_INTERVAL_S = 60.0
 
@@ -46,6 +46,10 @@ class Port(Protocol):
     def connections(self) -> int:
         """The number of connections that are open or being opened."""
 
+    @property
+    def descriptors(self) -> int:
+        """The number of file descriptors that these connections have."""
+
     def idle(self) -> Iterable[IdleConnection]:
         """The idle connections, which may be closed."""
 
@@ -55,7 +59,7 @@ def connections_limit(*, tls: bool) -> int:
     soft = descriptor_limit()
     if soft is None:
         return CONNECTIONS_LIMIT
-    each = _TLS_DESCRIPTORS if tls else 1
+    each = TLS_DESCRIPTORS if tls else 1
     return max(_LEAST, min(CONNECTIONS_LIMIT, soft // _SHARE // each))
 
 
@@ -67,6 +71,7 @@ class Connections:
         self.ports: list[Port] = []
         soft = descriptor_limit()
         self._last_descriptor = None if soft is None else soft - _SPARE
+        self._descriptors = None if soft is None else max(soft // _SHARE, limit)
         self._flood = RateLimitedLog(log, _LOG_INTERVAL_S)
 
     @property
@@ -76,8 +81,14 @@ class Connections:
 
     @property
     def is_full(self) -> bool:
-        """Whether the limit is reached."""
-        return self.open >= self.limit
+        """Whether the limit is reached, or the descriptors that connections may have are used.
+
+        Where only one of several ports has TLS, the limit does not count with its descriptors.
+        """
+        if self.open >= self.limit:
+            return True
+        used = sum(port.descriptors for port in self.ports) + lingering()
+        return self._descriptors is not None and used >= self._descriptors
 
     def is_spare(self, descriptor: int) -> bool:
         """Whether an accepted connection has one of the last descriptors.

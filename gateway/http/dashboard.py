@@ -12,11 +12,13 @@ import gzip
 import hashlib
 import logging
 import re
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Self
 
 import fieldbrook
 from fieldbrook.core.errors import SettingsError
+from fieldbrook.gateway import replies
 from fieldbrook.gateway.http.static_files import FILE_TYPES, StaticHandler
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,10 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_OTHER_HOST = (
+    b"the dashboard has another name: use localhost or an address of this node, or add the name "
+    b"to the setting dashboard_hosts\n"
 )
 _PREFIX = "/ui/"
 _WITH_MORE = "|".join(f"{re.escape(prefix)}.*" for prefix in (*PAGE_FOLDERS, _PREFIX))
@@ -132,9 +138,15 @@ def _served(name: str, body: bytes) -> ServedFile:
 class DashboardHandler(StaticHandler):
     """Serves the pages and their files."""
 
-    def initialize(self, dashboard: Dashboard) -> None:
+    def initialize(self, dashboard: Dashboard, is_dashboard_host: Callable[[str], bool]) -> None:
         """Tornado's constructor hook."""
         self._dashboard = dashboard
+        self._is_dashboard_host = is_dashboard_host
+
+    def prepare(self) -> None:
+        """Answer 421 to a host that may be another's name for this node."""
+        if not self._is_dashboard_host(self.request.headers.get("Host", "")):
+            self.send(421, replies.TEXT_TYPE, _OTHER_HOST)
 
     def set_default_headers(self) -> None:
         """Called by Tornado for every answer, errors included."""

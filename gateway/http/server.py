@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
+import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
+from urllib.parse import urlsplit
 
-from tornado import httpserver, web
+from tornado import web
 
 from fieldbrook import __version__
 from fieldbrook.actors.wire import NODE_COMMAND, pack
 from fieldbrook.core import clock
 from fieldbrook.core.clock import zone_of
-from fieldbrook.core.errors import SettingsError, StoreError
+from fieldbrook.core.errors import NodeError, SettingsError, StoreError
 from fieldbrook.core.settings import Settings, listed
 from fieldbrook.gateway.base import GatewayActor
 from fieldbrook.gateway.chain_client import COMMAND, TARGET, call_chain
 from fieldbrook.gateway.events.handling import EventService
 from fieldbrook.gateway.events.pending_event import Outcome
 from fieldbrook.gateway.events.refusals import Refusals
-from fieldbrook.gateway.http.connections import Connections, IdleConnection, connections_limit
+from fieldbrook.gateway.http.connections import (
+    Connections,
+    connections_limit,
+)
 from fieldbrook.gateway.http.dashboard import DASHBOARD_PATHS, Dashboard, DashboardHandler
 from fieldbrook.gateway.http.documentation import PACKAGED, DocumentationHandler, Site
 from fieldbrook.gateway.http.event_handler import EventHandler
-from fieldbrook.gateway.http.fast_path import FastPath
-from fieldbrook.gateway.http.listener import Listener
-from fieldbrook.gateway.http.request_stream import HEAD_LIMIT, RequestStream
-from fieldbrook.gateway.http.tls_port import BridgedStream, EndingConnections, TlsListener
+from fieldbrook.gateway.http.ports import MULTIPART_SLACK, Port, Ports, bind
+from fieldbrook.gateway.http.tls.bridge import EndingConnections
 from fieldbrook.gateway.management.application import log_request, make_application_routes
 from fieldbrook.gateway.management.framework.context import ManagementContext, SeriesReader
 from fieldbrook.gateway.management.framework.open_stores import OpenStores, open_limit
@@ -50,6 +52,8 @@ from fieldbrook.observability import metrics
 from fieldbrook.observability.health import NodeHealth
 from fieldbrook.security import node_secrets as keys
 from fieldbrook.security import tls
+from fieldbrook.security.dashboard_hosts import is_dashboard_host
+from fieldbrook.security.local_certificate import local_identity
 from fieldbrook.security.operator_keys import Vault
 from fieldbrook.storage.chain.store import ChainStoreReader, chain_path
 from fieldbrook.storage.project.refused import read_refused
@@ -59,37 +63,7 @@ from fieldbrook.wasm.limits import Limits
 log = logging.getLogger(__name__)
 
 EVENT_PATH = r"/(?:srv-applet-mgr/v0|api/w3bapp)/event/([^/]+)"
-_BACKLOG = 1_024
 _SWEEP_S = 1.0
-_MULTIPART_SLACK = 64 << 10
-_UNREAD_LIMIT_MS = 60_000
-
-
-class _Port(NamedTuple):
-    """One listening port: the listener, its fast path and its Tornado server."""
-
-    listener: Listener
-    fast_path: FastPath
-    server: httpserver.HTTPServer
-
-    @property
-    def connections(self) -> int:
-        """The number of connections that are open or being opened."""
-        return (
-            self.listener.opening + len(self.fast_path.connections) + len(self.server._connections)
-        )
-
-    def idle(self) -> Iterator[IdleConnection]:
-        """The idle connections: those that wait for a request or for the client to read."""
-        yield from self.listener.idle()
-        yield from self.fast_path.idle()
-        for served in self.server._connections:
-            stream = served.stream
-            if not isinstance(stream, RequestStream):
-                continue
-            since = stream.unread_since if stream.writing() else stream.waiting_since
-            if since is not None:
-                yield IdleConnection(since, stream.evict)
 
 
 class HttpGateway(GatewayActor):
@@ -117,31 +91,32 @@ class HttpGateway(GatewayActor):
         every = [f"http:{number}" for number in range(settings.http_processes)]
         if removed := remove_leftovers(settings.data / "uploads", self.part, every):
             log.info("removed %d uploads of requests that a killed gateway left", removed)
-        memory_budget = request_budget(settings.upload_limit_bytes + _MULTIPART_SLACK)
+        memory_budget = request_budget(settings.upload_limit_bytes + MULTIPART_SLACK)
         await self._start_series()
         context = self._context(registry, token_key, memory_budget)
         application = self._application(events, context)
         self._identity = tls.identity_of(settings)
         self._tls = None if self._identity is None else tls.server_context(self._identity)
+        dashboard_tls = self._dashboard_tls() if self.part == "http:0" else None
         self._names = None if self._identity is None else tls.names_in(self._identity.certificate)
         self._certificate_watch = (
             None if self._identity is None else tls.CertificateWatch(self._identity)
         )
-        self._memory_budget = memory_budget
         shared = settings.http_processes > 1
         at = bind(settings.bind, settings.http_port, shared=shared)
         self._connections = Connections(connections_limit(tls=self._tls is not None))
-        if self._tls is not None:
+        if self._tls is not None or dashboard_tls is not None:
             self._connections.ports.append(EndingConnections())
-        self._ports = [self._serve(at, application, events)]
+        ports = Ports(settings, events, memory_budget, self._connections)
+        self._ports: list[Port] = [ports.open(at, application, self._tls)]
         if settings.event_port is not None:
             alone = self._application(events, context, management=False)
             at = bind(settings.bind, settings.event_port, shared=shared)
-            self._ports.append(self._serve(at, alone, events))
+            self._ports.append(ports.open(at, alone, self._tls))
         if self.part == "http:0":
             at = bind(settings.dashboard_bind, settings.dashboard_port, shared=False)
-            self._ports.append(self._serve(at, with_pages(application, settings), events))
-            self._announce_setup()
+            pages = with_pages(application, settings, self._is_dashboard_host)
+            self._ports.append(ports.open(at, pages, dashboard_tls, settings.plain_dashboard))
             self._warn_of_hosts()
             self._connections.announce()
         self._sweeper = self.loop.create_task(self._sweep())
@@ -165,7 +140,8 @@ class HttpGateway(GatewayActor):
         self._sweeper.cancel()
         for port in self._ports:
             port.listener.close()
-            port.server.stop()
+            for way in port.ways:
+                way.server.stop()
 
     async def close(self) -> None:
         """Write the last refused events to their store."""
@@ -182,25 +158,17 @@ class HttpGateway(GatewayActor):
         """Send a command to the process of a chain."""
         await call_chain(self.run_dir, chain_id, {COMMAND: command, TARGET: target})
 
-    def _serve(
-        self, at: socket.socket, application: web.Application, events: EventService
-    ) -> _Port:
-        """Listen on a bound socket: the fast path reads first, the application gets the rest."""
-        server = self._tornado(application)
-        fast_path = FastPath(
-            events,
-            self.settings.body_limit_bytes,
-            partial(hand_over, server),
-            memory_budget=self._memory_budget,
-        )
-        listener: Listener
-        if self._tls is None:
-            listener = Listener(at, fast_path.connection, self._connections)
-        else:
-            listener = TlsListener(at, self._tls, fast_path.connection, self._connections)
-        port = _Port(listener, fast_path, server)
-        self._connections.ports.append(port)
-        return port
+    def _dashboard_tls(self) -> ssl.SSLContext | None:
+        """The TLS of the dashboard port: with the configured certificate, else with the node's own
+        for this machine."""
+        if self._tls is not None:
+            return self._tls
+        try:
+            return tls.server_context(local_identity(self.settings.data / "secrets"))
+        except NodeError as error:
+            # http works without it.
+            log.warning("the dashboard is not served over https: %s", error)
+            return None
 
     def _context(
         self, registry: SocketRegistryClient, token_key: bytes, memory_budget: MemoryBudget
@@ -232,6 +200,7 @@ class HttpGateway(GatewayActor):
             wallets=wallet_policy(settings),
             contract_wallets=ContractWallets(self.run_dir, settings.contract_wallet_chain),
             is_own_host=self._is_own_host,
+            is_dashboard_host=self._is_dashboard_host,
             cron_jobs_limit=settings.cron_jobs_limit,
             applet_versions_kept=settings.applet_versions_kept,
             quotas=settings.quotas,
@@ -265,16 +234,6 @@ class HttpGateway(GatewayActor):
             log_function=log_request,
         )
 
-    def _tornado(self, application: web.Application) -> httpserver.HTTPServer:
-        return httpserver.HTTPServer(
-            application,
-            max_header_size=HEAD_LIMIT,
-            max_body_size=self.settings.upload_limit_bytes + _MULTIPART_SLACK,
-            idle_connection_timeout=120,
-            body_timeout=60,
-            protocol=None if self._tls is None else "https",
-        )
-
     def _node_health(self) -> NodeHealth:
         news = self.health_message
         return NodeHealth(
@@ -305,6 +264,12 @@ class HttpGateway(GatewayActor):
         """Whether a host can be this node; without a certificate every host can."""
         return self._names is None or tls.covers(self._names, host)
 
+    def _is_dashboard_host(self, header: str) -> bool:
+        """Whether a browser may use this `Host` for the dashboard."""
+        names = listed(self.settings.dashboard_hosts) or self._names or ()
+        public = urlsplit(self.settings.public_url or "").hostname
+        return is_dashboard_host(header, [*names, public] if public else names)
+
     def _chain_reader(self, chain_id: int) -> ChainStoreReader | None:
         store = self._chains.get(chain_id)
         if store is None:
@@ -313,15 +278,6 @@ class HttpGateway(GatewayActor):
             if store is not None:
                 self._chains[chain_id] = store
         return store
-
-    def _announce_setup(self) -> None:
-        if not self._reader.has_administrator():
-            log.warning(
-                "no administrator yet: create one with `fieldbrook admin create`, "
-                "or POST /srv-applet-mgr/v0/register/admin with the header X-Setup-Code, "
-                "whose value is in %s",
-                self.settings.data / "secrets" / "setup-code",
-            )
 
     def _warn_of_hosts(self) -> None:
         settings = self.settings
@@ -335,7 +291,8 @@ class HttpGateway(GatewayActor):
         while True:
             await asyncio.sleep(_SWEEP_S)
             for port in self._ports:
-                port.fast_path.close_expired(self.loop.time())
+                for way in port.ways:
+                    way.fast_path.close_expired(self.loop.time())
             self._refusals.flush()
             open_now = sum(port.connections for port in self._ports)
             metrics.put(metrics.HTTP_CONNECTIONS, open_now)
@@ -359,33 +316,26 @@ class HttpGateway(GatewayActor):
             log.info("the renewed certificate %s is now in use", self._identity.certificate)
 
 
-def with_pages(application: web.Application, settings: Settings) -> web.Application:
+def with_pages(
+    application: web.Application, settings: Settings, is_dashboard_host: Callable[[str], bool]
+) -> web.Application:
     """The application of the dashboard port: dashboard, documentation, and all of `application`.
+
+    Args:
+        application: serves all other paths.
+        settings: names a developer's folder of the dashboard.
+        is_dashboard_host: whether a browser may use a `Host` for the dashboard.
 
     Raises:
         SettingsError: the dashboard's files cannot be read.
     """
+    dashboard = {"dashboard": Dashboard.of(settings.ui), "is_dashboard_host": is_dashboard_host}
     rules: list[Any] = [
         (r"/docs(?:/(.*))?", DocumentationHandler, {"site": Site(PACKAGED)}),
-        (DASHBOARD_PATHS, DashboardHandler, {"dashboard": Dashboard.of(settings.ui)}),
+        (DASHBOARD_PATHS, DashboardHandler, dashboard),
         (r".*", application),
     ]
     return TargetApplication(rules, log_function=log_request)
-
-
-def hand_over(
-    server: httpserver.HTTPServer,
-    connection: socket.socket,
-    address: tuple[Any, ...],
-    read: bytes,
-) -> None:
-    """Give a connection to Tornado, together with the bytes already read from it."""
-    kind = BridgedStream if server.protocol == "https" else RequestStream
-    stream = kind(connection, max_buffer_size=64 << 20)
-    # Put the bytes that the fast path has read into Tornado's buffer, as if Tornado had read them.
-    stream._read_buffer += read
-    stream._read_buffer_size += len(read)
-    server.handle_stream(stream, address)
 
 
 def _broker_state(settings: Settings) -> BrokerState | None:
@@ -400,35 +350,3 @@ def wallet_policy(settings: Settings) -> WalletPolicy:
         whitelist=frozenset(listed(settings.wallet_whitelist)),
         nonce_required=settings.wallet_nonce_required,
     )
-
-
-def bind(address: str, port: int, *, shared: bool) -> socket.socket:
-    """Bind a socket and listen on it.
-
-    Args:
-        address: an IPv4 or IPv6 address.
-        port: the TCP port.
-        shared: whether several gateway processes may listen on the same port.
-
-    Raises:
-        SettingsError: the port is taken or the address does not belong to this machine.
-    """
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    # asyncio sets TCP_NODELAY only on sockets whose protocol is named. With Nagle's algorithm,
-    # pipelined answers wait 40 ms for the client's delayed acknowledgement.
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if shared:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    listening.setblocking(False)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        # Each connection inherits this: the kernel closes a connection whose client does not
-        # read its answer for this long, whatever the request was.
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_LIMIT_MS)
-    try:
-        listening.bind((address, port))
-        listening.listen(_BACKLOG)
-    except OSError as error:
-        listening.close()
-        raise SettingsError(reason=f"port {port} on {address}: {error.strerror}") from error
-    return listening

@@ -19,7 +19,7 @@ import pytest
 from fieldbrook.core.clock import now_ms, rfc3339
 from fieldbrook.core.errors import SettingsError
 from fieldbrook.core.settings import Settings
-from fieldbrook.gateway.http.tls_port import HANDSHAKES_LIMIT
+from fieldbrook.gateway.http.tls.listener import HANDSHAKES_LIMIT
 from fieldbrook.security.certificates import Authority
 from fieldbrook.security.tls import check
 from tests.support import applets
@@ -117,10 +117,9 @@ def test_events_pipelined_over_tls_are_answered_in_order(world: World) -> None:
     assert world.count() == before + 100
 
 
-@pytest.mark.parametrize("port", ["http_port", "dashboard_port"])
-def test_plain_http_on_a_tls_port_is_told_to_use_https(world: World, port: str) -> None:
+def test_plain_http_on_a_tls_port_is_told_to_use_https(world: World) -> None:
     curl = require_tool("curl")
-    url = f"http://127.0.0.1:{getattr(world.node, port)}/version"
+    url = f"http://127.0.0.1:{world.node.http_port}/version"
     answer = run(curl, "-sS", "-i", url)
     assert answer.stdout.startswith("HTTP/1.1 400 "), answer
     assert "https://" in answer.stdout

@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from fieldbrook.core import quotas
 from fieldbrook.core.clock import zone_of
-from fieldbrook.core.host_port import read_host_port
+from fieldbrook.core.host_port import is_loopback, read_host_port
 from fieldbrook.core.quotas import Quotas
 from fieldbrook.core.settings.chain import Chain
 from fieldbrook.core.settings.values import (
@@ -99,6 +99,20 @@ class Settings(BaseSettings):
         "127.0.0.1", min_length=1, description="Address on which the node serves the dashboard."
     )
     dashboard_port: Port = Field(3000, description="Port of the dashboard.")
+    dashboard_plain: Annotated[
+        Literal["serve", "redirect", "refuse"] | None, BeforeValidator(_empty_is_none)
+    ] = Field(
+        None,
+        description="What `dashboard_port` does with plain http when `tls_certificate` is set. "
+        "redirect: GET and HEAD to https, all else is refused. Empty: serve if `dashboard_bind` is "
+        "the loopback and `tls_client_ca` is empty, else redirect.",
+    )
+    dashboard_hosts: str = Field(
+        "",
+        description="Host names of the dashboard in addresses of browsers, separated by commas, "
+        "with *. for any one label. Addresses, localhost and the host of `public_url` are always "
+        "allowed. Empty: the names in `tls_certificate`.",
+    )
     ui: File = Field(
         None,
         description="Folder from which the dashboard is read again for each page, for those who "
@@ -417,6 +431,15 @@ class Settings(BaseSettings):
         return self._warnings
 
     @property
+    def plain_dashboard(self) -> Literal["serve", "redirect", "refuse"]:
+        """What the dashboard port does with plain http, see `dashboard_plain`."""
+        if self.dashboard_plain is not None:
+            return self.dashboard_plain
+        local = self.dashboard_bind == "localhost" or is_loopback(self.dashboard_bind)
+        kept = self.tls_certificate is None or (local and self.tls_client_ca is None)
+        return "serve" if kept else "redirect"
+
+    @property
     def contract_wallet_chain(self) -> Chain | None:
         """The chain whose contracts may sign in as wallets, or None."""
         if self.wallet_chain is None:
@@ -474,6 +497,15 @@ class Settings(BaseSettings):
                     f"{word!r}: must be a host with its port where that is not 80 or 443, "
                     "e.g. studio.example or localhost:3000, or *"
                 )
+        return value
+
+    @field_validator("dashboard_hosts")
+    @classmethod
+    def _are_host_names(cls, value: str) -> str:
+        for word in listed(value):
+            found = read_host_port(word.removeprefix("*."))
+            if found is None or found.host != word.removeprefix("*."):
+                raise ValueError(f"{word!r}: must be a host name without a port")
         return value
 
     @field_validator("mqtt_device_topics")

@@ -175,6 +175,8 @@ class ManagementContext:
         part: the name of the gateway.
         flush_project: makes a project write its pending log rows and event records.
         contract_wallets: asks a chain whether a contract accepts a signature.
+        is_dashboard_host: whether a browser may use a `Host` for the dashboard; for what only its
+            pages ask, such as the stream.
         is_own_host: whether a host name can be this node, by the names in its certificate.
         clock: the time in Unix milliseconds.
         broker: the embedded broker, if there is one.
@@ -215,6 +217,7 @@ class ManagementContext:
     cron_zone: tzinfo = UTC
     wallets: WalletPolicy = field(default_factory=WalletPolicy)
     contract_wallets: ContractSignatureCheck = no_contract
+    is_dashboard_host: Callable[[str], bool] = lambda _host: True
     is_own_host: Callable[[str], bool] = lambda _host: True
     clock: Clock = now_ms
     broker: BrokerState | None = None

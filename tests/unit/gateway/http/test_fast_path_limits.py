@@ -20,7 +20,7 @@ from fieldbrook.gateway.http.connections import (
 )
 from fieldbrook.gateway.http.fast_path import FastPath
 from fieldbrook.gateway.http.listener import Listener
-from fieldbrook.gateway.http.server import bind
+from fieldbrook.gateway.http.ports import bind
 from fieldbrook.gateway.management.framework.open_stores import OPEN_LIMIT, open_limit
 from fieldbrook.gateway.memory_budget import MemoryBudget, request_budget
 from fieldbrook.gateway.replies import EventReply
@@ -52,6 +52,10 @@ class OnePort(NamedTuple):
     @property
     def connections(self) -> int:
         return self.listener.opening + len(self.table.connections)
+
+    @property
+    def descriptors(self) -> int:
+        return self.connections
 
     def idle(self) -> Iterator[IdleConnection]:
         return self.table.idle()

@@ -1,4 +1,4 @@
-"""TLS for the HTTP ports: the handshake, and the bridge from TLS connections to Tornado.
+"""The bridge from TLS connections to Tornado.
 
 asyncio does the TLS, so the fast path works the same with and without it. Tornado needs a socket:
 a TLS connection that is handed over to Tornado gets a local socket pair, and `bridge` copies the
@@ -9,93 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from typing import cast
 
-from fieldbrook.gateway.http.connections import Connections, IdleConnection
-from fieldbrook.gateway.http.listener import Listener
+from fieldbrook.gateway.http.connections import IdleConnection
 from fieldbrook.gateway.http.request_stream import RequestStream, set_unsent_limit
 
-HANDSHAKE_LIMIT_S = 10.0
-HANDSHAKES_LIMIT = 512
-_SHUTDOWN_LIMIT_S = 5.0
 _LINGER_S = 1.0
 _QUIET_S = 0.1
-_CLIENT_HELLO = 0x16
-_READ_BYTES = 64 << 10
-_PLAIN_BODY = b"this port requires TLS: use https://\n"
-_PLAIN = (
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
-    b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(_PLAIN_BODY), _PLAIN_BODY)
-)
-
-
-class TlsListener(Listener):
-    """Accepts connections and gives those that speak TLS to a protocol.
-
-    A client that speaks plain HTTP gets an answer that says so. A connection is closed when its
-    handshake is not complete after `HANDSHAKE_LIMIT_S`. At most `HANDSHAKES_LIMIT` handshakes, and
-    at most half of the connection limit, run at once. At this limit, the oldest handshake of the
-    client that has most is ended for a new one.
-    """
-
-    def __init__(
-        self,
-        listening: socket.socket,
-        context: ssl.SSLContext,
-        protocol: Callable[[], asyncio.Protocol],
-        connections: Connections,
-    ) -> None:
-        """As `Listener`; `context` is the TLS context of the server."""
-        handshakes = min(HANDSHAKES_LIMIT, max(1, connections.limit // 2))
-        super().__init__(listening, protocol, connections, handshakes)
-        self._context = context
-
-    async def open(self, connection: socket.socket) -> bool:
-        """See `Listener`."""
-        async with asyncio.timeout(HANDSHAKE_LIMIT_S):
-            first = await self._first_byte(connection)
-            if first == _CLIENT_HELLO:
-                await self.loop.connect_accepted_socket(
-                    self.protocol,
-                    connection,
-                    ssl=self._context,
-                    ssl_handshake_timeout=HANDSHAKE_LIMIT_S,
-                    ssl_shutdown_timeout=_SHUTDOWN_LIMIT_S,
-                )
-                return True
-            if first is not None:
-                await self._refuse(connection)
-        return False
-
-    async def _first_byte(self, connection: socket.socket) -> int | None:
-        """Peek at the first byte; None when the client ended the connection without sending any."""
-        while True:
-            with suppress(BlockingIOError):
-                peeked = connection.recv(1, socket.MSG_PEEK)
-                return peeked[0] if peeked else None
-            readable: asyncio.Future[None] = self.loop.create_future()
-            self.loop.add_reader(connection.fileno(), _set, readable)
-            try:
-                await readable
-            finally:
-                self.loop.remove_reader(connection.fileno())
-
-    async def _refuse(self, connection: socket.socket) -> None:
-        with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(_LINGER_S):
-                await self.loop.sock_sendall(connection, _PLAIN)
-                connection.shutdown(socket.SHUT_WR)
-                # Data that the client still sends is read; otherwise it may lose the answer.
-                while await self.loop.sock_recv(connection, _READ_BYTES):
-                    pass
-
-
-def _set(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 class _LocalEnd(socket.socket):
@@ -275,6 +196,11 @@ class EndingConnections:
     @property
     def connections(self) -> int:
         """The number of these connections."""
+        return len(_ending)
+
+    @property
+    def descriptors(self) -> int:
+        """One for each: the two of its bridge are closed."""
         return len(_ending)
 
     def idle(self) -> Iterator[IdleConnection]:

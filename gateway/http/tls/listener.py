@@ -1,0 +1,79 @@
+"""The listener of a port with TLS: the handshake, and what becomes of plain connections."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+
+from fieldbrook.gateway.http.connections import Connections
+from fieldbrook.gateway.http.listener import Listener
+from fieldbrook.gateway.http.tls.plain import PlainHttp, Refused
+
+HANDSHAKE_LIMIT_S = 10.0
+HANDSHAKES_LIMIT = 512
+_SHUTDOWN_LIMIT_S = 5.0
+_CLIENT_HELLO = 0x16
+
+
+class TlsListener(Listener):
+    """Accepts connections and gives those that speak TLS to a protocol.
+
+    A connection that begins in another way is handled by `PlainHttp`. A connection is closed when
+    its handshake, or the head of a plain request that is not served, is not complete after
+    `HANDSHAKE_LIMIT_S`. At most `HANDSHAKES_LIMIT` of both, and at most half of the connection
+    limit, are open at once. At this limit, the oldest one of the client that has most is ended for
+    a new one.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        context: ssl.SSLContext,
+        protocol: Callable[[], asyncio.Protocol],
+        connections: Connections,
+        plain: PlainHttp | None = None,
+    ) -> None:
+        """As `Listener`; `context` is the TLS context of the server.
+
+        Plain HTTP is refused unless `plain` says otherwise.
+        """
+        handshakes = min(HANDSHAKES_LIMIT, max(1, connections.limit // 2))
+        super().__init__(listening, protocol, connections, handshakes)
+        self._context = context
+        self._plain: PlainHttp = plain or Refused()
+
+    async def open(self, connection: socket.socket) -> bool:
+        """See `Listener`."""
+        async with asyncio.timeout(HANDSHAKE_LIMIT_S):
+            first = await self._first_byte(connection)
+            if first == _CLIENT_HELLO:
+                await self.loop.connect_accepted_socket(
+                    self.protocol,
+                    connection,
+                    ssl=self._context,
+                    ssl_handshake_timeout=HANDSHAKE_LIMIT_S,
+                    ssl_shutdown_timeout=_SHUTDOWN_LIMIT_S,
+                )
+                return True
+            return first is not None and await self._plain.open(connection)
+
+    async def _first_byte(self, connection: socket.socket) -> int | None:
+        """Peek at the first byte; None when the client ended the connection without sending any."""
+        while True:
+            with suppress(BlockingIOError):
+                peeked = connection.recv(1, socket.MSG_PEEK)
+                return peeked[0] if peeked else None
+            readable: asyncio.Future[None] = self.loop.create_future()
+            self.loop.add_reader(connection.fileno(), _set, readable)
+            try:
+                await readable
+            finally:
+                self.loop.remove_reader(connection.fileno())
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,58 @@
+"""The address of the dashboard that a node prints at its start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fieldbrook.core.settings import Settings
+from fieldbrook.node.first_page import dashboard_address
+from fieldbrook.security.certificates import Authority
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - no test binds it
+
+
+@pytest.mark.parametrize(
+    ("bind", "address"),
+    [
+        ("127.0.0.1", "http://localhost:3000"),
+        ("::1", "http://localhost:3000"),
+        ("localhost", "http://localhost:3000"),
+        (EVERYWHERE, "http://localhost:3000"),
+        ("192.0.2.7", "http://192.0.2.7:3000"),
+        ("2001:db8::7", "http://[2001:db8::7]:3000"),
+    ],
+)
+def test_it_is_one_that_a_browser_can_open(bind: str, address: str) -> None:
+    assert dashboard_address(Settings(dashboard_bind=bind)) == address
+
+
+def test_beyond_the_loopback_it_is_the_name_that_the_certificate_has(tmp_path: Path) -> None:
+    issued = Authority().issue(["*.farm.example", "node.example"])
+    (tmp_path / "certificate.pem").write_bytes(issued.certificate)
+    (tmp_path / "key.pem").write_bytes(issued.key)
+    files: dict[str, Any] = {
+        "tls_certificate": tmp_path / "certificate.pem",
+        "tls_key": tmp_path / "key.pem",
+    }
+    beyond = Settings(dashboard_bind=EVERYWHERE, dashboard_port=3443, **files)
+    assert dashboard_address(beyond) == "https://node.example:3443"
+    named = beyond.model_copy(update={"dashboard_hosts": "Studio.example"})
+    assert dashboard_address(named) == "https://studio.example:3443"
+    local = beyond.model_copy(update={"dashboard_bind": "127.0.0.1"})
+    assert dashboard_address(local) == "http://localhost:3443"
+
+
+def test_plain_http_is_kept_where_nothing_else_is_configured(tmp_path: Path) -> None:
+    path = tmp_path / "any.pem"
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"dashboard_bind": EVERYWHERE}, "serve"),
+        ({"tls_certificate": path}, "serve"),
+        ({"tls_certificate": path, "dashboard_bind": EVERYWHERE}, "redirect"),
+        ({"tls_certificate": path, "tls_client_ca": path}, "redirect"),
+        ({"tls_certificate": path, "dashboard_plain": "refuse"}, "refuse"),
+    )
+    for given, plain in cases:
+        assert Settings(**given).plain_dashboard == plain

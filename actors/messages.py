@@ -60,13 +60,12 @@ class Inspect:
 
 @dataclass(frozen=True, slots=True)
 class ChildState:
-    """One row of Inspected. `since_s` counts from the last change of state."""
+    """One row of Inspected."""
 
     state: str
     pid: int | None
     generation: int
     failures: int
-    since_s: float
 
 
 @dataclass(frozen=True, slots=True)

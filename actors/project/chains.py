@@ -145,11 +145,6 @@ class ProjectChains:
         """See `unknown_chain`."""
         return unknown_chain(name, self._chains.values())
 
-    @property
-    def configured(self) -> bool:
-        """Whether there is any chain."""
-        return bool(self._chains)
-
     def prepare(
         self,
         run: Run,

@@ -192,15 +192,10 @@ class Supervisor(NodeActor):
             self._drain_requester = None
 
     def _inspect(self) -> m.Inspected:
-        now = time.monotonic()
         return m.Inspected(
             {
                 child.part: m.ChildState(
-                    child.state,
-                    child.pid,
-                    child.generation,
-                    child.restarts.failures,
-                    now - child.since,
+                    child.state, child.pid, child.generation, child.restarts.failures
                 )
                 for child in self.children.values()
             }

@@ -16,7 +16,6 @@ from fieldbrook.core.model import DEFAULT_EVENT_TYPE, EVENT_TYPE_LIMIT
 MISSING = "missing required field"
 EVENT_ID_LIMIT = 128
 BATCH_LIMIT = 8_192  # messages: as many as one publisher may have waiting
-_SECONDS_LIMIT = 100_000_000_000  # smaller times are in seconds (until the year 5138)
 
 
 class Header(msgspec.Struct, forbid_unknown_fields=True):
@@ -43,12 +42,6 @@ class DataMessage(msgspec.Struct):
     def event_type(self) -> str:
         """The event type; an absent or empty one is `DEFAULT`."""
         return self.header.event_type or DEFAULT_EVENT_TYPE
-
-    @property
-    def published_ms(self) -> int:
-        """`pub_time` in Unix milliseconds; 0 when the device gave none."""
-        time = self.header.pub_time
-        return time * 1000 if 0 < time < _SECONDS_LIMIT else time
 
 
 class _Signature(msgspec.Struct):

@@ -30,7 +30,6 @@ from fieldbrook.storage.project.refused import Refusals as Chunk
 
 log = logging.getLogger(__name__)
 
-FLUSH_S = 1.0
 KEPT = 400  # records between two flushes
 KEPT_OF_A_KIND = 40  # records of one project with one reason
 KEPT_OF_A_PUBLISHER = 10  # of these, records of one publisher

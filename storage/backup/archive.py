@@ -163,16 +163,6 @@ def unpack(
     return manifest
 
 
-def read_manifest(archive: Path) -> Manifest:
-    """Read only the manifest of an archive; the files are not checked.
-
-    Raises:
-        StoreError: as `unpack`.
-    """
-    with _reading(archive) as tar:
-        return _read_manifest(archive, tar, MANIFEST_LIMIT_BYTES)
-
-
 @contextmanager
 def _reading(archive: Path) -> Iterator[TarReader]:
     try:

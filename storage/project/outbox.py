@@ -69,16 +69,14 @@ class Delivered(msgspec.Struct, array_like=True, frozen=True):
 
 
 class EffectOf(NamedTuple):
-    """One effect of an event, for display. Times are Unix milliseconds.
+    """One effect of an event, for display.
 
-    `sent_ms` is 0 once it was delivered or refused, `done_ms` is 0 while it waits. `refused`
-    is the reason for a refusal, or "".
+    `done_ms` is Unix milliseconds, 0 while it waits. `refused` is the reason for a refusal, or "".
     """
 
     kind: str
     target: str
     size: int
-    sent_ms: int
     done_ms: int
     refused: str = ""
 
@@ -283,7 +281,7 @@ def effects_of(
                 continue
             chunk = _decode_delivered(data)
             found += [
-                EffectOf(kind, target, size, 0, chunk.time_ms, reason)
+                EffectOf(kind, target, size, chunk.time_ms, reason)
                 for kind, target, size, event, reason in chunk.entries
                 if event == event_id
             ]
@@ -293,7 +291,7 @@ def effects_of(
             entry = _decode(value)
             if entry.event_id == event_id:
                 size = len(entry.body)
-                found.append(EffectOf(entry.kind, entry.target, size, entry.time_ms, 0))
+                found.append(EffectOf(entry.kind, entry.target, size, 0))
     return found[:limit]
 
 

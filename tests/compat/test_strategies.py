@@ -157,11 +157,6 @@ def test_with_its_project_a_strategy_is_gone(ada: User, rule: dict[str, Any]) ->
     assert ada("POST", X, rule).key == "ProjectNotFound"
 
 
-@pytest.mark.parametrize("word", ["x", "data", "datalist", "detail_list", "aid_5_a", "eth_0_a"])
-def test_a_word_of_the_routes_is_no_projects_name(ada: User, word: str) -> None:
-    assert list(ada("POST", "/project", {"name": word}).fields) == ["name"]
-
-
 def test_where_paths_of_the_generations_meet_the_literal_one_wins(
     ada: User, rule: dict[str, Any]
 ) -> None:

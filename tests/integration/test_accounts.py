@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 
@@ -9,6 +10,8 @@ import jwt
 import pytest
 
 from fieldbrook.core.clock import now_ms
+from fieldbrook.core.errors import NodeError
+from fieldbrook.gateway.management.framework.workers import Workers
 from fieldbrook.gateway.management.sign_in.throttle import PER_NAME
 from fieldbrook.security import tokens
 from tests.support.management import CODE, KEY, PASSWORD, V0, Reply, Server, User, login
@@ -32,9 +35,64 @@ def test_without_a_role_an_administrator_is_made(root: User) -> None:
     assert login(root.server, "ada", made.json["password"]).status == 200
 
 
+def test_the_first_administrator_needs_the_setup_code_and_can_log_in(
+    server: Server,
+) -> None:
+    body = {"username": "admin", "password": PASSWORD}
+    for code in ("", "wrong", "one-time-cod\xe9"):
+        refused = register_with(server, body, X_Setup_Code=code)
+        assert (refused.status, refused.key) == (401, "NoAdminPermission")
+    created = register_with(server, body, X_Setup_Code=CODE)
+    assert created.status == 201
+    assert created.json["role"] == "ADMIN"
+    assert "password" not in created.json
+    assert b"argon2" not in created.body
+    made = login(server, "admin")
+    assert made.status == 200
+    assert set(made.json) == {"accountID", "accountRole", "token", "expireAt", "issuer"}
+    assert made.json["accountID"] == created.json["accountID"]
+    token = {"Authorization": made.json["token"]}
+    assert server.send("GET", f"{V0}/project", headers=token).status == 200
+    again = register_with(server, {"username": "second"}, X_Setup_Code=CODE)
+    assert (again.status, again.key) == (401, "InvalidToken")
+
+
+def test_an_administrator_registers_others_with_generated_passwords(
+    server: Server, root: User, ada: User
+) -> None:
+    created = register_with(
+        server, {"username": "dev", "role": "developer"}, Authorization=root.token
+    )
+    assert (created.status, created.json["role"]) == (201, "DEVELOPER")
+    made = login(server, "dev", created.json["password"])
+    assert (made.status, made.json["accountRole"]) == (200, "DEVELOPER")
+    refused = register_with(server, {"username": "x"}, Authorization=ada.token)
+    assert (refused.status, refused.key) == (401, "NoAdminPermission")
+    taken = register(root, username="dev")
+    assert (taken.status, taken.key) == (409, "AccountIdentityConflict")
+
+
+def test_a_login_fails_for_an_unknown_name_and_for_another_password(
+    server: Server,
+) -> None:
+    register_with(server, {"username": "admin", "password": PASSWORD}, X_Setup_Code=CODE)
+
+    def attempt(**body: str) -> Reply:
+        return server.send("PUT", f"{V0}/login", json.dumps(body))
+
+    assert attempt(username="nobody", password="x").key == "AccountIdentityNotFound"
+    assert attempt(username="admin", password="wrong horse").key == "InvalidPassword"
+    assert attempt(username="admin").fields == {"password": "missing required field"}
+    assert set(attempt().fields) == {"username", "password"}
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
+        ("username", ""),
+        ("username", "x" * 257),
+        ("password", "short"),
+        ("role", "KING"),
         ("avatarURL", "javascript:alert(1)"),
         ("avatarURL", "/ada.png"),
         ("avatarURL", "http://"),
@@ -98,11 +156,15 @@ def test_a_new_password_ends_the_logins_of_before_and_answers_with_one(
 def test_a_refused_change_of_a_password_ends_no_login(root: User) -> None:
     register(root, username="ada", password=PASSWORD)
     token = login(root.server, "ada").json["token"]
-    for old, new in ((PASSWORD, PASSWORD), ("wrong horse", "battery staple"), (PASSWORD, "short")):
+    for old, new, key in (
+        (PASSWORD, PASSWORD, "InvalidNewPassword"),
+        ("wrong horse", "battery staple", "InvalidOldPassword"),
+        (PASSWORD, "short", "badRequest"),
+        ("", "battery staple", "badRequest"),
+    ):
         body = json.dumps({"oldPassword": old, "password": new})
-        assert (
-            root.server.send("PUT", f"{V0}/account", body, {"Authorization": token}).status >= 400
-        )
+        refused = root.server.send("PUT", f"{V0}/account", body, {"Authorization": token})
+        assert refused.key == key
     assert projects(root.server, token).status == 200
 
 
@@ -238,3 +300,16 @@ def test_a_login_with_an_over_long_value_is_refused(server: Server, field: str) 
     body = {"username": "ada", "password": PASSWORD, field: "x" * 2_000}
     reply = server.send("PUT", f"{V0}/login", json.dumps(body))
     assert list(reply.fields) == [field]
+
+
+def test_logins_beyond_the_limit_of_the_queue_are_answered_429() -> None:
+    async def crowd() -> list[object]:
+        workers = Workers()
+        checks = [workers.is_password("no hash", "x") for _ in range(400)]
+        return await asyncio.gather(*checks, return_exceptions=True)
+
+    results = asyncio.run(crowd())
+    refused = [r for r in results if isinstance(r, NodeError)]
+    assert refused
+    assert {error.status for error in refused} == {429}
+    assert all(r is False for r in results if not isinstance(r, NodeError))

@@ -42,13 +42,6 @@ def test_the_documented_sample_decodes() -> None:
     assert message.header.pub_id == "my_publisher_id"
 
 
-@pytest.mark.parametrize(
-    ("sent", "ms"), [(1666211451, 1666211451000), (1667343986249, 1667343986249), (0, 0)]
-)
-def test_a_publication_time_may_be_in_seconds_or_milliseconds(sent: int, ms: int) -> None:
-    assert decode_message(body(HEADER | {"pub_time": sent})).published_ms == ms
-
-
 @pytest.mark.parametrize("event_type", [{}, {"event_type": ""}, {"event_type": None}])
 def test_an_absent_or_empty_type_is_default(event_type: dict[str, object]) -> None:
     header = {"pub_id": "p", "token": "t", **event_type}

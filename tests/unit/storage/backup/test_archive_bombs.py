@@ -106,4 +106,4 @@ def test_a_tar_of_another_program_is_read_as_one(tmp_path: Path) -> None:
         tar.addfile(tarfile.TarInfo("a"), io.BytesIO())
     (tmp_path / "a").write_bytes(gzip.compress(content.getvalue()))
     with pytest.raises(StoreError, match="not an archive of fieldbrook"):
-        archive.read_manifest(tmp_path / "a")
+        archive.unpack(tmp_path / "a", tmp_path, "backup")

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import lmdb
-import pytest
 
-from fieldbrook.core.errors import (
-    ProjectNotFoundError,
-    PublisherConflictError,
-    PublisherNotFoundError,
-)
 from fieldbrook.core.model import IDENTITY_PUBLISHER, AccessKey, Publisher
 from fieldbrook.security import access_keys
-from fieldbrook.security.tokens import TokenOwner, read_any_token
-from tests.unit.storage.registry.harness import KEY, Registry
+from tests.unit.storage.registry.harness import Registry
 
 
 def device(registry: Registry, expires_at: int = 0) -> Publisher:
@@ -115,39 +108,6 @@ def test_publishers_stored_before_there_was_an_index_of_tokens_are_found_by_thei
             txn.drop(index)
     registry.reopen()
     assert registry.reader.publisher_with_token(publisher.token) == publisher
-
-
-def test_a_publishers_token_is_its_own(registry: Registry) -> None:
-    make = {"project_id": registry.project().project_id, "name": "n"}
-    one, two = (registry("create_publisher", key=key, **make) for key in "ab")
-    assert read_any_token(KEY, one.token) == TokenOwner(one.publisher_id, is_account=False)
-    assert read_any_token(KEY, two.token) == TokenOwner(two.publisher_id, is_account=False)
-
-
-def test_a_publisher_key_is_taken_once_in_a_project_however_long(registry: Registry) -> None:
-    project, other = registry.project("one"), registry.project("two")
-    for key in ("k", "é" * 3_000):
-        make = {"name": "n", "key": key}
-        registry("create_publisher", project_id=project.project_id, **make)
-        with pytest.raises(PublisherConflictError):
-            registry("create_publisher", project_id=project.project_id, **make)
-        registry("create_publisher", project_id=other.project_id, **make)
-        assert registry.reader.publisher(project.project_id, key) is not None
-    with pytest.raises(ProjectNotFoundError):
-        registry("create_publisher", project_id=5, name="n", key="k")
-
-
-def test_a_renamed_publisher_keeps_its_token(registry: Registry) -> None:
-    make = {"project_id": registry.project().project_id, "name": "n"}
-    one = registry("create_publisher", key="one", **make)
-    registry("create_publisher", key="two", **make)
-    renamed = registry("update_publisher", publisher_id=one.publisher_id, name="m", key="three")
-    assert (renamed.name, renamed.key, renamed.token) == ("m", "three", one.token)
-    assert registry.reader.publisher(one.project_id, "one") is None
-    with pytest.raises(PublisherConflictError):
-        registry("update_publisher", publisher_id=one.publisher_id, name="m", key="two")
-    with pytest.raises(PublisherNotFoundError):
-        registry("update_publisher", publisher_id=5, name="m", key="z")
 
 
 def test_removed_publishers_are_gone_from_every_index(registry: Registry) -> None:

@@ -32,7 +32,7 @@ FINISHED = frozenset({CONFIRMED, FAILED})
 ROWS_LIMIT = 100_000
 _SLACK = 1_000
 
-_ROWS, _PROJECTS = b"tx", b"tx_projects"
+_ROWS, _CALLS, _PROJECTS = b"tx", b"tx_calls", b"tx_projects"
 _SPENDING, _META, _OPEN = b"tx_spending", b"tx_meta", b"tx_open"
 _LAST_ID, _PARKED = b"last id", b"parked"
 
@@ -165,15 +165,23 @@ class TransactionReader:
     def __init__(self, environment: lmdb.Environment, *, create: bool = False) -> None:
         self._environment = environment
         with store_errors():
-            self._rows, self._projects, self._spending, self._meta, self._unfinished = (
-                environment.open_db(name, create=create)
-                for name in (_ROWS, _PROJECTS, _SPENDING, _META, _OPEN)
+            self._rows, self._calls, self._projects = (
+                environment.open_db(name, create=create) for name in (_ROWS, _CALLS, _PROJECTS)
+            )
+            self._spending, self._meta, self._unfinished = (
+                environment.open_db(name, create=create) for name in (_SPENDING, _META, _OPEN)
             )
 
     def get(self, transaction_id: int) -> Transaction | None:
         """Return the transaction with this id, or None."""
         with store_errors(), self._environment.begin() as txn:
             return self._get(txn, transaction_id)
+
+    def with_call(self, call_key: bytes) -> Transaction | None:
+        """Return the transaction that a call of a run requested, or None."""
+        with store_errors(), self._environment.begin() as txn:
+            found = txn.get(call_key, db=self._calls)
+            return None if found is None else self._get(txn, from_key(found))
 
     def all(self) -> list[Transaction]:
         """Return all transactions and leases, oldest first."""
@@ -331,6 +339,7 @@ class TransactionWriter(TransactionReader):
             txn.put(key, b"", db=self._unfinished)
         else:
             txn.delete(key, db=self._unfinished)
+        txn.put(row.call_key, key, db=self._calls)
         txn.put(to_key(row.project_id) + key, b"", db=self._projects)
         txn.put(_LAST_ID, to_key(self._last), db=self._meta)
 
@@ -343,6 +352,8 @@ class TransactionWriter(TransactionReader):
         txn.delete(key, db=self._rows)
         txn.delete(key, db=self._unfinished)
         txn.delete(to_key(row.project_id) + key, db=self._projects)
+        if txn.get(row.call_key, db=self._calls) == key:
+            txn.delete(row.call_key, db=self._calls)
 
     def _drop_old(self, txn: Txn) -> None:
         excess = int(txn.stat(self._rows)["entries"]) - self._rows_limit

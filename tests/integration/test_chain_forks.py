@@ -31,116 +31,105 @@ def count(world: World, event_type: str, wanted: int) -> bool:
     return len(world.payloads(event_type)) == wanted
 
 
-def test_a_block_that_vanishes_and_comes_again_is_told_again_each_time(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        chain = ForkedChain(50)
-        world = watched(tmp_path, chain)
-        async with world.running():
-            chain.grow(1, 2)
-            await eventually(lambda: world.numbers() == [1, 2, 3])
-            for turn in range(1, 4):
-                here = chain.fork(1)
-                chain.grow(0, 0)
-                await eventually(partial(count, world, "SEEN_REMOVED", 2 * turn))
-                there = chain.fork(2)
-                chain.chain += here
-                # It is shorter than it was: only the hash of its last block tells.
-                await eventually(partial(count, world, "SEEN", 3 + 2 * turn))
-                assert there[0].number == here[0].number
-        assert world.numbers() == [1, *[2, 3] * 4]
-        assert world.numbers("SEEN_REMOVED") == [3, 2] * 3
-        ids = [event[2] for event in world.handled]
-        assert len(ids) == len(set(ids))
-        assert [i.rpartition("-")[2] for i in ids if i.startswith("log") and "-1-" in i][-1] == "3"
-
-    asyncio.run(scenario())
+async def test_a_block_that_vanishes_and_comes_again_is_told_again_each_time(
+    tmp_path: Path,
+) -> None:
+    chain = ForkedChain(50)
+    world = watched(tmp_path, chain)
+    async with world.running():
+        chain.grow(1, 2)
+        await eventually(lambda: world.numbers() == [1, 2, 3])
+        for turn in range(1, 4):
+            here = chain.fork(1)
+            chain.grow(0, 0)
+            await eventually(partial(count, world, "SEEN_REMOVED", 2 * turn))
+            there = chain.fork(2)
+            chain.chain += here
+            # It is shorter than it was: only the hash of its last block tells.
+            await eventually(partial(count, world, "SEEN", 3 + 2 * turn))
+            assert there[0].number == here[0].number
+    assert world.numbers() == [1, *[2, 3] * 4]
+    assert world.numbers("SEEN_REMOVED") == [3, 2] * 3
+    ids = [event[2] for event in world.handled]
+    assert len(ids) == len(set(ids))
+    assert [i.rpartition("-")[2] for i in ids if i.startswith("log") and "-1-" in i][-1] == "3"
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_transaction_whose_block_comes_again_is_told_again_each_time(
+async def test_a_transaction_whose_block_comes_again_is_told_again_each_time(
     tmp_path: Path, killed: bool
 ) -> None:
-    async def scenario() -> None:
-        chain = ForkedChain(50)
-        chain.grow(0, 0)
-        world = World(tmp_path, ["http://forked.example"])
-        world.client_options = {"transport": lambda _url: chain}
-        monitor_id = world.transaction(chain.chain[-2].hash)
-        for turn in range(3):
-            async with world.running(killed=killed):
-                await eventually(partial(count, world, "MINED", turn + 1))
-                here = chain.fork(2)
-                chain.grow(0, 0, 0)
-                await eventually(partial(count, world, "MINED_REMOVED", turn + 1))
-            chain.fork(3)
-            chain.chain += here
-        async with world.running():
-            await eventually(partial(count, world, "MINED", 4))
-        first = f"tx-31337-{here[0].hash[2:]}-0-{monitor_id}"
-        expected = [first]
-        for turn in range(3):
-            before = f"-{turn}" if turn else ""
-            expected += [f"removed-{first}{before}", f"{first}-{turn + 1}"]
-        assert [event[2] for event in world.handled] == expected
-
-    asyncio.run(scenario())
+    chain = ForkedChain(50)
+    chain.grow(0, 0)
+    world = World(tmp_path, ["http://forked.example"])
+    world.client_options = {"transport": lambda _url: chain}
+    monitor_id = world.transaction(chain.chain[-2].hash)
+    for turn in range(3):
+        async with world.running(killed=killed):
+            await eventually(partial(count, world, "MINED", turn + 1))
+            here = chain.fork(2)
+            chain.grow(0, 0, 0)
+            await eventually(partial(count, world, "MINED_REMOVED", turn + 1))
+        chain.fork(3)
+        chain.chain += here
+    async with world.running():
+        await eventually(partial(count, world, "MINED", 4))
+    first = f"tx-31337-{here[0].hash[2:]}-0-{monitor_id}"
+    expected = [first]
+    for turn in range(3):
+        before = f"-{turn}" if turn else ""
+        expected += [f"removed-{first}{before}", f"{first}-{turn + 1}"]
+    assert [event[2] for event in world.handled] == expected
 
 
-def test_an_endpoint_that_gives_no_logs_by_hash_is_asked_by_number(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        chain = ForkedChain(50, hashless=True)
-        world = watched(tmp_path, chain)
-        async with world.running():
-            chain.grow(1, 2)
-            await eventually(lambda: world.numbers() == [1, 2, 3])
-            chain.fork(1)
-            chain.grow(1)
-            await eventually(lambda: world.numbers() == [1, 2, 3, 4])
-        assert world.numbers("SEEN_REMOVED") == [3, 2]
-
-    asyncio.run(scenario())
+async def test_an_endpoint_that_gives_no_logs_by_hash_is_asked_by_number(tmp_path: Path) -> None:
+    chain = ForkedChain(50, hashless=True)
+    world = watched(tmp_path, chain)
+    async with world.running():
+        chain.grow(1, 2)
+        await eventually(lambda: world.numbers() == [1, 2, 3])
+        chain.fork(1)
+        chain.grow(1)
+        await eventually(lambda: world.numbers() == [1, 2, 3, 4])
+    assert world.numbers("SEEN_REMOVED") == [3, 2]
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_happens_what_stands_at_the_end_is_what_is_on_the_chain(
+async def test_whatever_happens_what_stands_at_the_end_is_what_is_on_the_chain(
     tmp_path: Path, seed: int
 ) -> None:
     rng = random.Random(seed)
-
-    async def scenario() -> None:
-        chain = ForkedChain(60)
-        chain.grow(1, 2, 0, 3)
-        world = watched(tmp_path, chain, confirmations=rng.choice([0, 0, 2]))
-        taken = chain.chain[-1:]
-        for _ in range(12):
-            async with world.running(killed=rng.random() < 0.7):
-                for _ in range(rng.randint(0, 4)):
-                    world.silent = rng.random() < 0.3
-                    if rng.random() < 0.5:
-                        depth = rng.randint(1, 8)
-                        taken = chain.fork(depth)
-                        chain.grow(*rng.choices([0, 1, 3], k=depth + rng.randint(-1, 2)))
-                    elif rng.random() < 0.3 and taken[0].parent in {b.hash for b in chain.chain}:
-                        chain.fork(chain.chain[-1].number - taken[0].number + 1 or 1)
-                        if chain.chain[-1].hash == taken[0].parent:
-                            chain.chain += taken  # as it was before
-                    else:
-                        chain.grow(*rng.choices([0, 1, 3], k=rng.randint(0, 12)))
-                    await asyncio.sleep(rng.choice([0, 0.01, 0.06, 0.15]))
-            world.silent = False
-        chain.grow(0, 0, 1, 0, 0)
-        async with world.running():
-            await eventually(
-                lambda: standing(world) == Counter(chain.logs()),
-                f"{standing(world)} is {Counter(chain.logs())}",
-            )
-        told: Counter[int] = Counter()
-        for event_type, number in (
-            (event[0], number)
-            for event in world.handled
-            for number in [int(event[3].split(b'"0x')[3][:64], 16)]
-        ):
-            told[number] += 1 if event_type == "SEEN" else -1
-            assert told[number] in (0, 1), "taken back before it was told, or told twice"
-
-    asyncio.run(scenario())
+    chain = ForkedChain(60)
+    chain.grow(1, 2, 0, 3)
+    world = watched(tmp_path, chain, confirmations=rng.choice([0, 0, 2]))
+    taken = chain.chain[-1:]
+    for _ in range(12):
+        async with world.running(killed=rng.random() < 0.7):
+            for _ in range(rng.randint(0, 4)):
+                world.silent = rng.random() < 0.3
+                if rng.random() < 0.5:
+                    depth = rng.randint(1, 8)
+                    taken = chain.fork(depth)
+                    chain.grow(*rng.choices([0, 1, 3], k=depth + rng.randint(-1, 2)))
+                elif rng.random() < 0.3 and taken[0].parent in {b.hash for b in chain.chain}:
+                    chain.fork(chain.chain[-1].number - taken[0].number + 1 or 1)
+                    if chain.chain[-1].hash == taken[0].parent:
+                        chain.chain += taken  # as it was before
+                else:
+                    chain.grow(*rng.choices([0, 1, 3], k=rng.randint(0, 12)))
+                await asyncio.sleep(rng.choice([0, 0.01, 0.06, 0.15]))
+        world.silent = False
+    chain.grow(0, 0, 1, 0, 0)
+    async with world.running():
+        await eventually(
+            lambda: standing(world) == Counter(chain.logs()),
+            f"{standing(world)} is {Counter(chain.logs())}",
+        )
+    told: Counter[int] = Counter()
+    for event_type, number in (
+        (event[0], number)
+        for event in world.handled
+        for number in [int(event[3].split(b'"0x')[3][:64], 16)]
+    ):
+        told[number] += 1 if event_type == "SEEN" else -1
+        assert told[number] in (0, 1), "taken back before it was told, or told twice"

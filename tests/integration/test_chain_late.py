@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Iterator
@@ -106,7 +105,7 @@ def proxy(evm: Evm) -> Iterator[Proxy]:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_monitors_go_on_at_once_when_their_chain_is_there_again(
+async def test_monitors_go_on_at_once_when_their_chain_is_there_again(
     tmp_path: Path,
     evm: Evm,
     proxy: Proxy,
@@ -115,26 +114,6 @@ def test_monitors_go_on_at_once_when_their_chain_is_there_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """However long they would have rested: an hour, here."""
-
-    async def scenario() -> None:
-        world = World(tmp_path, [proxy.url], confirmations=2)
-        contract = evm.deploy()
-        monitor_id = world.logs(contract.address, first=evm.height)
-        async with world.running():
-            await eventually(lambda: world.store.state().head == evm.height)
-            proxy.refuses["eth_getLogs"] = "not now"
-            contract.call("ping", 1, "")
-            evm.mine(3)
-            await eventually(lambda: world.store.state().head == evm.height)
-            if not restarted:
-                await away(world, monitor_id)
-                await eventually(lambda: world.numbers() == [1])
-        if restarted:
-            proxy.fault = "drop"
-            async with world.running():
-                await away(world, monitor_id)
-                await eventually(lambda: world.numbers() == [1])
-        assert max(world.ids().values()) == 1
 
     async def away(world: World, monitor_id: int) -> None:
         await eventually(lambda: (c := world.store.cursor(monitor_id)) and c.error)
@@ -145,36 +124,49 @@ def test_monitors_go_on_at_once_when_their_chain_is_there_again(
 
     monkeypatch.setattr(endpoint, "_PAUSES_S", (0.0, 0.05))
     monkeypatch.setattr(watch, "_PAUSES_S", (3_600.0,))
-    asyncio.run(scenario())
+    world = World(tmp_path, [proxy.url], confirmations=2)
+    contract = evm.deploy()
+    monitor_id = world.logs(contract.address, first=evm.height)
+    async with world.running():
+        await eventually(lambda: world.store.state().head == evm.height)
+        proxy.refuses["eth_getLogs"] = "not now"
+        contract.call("ping", 1, "")
+        evm.mine(3)
+        await eventually(lambda: world.store.state().head == evm.height)
+        if not restarted:
+            await away(world, monitor_id)
+            await eventually(lambda: world.numbers() == [1])
+    if restarted:
+        proxy.fault = "drop"
+        async with world.running():
+            await away(world, monitor_id)
+            await eventually(lambda: world.numbers() == [1])
+    assert max(world.ids().values()) == 1
     assert "closed the connection" in caplog.text
 
 
-def test_a_chain_that_nobody_watches_is_found_when_it_comes_and_one_failure_is_no_condition(
+async def test_a_chain_that_nobody_watches_is_found_when_it_comes_and_one_failure_is_no_condition(
     tmp_path: Path,
     evm: Evm,
     proxy: Proxy,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-
-    async def scenario() -> None:
-        world = World(tmp_path, [proxy.url])
-        proxy.fault = "drop"
-        async with world.running() as service:
-            await eventually(lambda: NO_CHAIN in world.health)
-            proxy.fault = ""
-            await eventually(lambda: NO_CHAIN not in world.health)
-            await eventually(lambda: world.store.state().head == evm.height)
-            # It was looked at long ago, as a chain is that nobody watches.
-            monkeypatch.setattr(head, "_NO_CHAIN_S", 3_600.0)
-            proxy.fault = "drop"
-            service._head._looked_at = service._head.due = time.monotonic() - 7_200.0
-            await eventually(lambda: world.store.state().error)
-            assert NO_CHAIN not in world.health
-            proxy.fault = ""
-            await eventually(lambda: not world.store.state().error)
-
     monkeypatch.setattr(endpoint, "_PAUSES_S", (0.0, 0.05))
     monkeypatch.setattr(head, "_NO_CHAIN_S", 0.2)
-    asyncio.run(scenario())
+    world = World(tmp_path, [proxy.url])
+    proxy.fault = "drop"
+    async with world.running() as service:
+        await eventually(lambda: NO_CHAIN in world.health)
+        proxy.fault = ""
+        await eventually(lambda: NO_CHAIN not in world.health)
+        await eventually(lambda: world.store.state().head == evm.height)
+        # It was looked at long ago, as a chain is that nobody watches.
+        monkeypatch.setattr(head, "_NO_CHAIN_S", 3_600.0)
+        proxy.fault = "drop"
+        service._head._looked_at = service._head.due = time.monotonic() - 7_200.0
+        await eventually(lambda: world.store.state().error)
+        assert NO_CHAIN not in world.health
+        proxy.fault = ""
+        await eventually(lambda: not world.store.state().error)
     assert "closed the connection" in caplog.text

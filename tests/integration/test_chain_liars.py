@@ -3,7 +3,6 @@ errors."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -30,31 +29,28 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_whatever_an_endpoint_makes_up_nothing_is_told_that_is_not_there(
+async def test_whatever_an_endpoint_makes_up_nothing_is_told_that_is_not_there(
     tmp_path: Path, seed: int, impatient: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
-        chain = Liar(40, seed)
-        chain.grow(1, 2, 0, 3)
-        world = world_over(tmp_path, chain)
-        world.logs(ADDRESS, [TOPIC])
-        world.transaction(chain.chain[-1].hash)
-        async with world.running() as service:
-            await eventually(lambda: service._follower.blocks)
-            chain.honest = False
-            for _ in range(5):
-                chain.grow(0, 1, 2)
-                told = chain.told
-                await eventually(lambda told=told: chain.told > told + 8)  # type: ignore[misc]
-                assert not service._tasks[0].done(), "it goes on"
-            chain.honest = True
-            await eventually(lambda: Counter(world.numbers()) == Counter(chain.logs()))
-            await eventually(lambda: world.payloads("MINED"))
-            await eventually(lambda: world.store.state().error == "")
-        assert world.numbers() == chain.logs(), "in order, each once"
-        assert world.numbers("SEEN_REMOVED") == []
-
-    asyncio.run(scenario())
+    chain = Liar(40, seed)
+    chain.grow(1, 2, 0, 3)
+    world = world_over(tmp_path, chain)
+    world.logs(ADDRESS, [TOPIC])
+    world.transaction(chain.chain[-1].hash)
+    async with world.running() as service:
+        await eventually(lambda: service._follower.blocks)
+        chain.honest = False
+        for _ in range(5):
+            chain.grow(0, 1, 2)
+            told = chain.told
+            await eventually(lambda told=told: chain.told > told + 8)  # type: ignore[misc]
+            assert not service._tasks[0].done(), "it goes on"
+        chain.honest = True
+        await eventually(lambda: Counter(world.numbers()) == Counter(chain.logs()))
+        await eventually(lambda: world.payloads("MINED"))
+        await eventually(lambda: world.store.state().error == "")
+    assert world.numbers() == chain.logs(), "in order, each once"
+    assert world.numbers("SEEN_REMOVED") == []
     assert "failed" not in [record.message for record in caplog.records]
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
@@ -114,28 +110,25 @@ def _far(params: list[Any], block: Any) -> Any:
         ),
     ],
 )
-def test_when_the_preferred_endpoint_says_what_cannot_be_the_next_one_is_asked(
+async def test_when_the_preferred_endpoint_says_what_cannot_be_the_next_one_is_asked(
     tmp_path: Path,
     method: str,
     bend: Any,
     reason: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def scenario() -> None:
-        chain = ForkedChain(50)
-        chain.grow(1, 2)
-        crooked = Crooked(chain, method, bend)
-        world = world_over(tmp_path, crooked, chain)
-        world.logs(ADDRESS, [TOPIC])
-        world.transaction(chain.chain[-1].hash)
-        async with world.running():
-            await eventually(lambda: world.payloads("MINED") and len(world.numbers()) == 3)
-            chain.grow(2)
-            await eventually(lambda: len(world.numbers()) == 5)
-        assert crooked.bent
-        assert world.numbers() == chain.logs()
-
-    asyncio.run(scenario())
+    chain = ForkedChain(50)
+    chain.grow(1, 2)
+    crooked = Crooked(chain, method, bend)
+    world = world_over(tmp_path, crooked, chain)
+    world.logs(ADDRESS, [TOPIC])
+    world.transaction(chain.chain[-1].hash)
+    async with world.running():
+        await eventually(lambda: world.payloads("MINED") and len(world.numbers()) == 3)
+        chain.grow(2)
+        await eventually(lambda: len(world.numbers()) == 5)
+    assert crooked.bent
+    assert world.numbers() == chain.logs()
     assert reason in caplog.text, "who asks is told why it is not used"
 
 
@@ -146,48 +139,42 @@ def evm() -> Iterator[Evm]:
     made.stop()
 
 
-def test_a_subscription_that_is_cut_is_polling_until_there_is_one_again(
+async def test_a_subscription_that_is_cut_is_polling_until_there_is_one_again(
     tmp_path: Path, evm: Evm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        async with Cable(evm.port) as cable:
-            world = World(tmp_path, [evm.url], poll_ms=300, websocket=f"ws://{cable.address}")
-            contract = evm.deploy()
-            world.logs(contract.address, first=evm.height)
-            async with world.running():
-                await eventually(lambda: cable.connected)
-                contract.call("ping", 1, "")
-                await eventually(lambda: world.numbers() == [1])
-                cable.cut()
-                contract.call("ping", 2, "")
-                await eventually(lambda: world.numbers() == [1, 2])
-                assert cable.refused or not cable.connected
-                cable.mend()
-                await eventually(lambda: cable.connected)
-                contract.call("ping", 3, "")
-                await eventually(lambda: world.numbers() == [1, 2, 3])
-            assert max(world.ids().values()) == 1
-
     monkeypatch.setattr(head, "_SUBSCRIBE_AGAIN_S", 0.1)
-    asyncio.run(scenario())
-
-
-def test_a_subscription_that_comes_late_tells_of_the_blocks_that_came_before_it(
-    tmp_path: Path, evm: Evm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario() -> None:
-        async with Cable(evm.port) as cable:
+    async with Cable(evm.port) as cable:
+        world = World(tmp_path, [evm.url], poll_ms=300, websocket=f"ws://{cable.address}")
+        contract = evm.deploy()
+        world.logs(contract.address, first=evm.height)
+        async with world.running():
+            await eventually(lambda: cable.connected)
+            contract.call("ping", 1, "")
+            await eventually(lambda: world.numbers() == [1])
             cable.cut()
-            websocket = f"ws://{cable.address}"
-            world = World(tmp_path, [evm.url], poll_ms=3_600_000, websocket=websocket)
-            contract = evm.deploy()
-            world.logs(contract.address, first=evm.height)
-            async with world.running() as service:
-                await eventually(lambda: service._follower.blocks)
-                contract.call("ping", 1, "")
-                assert world.numbers() == []
-                cable.mend()
-                await eventually(lambda: world.numbers() == [1])
+            contract.call("ping", 2, "")
+            await eventually(lambda: world.numbers() == [1, 2])
+            assert cable.refused or not cable.connected
+            cable.mend()
+            await eventually(lambda: cable.connected)
+            contract.call("ping", 3, "")
+            await eventually(lambda: world.numbers() == [1, 2, 3])
+        assert max(world.ids().values()) == 1
 
+
+async def test_a_subscription_that_comes_late_tells_of_the_blocks_that_came_before_it(
+    tmp_path: Path, evm: Evm, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(head, "_SUBSCRIBE_AGAIN_S", 0.1)
-    asyncio.run(scenario())
+    async with Cable(evm.port) as cable:
+        cable.cut()
+        websocket = f"ws://{cable.address}"
+        world = World(tmp_path, [evm.url], poll_ms=3_600_000, websocket=websocket)
+        contract = evm.deploy()
+        world.logs(contract.address, first=evm.height)
+        async with world.running() as service:
+            await eventually(lambda: service._follower.blocks)
+            contract.call("ping", 1, "")
+            assert world.numbers() == []
+            cable.mend()
+            await eventually(lambda: world.numbers() == [1])

@@ -14,6 +14,36 @@ from tests.support.management import (
 )
 
 
+def test_a_project_is_created_found_listed_and_removed(ada: User) -> None:
+    body = {
+        "name": "NftMinter",
+        "version": "1",
+        "description": "d",
+        "envs": [["KEY", "value"]],
+    }
+    created = ada("POST", "/project", body)
+    assert created.status == 201
+    assert created.json["accountID"] == str(ada.account.account_id)
+    assert created.json["envs"] == {"env": [["KEY", "value"]]}
+    assert created.json.items() > ada("GET", "/project/NftMinter").json.items()
+    assert created.json["project"]["projectID"] == created.json["projectID"]
+    listed = ada("GET", "/project").json
+    assert listed["total"] == 1
+    assert listed["data"][0]["projectID"] == created.json["projectID"]
+    assert listed["data"][0]["projectName"] == "NftMinter"
+    removed = ada("DELETE", "/project/NftMinter")
+    assert (removed.status, removed.body) == (204, b"")
+    gone = ada("GET", "/project/NftMinter")
+    assert (gone.status, gone.key) == (404, "ProjectNotFound")
+    assert ada("DELETE", "/project/NftMinter").key == "ProjectNotFound"
+
+
+def test_a_project_name_is_taken_by_anybody(ada: User, bob: User) -> None:
+    ada.project()
+    reply = bob("POST", "/project", {"name": "NftMinter"})
+    assert (reply.status, reply.key) == (409, "ProjectNameConflict")
+
+
 @pytest.mark.parametrize(
     "name",
     [

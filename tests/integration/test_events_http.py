@@ -8,13 +8,14 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jwt
 import pytest
 
-from tests.support.applets import TALLY, UNLINKABLE
+from tests.support.applets import TALLY
 from tests.support.nodes import PREFIX, StartNode, flood, message, parts, strategies, until
 from tests.support.tools import LIMIT_S
 
@@ -262,147 +263,49 @@ def token_of(world: World, **claims: Any) -> str:
     return jwt.encode(base | claims, key, "HS256")
 
 
-def bad_events(world: World) -> dict[str, tuple[str, Any, int, str, str]]:
-    """Case: project, body, status, error key, and what the answer must name."""
-    good = world.event()
-    none = jwt.encode({"Payload": world.publisher["publisherID"], "iss": "fb"}, "", "none")
-    return {
-        "not JSON": ("NftMinter", b"hello", 400, "badRequest", "body is not JSON"),
-        "empty": ("NftMinter", b"", 400, "badRequest", "body is not JSON"),
-        "a list": ("NftMinter", b"[]", 400, "badRequest", "not a JSON object"),
-        "no header": ("NftMinter", {"payload": ""}, 400, "badRequest", "header"),
-        "no publisher": (
-            "NftMinter",
-            {"header": {"token": "t"}, "payload": ""},
-            400,
-            "badRequest",
-            "header.pub_id",
-        ),
-        "no token": (
-            "NftMinter",
-            {"header": {"pub_id": "p"}, "payload": ""},
-            400,
-            "badRequest",
-            "header.token",
-        ),
-        "a number as publisher": (
-            "NftMinter",
-            world.event(pub_id=7),
-            400,
-            "badRequest",
-            "header.pub_id",
-        ),
-        "a string as time": (
-            "NftMinter",
-            world.event(pub_time="1666211451"),
-            400,
-            "badRequest",
-            "header.pub_time",
-        ),
-        "bad base64": (
-            "NftMinter",
-            good | {"payload": "***"},
-            400,
-            "badRequest",
-            "illegal base64 data at input byte 0",
-        ),
-        "unknown project": ("Nowhere", good, 404, "ProjectNotFound", "Nowhere"),
-        "unknown publisher": (
-            "NftMinter",
-            world.event(pub_id="device-2"),
-            404,
-            "PublisherNotFound",
-            "device-2",
-        ),
-        "a publisher of another project": (
-            "NftMinter",
-            world.event(pub_id=world.stranger["publisherID"], token=world.stranger["token"]),
-            404,
-            "PublisherNotFound",
-            world.stranger["publisherID"],
-        ),
-        "another publisher's token": (
-            "NftMinter",
-            world.event(token=world.stranger["token"]),
-            401,
-            "InvalidEventToken",
-            "token of another publisher",
-        ),
-        "an expired token": (
-            "NftMinter",
-            world.event(token=token_of(world, exp=1)),
-            401,
-            "InvalidEventToken",
-            "token is expired",
-        ),
-        "a token with alg none": (
-            "NftMinter",
-            world.event(token=none),
-            401,
-            "InvalidEventToken",
-            "not signed with HS256",
-        ),
-        "a token of another key": (
-            "NftMinter",
-            world.event(token=jwt.encode({"Payload": "1", "iss": "fb"}, "x" * 32, "HS256")),
-            401,
-            "InvalidEventToken",
-            "signature is invalid",
-        ),
-        "a genuine token that is not the current one": (
-            "NftMinter",
-            world.event(token=token_of(world)),
-            401,
-            "InvalidEventToken",
-            "token was replaced",
-        ),
-        "not a token": ("NftMinter", world.event(token="x"), 401, "InvalidEventToken", "malformed"),
-        "no strategy": ("NftMinter", world.event("BURN"), 404, "StrategyNotFound", "BURN"),
-        "too large": (
-            "NftMinter",
-            world.event(payload=b"x" * (1 << 20)),
-            413,
-            "RequestEntityTooLarge",
-            "1048576",
-        ),
-    }
+def foreign_token(key: str, algorithm: str) -> str:
+    return jwt.encode({"Payload": "1", "iss": "fb"}, key, algorithm)
 
 
-CASES = [
-    "not JSON",
-    "empty",
-    "a list",
-    "no header",
-    "no publisher",
-    "no token",
-    "a number as publisher",
-    "a string as time",
-    "bad base64",
-    "unknown project",
-    "unknown publisher",
-    "a publisher of another project",
-    "another publisher's token",
-    "an expired token",
-    "a token with alg none",
-    "a token of another key",
-    "a genuine token that is not the current one",
-    "not a token",
-    "no strategy",
-    "too large",
-]
+def large(world: World) -> Any:
+    return world.event(payload=b"x" * (1 << 20))
 
 
-def test_every_bad_event_is_listed(world: World) -> None:
-    assert list(bad_events(world)) == CASES
+def of_stranger(world: World) -> Any:
+    return world.event(pub_id=world.stranger["publisherID"], token=world.stranger["token"])
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_bad_event_is_answered_with_what_was_wrong_and_harms_nothing(
-    world: World, case: str
-) -> None:
-    project, body, status, key, named = bad_events(world)[case]
+BAD_BODIES: dict[str, tuple[Any, str]] = {
+    "not JSON": (b"hello", "body is not JSON"),
+    "empty": (b"", "body is not JSON"),
+    "a list": (b"[]", "not a JSON object"),
+    "no header": ({"payload": ""}, "header"),
+    "no publisher": ({"header": {"token": "t"}, "payload": ""}, "header.pub_id"),
+    "no token": ({"header": {"pub_id": "p"}, "payload": ""}, "header.token"),
+    "a number as publisher": (lambda w: w.event(pub_id=7), "header.pub_id"),
+    "a string as time": (lambda w: w.event(pub_time="1666211451"), "header.pub_time"),
+    "bad base64": (lambda w: w.event() | {"payload": "***"}, "illegal base64 data at input byte 0"),
+}
+BAD_TOKENS: dict[str, tuple[Callable[[World], str], str]] = {
+    "another publisher's": (lambda w: w.stranger["token"], "token of another publisher"),
+    "expired": (lambda w: token_of(w, exp=1), "token is expired"),
+    "alg none": (lambda _: foreign_token("", "none"), "not signed with HS256"),
+    "another key": (lambda _: foreign_token("x" * 32, "HS256"), "signature is invalid"),
+    "genuine, but not the current one": (token_of, "token was replaced"),
+    "no token": (lambda _: "x", "malformed"),
+}
+UNKNOWN: dict[str, tuple[Callable[[World], Any], int, str, str]] = {
+    "publisher": (lambda w: w.event(pub_id="device-2"), 404, "PublisherNotFound", "device-2"),
+    "publisher of another project": (of_stranger, 404, "PublisherNotFound", ""),
+    "strategy": (lambda w: w.event("BURN"), 404, "StrategyNotFound", "BURN"),
+    "size": (large, 413, "RequestEntityTooLarge", "1048576"),
+}
+
+
+def refused(world: World, body: Any, status: int, key: str, named: str) -> None:
+    """Send an event that is refused with this answer and harms nothing."""
     before = world.count()
-    answer = world.node.send(project, body)
+    answer = world.node.send("NftMinter", body)
     assert (answer.status, answer.json["key"]) == (status, key), answer
     assert set(answer.json) == KEYS
     assert named in answer.body.decode()
@@ -412,11 +315,30 @@ def test_a_bad_event_is_answered_with_what_was_wrong_and_harms_nothing(
     world.still_works()
 
 
-def test_a_module_that_does_not_link_is_refused_at_upload_with_the_reason(world: World) -> None:
-    answer = world.node.upload("NftMinter", UNLINKABLE, "teleporter")
-    assert (answer.status, answer.json["key"]) == (500, "CreateInstanceFailed"), answer
-    assert "ws_teleport" in answer.json["desc"]
-    world.still_works()
+@pytest.mark.parametrize("case", BAD_BODIES)
+def test_the_answer_to_a_malformed_event_says_what_is_wrong(world: World, case: str) -> None:
+    body, named = BAD_BODIES[case]
+    refused(world, body(world) if callable(body) else body, 400, "badRequest", named)
+
+
+@pytest.mark.parametrize("case", BAD_TOKENS)
+def test_the_answer_to_a_wrong_token_says_why_it_is_wrong(world: World, case: str) -> None:
+    token, named = BAD_TOKENS[case]
+    refused(world, world.event(token=token(world)), 401, "InvalidEventToken", named)
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+def test_the_answer_to_an_event_that_nobody_takes_names_what_is_unknown(
+    world: World, case: str
+) -> None:
+    body, status, key, named = UNKNOWN[case]
+    refused(world, body(world), status, key, named)
+
+
+def test_an_event_for_an_unknown_project_is_refused(world: World) -> None:
+    answer = world.node.send("Nowhere", world.event())
+    assert (answer.status, answer.json["key"]) == (404, "ProjectNotFound")
+    assert "Nowhere" in answer.json["desc"]
 
 
 def test_a_trap_of_a_handler_is_answered_and_leaves_no_effect(world: World) -> None:

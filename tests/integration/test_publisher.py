@@ -55,43 +55,42 @@ def test_a_message_that_is_too_large_for_the_broker_jams_no_other(
     assert "is dropped: the broker closes the connection" in caplog.text
 
 
-def test_messages_keep_their_order_while_a_broker_hesitates_to_accept_the_connection() -> None:
-    async def scenario() -> None:
-        asked, accepts, numbers = asyncio.Event(), asyncio.Event(), []
+async def test_messages_keep_their_order_while_a_broker_hesitates_to_accept_the_connection() -> (
+    None
+):
+    asked, accepts, numbers = asyncio.Event(), asyncio.Event(), []
 
-        async def broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            assert (await packet(reader))[0] == CONNECT
-            asked.set()
-            await accepts.wait()
-            writer.write(b"\x20\x02\x00\x00")
-            while True:
-                kind, body = await packet(reader)
-                if kind & 0xF0 != PUBLISH:
-                    break
-                numbers.append(int(body[len(TOPIC) + 4 :]))
-                writer.write(b"\x40\x02" + body[len(TOPIC) + 2 :][:2])
-            writer.close()
+    async def broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert (await packet(reader))[0] == CONNECT
+        asked.set()
+        await accepts.wait()
+        writer.write(b"\x20\x02\x00\x00")
+        while True:
+            kind, body = await packet(reader)
+            if kind & 0xF0 != PUBLISH:
+                break
+            numbers.append(int(body[len(TOPIC) + 4 :]))
+            writer.write(b"\x40\x02" + body[len(TOPIC) + 2 :][:2])
+        writer.close()
 
-        server = await asyncio.start_server(broker, LOOPBACK)
-        port = server.sockets[0].getsockname()[1]
-        publisher = Publisher(LOOPBACK, port, "test-out", None, None)
-        try:
-            sent = [publisher.publish(TOPIC, b"%d" % number) for number in range(5)]
-            async with asyncio.timeout(LIMIT_S):
-                await asked.wait()
-                never = asyncio.ensure_future(publisher.publish("no/+/topic", b""))
-                sent += [publisher.publish(TOPIC, b"%d" % number) for number in range(5, 10)]
-                accepts.set()
-                with pytest.raises(ValueError, match="topic"):
-                    await never
-                sent += [publisher.publish(TOPIC, b"%d" % number) for number in range(10, 15)]
-                await asyncio.gather(*sent)
-        finally:
-            await asyncio.to_thread(publisher.close)
-            server.close()
-        assert numbers == list(range(15))
-
-    asyncio.run(scenario())
+    server = await asyncio.start_server(broker, LOOPBACK)
+    port = server.sockets[0].getsockname()[1]
+    publisher = Publisher(LOOPBACK, port, "test-out", None, None)
+    try:
+        sent = [publisher.publish(TOPIC, b"%d" % number) for number in range(5)]
+        async with asyncio.timeout(LIMIT_S):
+            await asked.wait()
+            never = asyncio.ensure_future(publisher.publish("no/+/topic", b""))
+            sent += [publisher.publish(TOPIC, b"%d" % number) for number in range(5, 10)]
+            accepts.set()
+            with pytest.raises(ValueError, match="topic"):
+                await never
+            sent += [publisher.publish(TOPIC, b"%d" % number) for number in range(10, 15)]
+            await asyncio.gather(*sent)
+    finally:
+        await asyncio.to_thread(publisher.close)
+        server.close()
+    assert numbers == list(range(15))
 
 
 async def packet(reader: asyncio.StreamReader) -> tuple[int, bytes]:

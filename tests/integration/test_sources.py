@@ -130,67 +130,56 @@ def test_messages_arrive_with_their_exact_bytes_topic_and_qos(running: Broker) -
             assert [(d.topic, d.payload) for d in got] == sent
 
 
-def test_what_was_acknowledged_does_not_come_again(running: Broker) -> None:
-    async def scenario() -> None:
-        async with serving(running) as (_, gateway):
-            await asyncio.to_thread(publish, running, 0, 500)
-            await gateway.receives(500)
-        async with serving(running) as (_, gateway):
-            await asyncio.to_thread(publish, running, 500, 501)
-            await gateway.receives(1)
-            assert gateway.numbers == [500]
-
-    asyncio.run(scenario())
+async def test_what_was_acknowledged_does_not_come_again(running: Broker) -> None:
+    async with serving(running) as (_, gateway):
+        await asyncio.to_thread(publish, running, 0, 500)
+        await gateway.receives(500)
+    async with serving(running) as (_, gateway):
+        await asyncio.to_thread(publish, running, 500, 501)
+        await gateway.receives(1)
+        assert gateway.numbers == [500]
 
 
-def test_unacknowledged_messages_come_again_in_order_before_newer_ones(running: Broker) -> None:
-    async def scenario() -> None:
-        async with serving(running, acknowledge=False) as (_, gateway):
-            await asyncio.to_thread(publish, running, 0, 1500)
-            await gateway.receives(1500)
-            for delivery in gateway.deliveries:
-                if int(delivery.payload) % 3 == 0:
-                    delivery.ack()
-            first = {d.payload: d.sequence for d in gateway.deliveries}
-        await asyncio.to_thread(publish, running, 1500, 2000)
-        async with serving(running) as (_, gateway):
-            await gateway.receives(1500)
-            again = [n for n in range(1500) if n % 3]
-            assert gateway.numbers == [*again, *range(1500, 2000)]
-            for delivery in gateway.deliveries[:1000]:
-                assert delivery.may_repeat
-                assert delivery.sequence == first[delivery.payload]
-
-    asyncio.run(scenario())
-
-
-def test_messages_published_while_no_source_runs_are_kept(running: Broker) -> None:
-    async def scenario() -> None:
-        async with serving(running):
-            pass
-        await asyncio.to_thread(publish, running, 0, 100)
-        async with serving(running) as (_, gateway):
-            await gateway.receives(100)
-            assert gateway.numbers == list(range(100))
-
-    asyncio.run(scenario())
+async def test_unacknowledged_messages_come_again_in_order_before_newer_ones(
+    running: Broker,
+) -> None:
+    async with serving(running, acknowledge=False) as (_, gateway):
+        await asyncio.to_thread(publish, running, 0, 1500)
+        await gateway.receives(1500)
+        for delivery in gateway.deliveries:
+            if int(delivery.payload) % 3 == 0:
+                delivery.ack()
+        first = {d.payload: d.sequence for d in gateway.deliveries}
+    await asyncio.to_thread(publish, running, 1500, 2000)
+    async with serving(running) as (_, gateway):
+        await gateway.receives(1500)
+        again = [n for n in range(1500) if n % 3]
+        assert gateway.numbers == [*again, *range(1500, 2000)]
+        for delivery in gateway.deliveries[:1000]:
+            assert delivery.may_repeat
+            assert delivery.sequence == first[delivery.payload]
 
 
-def test_a_source_connects_again_after_its_broker_was_killed(
+async def test_messages_published_while_no_source_runs_are_kept(running: Broker) -> None:
+    async with serving(running):
+        pass
+    await asyncio.to_thread(publish, running, 0, 100)
+    async with serving(running) as (_, gateway):
+        await gateway.receives(100)
+        assert gateway.numbers == list(range(100))
+
+
+async def test_a_source_connects_again_after_its_broker_was_killed(
     running: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "fieldbrook.gateway")
-
-    async def scenario() -> None:
-        async with serving(running) as (source, gateway):
-            await asyncio.to_thread(running.kill)
-            await connection(source, False)
-            await asyncio.to_thread(running.start)
-            await connection(source)
-            await asyncio.to_thread(publish, running, 0, 10)
-            await gateway.receives(10)
-
-    asyncio.run(scenario())
+    async with serving(running) as (source, gateway):
+        await asyncio.to_thread(running.kill)
+        await connection(source, False)
+        await asyncio.to_thread(running.start)
+        await connection(source)
+        await asyncio.to_thread(publish, running, 0, 10)
+        await gateway.receives(10)
     assert levels(caplog) == ["INFO", "WARNING", "INFO"]
 
 
@@ -218,155 +207,134 @@ def test_a_source_that_starts_before_its_broker_waits_for_it(
     assert levels(caplog) == ["WARNING", "WARNING"]
 
 
-def test_the_embedded_broker_loses_nothing_it_acknowledged_when_it_is_killed(
+async def test_the_embedded_broker_loses_nothing_it_acknowledged_when_it_is_killed(
     embedded: Embedded, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
-        async with serving(embedded) as (_, gateway):
-            with Device(embedded.port, "device") as device:
-                sending = asyncio.create_task(
-                    asyncio.to_thread(device.publish_all, numbered(["p1"], 0, 200_000))
-                )
-                await gateway.receives(2_000)
-                await asyncio.to_thread(embedded.kill)
-                acknowledged = await sending
-            assert 1_000 < acknowledged < 200_000
-            await asyncio.to_thread(embedded.start)
-            await asyncio.to_thread(publish, embedded, 999_999, 1_000_000)
-            async with asyncio.timeout(LIMIT_S):
-                while gateway.deliveries[-1].payload != b"999999":
-                    await asyncio.sleep(0.01)
-            assert set(range(acknowledged)) <= set(gateway.numbers)
-        async with serving(embedded) as (_, gateway):
-            await asyncio.to_thread(publish, embedded, 7, 8)
-            await gateway.receives(1)
-            assert gateway.numbers == [7]
-
-    asyncio.run(scenario())
-    assert levels(caplog) == ["WARNING"]
-
-
-def test_a_message_in_work_is_not_handed_over_again_when_the_embedded_broker_comes_back(
-    embedded: Embedded, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def scenario() -> None:
-        async with serving(embedded, acknowledge=False) as (source, gateway):
-            await asyncio.to_thread(publish, embedded, 0, 30)
-            await gateway.receives(30)
+    async with serving(embedded) as (_, gateway):
+        with Device(embedded.port, "device") as device:
+            sending = asyncio.create_task(
+                asyncio.to_thread(device.publish_all, numbered(["p1"], 0, 200_000))
+            )
+            await gateway.receives(2_000)
             await asyncio.to_thread(embedded.kill)
-            await connection(source, False)
-            for delivery in gateway.deliveries[:10]:
-                delivery.ack()
-            await asyncio.to_thread(embedded.start)
-            await connection(source)
-            for delivery in gateway.deliveries[10:20]:
-                delivery.ack()
-            await asyncio.to_thread(publish, embedded, 30, 31)
-            await gateway.receives(31)
-            assert gateway.numbers == list(range(31))
-        async with serving(embedded) as (_, gateway):
-            await gateway.receives(11)
-            assert gateway.numbers == list(range(20, 31))
-
-    asyncio.run(scenario())
+            acknowledged = await sending
+        assert 1_000 < acknowledged < 200_000
+        await asyncio.to_thread(embedded.start)
+        await asyncio.to_thread(publish, embedded, 999_999, 1_000_000)
+        async with asyncio.timeout(LIMIT_S):
+            while gateway.deliveries[-1].payload != b"999999":
+                await asyncio.sleep(0.01)
+        assert set(range(acknowledged)) <= set(gateway.numbers)
+    async with serving(embedded) as (_, gateway):
+        await asyncio.to_thread(publish, embedded, 7, 8)
+        await gateway.receives(1)
+        assert gateway.numbers == [7]
     assert levels(caplog) == ["WARNING"]
 
 
-def test_acknowledgements_of_an_older_session_are_harmless(running: Broker) -> None:
-    async def scenario() -> None:
-        async with serving(running, acknowledge=False) as (_, gateway):
-            await asyncio.to_thread(publish, running, 0, 10)
-            await gateway.receives(10)
-            old = gateway.deliveries
-        for delivery in old:
+async def test_a_message_in_work_is_not_handed_over_again_when_the_embedded_broker_comes_back(
+    embedded: Embedded, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(embedded, acknowledge=False) as (source, gateway):
+        await asyncio.to_thread(publish, embedded, 0, 30)
+        await gateway.receives(30)
+        await asyncio.to_thread(embedded.kill)
+        await connection(source, False)
+        for delivery in gateway.deliveries[:10]:
             delivery.ack()
+        await asyncio.to_thread(embedded.start)
+        await connection(source)
+        for delivery in gateway.deliveries[10:20]:
             delivery.ack()
-        async with serving(running) as (_, gateway):
-            await gateway.receives(10)
-            assert gateway.numbers == list(range(10))
+        await asyncio.to_thread(publish, embedded, 30, 31)
+        await gateway.receives(31)
+        assert gateway.numbers == list(range(31))
+    async with serving(embedded) as (_, gateway):
+        await gateway.receives(11)
+        assert gateway.numbers == list(range(20, 31))
+    assert levels(caplog) == ["WARNING"]
 
-    asyncio.run(scenario())
+
+async def test_acknowledgements_of_an_older_session_are_harmless(running: Broker) -> None:
+    async with serving(running, acknowledge=False) as (_, gateway):
+        await asyncio.to_thread(publish, running, 0, 10)
+        await gateway.receives(10)
+        old = gateway.deliveries
+    for delivery in old:
+        delivery.ack()
+        delivery.ack()
+    async with serving(running) as (_, gateway):
+        await gateway.receives(10)
+        assert gateway.numbers == list(range(10))
 
 
-def test_only_topics_of_served_projects_are_delivered(running: Broker) -> None:
+async def test_only_topics_of_served_projects_are_delivered(running: Broker) -> None:
     strange = ["p2", "p2/push/x/y", "p1/pull/x", "p1/x", "p", "p11", "P1"]
+    async with serving(running, frozenset({"p1", "p3"})) as (source, gateway):
 
-    async def scenario() -> None:
-        async with serving(running, frozenset({"p1", "p3"})) as (source, gateway):
+        def send(last: str) -> None:
+            for topic in strange:
+                for qos in (0, 1):
+                    try:
+                        with Device(running.port, "device") as device:
+                            device.publish(topic, b"other", qos)
+                    except ConnectionError:
+                        continue  # the embedded broker refuses some of them
+            with Device(running.port, "device") as device:
+                device.publish(last, b"mine", 1)
 
-            def send(last: str) -> None:
-                for topic in strange:
-                    for qos in (0, 1):
-                        try:
-                            with Device(running.port, "device") as device:
-                                device.publish(topic, b"other", qos)
-                        except ConnectionError:
-                            continue  # the embedded broker refuses some of them
-                with Device(running.port, "device") as device:
-                    device.publish(last, b"mine", 1)
-
-            await asyncio.to_thread(send, "p1")
-            await gateway.receives(1)
-            source.set_topics(frozenset({"p2"}))
-            await connection(source)
-            await asyncio.to_thread(send, "p2/push/last")
-            await gateway.receives(6)
-        topics = [delivery.topic for delivery in gateway.deliveries]
-        assert topics[0] == "p1"
-        assert sorted(topics[1:5]) == ["p2", "p2", "p2/push/x/y", "p2/push/x/y"]
-        assert topics[5:] == ["p2/push/last"]
-
-    asyncio.run(scenario())
+        await asyncio.to_thread(send, "p1")
+        await gateway.receives(1)
+        source.set_topics(frozenset({"p2"}))
+        await connection(source)
+        await asyncio.to_thread(send, "p2/push/last")
+        await gateway.receives(6)
+    topics = [delivery.topic for delivery in gateway.deliveries]
+    assert topics[0] == "p1"
+    assert sorted(topics[1:5]) == ["p2", "p2", "p2/push/x/y", "p2/push/x/y"]
+    assert topics[5:] == ["p2/push/last"]
 
 
-def test_no_character_of_a_topic_keeps_the_embedded_broker_from_the_others(
+async def test_no_character_of_a_topic_keeps_the_embedded_broker_from_the_others(
     embedded: Embedded,
 ) -> None:
     strange = [*map(chr, range(1, 33)), "\x7f", "\x85", "\u2028", "\ufeff", "\r\nPING\r\n"]
+    async with serving(embedded) as (source, gateway):
 
-    async def scenario() -> None:
-        async with serving(embedded) as (source, gateway):
+        def send() -> None:
+            for letter in strange:
+                for qos in (0, 1):
+                    try:
+                        with Device(embedded.port, "device") as device:
+                            device.publish(f"p1/push/a{letter}b/c", b"odd", qos)
+                    except ConnectionError:
+                        continue  # the broker refuses some of them
+            with Device(embedded.port, "device") as device:
+                device.publish("p1", b"last", 1)
 
-            def send() -> None:
-                for letter in strange:
-                    for qos in (0, 1):
-                        try:
-                            with Device(embedded.port, "device") as device:
-                                device.publish(f"p1/push/a{letter}b/c", b"odd", qos)
-                        except ConnectionError:
-                            continue  # the broker refuses some of them
-                with Device(embedded.port, "device") as device:
-                    device.publish("p1", b"last", 1)
-
-            await asyncio.to_thread(send)
-            async with asyncio.timeout(LIMIT_S):
-                while b"last" not in gateway.payloads:
-                    await asyncio.sleep(0.01)
-            assert source.connected
-        topics = {d.topic.partition("/push/a")[2].removesuffix("b/c") for d in gateway.deliveries}
-        assert topics - {""} <= set(strange)
-        assert "\x0b" in topics
-
-    asyncio.run(scenario())
+        await asyncio.to_thread(send)
+        async with asyncio.timeout(LIMIT_S):
+            while b"last" not in gateway.payloads:
+                await asyncio.sleep(0.01)
+        assert source.connected
+    topics = {d.topic.partition("/push/a")[2].removesuffix("b/c") for d in gateway.deliveries}
+    assert topics - {""} <= set(strange)
+    assert "\x0b" in topics
 
 
-def test_two_thousand_projects_are_served_by_one_session(running: Broker) -> None:
+async def test_two_thousand_projects_are_served_by_one_session(running: Broker) -> None:
     projects = [f"project_{number}" for number in range(2_000)]
     topics = [*projects, *(f"{project}/push/t/e" for project in projects)]
-
-    async def scenario() -> None:
-        async with serving(running, frozenset(projects)) as (_, gateway):
-            with Device(running.port, "device") as device:
-                messages = [(topic, topic.encode()) for topic in topics]
-                await asyncio.to_thread(device.publish_all, messages)
-            await gateway.receives(len(topics))
-            assert [d.topic for d in gateway.deliveries] == topics
-            assert gateway.payloads == [topic.encode() for topic in topics]
-
-    asyncio.run(scenario())
+    async with serving(running, frozenset(projects)) as (_, gateway):
+        with Device(running.port, "device") as device:
+            messages = [(topic, topic.encode()) for topic in topics]
+            await asyncio.to_thread(device.publish_all, messages)
+        await gateway.receives(len(topics))
+        assert [d.topic for d in gateway.deliveries] == topics
+        assert gateway.payloads == [topic.encode() for topic in topics]
 
 
-def test_a_gateway_that_acknowledges_nothing_is_not_flooded_and_gets_all_when_it_does(
+async def test_a_gateway_that_acknowledges_nothing_is_not_flooded_and_gets_all_when_it_does(
     running: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     high = UNACKNOWLEDGED_HIGH // 10
@@ -374,21 +342,17 @@ def test_a_gateway_that_acknowledges_nothing_is_not_flooded_and_gets_all_when_it
         monkeypatch.setattr(module, "UNACKNOWLEDGED_HIGH", high)
         monkeypatch.setattr(module, "UNACKNOWLEDGED_LOW", high // 2)
     count = 3 * high
-
-    async def scenario() -> None:
-        async with serving(running, acknowledge=False) as (_, gateway):
-            sending = asyncio.create_task(asyncio.to_thread(publish, running, 0, count))
-            await gateway.receives(high)
-            await sending
-            await asyncio.sleep(0.2)
-            assert len(gateway.deliveries) == high
-            gateway.acknowledge = True
-            for delivery in list(gateway.deliveries):
-                delivery.ack()
-            await gateway.receives(count)
-            assert gateway.numbers == list(range(count))
-
-    asyncio.run(scenario())
+    async with serving(running, acknowledge=False) as (_, gateway):
+        sending = asyncio.create_task(asyncio.to_thread(publish, running, 0, count))
+        await gateway.receives(high)
+        await sending
+        await asyncio.sleep(0.2)
+        assert len(gateway.deliveries) == high
+        gateway.acknowledge = True
+        for delivery in list(gateway.deliveries):
+            delivery.ack()
+        await gateway.receives(count)
+        assert gateway.numbers == list(range(count))
 
 
 def test_an_anonymous_device_can_neither_listen_in_nor_publish_elsewhere(

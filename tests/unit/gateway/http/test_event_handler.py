@@ -26,27 +26,24 @@ async def state(wanted: int) -> None:
             await asyncio.sleep(0.001)
 
 
-def test_a_request_that_was_cut_off_is_served_no_longer_and_gives_its_room_back() -> None:
-    async def scenario() -> None:
-        budget = MemoryBudget(1 << 20)
-        nobody = cast("EventService", None)  # no event is ever whole
-        given = {"events": nobody, "body_limit_bytes": 1 << 20, "memory_budget": budget}
-        server = httpserver.HTTPServer(web.Application([(r"/e/([^/]+)", EventHandler, given)]))
-        server.listen(0, "127.0.0.1")
-        (listener,) = server._sockets.values()
-        writers = []
-        for _ in range(3):
-            _, writer = await asyncio.open_connection(*listener.getsockname())
-            writer.write(BEGUN)
-            writers.append(writer)
-        await state(3)
-        while budget.used < 3 * len(b"some"):
-            await asyncio.sleep(0.001)
-        for writer in writers:
-            writer.transport.abort()
-        await state(0)
-        assert budget.used == 0
-        server.stop()
-        await server.close_all_connections()
-
-    asyncio.run(scenario())
+async def test_a_request_that_was_cut_off_is_served_no_longer_and_gives_its_room_back() -> None:
+    budget = MemoryBudget(1 << 20)
+    nobody = cast("EventService", None)  # no event is ever whole
+    given = {"events": nobody, "body_limit_bytes": 1 << 20, "memory_budget": budget}
+    server = httpserver.HTTPServer(web.Application([(r"/e/([^/]+)", EventHandler, given)]))
+    server.listen(0, "127.0.0.1")
+    (listener,) = server._sockets.values()
+    writers = []
+    for _ in range(3):
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(BEGUN)
+        writers.append(writer)
+    await state(3)
+    while budget.used < 3 * len(b"some"):
+        await asyncio.sleep(0.001)
+    for writer in writers:
+        writer.transport.abort()
+    await state(0)
+    assert budget.used == 0
+    server.stop()
+    await server.close_all_connections()

@@ -19,28 +19,25 @@ def evict(opening: Opening) -> None:
     oldest.evict()
 
 
-def test_the_oldest_connection_of_the_peer_with_most_makes_room() -> None:
-    async def scenario() -> None:
-        opening, tasks = Opening(), {}
-        names = ["quiet-1", "crowd-1", "crowd-2", "other-1", "crowd-3"]
-        for number, name in enumerate(names):
-            tasks[name] = asyncio.create_task(_never())
-            opening.add(name.partition("-")[0], tasks[name], float(number))
-        for expected in (["crowd-1"], ["crowd-1", "crowd-2"]):
-            evict(opening)
-            assert [name for name in names if tasks[name].cancelling()] == expected
-        assert opening.evictable(-1.0) is None, "all of them are new"
+async def test_the_oldest_connection_of_the_peer_with_most_makes_room() -> None:
+    opening, tasks = Opening(), {}
+    names = ["quiet-1", "crowd-1", "crowd-2", "other-1", "crowd-3"]
+    for number, name in enumerate(names):
+        tasks[name] = asyncio.create_task(_never())
+        opening.add(name.partition("-")[0], tasks[name], float(number))
+    for expected in (["crowd-1"], ["crowd-1", "crowd-2"]):
         evict(opening)
-        assert tasks["quiet-1"].cancelling(), "the oldest of peers that have one each"
-        assert len(opening) == 2
-        for each in list(opening.idle()):
-            each.evict()
-        assert all(task.cancelling() for task in tasks.values())
-        assert len(opening) == 0
-        opening.discard("crowd", tasks["crowd-1"])
-        assert len(opening) == 0
-
-    asyncio.run(scenario())
+        assert [name for name in names if tasks[name].cancelling()] == expected
+    assert opening.evictable(-1.0) is None, "all of them are new"
+    evict(opening)
+    assert tasks["quiet-1"].cancelling(), "the oldest of peers that have one each"
+    assert len(opening) == 2
+    for each in list(opening.idle()):
+        each.evict()
+    assert all(task.cancelling() for task in tasks.values())
+    assert len(opening) == 0
+    opening.discard("crowd", tasks["crowd-1"])
+    assert len(opening) == 0
 
 
 @pytest.mark.parametrize(

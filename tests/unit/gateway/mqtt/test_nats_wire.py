@@ -133,45 +133,36 @@ def test_a_message_larger_than_what_is_read_at_once_arrives_whole() -> None:
     ]
 
 
-def test_pings_are_answered_and_asked() -> None:
-    async def scenario() -> None:
-        async with connected() as (server, connection):
-            server.send(b"PING\r\n")
-            assert await server.line() == b"PONG"
-            assert connection.is_alive()
-            assert await server.line() == b"PING"
-            server.send(b"PONG\r\n")
-            await asyncio.gather(connection.flush(LIMIT_S), answer_ping(server))
-            assert connection.is_alive()
-
+async def test_pings_are_answered_and_asked() -> None:
     async def answer_ping(server: Server) -> None:
         assert await server.line() == b"PING"
         server.send(b"PONG\r\n")
 
-    asyncio.run(scenario())
+    async with connected() as (server, connection):
+        server.send(b"PING\r\n")
+        assert await server.line() == b"PONG"
+        assert connection.is_alive()
+        assert await server.line() == b"PING"
+        server.send(b"PONG\r\n")
+        await asyncio.gather(connection.flush(LIMIT_S), answer_ping(server))
+        assert connection.is_alive()
 
 
-def test_a_server_that_answers_no_ping_counts_as_dead() -> None:
-    async def scenario() -> None:
-        async with connected() as (_, connection):
-            assert [connection.is_alive() for _ in range(4)] == [True, True, False, False]
-
-    asyncio.run(scenario())
+async def test_a_server_that_answers_no_ping_counts_as_dead() -> None:
+    async with connected() as (_, connection):
+        assert [connection.is_alive() for _ in range(4)] == [True, True, False, False]
 
 
-def test_a_refused_login_says_why() -> None:
+async def test_a_refused_login_says_why() -> None:
     async def refuse(server: Server) -> None:
         server.send(INFO)
         await server.line()
         server.send(b"-ERR 'Authorization Violation'\r\n")
         server.writer.close()
 
-    async def scenario() -> None:
-        with pytest.raises(ConnectionError, match="Authorization Violation"):
-            async with connected(refuse):
-                pass
-
-    asyncio.run(scenario())
+    with pytest.raises(ConnectionError, match="Authorization Violation"):
+        async with connected(refuse):
+            pass
 
 
 def test_what_is_no_protocol_ends_the_connection() -> None:

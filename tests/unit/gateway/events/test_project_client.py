@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -94,19 +95,15 @@ def event(number: int, size: int = 1, publisher: int = 1) -> WireEvent:
     return "T", publisher, str(number), b"x" * size, 0, 0, ""
 
 
-Scenario = Callable[[ProjectClient, Board, Path], Awaitable[None]]
-
-
-def play(tmp_path: Path, scenario: Scenario) -> None:
-    async def main() -> None:
-        board = Board()
-        client = ProjectClient(7, board, asyncio.get_running_loop())
-        await scenario(client, board, tmp_path)
-        if client._transport is not None:
-            client._transport.abort()
-        await asyncio.sleep(0)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def connected() -> AsyncIterator[tuple[ProjectClient, Board]]:
+    """A client without a route, and the board that it asks for one."""
+    board = Board()
+    client = ProjectClient(7, board, asyncio.get_running_loop())
+    yield client, board
+    if client._transport is not None:
+        client._transport.abort()
+    await asyncio.sleep(0)
 
 
 async def until(condition: Callable[[], Any]) -> None:
@@ -119,13 +116,13 @@ def numbers(outcomes: list[Outcome]) -> list[int]:
     return [outcome[0][0] for outcome in outcomes if not isinstance(outcome, NodeError)]
 
 
-def test_events_before_a_route_ask_for_it_once_and_leave_in_order(tmp_path: Path) -> None:
-    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
+async def test_events_before_a_route_ask_for_it_once_and_leave_in_order(tmp_path: Path) -> None:
+    async with connected() as (client, board):
         outcomes: list[Outcome] = []
         for number in range(1000):
             client.submit(event(number), outcomes.append)
         assert board.asked == 1
-        project = Project(folder / "p")
+        project = Project(tmp_path / "p")
         client.route(str(project.path))
         await until(lambda: len(outcomes) == 1000)
         assert numbers(outcomes) == project.seen == list(range(1000))
@@ -133,13 +130,11 @@ def test_events_before_a_route_ask_for_it_once_and_leave_in_order(tmp_path: Path
         assert client.idle
         await asyncio.to_thread(project.stop)
 
-    play(tmp_path, scenario)
 
-
-def test_a_route_that_does_not_come_is_asked_for_again(
+async def test_a_route_that_does_not_come_is_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
+    async with connected() as (client, board):
         client.submit(event(1), lambda outcome: None, resend=True)
         client.expire()
         assert board.asked == 1
@@ -148,12 +143,10 @@ def test_a_route_that_does_not_come_is_asked_for_again(
         client.expire()
         assert board.asked == 2
 
-    play(tmp_path, scenario)
 
-
-def test_answers_in_parts_settle_the_events_in_order(tmp_path: Path) -> None:
-    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
-        project = Project(folder / "p")
+async def test_answers_in_parts_settle_the_events_in_order(tmp_path: Path) -> None:
+    async with connected() as (client, _):
+        project = Project(tmp_path / "p")
         project.parts = 7
         outcomes: list[Outcome] = []
         for number in range(600):
@@ -163,12 +156,10 @@ def test_answers_in_parts_settle_the_events_in_order(tmp_path: Path) -> None:
         assert numbers(outcomes) == list(range(600))
         await asyncio.to_thread(project.stop)
 
-    play(tmp_path, scenario)
 
-
-def test_big_payloads_make_small_frames(tmp_path: Path) -> None:
-    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
-        project = Project(folder / "p")
+async def test_big_payloads_make_small_frames(tmp_path: Path) -> None:
+    async with connected() as (client, _):
+        project = Project(tmp_path / "p")
         outcomes: list[Outcome] = []
         for number in range(6):
             client.submit(event(number, 400_000), outcomes.append)
@@ -177,12 +168,10 @@ def test_big_payloads_make_small_frames(tmp_path: Path) -> None:
         assert project.frames == [2, 2, 2]
         await asyncio.to_thread(project.stop)
 
-    play(tmp_path, scenario)
 
-
-def test_what_a_dying_project_had_is_of_unknown_outcome(tmp_path: Path) -> None:
-    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
-        project = Project(folder / "p")
+async def test_what_a_dying_project_had_is_of_unknown_outcome(tmp_path: Path) -> None:
+    async with connected() as (client, _):
+        project = Project(tmp_path / "p")
         project.deaf = True
         outcomes: list[Outcome] = []
         client.submit(event(1), outcomes.append)
@@ -192,12 +181,12 @@ def test_what_a_dying_project_had_is_of_unknown_outcome(tmp_path: Path) -> None:
         await until(lambda: outcomes)
         assert isinstance(outcomes[0], EventOutcomeUnknownError)
 
-    play(tmp_path, scenario)
 
-
-def test_events_to_be_resent_reach_the_next_incarnation_alone_and_in_order(tmp_path: Path) -> None:
-    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
-        first = Project(folder / "p1")
+async def test_events_to_be_resent_reach_the_next_incarnation_alone_and_in_order(
+    tmp_path: Path,
+) -> None:
+    async with connected() as (client, board):
+        first = Project(tmp_path / "p1")
         first.deaf = True
         outcomes: list[Outcome] = []
         for number in range(5):
@@ -206,14 +195,12 @@ def test_events_to_be_resent_reach_the_next_incarnation_alone_and_in_order(tmp_p
         await until(lambda: len(first.seen) == 5)
         await asyncio.to_thread(first.stop)
         await until(lambda: board.asked >= 1)
-        second = Project(folder / "p2")
+        second = Project(tmp_path / "p2")
         client.route(str(second.path))
         await until(lambda: len(outcomes) == 5)
         assert numbers(outcomes) == second.seen == list(range(5))
         assert second.frames == [1] * 5
         await asyncio.to_thread(second.stop)
-
-    play(tmp_path, scenario)
 
 
 async def die_with_what_is_sent(client: ProjectClient, path: Path) -> list[int]:
@@ -226,50 +213,46 @@ async def die_with_what_is_sent(client: ProjectClient, path: Path) -> list[int]:
     return deaf.seen
 
 
-def test_of_many_events_to_be_resent_a_few_go_together_at_first(tmp_path: Path) -> None:
-    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
+async def test_of_many_events_to_be_resent_a_few_go_together_at_first(tmp_path: Path) -> None:
+    async with connected() as (client, _):
         outcomes: list[Outcome] = []
         for number in range(100):
             client.submit(event(number), outcomes.append, resend=True)
-        under_way = len(await die_with_what_is_sent(client, folder / "p1"))
-        few = await die_with_what_is_sent(client, folder / "p2")
+        under_way = len(await die_with_what_is_sent(client, tmp_path / "p1"))
+        few = await die_with_what_is_sent(client, tmp_path / "p2")
         assert few == list(range(len(few)))
         assert 1 < len(few) < under_way
-        good = Project(folder / "p3")
+        good = Project(tmp_path / "p3")
         client.route(str(good.path))
         await until(lambda: len(outcomes) == 100)
         assert numbers(outcomes) == good.seen == list(range(100))
         assert good.frames[: len(few) + 1] == [1] * len(few) + [under_way - len(few)]
         await asyncio.to_thread(good.stop)
 
-    play(tmp_path, scenario)
 
-
-def test_an_event_that_a_project_dies_on_twice_is_to_be_buried_and_the_others_run(
+async def test_an_event_that_a_project_dies_on_twice_is_to_be_buried_and_the_others_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
+    async with connected() as (client, _):
         outcomes: list[Outcome] = []
         for number in range(3):
             named = (*event(number)[:5], NAMED, "")
             client.submit(named, outcomes.append, resend=True)
-        assert await die_with_what_is_sent(client, folder / "p0") == [0, 1, 2]
+        assert await die_with_what_is_sent(client, tmp_path / "p0") == [0, 1, 2]
         for name in ("p1", "p2"):  # what it died on in company counts for nothing
-            assert await die_with_what_is_sent(client, folder / name) == [0]
+            assert await die_with_what_is_sent(client, tmp_path / name) == [0]
         assert not outcomes
-        good = Project(folder / "p3")
+        good = Project(tmp_path / "p3")
         client.route(str(good.path))
         await until(lambda: len(outcomes) == 3)
         assert good.seen == [0, 1, 2]
         assert good.kinds == [NAMED | POISON, NAMED, NAMED]
         await asyncio.to_thread(good.stop)
-
-    play(tmp_path, scenario)
     assert "event 0 becomes a dead letter" in caplog.text
 
 
-def test_a_full_queue_accepts_no_more_events(tmp_path: Path) -> None:
-    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
+async def test_a_full_queue_accepts_no_more_events(tmp_path: Path) -> None:
+    async with connected() as (client, _):
         outcomes: list[Outcome] = []
         for number in range(fair_queue.ALONE_EVENTS):
             client.submit(event(number), outcomes.append)
@@ -277,30 +260,26 @@ def test_a_full_queue_accepts_no_more_events(tmp_path: Path) -> None:
             client.submit(event(0), outcomes.append)
         assert outcomes == []
 
-    play(tmp_path, scenario)
 
-
-def test_waiting_bytes_are_bounded_too(tmp_path: Path) -> None:
-    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
+async def test_waiting_bytes_are_bounded_too(tmp_path: Path) -> None:
+    async with connected() as (client, _):
         big = fair_queue.ALONE_BYTES // 4
         for number in range(4):
             client.submit(event(number, big), lambda outcome: None)
         with pytest.raises(TooManyRequestsError):
             client.submit(event(5), lambda outcome: None)
 
-    play(tmp_path, scenario)
 
-
-def test_what_waits_too_long_is_told_apart_by_whether_it_was_sent(
+async def test_what_waits_too_long_is_told_apart_by_whether_it_was_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
+    async with connected() as (client, _):
         monkeypatch.setattr(module, "ANSWER_LIMIT_S", -1.0)
         unsent: list[Outcome] = []
         client.submit(event(1), unsent.append)
         client.expire()
         assert type(unsent[0]) is UnavailableError
-        project = Project(folder / "p")
+        project = Project(tmp_path / "p")
         project.deaf = True
         sent: list[Outcome] = []
         client.submit(event(2), sent.append)
@@ -311,14 +290,12 @@ def test_what_waits_too_long_is_told_apart_by_whether_it_was_sent(
         await asyncio.to_thread(project.stop)
         assert len(sent) == 1
 
-    play(tmp_path, scenario)
 
-
-def test_a_retiring_project_gets_nothing_new_and_its_successor_gets_the_rest(
+async def test_a_retiring_project_gets_nothing_new_and_its_successor_gets_the_rest(
     tmp_path: Path,
 ) -> None:
-    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
-        first = Project(folder / "p1")
+    async with connected() as (client, board):
+        first = Project(tmp_path / "p1")
         outcomes: list[Outcome] = []
         client.submit(event(0), outcomes.append)
         client.route(str(first.path))
@@ -328,17 +305,15 @@ def test_a_retiring_project_gets_nothing_new_and_its_successor_gets_the_rest(
         client.submit(event(1), outcomes.append)
         await until(lambda: not first.thread.is_alive())
         await until(lambda: board.asked == 2)
-        second = Project(folder / "p2")
+        second = Project(tmp_path / "p2")
         client.route(str(second.path))
         await until(lambda: len(outcomes) == 2)
         assert (first.seen, second.seen) == ([0], [1])
         await asyncio.to_thread(second.stop)
 
-    play(tmp_path, scenario)
 
-
-def test_a_project_that_keeps_dying_refuses_what_waits_for_it(tmp_path: Path) -> None:
-    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
+async def test_a_project_that_keeps_dying_refuses_what_waits_for_it(tmp_path: Path) -> None:
+    async with connected() as (client, _):
         outcomes: list[Outcome] = []
         client.submit(event(1), outcomes.append)
         client.submit(event(2), outcomes.append, resend=True)
@@ -346,33 +321,30 @@ def test_a_project_that_keeps_dying_refuses_what_waits_for_it(tmp_path: Path) ->
         assert len(outcomes) == 1
         assert not client.idle
 
-    play(tmp_path, scenario)
 
-
-def test_an_answer_that_cannot_be_given_keeps_no_other_from_its_own(
+async def test_an_answer_that_cannot_be_given_keeps_no_other_from_its_own(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
+    async with connected() as (client, _):
+
         def fail(outcome: Outcome) -> None:
             raise RuntimeError("the client is gone")
 
         outcomes: list[Outcome] = []
-        project = Project(folder / "p")
+        project = Project(tmp_path / "p")
         client.submit(event(0), fail)
         client.submit(event(1), outcomes.append)
         client.route(str(project.path))
         await until(lambda: outcomes)
         assert client.idle
         await asyncio.to_thread(project.stop)
-
-    play(tmp_path, scenario)
     assert "event 0: the receiver of its outcome failed" in caplog.text
 
 
-def test_what_waits_for_a_removed_project_is_refused_even_if_it_would_be_sent_again(
+async def test_what_waits_for_a_removed_project_is_refused_even_if_it_would_be_sent_again(
     tmp_path: Path,
 ) -> None:
-    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
+    async with connected() as (client, board):
         outcomes: list[Outcome] = []
         for number in range(3):
             client.submit(event(number), outcomes.append, resend=number > 0)
@@ -382,20 +354,18 @@ def test_what_waits_for_a_removed_project_is_refused_even_if_it_would_be_sent_ag
         assert client.disconnected
         assert board.asked == 1
 
-    play(tmp_path, scenario)
 
-
-def test_nothing_of_a_request_runs_after_an_event_of_its_publisher_whose_outcome_is_unknown(
+async def test_nothing_of_a_request_runs_after_an_event_of_its_publisher_whose_outcome_is_unknown(
     tmp_path: Path,
 ) -> None:
-    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
+    async with connected() as (client, _):
         blocked: set[int] = set()
         same: list[Outcome] = []
         other: list[Outcome] = []
         alone: list[Outcome] = []
         for number in range(100):
             client.submit(event(number), same.append, blocked=blocked)
-        first = Project(folder / "p1")
+        first = Project(tmp_path / "p1")
         first.deaf = True
         client.route(str(first.path))
         await until(lambda: len(first.frames) == CREDIT)
@@ -405,7 +375,7 @@ def test_nothing_of_a_request_runs_after_an_event_of_its_publisher_whose_outcome
         sent = len(first.seen)
         await asyncio.to_thread(first.stop)
         await until(lambda: len(same) == sent)
-        second = Project(folder / "p2")
+        second = Project(tmp_path / "p2")
         client.route(str(second.path))
         await until(lambda: client.idle and len(same) == 100)
         assert [type(outcome) for outcome in same[:sent]] == [EventOutcomeUnknownError] * sent
@@ -415,17 +385,15 @@ def test_nothing_of_a_request_runs_after_an_event_of_its_publisher_whose_outcome
         assert numbers(alone) == [200], "an event of another request runs"
         await asyncio.to_thread(second.stop)
 
-    play(tmp_path, scenario)
 
-
-def test_what_was_told_unknown_in_time_holds_up_the_rest_when_the_project_dies_later(
+async def test_what_was_told_unknown_in_time_holds_up_the_rest_when_the_project_dies_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
+    async with connected() as (client, board):
         monkeypatch.setattr(module, "FRAME_S", 0.0)  # an event in a frame
         blocked: set[int] = set()
         outcomes: list[Outcome] = []
-        project = Project(folder / "p1")
+        project = Project(tmp_path / "p1")
         project.deaf = True
         monkeypatch.setattr(module, "ANSWER_LIMIT_S", -1.0)
         for number in range(CREDIT):
@@ -438,19 +406,17 @@ def test_what_was_told_unknown_in_time_holds_up_the_rest_when_the_project_dies_l
         assert [type(outcome) for outcome in outcomes] == [EventOutcomeUnknownError] * CREDIT
         await asyncio.to_thread(project.stop)
         await until(lambda: board.asked == 2)
-        second = Project(folder / "p2")
+        second = Project(tmp_path / "p2")
         client.route(str(second.path))
         await until(lambda: len(outcomes) == CREDIT + 1)
         assert type(outcomes[-1]) is UnavailableError
         assert second.seen == []
         await asyncio.to_thread(second.stop)
 
-    play(tmp_path, scenario)
 
-
-def test_the_result_of_an_event_that_was_handled_before_is_told_apart(tmp_path: Path) -> None:
-    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
-        project = Project(folder / "p")
+async def test_the_result_of_an_event_that_was_handled_before_is_told_apart(tmp_path: Path) -> None:
+    async with connected() as (client, _):
+        project = Project(tmp_path / "p")
         project.repeated = {1}
         outcomes: list[Outcome] = []
         for number in range(3):
@@ -460,8 +426,6 @@ def test_the_result_of_an_event_that_was_handled_before_is_told_apart(tmp_path: 
         assert numbers(outcomes) == [0, 1, 2]
         assert [type(outcome) is StoredResults for outcome in outcomes] == [False, True, False]
         await asyncio.to_thread(project.stop)
-
-    play(tmp_path, scenario)
 
 
 class Full(Project):
@@ -491,11 +455,11 @@ class Full(Project):
         return ((int(sent[2]), 0, ""),)
 
 
-def test_nothing_that_waits_behind_an_event_that_could_not_be_stored_overtakes_it(
+async def test_nothing_that_waits_behind_an_event_that_could_not_be_stored_overtakes_it(
     tmp_path: Path,
 ) -> None:
-    async def scenario(client: ProjectClient, board: Board, folder: Path) -> None:
-        project = Full(folder / "p")
+    async with connected() as (client, _):
+        project = Full(tmp_path / "p")
         outcomes: list[Outcome] = []
         for number in range(600):
             client.submit(event(number), outcomes.append, resend=True)
@@ -513,5 +477,3 @@ def test_nothing_that_waits_behind_an_event_that_could_not_be_stored_overtakes_i
         await until(lambda: len(again) == 600)
         assert numbers(again) == project.seen == list(range(600))
         await asyncio.to_thread(project.stop)
-
-    play(tmp_path, scenario)

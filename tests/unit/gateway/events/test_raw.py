@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,19 +71,17 @@ class Node:
         return self.replies[-1] if len(self.replies) > before else None
 
 
-def play(folder: Path, scenario: Callable[[Node], Awaitable[None]]) -> None:
-    async def main() -> None:
-        node = Node(folder)
-        try:
-            await scenario(node)
-        finally:
-            node.writer.close()
-
-    asyncio.run(main())
+@contextmanager
+def serving(folder: Path) -> Iterator[Node]:
+    node = Node(folder)
+    try:
+        yield node
+    finally:
+        node.writer.close()
 
 
-def test_a_push_that_does_not_fit_is_refused_whole(tmp_path: Path) -> None:
-    async def scenario(node: Node) -> None:
+async def test_a_push_that_does_not_fit_is_refused_whole(tmp_path: Path) -> None:
+    with serving(tmp_path) as node:
         key = node.key()
         fitting = (fair_queue.EVENTS_LIMIT - 2 * 4_000) // (2 * 4_000) + 1
         for _ in range(fitting):
@@ -92,11 +91,9 @@ def test_a_push_that_does_not_fit_is_refused_whole(tmp_path: Path) -> None:
         assert (refused.status, json.loads(refused.body)["key"]) == (429, "TooManyRequests")
         assert len(node.projects[node.project_id]._queue) == fitting * 4_000
 
-    play(tmp_path, scenario)
 
-
-def test_new_devices_are_registered_once_for_a_whole_push(tmp_path: Path) -> None:
-    async def scenario(node: Node) -> None:
+async def test_new_devices_are_registered_once_for_a_whole_push(tmp_path: Path) -> None:
+    with serving(tmp_path) as node:
         reader = node.writer.reader()
         key = node.key()
         before = reader.version()
@@ -106,11 +103,9 @@ def test_new_devices_are_registered_once_for_a_whole_push(tmp_path: Path) -> Non
         assert await node.push(key, 300) is None
         assert reader.version() == before + 1
 
-    play(tmp_path, scenario)
 
-
-def test_an_expired_access_key_is_refused_however_often_it_was_good(tmp_path: Path) -> None:
-    async def scenario(node: Node) -> None:
+async def test_an_expired_access_key_is_refused_however_often_it_was_good(tmp_path: Path) -> None:
+    with serving(tmp_path) as node:
         ends = now_ms() + 60_000
         key = node.key(expires_at=ends)
         assert await node.push(key, 1) is None
@@ -119,11 +114,9 @@ def test_an_expired_access_key_is_refused_however_often_it_was_good(tmp_path: Pa
         assert refused is not None
         assert (refused.status, json.loads(refused.body)["key"]) == (403, "AccessKeyExpired")
 
-    play(tmp_path, scenario)
 
-
-def test_a_token_removed_in_the_registry_stops_with_the_next_event(tmp_path: Path) -> None:
-    async def scenario(node: Node) -> None:
+async def test_a_token_removed_in_the_registry_stops_with_the_next_event(tmp_path: Path) -> None:
+    with serving(tmp_path) as node:
         publisher = node.writer.create_publisher(node.project_id, "d", "d", access_key=True)
         meta = Meta("T", token=publisher.token)
         node.service.raw.submit("room", b"x", node.replies.append, meta)
@@ -133,5 +126,3 @@ def test_a_token_removed_in_the_registry_stops_with_the_next_event(tmp_path: Pat
         node.service.raw.submit("room", b"x", node.replies.append, meta)
         (refused,) = node.replies
         assert refused.status in (401, 404)
-
-    play(tmp_path, scenario)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -99,16 +99,8 @@ async def response(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], b
         return int(lines[0].split()[1]), headers, body
 
 
-def play(scenario: Callable[[Port], Awaitable[Any]]) -> None:
-    async def main() -> None:
-        async with Port() as port:
-            await scenario(port)
-
-    asyncio.run(main())
-
-
-def test_an_event_is_taken_and_answered_with_its_id() -> None:
-    async def scenario(port: Port) -> None:
+async def test_an_event_is_taken_and_answered_with_its_id() -> None:
+    async with Port() as port:
         reader, writer = await port.connect()
         writer.write(request(b'{"a":1}', "Content-Type: text/plain\r\nAccept: */*\r\n"))
         status, headers, body = await response(reader)
@@ -116,11 +108,9 @@ def test_an_event_is_taken_and_answered_with_its_id() -> None:
         assert port.taker.taken == [("NftMinter", b'{"a":1}')]
         writer.close()
 
-    play(scenario)
 
-
-def test_pipelined_events_cut_anywhere_are_answered_in_order() -> None:
-    async def scenario(port: Port) -> None:
+async def test_pipelined_events_cut_anywhere_are_answered_in_order() -> None:
+    async with Port() as port:
         reader, writer = await port.connect()
         bodies = [b"%d" % n * (n + 1) for n in range(40)]
         stream = b"".join(request(body) for body in bodies)
@@ -131,11 +121,9 @@ def test_pipelined_events_cut_anywhere_are_answered_in_order() -> None:
         assert [(await response(reader))[2] for _ in bodies] == bodies
         writer.close()
 
-    play(scenario)
 
-
-def test_answers_that_come_late_and_out_of_order_leave_in_order() -> None:
-    async def scenario(port: Port) -> None:
+async def test_answers_that_come_late_and_out_of_order_leave_in_order() -> None:
+    async with Port() as port:
         port.taker.hold = True
         reader, writer = await port.connect()
         bodies = [b"%d" % n for n in range(10)]
@@ -148,11 +136,9 @@ def test_answers_that_come_late_and_out_of_order_leave_in_order() -> None:
         assert [(await response(reader))[2] for _ in bodies] == bodies
         writer.close()
 
-    play(scenario)
 
-
-def test_a_client_that_pipelines_too_much_is_read_only_as_fast_as_it_is_answered() -> None:
-    async def scenario(port: Port) -> None:
+async def test_a_client_that_pipelines_too_much_is_read_only_as_fast_as_it_is_answered() -> None:
+    async with Port() as port:
         port.taker.hold = True
         reader, writer = await port.connect()
         bodies = [b"%d" % n for n in range(100)]
@@ -167,8 +153,6 @@ def test_a_client_that_pipelines_too_much_is_read_only_as_fast_as_it_is_answered
             assert (await response(reader))[2] == bodies[answered]
             answered += 1
         writer.close()
-
-    play(scenario)
 
 
 @pytest.mark.parametrize(
@@ -187,10 +171,10 @@ def test_a_client_that_pipelines_too_much_is_read_only_as_fast_as_it_is_answered
         request(b"x" * 1001),
     ],
 )
-def test_any_other_request_is_tornados_with_the_events_before_it_answered_first(
+async def test_any_other_request_is_tornados_with_the_events_before_it_answered_first(
     other: bytes,
 ) -> None:
-    async def scenario(port: Port) -> None:
+    async with Port() as port:
         port.taker.hold = True
         reader, writer = await port.connect()
         writer.write(request(b"one") + other)
@@ -204,8 +188,6 @@ def test_any_other_request_is_tornados_with_the_events_before_it_answered_first(
         assert status == 400 or body.startswith(b"tornado:")
         assert [body for _, body in port.taker.taken] == [b"one"]
         writer.close()
-
-    play(scenario)
 
 
 def test_the_query_and_the_token_are_read_and_what_changes_is_not_remembered() -> None:
@@ -249,8 +231,8 @@ def test_a_stored_result_is_marked_in_the_answer() -> None:
         assert stored.replace(b"Idempotency-Replayed: true\r\n", b"") == fresh
 
 
-def test_a_client_that_stops_sending_gets_the_answers_it_is_owed() -> None:
-    async def scenario(port: Port) -> None:
+async def test_a_client_that_stops_sending_gets_the_answers_it_is_owed() -> None:
+    async with Port() as port:
         port.taker.hold = True
         reader, writer = await port.connect()
         writer.write(request(b"last"))
@@ -264,11 +246,9 @@ def test_a_client_that_stops_sending_gets_the_answers_it_is_owed() -> None:
         assert await reader.read() == b""
         writer.close()
 
-    play(scenario)
 
-
-def test_a_client_that_pipelines_without_end_is_never_late() -> None:
-    async def scenario(port: Port) -> None:
+async def test_a_client_that_pipelines_without_end_is_never_late() -> None:
+    async with Port() as port:
         reader, writer = await port.connect()
         whole = request(b"12345")
         half = len(whole) // 2
@@ -292,11 +272,11 @@ def test_a_client_that_pipelines_without_end_is_never_late() -> None:
         assert len(port.table.connections) == 1
         writer.close()
 
-    play(scenario)
 
-
-def test_a_request_that_never_ends_is_closed_with_408_and_an_idle_connection_quietly() -> None:
-    async def scenario(port: Port) -> None:
+async def test_a_request_that_never_ends_is_closed_with_408_and_an_idle_connection_quietly() -> (
+    None
+):
+    async with Port() as port:
         loop = asyncio.get_running_loop()
         slow_reader, slow = await port.connect()
         idle_reader, idle = await port.connect()
@@ -312,8 +292,6 @@ def test_a_request_that_never_ends_is_closed_with_408_and_an_idle_connection_qui
         assert await idle_reader.read() == b""
         slow.close()
         idle.close()
-
-    play(scenario)
 
 
 @given(st.text(max_size=50))
@@ -347,8 +325,8 @@ async def _deaf_client(port: Port) -> tuple[socket.socket, EventConnection]:
     return client, connection
 
 
-def test_a_client_that_reads_no_answers_is_not_listened_to() -> None:
-    async def scenario(port: Port) -> None:
+async def test_a_client_that_reads_no_answers_is_not_listened_to() -> None:
+    async with Port() as port:
         port.table.events = taker = Chatterbox(20_000)
         client, connection = await _deaf_client(port)
         assert connection._transport is not None
@@ -365,11 +343,9 @@ def test_a_client_that_reads_no_answers_is_not_listened_to() -> None:
         assert read
         client.close()
 
-    play(scenario)
 
-
-def test_a_client_that_never_reads_loses_its_connection() -> None:
-    async def scenario(port: Port) -> None:
+async def test_a_client_that_never_reads_loses_its_connection() -> None:
+    async with Port() as port:
         port.table.events = Chatterbox(20_000)
         client, connection = await _deaf_client(port)
         now = asyncio.get_running_loop().time()
@@ -381,11 +357,9 @@ def test_a_client_that_never_reads_loses_its_connection() -> None:
         assert not port.table.connections
         client.close()
 
-    play(scenario)
 
-
-def test_tornado_gets_a_connection_when_the_last_answer_has_left() -> None:
-    async def scenario(port: Port) -> None:
+async def test_tornado_gets_a_connection_when_the_last_answer_has_left() -> None:
+    async with Port() as port:
         port.table.events = Chatterbox(5_000_000)
         client = socket.create_connection(("127.0.0.1", port.port))
         client.setblocking(False)
@@ -395,5 +369,3 @@ def test_tornado_gets_a_connection_when_the_last_answer_has_left() -> None:
         assert (await response(reader))[0] == 201
         assert (await response(reader))[2] == b"tornado:"
         writer.close()
-
-    play(scenario)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import base64
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
-from fieldbrook.cli.client import items
+from fieldbrook.cli.client import Client, items
 from fieldbrook.cli.console import current
-from fieldbrook.cli.errors import EXIT_REFUSED
+from fieldbrook.cli.errors import EXIT_REFUSED, ClientError, WrongUsageError
 from fieldbrook.cli.options import CommandGroup, SharedCommand, limit_option, project_argument
 from fieldbrook.cli.output import note, show_fields, show_json, show_rows
 from fieldbrook.cli.remote.events.logs import log_line
@@ -23,6 +26,7 @@ _EVENT_COLUMNS = {
     "outcome": "OUTCOME",
 }
 _EFFECT_COLUMNS = {"kind": "SENT", "target": "TO", "size": "BYTES", "state": "STATE"}
+_TRANSACTION_COLUMNS = {"transactionID": "TRANSACTION", "state": "STATE", "hash": "HASH"}
 _REFUSED_COLUMNS = {
     "eventID": "EVENT",
     "refusedAt": "REFUSED",
@@ -37,6 +41,27 @@ _REPLAY_FIELDS = {
     "failed": "failed",
     "notReplayable": "not replayable",
 }
+
+
+_OUTCOMES = ("ok", "failed", "unhandled", "duplicate")
+_SOURCES = ("http", "mqtt", "cron", "api", "chain")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _filter_options(command: F) -> F:
+    """Add the options that select events; the command gets them as `**filters`."""
+    for name, kind, text in (
+        ("before", str, "List only events before this place of the history."),
+        ("to", str, "List only events received before this time."),
+        ("from", str, "List only events received at or after this time."),
+        ("source", click.Choice(_SOURCES), "List only events from this source."),
+        ("outcome", click.Choice(_OUTCOMES), "List only events with this outcome."),
+        ("publisher", str, "List only events of this publisher, by key or id."),
+        ("type", str, "List only events of this type."),
+    ):
+        command = click.option(f"--{name}", type=kind, help=text)(command)
+    return command
 
 
 class _EventGroup(CommandGroup):
@@ -103,21 +128,65 @@ def event_replay(
 @project_argument
 @click.argument("event_id", metavar="[EVENT]", required=False)
 @limit_option()
-def event_show(project: str, event_id: str | None, limit: int) -> None:
+@_filter_options
+@click.option("--place", metavar="PLACE", help="Show the event at this place of the history.")
+@click.option("--payload", is_flag=True, help="With --place: print only the event's payload.")
+def event_show(
+    project: str,
+    event_id: str | None,
+    limit: int,
+    place: str | None,
+    payload: bool,
+    **filters: str | None,
+) -> None:
     """Show the outcome of one event, or of the latest events.
 
     EVENT is the id in every answer to an event (X-Event-Id, eventID). For one event the output
-    includes its log lines, everything that its handlers sent, and the reason of a refusal.
+    includes its log lines, everything that its handlers sent, and the reason of a refusal. The
+    place of an event is in the JSON of a list (--json). TIME has the form 2026-11-21T06:31:00Z.
     """
     client, project = open_project(project)
-    query: dict[str, Any] = {"limit": limit}
-    if event_id:
-        query["eventID"] = event_id
-    answer = client.call("GET", ["event_log", project], query=query)
+    if payload and not place:
+        raise WrongUsageError("--payload needs --place")
+    if place:
+        _show_place(client, project, place, payload)
+        return
+    query: dict[str, Any] = {"limit": limit, "eventID": event_id or None}
+    query |= {key: value for key, value in filters.items() if key not in ("from", "to")}
+    query |= {"begin": filters["from"], "end": filters["to"]}
+    answer = _whole_page(client, project, query, limit)
     if current().json:
         show_json(answer)
         return
-    rows = [{**row, "outcome": _outcome(row)} for row in items(answer)]
+    _show_details(items(answer), answer)
+
+
+def _whole_page(client: Client, project: str, query: dict[str, Any], limit: int) -> Any:
+    """Read events until there are `limit`: one request searches a part of the history."""
+    answer = client.call("GET", ["event_log", project], query=query)
+    while answer.get("next") and len(answer["data"]) < limit:
+        query |= {"before": answer["next"], "limit": limit - len(answer["data"])}
+        more = client.call("GET", ["event_log", project], query=query)
+        details = {key: [*answer[key], *more[key]] for key in ("logs", "effects") if key in answer}
+        answer |= {"data": [*answer["data"], *more["data"]], "next": more["next"], **details}
+    return answer
+
+
+def _show_place(client: Client, project: str, place: str, payload: bool) -> None:
+    value = client.call("GET", ["event_log", project, "at", place])
+    if payload:
+        if "payload" not in value:
+            raise ClientError("the payload of this event is not kept any more")
+        sys.stdout.buffer.write(base64.b64decode(value["payload"]))
+        sys.stdout.flush()
+    elif current().json:
+        show_json(value)
+    else:
+        _show_details([value], value)
+
+
+def _show_details(rows: list[dict[str, Any]], answer: dict[str, Any]) -> None:
+    rows = [{**row, "outcome": _outcome(row)} for row in rows]
     refused_rows = answer.get("refusals") or []
     if rows or not refused_rows:
         show_rows(rows, _EVENT_COLUMNS, "no such event in the history")
@@ -125,6 +194,8 @@ def event_show(project: str, event_id: str | None, limit: int) -> None:
         click.echo(log_line(row))
     if answer.get("effects"):
         show_rows(answer["effects"], _EFFECT_COLUMNS, "")
+    if answer.get("transactions"):
+        show_rows(answer["transactions"], _TRANSACTION_COLUMNS, "")
     if refused_rows:
         show_rows(refused_rows, _REFUSED_COLUMNS, "")
 

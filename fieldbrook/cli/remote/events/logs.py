@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -19,6 +19,7 @@ from fieldbrook.cli.text import printable
 
 _PAGE_ROWS = 1_000  # largest page of the route
 _POLL_S = 0.5
+_LEVELS = ("panic", "fatal", "error", "warn", "info", "debug", "trace")
 
 
 @click.command(cls=SharedCommand)
@@ -31,16 +32,27 @@ _POLL_S = 0.5
     help="Print this many of the latest rows [default: 20].",
 )
 @click.option("--after", type=click.IntRange(0), help="Print all rows after this sequence number.")
-def logs(project: str, follow: bool, tail: int | None, after: int | None) -> None:
+@click.option("--level", type=click.Choice(_LEVELS), help="Print only rows as severe as this.")
+@click.option("--contains", metavar="TEXT", help="Print only rows with this text, in any case.")
+@click.option("--event", metavar="EVENT", help="Print only rows of this event.")
+@click.option("--instance", metavar="INSTANCE", help="Print only rows of this instance.")
+@click.option("--from", "begin", metavar="TIME", help="Print only rows from this time on.")
+@click.option("--to", "end", metavar="TIME", help="Print only rows before this time.")
+def logs(
+    project: str, follow: bool, tail: int | None, after: int | None, **filters: str | None
+) -> None:
     """Print the log rows of a project's applets, the oldest first.
 
-    With --json each row is one line of JSON; its `sequence` is a value for --after.
+    With --json each row is one line of JSON; its `sequence` is a value for --after. TIME has the
+    form 2026-11-21T06:31:00Z. --level also prints rows that are more severe.
     """
     if tail is not None and after is not None:
         raise WrongUsageError("--tail and --after cannot both be given")
     client, project = open_project(project)
     start = after if after is not None else -(tail or 20)
-    for row in _rows(client, project, start, follow):
+    names = {"event": "eventID", "instance": "instanceID"}
+    query = {names.get(key, key): value for key, value in filters.items()}
+    for row in _rows(client, project, start, follow, query):
         click.echo(json.dumps(row, ensure_ascii=False) if current().json else log_line(row))
 
 
@@ -55,21 +67,24 @@ def log_line(row: dict[str, Any]) -> str:
     )
 
 
-def _rows(client: Client, project: str, after: int, follow: bool) -> Iterator[dict[str, Any]]:
+def _rows(
+    client: Client, project: str, after: int, follow: bool, filters: Mapping[str, str | None]
+) -> Iterator[dict[str, Any]]:
     end = None if follow else _last_sequence(client, project)
     while True:
-        query = {"after": after, "limit": _PAGE_ROWS if after >= 0 else -after}
-        page = items(client.call("GET", ["applet_log", project], query=query))
-        for row in page:
+        limit = _PAGE_ROWS if after >= 0 else -after
+        query = {"after": after, "limit": limit, **filters}
+        answer = client.call("GET", ["applet_log", project], query=query)
+        for row in items(answer):
             # Without --follow, rows that were written after the command started are left out.
             if end is None or int(row["sequence"]) <= end:
                 yield row
-        if page:
-            after = int(page[-1]["sequence"])
-        if end is not None and (not page or after >= end):
+        # A search is bounded: without a matching row it may still have come further.
+        advanced = int(answer["next"]) > after >= 0
+        after = int(answer["next"])
+        if end is not None and (not advanced or after >= end):
             return
-        if not page:
-            after = max(after, 0)  # an empty log: negative values count from its last row
+        if not items(answer) and not advanced:
             sys.stdout.flush()
             time.sleep(_POLL_S)
 

@@ -10,9 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from fieldbrook.actors import messages as m
 from fieldbrook.actors.project.chains import ChainName, ProjectChains
@@ -29,48 +27,13 @@ from fieldbrook.observability.health import ProcessHealth
 from fieldbrook.storage.project.history.tables import HistoryLimits
 from fieldbrook.storage.project.store import ProjectStore, store_path
 from fieldbrook.storage.registry.service import RegistryReader
-from fieldbrook.storage.sql.database import ProjectDatabase, SqlLimits
-from fieldbrook.storage.sql.sqlite import files as sql
-from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
+from fieldbrook.storage.sql.access import database_access
 from fieldbrook.system.process import name_process
 from fieldbrook.wasm.limits import Limits
 
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.25
-
-
-class DatabaseAccess(NamedTuple):
-    """How to open the project's SQL database and how to query its last committed batch.
-
-    `committed` is None for the SQLite file in the project's folder.
-    """
-
-    open: Callable[[Mapping[str, Any]], ProjectDatabase]
-    committed: Callable[[], int] | None
-
-
-def database_access(settings: Settings, folder: Path, project_id: int) -> DatabaseAccess:
-    """Return the database that the settings give a project: SQLite or PostgreSQL."""
-    limits = SqlLimits(
-        statement_ms=settings.sql_statement_ms,
-        rows=settings.sql_result_rows,
-        result_bytes=settings.sql_result_bytes,
-        database_bytes=settings.sql_database_bytes,
-    )
-    dsn = settings.postgres_dsn
-    if dsn is None:
-        return DatabaseAccess(
-            lambda config: SqliteDatabase(folder / sql.FILE, config, limits), None
-        )
-    # Imported here, so that nodes without PostgreSQL do not load libpq.
-    from fieldbrook.storage.sql.postgres.database import PostgresDatabase
-    from fieldbrook.storage.sql.postgres.namespace import CommittedNumber
-
-    return DatabaseAccess(
-        lambda config: PostgresDatabase(dsn, folder, project_id, config, limits),
-        CommittedNumber(dsn, folder),
-    )
 
 
 _YIELDS_AFTER_S = 2.0  # idle time after which it yields to a waiting project of the account

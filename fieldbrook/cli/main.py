@@ -42,6 +42,7 @@ from fieldbrook.cli.remote.chain.chains import chain
 from fieldbrook.cli.remote.chain.monitors import monitor
 from fieldbrook.cli.remote.chain.transactions import tx
 from fieldbrook.cli.remote.data.key_values import kv
+from fieldbrook.cli.remote.data.tables import sql
 from fieldbrook.cli.remote.events.cron_jobs import cron
 from fieldbrook.cli.remote.events.dead_letters import dead_letter
 from fieldbrook.cli.remote.events.history import event, refused
@@ -217,7 +218,7 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Log in and manage accounts": (
         *(admin, login, logout, whoami, account, key, operator, quota, audit),
     ),
-    "Manage projects": (project, applet, strategy, publisher, resource, kv, cron, limit),
+    "Manage projects": (project, applet, strategy, publisher, resource, kv, sql, cron, limit),
     "Send and follow events": (send, logs, event, refused, dead_letter),
     "Use chains": (chain, monitor, abi, tx),
     "Other commands": (version, completion),

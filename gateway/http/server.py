@@ -57,7 +57,9 @@ from fieldbrook.security.local_certificate import local_identity
 from fieldbrook.security.operator_keys import Vault
 from fieldbrook.storage.chain.store import ChainStoreReader, chain_path
 from fieldbrook.storage.project.refused import read_refused
+from fieldbrook.storage.project.store import store_path
 from fieldbrook.storage.registry.service import RegistryReader
+from fieldbrook.storage.sql.access import database_reader
 from fieldbrook.wasm.limits import Limits
 
 log = logging.getLogger(__name__)
@@ -189,6 +191,9 @@ class HttpGateway(GatewayActor):
             version=__version__,
             health=self._node_health,
             store_reader=self._stores.get,
+            database_reader=lambda project_id, config: database_reader(
+                settings, store_path(settings.data / "projects", project_id), config
+            ),
             limits=Limits(
                 deadline_ms=settings.deadline_ms, memory_bytes=settings.memory_limit_bytes
             ),

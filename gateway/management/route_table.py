@@ -14,7 +14,7 @@ from fieldbrook.gateway.management.routes.accounts import (
     wallets,
 )
 from fieldbrook.gateway.management.routes.chain import contract_abis, monitors, transactions
-from fieldbrook.gateway.management.routes.data import key_values
+from fieldbrook.gateway.management.routes.data import key_values, tables
 from fieldbrook.gateway.management.routes.events import (
     cron_jobs,
     dead_letter_replay,
@@ -67,6 +67,7 @@ ROUTES: tuple[Route, ...] = (
     *resources.ROUTES,
     *inspection.ROUTES,
     *key_values.ROUTES,
+    *tables.ROUTES,
     *health_routes.ROUTES,
     *broker.ROUTES,
     *event_history.ROUTES,

@@ -2,5 +2,5 @@
 
 In: statements of applets and a project's table configuration.
 Out: rows as JSON; a commit that stores the batch's number with its rows.
-Open first: `database.py` (what both share), then `sqlite/` or `postgres/`.
+Open first: `database.py` and `reading.py` (what both share), then `sqlite/` or `postgres/`.
 """

@@ -65,7 +65,7 @@ def _value(param: _Param, number: int) -> Value:
     if param.binary is not None:
         return _from_base64(param.binary, number)
     if param.time is not None:
-        return _parse_time(param.time, number)
+        return parse_time(param.time, number)
     raise StatementError(f"parameter {number} has no known type")
 
 
@@ -82,7 +82,12 @@ def _from_base64(text: str, number: int) -> str | bytes:
         return raw
 
 
-def _parse_time(text: str, number: int) -> str:
+def parse_time(text: str, number: int) -> str:
+    """Return an RFC 3339 time as it is stored.
+
+    Raises:
+        StatementError: it is not one; the text names it as the parameter `number`.
+    """
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:

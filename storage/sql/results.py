@@ -75,13 +75,13 @@ def _json(value: Any) -> str:
     if isinstance(value, float):
         return number_text(value)
     if isinstance(value, TimeText):
-        return f'{{"Time":{_string(_shown_time(value))},"Valid":true}}'
+        return f'{{"Time":{_string(shown_time(value))},"Valid":true}}'
     if isinstance(value, bytes):
         return _string("\\x" + value.hex())  # PostgreSQL's form of bytes that are not text
     return _string(value)
 
 
-def _shown_time(text: str) -> str:
+def shown_time(text: str) -> str:
     """Return a stored time as Go writes it: without trailing zeros in the fraction."""
     return text[:-1].rstrip("0").rstrip(".") + "Z"
 

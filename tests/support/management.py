@@ -51,6 +51,8 @@ from fieldbrook.storage.registry.service import (
     encode_result,
     execute,
 )
+from fieldbrook.storage.sql.database import SqlLimits
+from fieldbrook.storage.sql.sqlite.reader import SqliteReader
 from fieldbrook.wasm.limits import Limits
 from tests.support.tools import LIMIT_S
 
@@ -319,6 +321,9 @@ def started(tmp_path: Path, clock: Clock = now_ms) -> tuple[Server, ManagementCo
         setup_code=lambda: CODE,
         version="0.0.9",
         health=lambda: server.health,
+        database_reader=lambda project_id, config: SqliteReader(
+            tmp_path / "projects" / str(project_id) / "sql.db", config, SqlLimits()
+        ),
         store_reader=lambda project_id: server.stores.get(project_id),
         limits=Limits(),
         command=obeys_nothing,

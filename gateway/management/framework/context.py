@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Any, Protocol
 
 from fieldbrook.core.clock import Clock, now_ms
-from fieldbrook.core.errors import ChainUnavailableError
+from fieldbrook.core.errors import ChainUnavailableError, UnavailableError
 from fieldbrook.core.quotas import Quotas
 from fieldbrook.core.settings import Chain, Settings
 from fieldbrook.gateway.events.pending_event import Outcome
@@ -44,6 +44,7 @@ from fieldbrook.storage.project.outbox import EffectOf
 from fieldbrook.storage.project.refused import Refusal
 from fieldbrook.storage.project.rows import LogRow, MetricRow, NumberedRow
 from fieldbrook.storage.registry.service import RegistryClient, RegistryReader
+from fieldbrook.storage.sql.reading import DatabaseReader
 from fieldbrook.wasm.limits import Limits
 
 
@@ -151,6 +152,10 @@ async def no_chain(chain_id: int, command: str, target: int) -> None:
     )
 
 
+def _no_database(project_id: int, _config: Mapping[str, Any]) -> DatabaseReader:
+    raise UnavailableError(what=f"the SQL database of project {project_id}")
+
+
 async def _flush_nothing(_project_id: int) -> None:
     """Do nothing, for gateways without projects."""
 
@@ -174,6 +179,7 @@ class ManagementContext:
         running: the ids of the projects that have a process.
         part: the name of the gateway.
         flush_project: makes a project write its pending log rows and event records.
+        database_reader: reads a project's SQL database, given the project's configuration of it.
         contract_wallets: asks a chain whether a contract accepts a signature.
         is_dashboard_host: whether a browser may use a `Host` for the dashboard; for what only its
             pages ask, such as the stream.
@@ -211,6 +217,7 @@ class ManagementContext:
     running: Callable[[], Set[int]] = frozenset
     part: str = FIRST_PART
     flush_project: Callable[[int], Awaitable[None]] = _flush_nothing
+    database_reader: Callable[[int, Mapping[str, Any]], DatabaseReader] = _no_database
     disk_reserve_bytes: int = 0
     projects_dir: Path = Path("projects")
     project_map_bytes: int = 1 << 30

@@ -169,6 +169,7 @@ GROUPS: dict[str, Group] = {
     "register": Group.ACCOUNT_REGISTER,
     "resource": Group.RESOURCE,
     "series": Group.PROJECT,
+    "sql": Group.WASM_LOG,
     "strategy": Group.STRATEGY,
     "traffic": Group.TRAFFIC_LIMIT,
     "tx": Group.OPERATOR,
@@ -193,6 +194,7 @@ class Route:
         upload: the body is a multipart form with `file` and `info`.
         group: the group that an access key needs; by default the entry of `GROUPS` for the
             path. Access keys cannot call a route without a group.
+        reads: whether a POST only reads, so that an access key needs no more than for a GET.
         body: the struct of the body, if the handler serves several routes with different ones.
     """
 
@@ -203,6 +205,7 @@ class Route:
     auth: Auth = Auth.ACCOUNT
     upload: bool = False
     group: Group | None = None
+    reads: bool = False
     body: type[Any] | None = None
     query: type[Any] | None = field(init=False)
     answer: Any = field(init=False)
@@ -225,7 +228,8 @@ class Route:
     @property
     def permission(self) -> Permission:
         """The permission that an access key needs on the group."""
-        return Permission.READONLY if self.method == "GET" else Permission.READ_WRITE
+        reads = self.reads or self.method == "GET"
+        return Permission.READONLY if reads else Permission.READ_WRITE
 
     def match(self, segments: Sequence[str]) -> dict[str, str] | None:
         """The parameters of a path; None if the path is not one of this route."""

@@ -40,6 +40,7 @@ from fieldbrook.storage.sql.postgres.namespace import (
     RETRY_S,
     SERVER_FAULTS,
     STATE,
+    TIMED_OUT,
     UNREACHABLE,
     CommittedNumber,
     create_namespace,
@@ -49,7 +50,12 @@ from fieldbrook.storage.sql.postgres.namespace import (
 )
 from fieldbrook.storage.sql.postgres.setup import open_session, prepare_namespace
 from fieldbrook.storage.sql.postgres.statements import Statement, translate
-from fieldbrook.storage.sql.postgres.values import encode_parameter, reader_of, type_of
+from fieldbrook.storage.sql.postgres.values import (
+    UNTYPED,
+    encode_parameter,
+    reader_of,
+    type_of,
+)
 from fieldbrook.storage.sql.requests import Value
 from fieldbrook.storage.sql.results import Rows, row_encoder
 from fieldbrook.storage.sql.schema import parse_schema
@@ -63,9 +69,6 @@ _SIZE_STEP = 1 << 20  # bytes written between two measurements of the size
 _ROW_BYTES = 100  # estimate per changed row: a short statement may write many
 _BUFFER_BYTES = 16 << 20  # a result this far over its limit is still read to its end
 
-# The server could not infer a parameter's type from its place, or inferred a wrong one.
-_UNTYPED = frozenset({"42P18", "42725", "42883", "42804"})
-_TIMED_OUT = "57014"
 _SIZE = """SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c
     JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = '{0}' AND c.relkind = 'r'"""
 
@@ -202,7 +205,7 @@ class PostgresDatabase(ProjectDatabase):
             try:
                 outcome = self._run_statement(statement, encoded, types, ends_at, wanted)
             except ServerError as error:
-                if attempt == 1 and not typed and params and error.state in _UNTYPED:
+                if attempt == 1 and not typed and params and error.state in UNTYPED:
                     self._roll_back_statement()
                     typed = True
                     continue
@@ -289,7 +292,7 @@ class PostgresDatabase(ProjectDatabase):
             raise StatementError(f"the database has reached its limit of {limit} bytes")
 
     def _failure(self, error: ServerError) -> Exception:
-        if error.state == _TIMED_OUT:
+        if error.state == TIMED_OUT:
             return StatementError("the statement exceeded its time limit")
         if error.state.startswith(SERVER_FAULTS):
             return to_store_error(error)

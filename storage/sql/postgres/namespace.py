@@ -29,6 +29,8 @@ UNREACHABLE = "PostgreSQL: the server could not be reached a moment ago"
 END_SESSIONS = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE usename = '{0}' AND pid <> pg_backend_pid()"""
 
+TIMED_OUT = "57014"  # SQLSTATE of a statement that exceeded its time limit
+
 _NAMESPACE = re.compile(r"fieldbrook_[0-9]+_[0-9a-f]{8}")
 # SQLSTATE prefixes of failures that no statement causes: 40 (transaction rolled back), 531 and 533
 # (no disk space or connections), 58 (system error), XX (corruption), 25006 (a standby) and others.

@@ -25,17 +25,16 @@ from fieldbrook.storage.sql.schema import Schema
 _PRIVILEGES = """SELECT rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication OR rolbypassrls
     OR EXISTS (SELECT FROM pg_auth_members WHERE member = r.oid)
     FROM pg_roles r WHERE rolname = session_user"""
-_SETTINGS = """SET TIME ZONE 'UTC'; SET datestyle = 'ISO, YMD'; SET intervalstyle = 'postgres';
+SETTINGS = """SET TIME ZONE 'UTC'; SET datestyle = 'ISO, YMD'; SET intervalstyle = 'postgres';
     SET standard_conforming_strings = on; SET bytea_output = 'hex'; SET extra_float_digits = 1;
     SET idle_in_transaction_session_timeout = 0; SET lock_timeout = 0;
     SET client_min_messages = error; SET default_transaction_deferrable = off;
     SELECT set_config('synchronous_commit', 'on', false)
     WHERE current_setting('synchronous_commit') = 'off'"""
 _STATE_COLUMNS = "(id integer PRIMARY KEY CHECK (id = 0), number bigint NOT NULL)"
-_COLUMNS = "(id integer PRIMARY KEY CHECK (id = 0), number bigint NOT NULL)"
 _SIZE = """SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c
     JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = '{0}' AND c.relkind = 'r'"""
-_COLUMNS = """SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
+TABLE_COLUMNS = """SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
     coalesce(col_description(c.oid, a.attnum), ''), coalesce(array_position(k.conkey, a.attnum), 0)
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -79,7 +78,7 @@ def open_session(dsn: str, namespace: str, password: str) -> tuple[Connection, f
     limit = time.monotonic() + OWN_S
     try:
         connection.run(f'SET search_path = "{namespace}", pg_catalog, pg_temp', limit)
-        connection.run(_SETTINGS, limit)
+        connection.run(SETTINGS, limit)
         if connection.rows(_PRIVILEGES, limit) != [["f"]]:
             reason = f"PostgreSQL: the role {namespace} has rights it must not have"
             raise StoreError(reason=reason)
@@ -117,7 +116,7 @@ def _migrate(connection: Connection, namespace: str, schema: Schema, limit: floa
     ):
         connection.run(statement, limit)
     found: dict[str, list[FoundColumn]] = {}
-    for row in connection.rows(_COLUMNS.format(namespace), limit):
+    for row in connection.rows(TABLE_COLUMNS.format(namespace), limit):
         owner, name, kind, comment, place = (cell or "" for cell in row)
         found.setdefault(owner, []).append(FoundColumn(name, kind, comment, int(place)))
     indexes = [row[0] or "" for row in connection.rows(_INDEXES.format(namespace), limit)]

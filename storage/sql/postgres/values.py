@@ -35,6 +35,9 @@ def encode_parameter(value: Value, number: int) -> bytes | None:
         raise StatementError(f"parameter {number} is not text: {error.reason}") from error
 
 
+# SQLSTATEs: the server could not infer a parameter's type from its place, or inferred a wrong one.
+UNTYPED = frozenset({"42P18", "42725", "42883", "42804"})
+
 _BOOL, _TEXT, _INT8, _FLOAT8 = 16, 25, 20, 701
 _INTEGERS = (20, 21, 23, 26)
 _FLOATS = (700, _FLOAT8)

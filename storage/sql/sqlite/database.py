@@ -52,7 +52,7 @@ _APPLETS = "/*applet*/ "
 _PROGRESS_STEPS = 1_000  # instructions of SQLite's virtual machine, about ten microseconds
 _DISK_RESERVE_BYTES = 1 << 20  # with less free space, SQLITE_FULL is blamed on the disk
 
-_NODE_FAULTS = frozenset(
+NODE_FAULTS = frozenset(
     {
         sqlite3.SQLITE_IOERR,
         sqlite3.SQLITE_CORRUPT,
@@ -242,7 +242,7 @@ class SqliteDatabase(ProjectDatabase):
         """Return the failure as `StoreError` (of the node) or `StatementError` (of the applet)."""
         number = getattr(error, "sqlite_errorcode", None)
         code = 0 if number is None else number & 0xFF
-        if code in _NODE_FAULTS:
+        if code in NODE_FAULTS:
             return StoreError(reason=f"{self._path}: {error}")
         if code == sqlite3.SQLITE_INTERRUPT:
             return StatementError("the statement exceeded its time limit")

@@ -24,9 +24,8 @@ LIMITS = {
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
 
-_ON_TABLES = frozenset(
-    {sqlite3.SQLITE_READ, sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
-)
+_CHANGES = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE})
+_ON_TABLES = frozenset({sqlite3.SQLITE_READ, *_CHANGES})
 _HARMLESS = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE})
 TABLE_FUNCTIONS = frozenset({"json_each", "json_tree"})
 # An allow-list: functions that a newer SQLite adds stay forbidden until they are known to be
@@ -58,9 +57,10 @@ class Guard:
     because the node's own statements run on the same connection.
     """
 
-    def __init__(self, tables: Set[str]) -> None:
+    def __init__(self, tables: Set[str], *, read_only: bool = False) -> None:
         """Allow access to these tables; their names are in lower case."""
         self._tables = tables
+        self._read_only = read_only
         self.active = False
         self.denied = ""
         """What the current statement was denied, for the error message."""
@@ -76,7 +76,9 @@ class Guard:
         """Authorize an action of a statement; SQLite calls this when it prepares the statement."""
         if not self.active or action in _HARMLESS:
             return sqlite3.SQLITE_OK
-        if action in _ON_TABLES:
+        if self._read_only and action in _CHANGES:
+            self.denied = f"changes of table {first}"
+        elif action in _ON_TABLES:
             name = (first or "").lower()
             if database in ("main", None) and name in self._tables:
                 return sqlite3.SQLITE_OK

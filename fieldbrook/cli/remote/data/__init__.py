@@ -2,5 +2,5 @@
 
 In: options and arguments.
 Out: calls of the routes in `gateway/management/routes/data`.
-Open first: `key_values.py`.
+Open first: `key_values.py`, then `tables.py`.
 """

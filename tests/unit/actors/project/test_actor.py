@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fieldbrook.actors.project.actor import database_access
 from fieldbrook.core.errors import StatementError
 from fieldbrook.core.settings import Settings, load
+from fieldbrook.storage.sql.access import database_access
 from fieldbrook.storage.sql.postgres.database import PostgresDatabase
 from fieldbrook.storage.sql.sqlite.database import SqliteDatabase
 
@@ -62,7 +62,7 @@ def test_the_limits_of_the_settings_are_those_of_statements(tmp_path: Path) -> N
 def test_the_library_is_not_loaded_without_a_server(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path;"
-        "from fieldbrook.actors.project.actor import database_access;"
+        "from fieldbrook.storage.sql.access import database_access;"
         "from fieldbrook.core.settings import load;"
         f"database_access(load(), Path({str(tmp_path)!r}), 1).open({{}});"
         "print('psycopg' in sys.modules)"

@@ -1,0 +1,130 @@
+"""Reading a project's SQLite file from another process than the one that writes it."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fieldbrook.core.errors import StatementError, StoreError
+from fieldbrook.storage.sql.database import SqlLimits
+from fieldbrook.storage.sql.reading import DatabaseReader, Result, ResultRows, Session
+from fieldbrook.storage.sql.requests import Value, stored_time
+from fieldbrook.storage.sql.schema import PRIVATE_PREFIX
+from fieldbrook.storage.sql.sqlite.database import NODE_FAULTS
+from fieldbrook.storage.sql.sqlite.files import BUSY_S, is_initialized
+from fieldbrook.storage.sql.sqlite.functions import AppletFunctions, compare_decimals, decode_text
+from fieldbrook.storage.sql.sqlite.guard import LIMITS, TABLE_FUNCTIONS, Guard
+from fieldbrook.storage.sql.sqlite.migration import DECIMAL_COLLATION, existing_columns
+from fieldbrook.storage.sql.sqlite.statements import translate
+
+# The thread of a query takes the interpreter's lock at each step, in a process that serves others.
+_PROGRESS_STEPS = 20_000  # instructions of SQLite's virtual machine, a fraction of a millisecond
+
+
+class SqliteReader(DatabaseReader):
+    """Reads a project's SQLite file; see `DatabaseReader`."""
+
+    def __init__(self, path: Path, config: Mapping[str, Any], limits: SqlLimits) -> None:
+        """Store the arguments; `path` is the file, `<project's folder>/sql.db`."""
+        super().__init__(config, limits)
+        self._path = path
+
+    @contextmanager
+    def _session(self) -> Iterator[Session | None]:
+        if not is_initialized(self._path):
+            yield None
+            return
+        try:
+            session = _SqliteSession(self._path, self._schema.names, self._limits)
+        except sqlite3.Error as error:
+            raise StoreError(reason=f"{self._path}: {error}") from error
+        try:
+            yield session
+        finally:
+            session.close()
+
+
+class _SqliteSession(Session):
+    def __init__(self, path: Path, schemas: frozenset[str], limits: SqlLimits) -> None:
+        self._path, self._schemas, self._limits = path, schemas, limits
+        self._ends_at = 0.0
+        self._functions = AppletFunctions()
+        self._functions.now = stored_time(datetime.now(UTC))
+        self._functions.seed = random.getrandbits(64)
+        # Read-only twice: SQLite opens the file for reading, and the guard refuses all changes.
+        self._connection = sqlite3.connect(
+            f"{path.resolve().as_uri()}?mode=ro",
+            uri=True,
+            timeout=BUSY_S,
+            isolation_level=None,
+            detect_types=sqlite3.PARSE_DECLTYPES,
+        )
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self) -> None:
+        connection = self._connection
+        for pragma in ("trusted_schema = OFF", "query_only = ON", "mmap_size = 0"):
+            connection.execute(f"PRAGMA {pragma}")
+        connection.text_factory = decode_text
+        connection.create_collation(DECIMAL_COLLATION, compare_decimals)
+        self._functions.install(connection)
+        for name in TABLE_FUNCTIONS:  # see `SqliteDatabase`
+            connection.execute(f"SELECT 1 FROM {name}('[]')").fetchall()  # noqa: S608
+        found = existing_columns(connection)
+        self.tables = {
+            name: [(column.name, column.kind) for column in columns]
+            for name, columns in found.items()
+            if not name.startswith(PRIVATE_PREFIX)
+        }
+        self._guard = Guard(frozenset(self.tables), read_only=True)
+        self._guard.active = True
+        connection.set_authorizer(self._guard.authorize)
+        connection.set_progress_handler(self._is_overdue, _PROGRESS_STEPS)
+        for limit, value in LIMITS.items():
+            connection.setlimit(limit, value)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+        self._functions.close()
+
+    def run(self, statement: str, values: Sequence[Value], ends_at: float) -> Result:
+        """See `Session.run`."""
+        translated = translate(statement, self._schemas)
+        arranged = translated.arrange(values)
+        self._guard.denied, self._ends_at = "", ends_at
+        collected = ResultRows(self._limits)
+        try:
+            cursor = self._connection.execute(translated.text, arranged)
+            try:
+                names = [str(column[0]) for column in cursor.description or ()]
+                for row in cursor:
+                    collected.add(row)
+            finally:
+                cursor.close()
+        except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
+            raise self._failure(error) from error
+        return Result(names, collected.rows)
+
+    def _failure(self, error: Exception) -> Exception:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in NODE_FAULTS:
+            return StoreError(reason=f"{self._path}: {error}")
+        if code == sqlite3.SQLITE_INTERRUPT:
+            return StatementError("the statement exceeded its time limit")
+        if code == sqlite3.SQLITE_AUTH and self._guard.denied:
+            return StatementError(f"queries may not use {self._guard.denied}")
+        return StatementError(str(error))
+
+    def _is_overdue(self) -> bool:
+        return time.monotonic() > self._ends_at

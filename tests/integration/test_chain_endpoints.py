@@ -29,13 +29,6 @@ SECRET = "s3cret-key-of-mine"
 SLOW_S = 5  # the other endpoint has no more
 
 
-@pytest.fixture(scope="module")
-def evm() -> Iterator[Evm]:
-    made = Evm()
-    yield made
-    made.stop()
-
-
 @pytest.fixture
 def proxies(evm: Evm) -> Iterator[list[Proxy]]:
     made = [Proxy(evm.url), Proxy(evm.url)]

@@ -90,13 +90,6 @@ def test_a_node_whose_chain_comes_late_tells_of_it_and_misses_nothing(
         late.stop()
 
 
-@pytest.fixture(scope="module")
-def evm() -> Iterator[Evm]:
-    made = Evm()
-    yield made
-    made.stop()
-
-
 @pytest.fixture
 def proxy(evm: Evm) -> Iterator[Proxy]:
     made = Proxy(evm.url)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -130,13 +129,6 @@ async def test_when_the_preferred_endpoint_says_what_cannot_be_the_next_one_is_a
     assert crooked.bent
     assert world.numbers() == chain.logs()
     assert reason in caplog.text, "who asks is told why it is not used"
-
-
-@pytest.fixture(scope="module")
-def evm() -> Iterator[Evm]:
-    made = Evm()
-    yield made
-    made.stop()
 
 
 async def test_a_subscription_that_is_cut_is_polling_until_there_is_one_again(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,6 @@ from tests.chain.proxy import Proxy
 from tests.chain.world import World, eventually
 
 PING = topic("Ping(uint256,address,string)")
-
-
-@pytest.fixture(scope="module")
-def evm() -> Iterator[Evm]:
-    made = Evm()
-    yield made
-    made.stop()
 
 
 @pytest.fixture

@@ -70,13 +70,6 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def evm() -> Iterator[Evm]:
-    made = Evm()
-    yield made
-    made.stop()
-
-
-@pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory, evm: Evm) -> Iterator[World]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         made = World(tmp_path_factory.mktemp("chain"), evm, monkeypatch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -227,13 +226,6 @@ async def test_blocks_that_were_seen_before_a_restart_are_looked_at_as_others_ar
 
 
 # ---------------------------------------------------------------- a real chain
-
-
-@pytest.fixture(scope="module")
-def evm() -> Iterator[Evm]:
-    made = Evm()
-    yield made
-    made.stop()
 
 
 def test_the_bits_of_a_real_block_are_those_of_its_logs(evm: Evm) -> None:

@@ -20,11 +20,6 @@ from tests.support.tools import LIMIT_S
 COUNTER = ROOT / "examples" / "counter" / "counter.wat"
 
 
-@pytest.fixture(scope="module")
-def node(start_module_node: StartNode) -> RunningNode:
-    return start_module_node()
-
-
 @pytest.fixture
 def shell(node: RunningNode, tmp_path: Path) -> Shell:
     return Shell(tmp_path / "config", node)

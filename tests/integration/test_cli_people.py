@@ -6,16 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.nodes import RunningNode, StartNode
+from tests.support.nodes import RunningNode
 from tests.support.shell import Shell
 
 SECRET = "11" * 32
 ADDRESS = "0x19E7E376E7C213B7E7e7e46cc70A5dD086DAff2A"
-
-
-@pytest.fixture(scope="module")
-def node(start_module_node: StartNode) -> RunningNode:
-    return start_module_node()
 
 
 @pytest.fixture

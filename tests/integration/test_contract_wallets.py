@@ -16,13 +16,6 @@ from tests.support.nodes import until as wait_until
 
 
 @pytest.fixture(scope="module")
-def evm() -> Iterator[Evm]:
-    made = Evm()
-    yield made
-    made.stop()
-
-
-@pytest.fixture(scope="module")
 def wallet(evm: Evm) -> Contract:
     return evm.deploy("ContractWallet")
 

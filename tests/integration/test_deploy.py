@@ -22,11 +22,6 @@ REDEPLOYMENTS = 12
 SENDERS = 4
 
 
-@pytest.fixture(scope="module")
-def node(start_module_node: StartNode) -> RunningNode:
-    return start_module_node()
-
-
 def counting(key: bytes) -> bytes:
     """The tally applet, counting under another key of five letters."""
     return TALLY.replace(b'"count"', b'"%b"' % key)

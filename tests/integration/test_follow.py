@@ -10,13 +10,8 @@ from typing import Any
 import pytest
 
 from tests.support.applets import TALLY
-from tests.support.nodes import PREFIX, RunningNode, StartNode, message, until
+from tests.support.nodes import PREFIX, RunningNode, message, until
 from tests.support.tools import LIMIT_S
-
-
-@pytest.fixture(scope="module")
-def node(start_module_node: StartNode) -> RunningNode:
-    return start_module_node()
 
 
 class Follower:

@@ -21,7 +21,7 @@ from fieldbrook.storage.backup.transfer import Exported, ReadLimits
 from fieldbrook.storage.lmdb.codec import encode_record
 from tests import bombs
 from tests.support.applets import TALLY
-from tests.support.nodes import Answer, RunningNode, StartNode, parts, until
+from tests.support.nodes import Answer, RunningNode, parts, until
 
 # A process is started for each archive.
 pytestmark = pytest.mark.timeout(400)
@@ -32,11 +32,6 @@ HEAVY = (
     '(module (memory (export "memory") 1) (func (export "start") (param i32) (result i32) '
     "local.get 0 " + "i32.const 7 i32.mul i32.load i32.eqz " * 100_000 + "))"
 ).encode()
-
-
-@pytest.fixture(scope="module")
-def node(start_module_node: StartNode) -> RunningNode:
-    return start_module_node()
 
 
 def send(node: RunningNode, archive: bytes) -> Answer:

@@ -18,7 +18,6 @@ from tests.support.management import User, holder
 from tests.support.nodes import (
     Answer,
     RunningNode,
-    StartNode,
     message,
     strategies,
     until,
@@ -27,11 +26,6 @@ from tests.support.projects import Project
 from tests.support.shell import Shell
 
 BINARY = b"\xff\x00key"
-
-
-@pytest.fixture(scope="module")
-def node(start_module_node: StartNode) -> RunningNode:
-    return start_module_node()
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.management import LOG_WAT, wasm
-from tests.support.nodes import Answer, RunningNode, StartNode, message
+from tests.support.nodes import Answer, RunningNode, message
 
 SEEDS = range(4)
 STEPS = 90  # before the restart, and again after it
@@ -446,11 +446,6 @@ class Walk:
             ):
                 for one in ids:
                     assert self.call("root", "GET", f"{path}/{one}").status == 404
-
-
-@pytest.fixture(scope="module")
-def node(start_module_node: StartNode) -> RunningNode:
-    return start_module_node()
 
 
 def accounts(node: RunningNode) -> dict[str, str]:

@@ -26,7 +26,7 @@ from fieldbrook.core.errors import ModuleRefusedError
 from fieldbrook.gateway import replies
 from fieldbrook.gateway.management.openapi import shapes
 from tests.support.management import LOG_WAT, wasm
-from tests.support.nodes import PREFIX, Answer, RunningNode, StartNode
+from tests.support.nodes import PREFIX, Answer, RunningNode
 from tests.support.tools import LIMIT_S
 
 EXAMPLES = 6
@@ -41,11 +41,6 @@ _LAST = (
 
 DESCRIPTION = "/srv-applet-mgr"
 PAGE = "/srv-applet-mgr/docs"
-
-
-@pytest.fixture(scope="module")
-def node(start_module_node: StartNode) -> RunningNode:
-    return start_module_node()
 
 
 def ask(node: RunningNode, method: str, path: str, origin: str = "") -> Answer:

@@ -6,10 +6,12 @@ short `msg`, a detailed `desc`, and whether it may be shown to an end user.
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any, ClassVar
 
 SOURCE = "srv-applet-mgr"
+_BEFORE_A_WORD = re.compile("(?<=[a-z0-9])(?=[A-Z])")
 
 
 class FieldError:
@@ -28,7 +30,11 @@ class FieldError:
 
 
 class NodeError(Exception):
-    """Base class of all expected failures."""
+    """Base class of all expected failures.
+
+    A class with a `status` or a `number` has by default the key and message of its own name:
+    `ProjectNotFoundError` has `ProjectNotFound` and `Project Not Found`.
+    """
 
     key: ClassVar[str] = "InternalServerError"  # clients match on it; never reworded
     status: ClassVar[int] = 500
@@ -39,6 +45,11 @@ class NodeError(Exception):
     template: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
+        if {"status", "number"} & vars(cls).keys():  # others have the key of their base class
+            if "key" not in vars(cls):
+                cls.key = cls.__name__.removesuffix("Error")
+            if "msg" not in vars(cls):
+                cls.msg = _BEFORE_A_WORD.sub(" ", cls.key)
         if NodeError in cls.__bases__ and "can_be_talk" not in vars(cls):
             cls.can_be_talk = True
 

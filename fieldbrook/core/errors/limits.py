@@ -8,20 +8,16 @@ from fieldbrook.core.errors.base import NodeError
 class CronJobLimitError(NodeError):
     """The project already has as many cron jobs as the settings allow."""
 
-    key = "CronJobLimit"
     status = 403
     number = 50
-    msg = "Cron Job Limit"
     template = "project {project} has {limit} cron jobs, which is the limit; remove one first"
 
 
 class ContractAbiLimitError(NodeError):
     """The project already has as many ABIs as it may have. Not in the interface document."""
 
-    key = "ContractAbiLimit"
     status = 403
     number = 56
-    msg = "Contract Abi Limit"
     template = "project {project} has {limit} ABIs, which is the limit; remove one first"
 
 
@@ -29,10 +25,8 @@ class QuotaExceededError(NodeError):
     """The command would exceed a quota of the account. Nothing was created. Not in the interface
     document."""
 
-    key = "QuotaExceeded"
     status = 403
     number = 60
-    msg = "Quota Exceeded"
     template = (
         "account {account} has {used} {what} and asks for {adding} more; its limit is {limit} "
         "(quota {quota}); remove some, or ask an administrator for a higher quota"
@@ -46,7 +40,6 @@ class StorageQuotaError(NodeError):
     key = "StorageQuotaExceeded"
     status = 403
     number = 61
-    msg = "Storage Quota Exceeded"
     template = (
         "account {account} stores more bytes than its quota allows, so its projects take no "
         "events; remove data, or ask an administrator for a higher quota"
@@ -56,36 +49,28 @@ class StorageQuotaError(NodeError):
 class EventTypeNotAllowedError(NodeError):
     """The publisher is not allowed to send events of this type; no handler ran."""
 
-    key = "EventTypeNotAllowed"
     status = 403
     number = 51
-    msg = "Event Type Not Allowed"
     template = "publisher {pub_id} may not send events of type {event_type}"
 
 
 class UploadFileSizeLimitError(NodeError):
-    key = "UploadFileSizeLimit"
     status = 403
     number = 4
-    msg = "Upload File Size Limit"
     template = "the file has {size} bytes; the limit is {limit_bytes}"
 
 
 class UploadFileMd5UnmatchedError(NodeError):
-    key = "UploadFileMd5Unmatched"
     status = 403
     number = 5
-    msg = "Upload File Md5 Unmatched"
     template = "the file has the MD5 checksum {actual}, but the request says {stated}"
 
 
 class UploadFileDiskLimitError(NodeError):
     """Storing the file would leave less free disk space than the setting `disk_reserve_bytes`."""
 
-    key = "UploadFileDiskLimit"
     status = 403
     number = 6
-    msg = "Upload File Disk Limit"
     template = (
         "the file has {size} bytes; the disk has {free} bytes free, of which {reserve} are "
         "reserved (setting disk_reserve_bytes)"
@@ -95,7 +80,6 @@ class UploadFileDiskLimitError(NodeError):
 class UnsupportedFSOperatorError(NodeError):
     """Modules are stored in the node's own data folder, so there is no external download URL."""
 
-    key = "UnsupportedFSOperator"
     status = 403
     number = 9
     msg = "Unsupported FileSystem Operator"
@@ -105,9 +89,7 @@ class UnsupportedFSOperatorError(NodeError):
 class TooManyRequestsError(NodeError):
     """A bounded queue or another limit of the node is full. The request was not accepted; retry."""
 
-    key = "TooManyRequests"
     status = 429
-    msg = "Too Many Requests"
     retry_after_s = 1
     template = "{what}"
 
@@ -119,7 +101,6 @@ class TrafficLimitExceededError(NodeError):
     key = "TrafficLimitExceededFailed"
     status = 429
     number = 14
-    msg = "Traffic Limit Exceeded Failed"
     template = "{who} has reached the traffic limit of {threshold} events in {duration}"
 
     def __init__(self, *, retry_after_s: int, **details: str | int) -> None:
@@ -130,9 +111,7 @@ class TrafficLimitExceededError(NodeError):
 class TooManyAttemptsError(TooManyRequestsError):
     """Too many sign-in attempts have failed for this user name or from this address."""
 
-    key = "TooManyAttempts"
     number = 2
-    msg = "Too Many Attempts"
     template = "too many failed attempts to sign in; try again in {wait_s} s"
 
     def __init__(self, **details: str | int) -> None:

@@ -11,7 +11,6 @@ class UnavailableError(NodeError):
 
     key = "ServiceUnavailable"
     status = 503
-    msg = "Service Unavailable"
     retry_after_s = 1
     template = "{what}"
 
@@ -27,9 +26,7 @@ class OutcomeUnknownError(UnavailableError):
     """The part of the node that was answering died or does not answer; it may or may not have
     committed."""
 
-    key = "OutcomeUnknown"
     number = 2
-    msg = "Outcome Unknown"
     template = "{what}, so the outcome is unknown: the change may or may not be committed"
 
 
@@ -49,7 +46,6 @@ class StoreError(NodeError):
 
     key = "DatabaseError"
     number = 2
-    msg = "Database Error"
     template = "{reason}"
 
 
@@ -59,7 +55,6 @@ class StorageFullError(StoreError):
 
     key = "InsufficientStorage"
     status = 507
-    msg = "Insufficient Storage"
     retry_after_s = 1
 
 
@@ -74,8 +69,8 @@ class DatabaseUnreachableError(StoreError):
     the event. Either nothing was committed, or the commit number on the server decides this
     later; retry."""
 
-    key = "DatabaseUnreachable"
     status = 503
+    msg = "Database Error"
     retry_after_s = 1
 
 
@@ -85,14 +80,11 @@ class DatabaseConfigError(NodeError):
 
     key = "ConfigInitFailed"
     number = 5
-    msg = "Config Init Failed"
     template = "database configuration: {reason}"
 
 
 class UploadFileFailedError(NodeError):
-    key = "UploadFileFailed"
     number = 3
-    msg = "Upload File Failed"
     template = "{reason}"
 
 
@@ -102,7 +94,6 @@ class ModuleRefusedError(NodeError):
 
     key = "CreateInstanceFailed"
     number = 8
-    msg = "Create Instance Failed"
     template = "{reason}"
 
 

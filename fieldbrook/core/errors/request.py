@@ -51,7 +51,6 @@ class MalformedMessageError(BadRequestError):
 class PayloadTooLargeError(NodeError):
     key = "RequestEntityTooLarge"
     status = 413
-    msg = "Request Entity Too Large"
     template = "the body has {size} bytes; the limit is {limit_bytes}"
 
 
@@ -59,10 +58,8 @@ class EffectsTooLargeError(NodeError):
     """An event's handlers write more than the project's store could take even if it were empty.
     Nothing was kept, and a retry does not help."""
 
-    key = "EffectsTooLarge"
     status = 413
     number = 2
-    msg = "Effects Too Large"
     template = (
         "the event's handlers write {size} bytes, but a project's store holds at most "
         "{limit_bytes}; sending the event again does not help"
@@ -72,16 +69,16 @@ class EffectsTooLargeError(NodeError):
 class InvalidCronExpressionsError(NodeError):
     """The schedule of a cron job is not a valid cron expression."""
 
-    key = "InvalidCronExpressions"
     status = 400
     number = 5
-    msg = "Invalid Cron Expressions"
     template = "cron expression {expression}: {reason}"
 
 
 class InvalidMonitorIDsError(NodeError):
     """Some ids are not monitors of that kind in the project, or there are too many ids."""
 
+    key = NodeError.key  # the classes below have their own
+    msg = NodeError.msg
     status = 400
     template = "{reason}; nothing was changed"
 
@@ -89,32 +86,24 @@ class InvalidMonitorIDsError(NodeError):
 class InvalidContractLogIDsError(InvalidMonitorIDsError):
     """Some ids are not monitors of contract logs in the project, or there are more than 100."""
 
-    key = "InvalidContractLogIDs"
     number = 9
-    msg = "Invalid Contract Log IDs"
 
 
 class InvalidChainTxIDsError(InvalidMonitorIDsError):
     """Some ids are not monitors of transactions in the project, or there are more than 100."""
 
-    key = "InvalidChainTxIDs"
     number = 10
-    msg = "Invalid Chain Tx IDs"
 
 
 class InvalidChainHeightIDsError(InvalidMonitorIDsError):
     """Some ids are not monitors of chain heights in the project, or there are more than 100."""
 
-    key = "InvalidChainHeightIDs"
     number = 11
-    msg = "Invalid Chain Height IDs"
 
 
 class InvalidPrivateKeyError(NodeError):
     """The text is not a valid private key. Never carries the key."""
 
-    key = "InvalidPrivateKey"
     status = 400
     number = 6
-    msg = "Invalid Private Key"
     template = "{reason}"

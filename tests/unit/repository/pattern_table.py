@@ -290,6 +290,9 @@ TABLE: dict[str, Entry] = {
     "fieldbrook.wasm.host.mqtt:_UNCARRIED": Entry(
         "a topic of an applet, 64 KiB", ("search",), (("", "a", " "),)
     ),
+    "fieldbrook.core.errors.base:_BEFORE_A_WORD": Entry(
+        _OWN + ": the names of errors", ("sub",), (("", "aA", ""), ("", "a", "A"))
+    ),
     # ---- hosts, recorded chains, damaged folders
     "fieldbrook.core.host_port:_HOST": _full("the Host of a request head, 16 KiB", ("", "a", "!")),
     "fieldbrook.core.host_port:_PORT": _full("the Host of a request head, 16 KiB", ("", "1", "a")),

@@ -292,6 +292,11 @@ def test_transactions_are_listed_filtered_and_shown(sending: Sending) -> None:
     assert (row["value"], row["eventID"], row["to"]) == ("77", event_id, SOMEBODY)
     assert row["hash"] == sending.stored("hash").decode()
     assert listed(sending, f"eventID={event_id}") == [row]
+    (event,) = sending.node.call("GET", f"/event_log/sender?eventID={event_id}").json["data"]
+    details = sending.node.call("GET", f"/event_log/sender/at/{event['place']}").json
+    (sent,) = details["transactions"]
+    keys = ("transactionID", "chainID", "state", "hash")
+    assert sent == {key: row[key] for key in keys}
     assert listed(sending, f"hash={row['hash']}") == [row]
     assert listed(sending, f"hash={row['hash'][2:].upper()}&from={row['from'][2:]}") == [row]
     assert listed(sending, f"from={row['from']}&state=CONFIRMED&chainID=31337&limit=1") == [row]

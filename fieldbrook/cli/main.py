@@ -22,7 +22,9 @@ import click
 # These modules register commands of a group that is imported below.
 import fieldbrook.cli.local.applets.folders
 import fieldbrook.cli.local.applets.run
-import fieldbrook.cli.local.applets.test  # noqa: F401
+import fieldbrook.cli.local.applets.test
+import fieldbrook.cli.remote.modules.dry_runs
+import fieldbrook.cli.remote.modules.inspection  # noqa: F401
 from fieldbrook import __version__
 from fieldbrook.cli.console import Console, current
 from fieldbrook.cli.errors import EXIT_REFUSED, EXIT_USAGE, ClientError

@@ -3,8 +3,8 @@
 This is for work on untrusted files: the child bounds the memory, processor time and disk that
 reading a hostile file can take.
 
-`python -m fieldbrook.system.confined CPU_S ADDRESS_BYTES FILE_BYTES MODULE ARGUMENT...` sets the
-limits, imports the module and exits with the status that its `main(arguments)` returns.
+`python -m fieldbrook.system.confined CPU_S ADDRESS_BYTES FILE_BYTES DATA_BYTES MODULE ARGUMENT...`
+sets the limits, imports the module and exits with the status that its `main(arguments)` returns.
 """
 
 from __future__ import annotations
@@ -28,12 +28,17 @@ _STDERR_READ = 64 << 10
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """Limits of a child: processor time and wall time in seconds, address space and the size of
-    each written file in bytes."""
+    each written file in bytes.
+
+    `data_bytes` limits the writable memory, for children that reserve more address space than
+    they use; 0 leaves it without a limit of its own.
+    """
 
     cpu_s: int
     timeout_s: float
     address_bytes: int
     file_bytes: int
+    data_bytes: int = 0
 
 
 class ConfinedError(Exception):
@@ -59,7 +64,7 @@ def run_confined(
         ConfinedError: the exit status was not 0, or the child was stopped at a limit.
         OSError: no process could be started.
     """
-    limits = bounds.cpu_s, bounds.address_bytes, bounds.file_bytes
+    limits = bounds.cpu_s, bounds.address_bytes, bounds.file_bytes, bounds.data_bytes
     command = module_command("fieldbrook.system.confined", *map(str, limits), module, *arguments)
     pipe = subprocess.PIPE
     with tempfile.TemporaryFile(dir=scratch) as stderr:
@@ -89,13 +94,14 @@ def _exit_reason(status: int, stderr: str, bounds: Bounds) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Set the limits in the child and run the module's `main`; returns its exit status."""
-    cpu_s, address_bytes, file_bytes, module, *rest = arguments
+    cpu_s, address_bytes, file_bytes, data_bytes, module, *rest = arguments
     die_with_parent()
     for kind, wanted in (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_CPU, int(cpu_s)),
         (resource.RLIMIT_AS, int(address_bytes)),
         (resource.RLIMIT_FSIZE, int(file_bytes)),
+        (resource.RLIMIT_DATA, int(data_bytes) or int(address_bytes)),
     ):
         _, most = resource.getrlimit(kind)
         value = wanted if most == resource.RLIM_INFINITY else min(wanted, most)

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from tornado import web
 
 from fieldbrook import __version__
+from fieldbrook.actors.dry_run.runner import DryRunner, node_parts
 from fieldbrook.actors.wire import NODE_COMMAND, pack
 from fieldbrook.core import clock
 from fieldbrook.core.clock import zone_of
@@ -191,6 +192,7 @@ class HttpGateway(GatewayActor):
             version=__version__,
             health=self._node_health,
             store_reader=self._stores.get,
+            dry_runner=DryRunner(node_parts(settings)),
             database_reader=lambda project_id, config: database_reader(
                 settings, store_path(settings.data / "projects", project_id), config
             ),

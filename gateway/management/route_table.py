@@ -25,6 +25,8 @@ from fieldbrook.gateway.management.routes.events import (
     refused_events,
     traffic_limits,
 )
+from fieldbrook.gateway.management.routes.modules import dry_runs
+from fieldbrook.gateway.management.routes.modules import inspection as module_inspection
 from fieldbrook.gateway.management.routes.node import broker, chains, configuration, series
 from fieldbrook.gateway.management.routes.node import health as health_routes
 from fieldbrook.gateway.management.routes.projects import (
@@ -68,6 +70,8 @@ ROUTES: tuple[Route, ...] = (
     *inspection.ROUTES,
     *key_values.ROUTES,
     *tables.ROUTES,
+    *module_inspection.ROUTES,
+    *dry_runs.ROUTES,
     *health_routes.ROUTES,
     *broker.ROUTES,
     *event_history.ROUTES,

@@ -6,6 +6,7 @@ import base64
 import json
 import threading
 import urllib.parse
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from fieldbrook.actors.wire import NODE_COMMAND, WRITE_KEY, WireEvent, pack
+from fieldbrook.core.errors import DisabledAccountError, NodeError, StorageQuotaError
 from fieldbrook.storage.project import kv
 from tests.support.management import User, holder
 from tests.support.nodes import (
@@ -217,6 +219,28 @@ def test_a_command_finds_and_leaves_the_keys_of_the_events_around_it_in_one_batc
         assert [each[0][1] for each in codes[1:3] + codes[4:]] == [1, 0, 1, 1]
         assert codes[0][0][1] == codes[3][0][1], "the count began anew"
         assert made.store.read(kv.stored_key(kv.scope(made.applet_id), b"k")) == b"y"
+    finally:
+        made.close()
+
+
+def test_an_account_over_its_storage_quota_may_delete_keys_but_write_none(tmp_path: Path) -> None:
+    (tmp_path / "modules").mkdir()
+    made = Project(tmp_path, tmp_path / "modules", 0)
+
+    def command(value: bytes | None) -> WireEvent:
+        return WRITE_KEY, NODE_COMMAND, "", pack([made.applet_id, b"k", value]), 1, 0, ""
+
+    def closed_by(reason: NodeError) -> None:
+        made.executor._commands.configure(replace(made.executor._configuration, closed=reason))
+
+    try:
+        assert made.round([command(b"1")])[0][0][1] == 0
+        closed_by(StorageQuotaError(account="ada"))
+        refused, deleted = made.round([command(b"2"), command(None)])
+        assert refused[0] == "StorageQuotaError"
+        assert deleted[0][1] == 1
+        closed_by(DisabledAccountError(account=made.account_id))
+        assert made.round([command(None)])[0][0] == "DisabledAccountError"
     finally:
         made.close()
 

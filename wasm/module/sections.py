@@ -39,7 +39,7 @@ def read_sections(wasm: bytes) -> Sections:
     functions: list[int] = []  # the type of each function, imported ones first
     found: list[str] = []
     memories = imports = exports = 0
-    for section, body in _sections(wasm):
+    for section, body, _ in sections(wasm):
         if section == _TYPE:
             vectors = [body.has_vector() for _ in range(body.number())]
         elif section == _IMPORT:
@@ -62,12 +62,19 @@ def read_sections(wasm: bytes) -> Sections:
     return Sections(memories, imports, exports, tuple(found))
 
 
-class _Reader:
+class Reader:
+    """Reads the parts of a section; `at` is the place of the next byte."""
+
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data
         self.at = at
 
+    def peek(self) -> int:
+        """Return the next byte, and stay before it."""
+        return self._data[self.at]
+
     def byte(self) -> int:
+        """Read a byte."""
         self.at += 1
         return self._data[self.at - 1]
 
@@ -82,6 +89,7 @@ class _Reader:
                 return number
 
     def name(self) -> str:
+        """Read a name."""
         size = self.number()
         self.at += size
         return self._data[self.at - size : self.at].decode("utf-8", "replace")
@@ -117,10 +125,11 @@ class _Reader:
         return None
 
 
-def _sections(wasm: bytes) -> Iterator[tuple[int, _Reader]]:
+def sections(wasm: bytes) -> Iterator[tuple[int, Reader, int]]:
+    """Iterate over the sections of a module: the id, a reader of the content, and its end."""
     at = _HEADER_BYTES
     while at < len(wasm):
-        reader = _Reader(wasm, at)
+        reader = Reader(wasm, at)
         section, size = reader.byte(), reader.number()
         at = reader.at + size
-        yield section, reader
+        yield section, reader, at

@@ -8,6 +8,7 @@ from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Any, Protocol
 
+from fieldbrook.actors.dry_run.runner import DryRunner
 from fieldbrook.core.clock import Clock, now_ms
 from fieldbrook.core.errors import ChainUnavailableError, UnavailableError
 from fieldbrook.core.quotas import Quotas
@@ -180,6 +181,7 @@ class ManagementContext:
         part: the name of the gateway.
         flush_project: makes a project write its pending log rows and event records.
         database_reader: reads a project's SQL database, given the project's configuration of it.
+        dry_runner: runs handlers without effect.
         contract_wallets: asks a chain whether a contract accepts a signature.
         is_dashboard_host: whether a browser may use a `Host` for the dashboard; for what only its
             pages ask, such as the stream.
@@ -218,6 +220,7 @@ class ManagementContext:
     part: str = FIRST_PART
     flush_project: Callable[[int], Awaitable[None]] = _flush_nothing
     database_reader: Callable[[int, Mapping[str, Any]], DatabaseReader] = _no_database
+    dry_runner: DryRunner | None = None
     disk_reserve_bytes: int = 0
     projects_dir: Path = Path("projects")
     project_map_bytes: int = 1 << 30

@@ -24,6 +24,7 @@ _PASSWORDS_WAITING_LIMIT = 64
 _UPLOADS_LIMIT, _UPLOADS_OF_ONE = 16, 8  # each holds its file in memory
 
 _QUERIES_LIMIT, _QUERIES_OF_ONE = 16, 4  # each may hold its result and its file
+_DRY_RUNS_LIMIT, _DRY_RUNS_OF_ONE = 8, 2  # each is a process
 _SEARCHES_WAITING_LIMIT = 32  # each reads a history from its end
 
 # Ordinary accounts cannot take the reserve: administrators need logs most when many follow them.
@@ -147,6 +148,7 @@ class Workers:
         self.downloads = ConcurrencyLimit("downloads", DOWNLOADS_LIMIT, DOWNLOADS_OF_ONE)
         self.uploads = SharedPool("uploads", _UPLOADS_LIMIT, _UPLOADS_OF_ONE)
         self.queries = SharedPool("queries", _QUERIES_LIMIT, _QUERIES_OF_ONE)
+        self.dry_runs = SharedPool("dry runs", _DRY_RUNS_LIMIT, _DRY_RUNS_OF_ONE)
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """Run `work`, which takes about as long as a password hash, in the pool of passwords."""

@@ -2,5 +2,6 @@
 
 In: typed values from `framework`.
 Out: records and commands of the registry.
-Open first: the folder of the noun: `accounts`, `projects`, `data`, `events`, `chain` or `node`.
+Open first: the folder of the noun: `accounts`, `projects`, `data`, `events`, `modules`, `chain` or
+`node`.
 """

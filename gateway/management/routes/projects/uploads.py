@@ -58,8 +58,7 @@ def compile_upload(form: Form, stated_md5: str, context: ManagementContext) -> M
         UploadFileFailedError: the file could not be written.
     """
     content = form.file or b""
-    if len(content) > context.upload_limit_bytes:
-        raise UploadFileSizeLimitError(size=len(content), limit_bytes=context.upload_limit_bytes)
+    check_size(content, context)
     md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if stated_md5 and not hmac.compare_digest(stated_md5.lower().encode(), md5.encode()):
         raise UploadFileMd5UnmatchedError(actual=md5, stated=stated_md5)
@@ -73,6 +72,16 @@ def compile_upload(form: Form, stated_md5: str, context: ManagementContext) -> M
             upload.unlink(missing_ok=True)
     except OSError as error:
         raise UploadFileFailedError(reason=str(error.strerror)) from error
+
+
+def check_size(content: bytes, context: ManagementContext) -> None:
+    """Check that a file is not larger than a module may be.
+
+    Raises:
+        UploadFileSizeLimitError: it is larger.
+    """
+    if len(content) > context.upload_limit_bytes:
+        raise UploadFileSizeLimitError(size=len(content), limit_bytes=context.upload_limit_bytes)
 
 
 def require_quota(
@@ -99,16 +108,22 @@ def require_quota(
             raise exceeded(account, name, limit, used, adding)
 
 
-def compile_file(source: Path, filename: str, context: ManagementContext) -> Module:
+def compile_file(
+    source: Path, filename: str, context: ManagementContext, outdir: Path | None = None
+) -> Module:
     """Check and compile a file in a child process; call it in a thread.
+
+    The result is written to the folder of modules, or to another existing folder `outdir`.
 
     Raises:
         ModuleRefusedError: the file is no module, or the module cannot run here.
         UploadFileFailedError: the compiled module could not be written.
     """
     try:
-        context.modules_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        report = compile_in_child(source, context.modules_dir, context.limits, _COMPILE_LIMIT_S)
+        if outdir is None:
+            outdir = context.modules_dir
+            outdir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        report = compile_in_child(source, outdir, context.limits, _COMPILE_LIMIT_S)
     except OSError as error:
         raise UploadFileFailedError(reason=str(error.strerror)) from error
     return Module(filename, report.sha256, report.md5, report.size, list(report.handlers))

@@ -170,6 +170,15 @@ def test_a_key_that_a_batch_deletes_is_gone_at_once_and_after_the_commit(
     assert store.read(KEY) == b"again"
 
 
+def test_a_staged_batch_remembers_the_keys_that_it_deletes(store: ProjectStore) -> None:
+    store.overlay[KEY] = b"1"
+    store.commit()
+    store.overlay[KEY] = None
+    store._put_stage(store._take_batch(1))
+    store._settle(lambda: 1)
+    assert store.read(KEY) is None
+
+
 @given(
     st.sets(st.binary(max_size=3), max_size=12), st.binary(max_size=2), st.integers(1, 3), st.data()
 )

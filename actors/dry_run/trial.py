@@ -1,0 +1,118 @@
+"""What goes into a dry run, and what comes out of it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from fieldbrook.storage.sql.database import SqlLimits
+from fieldbrook.wasm.limits import Limits
+
+SHOWN_LIMIT = 500
+"""The largest number of writes, of statements and of effects in a report."""
+SHOWN_BYTES = 4 << 10
+"""Longer values in a report are cut to this size."""
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """A handler and the event to run it over.
+
+    `owner` is the owner of the applet's keys (`kv.owner`). `database` is the project's database
+    configuration as JSON, if it has one. Without `with_state` the run sees no keys and no rows.
+    """
+
+    project_id: int
+    owner: int
+    sha256: str
+    handler: str
+    event_type: str
+    payload: bytes
+    env: dict[str, str]
+    database: bytes | None
+    with_state: bool
+
+
+class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of the node that a run needs: folders, limits and settings.
+
+    `tables` says whether the projects' SQL tables are files that can be copied. `chains` has the
+    ids and names of the chains.
+    """
+
+    projects: str
+    modules: str
+    registry: str
+    limits: Limits
+    sql_limits: SqlLimits
+    tables: bool
+    api_hosts: tuple[str, ...]
+    chains: tuple[tuple[int, str], ...]
+    default_chain: int | None
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What the child gets; `scratch` is a folder for this run alone."""
+
+    trial: Trial
+    node: NodeParts
+    scratch: str
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """Bytes for people: the first `SHOWN_BYTES` of them, and how many there are."""
+
+    data: bytes
+    size: int
+
+
+class Write(msgspec.Struct, frozen=True):
+    """A key that the handler wrote; `before` is None for a new key."""
+
+    key: Shown
+    before: Shown | None
+    after: Shown
+
+
+class SqlStatement(msgspec.Struct, frozen=True, kw_only=True):
+    """A statement in the handler's JSON; `error` is "" or why it failed; `result` has its rows."""
+
+    request: Shown
+    result: Shown
+    error: str
+    elapsed_us: int
+
+
+class SentEffect(msgspec.Struct, frozen=True):
+    """Something that would leave the node, or a metric that would be stored.
+
+    `target` is the MQTT topic, the event type of an API call's answer, or the chain.
+    """
+
+    kind: Literal["mqtt", "api", "transaction", "metric"]
+    target: str
+    body: Shown
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a dry run did.
+
+    `error` is "" when the handler returned `code`, else the reason why it did not. `logs` are
+    (level, source, text). `memory_bytes` is the resident memory that the run added to its process.
+    `notes` say how the run differed from one on the node, and what the report leaves out.
+    """
+
+    code: int
+    error: str
+    logs: list[tuple[int, str, str]]
+    writes: list[Write]
+    statements: list[SqlStatement]
+    effects: list[SentEffect]
+    elapsed_us: int
+    memory_bytes: int
+    notes: list[str]
+
+
+def shown(data: bytes) -> Shown:
+    """Cut bytes for a report."""
+    return Shown(data[:SHOWN_BYTES], len(data))

@@ -64,6 +64,8 @@ _CATALOGUE = ("pg_", PRIVATE_PREFIX, "information_schema")
 _NAMING_NAMES = """regclass regproc regprocedure regoper regoperator regtype regrole regnamespace
     regconfig regdictionary regcollation"""
 _NAMING_TYPES = frozenset(_NAMING_NAMES.split())
+# The role that logged in. For readers it is that of the setting `postgres_dsn`.
+_LOGIN_NAMES = frozenset({"session_user", "system_user"})
 # Functions that depend only on their arguments, the given rows, the clock and chance. The names of
 # types are in the list because `numeric(10, 2)` looks like a call.
 _HARMLESS_NAMES = """
@@ -174,6 +176,8 @@ def _check_names(words: Sequence[Token], forbidden: frozenset[str]) -> None:
         name = bare_name(token)
         folded = name.lower() if token[0] == "name" else name
         if folded.startswith(_CATALOGUE) or folded in _NAMING_TYPES:
+            raise StatementError(f"applets may not use {name[:63]}")
+        if token[0] == "name" and folded in _LOGIN_NAMES:
             raise StatementError(f"applets may not use {name[:63]}")
         called = place + 1 < len(words) and words[place + 1][1] == "("
         if called and folded in forbidden and before != "INTO":

@@ -8,7 +8,7 @@ import pytest
 
 from fieldbrook.core.model import ADMIN
 from tests.integration.test_accounts import register
-from tests.support.management import LOG_WAT, PASSWORD, V0, Server, User, holder, login, wasm
+from tests.support.management import LOG_WAT, PASSWORD, Server, User, holder, login, wasm
 
 
 def path(user: User, more: str = "") -> str:
@@ -157,20 +157,6 @@ def test_a_password_is_reset_to_a_given_or_a_generated_one(root: User) -> None:
     assert login(root.server, "eve", "battery staple").key == "InvalidPassword"
     assert list(root("PUT", where, {"password": "short"}).fields) == ["password"]
     assert list(root("PUT", where, {"password": "x" * 1_025}).fields) == ["password"]
-
-
-def test_a_reset_password_ends_the_logins_there_are(root: User) -> None:
-    made = register(root, username="eve", password=PASSWORD).json
-    where = f"/account/{made['accountID']}/password"
-    tokens = [login(root.server, "eve").json["token"]]
-    for password in ("battery staple", "horse battery"):
-        assert root("PUT", where, {"password": password}).status == 200
-        for token in tokens:
-            old = root.server.send("GET", f"{V0}/project", headers={"Authorization": token})
-            assert (old.status, old.key) == (401, "InvalidToken")
-        tokens.append(login(root.server, "eve", password).json["token"])
-        headers = {"Authorization": tokens[-1]}
-        assert root.server.send("GET", f"{V0}/project", headers=headers).status == 200
 
 
 def test_ones_own_password_is_not_reset_without_the_old_one(root: User) -> None:

@@ -82,11 +82,6 @@ class PostgresServer:
         """Of the superuser."""
         return f"postgresql://owner:{self._password}@127.0.0.1:{self.port}/postgres"
 
-    @property
-    def owner_here(self) -> str:
-        """Of the superuser, in the node's database."""
-        return urlsplit(self.owner_dsn)._replace(path="/node").geturl()
-
     def start(self) -> None:
         """Start it, and wait until it answers."""
         with (self.folder / "log").open("ab") as log:

@@ -58,26 +58,13 @@ def stored(path: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("param", "shown"),
     [
-        ({"int32": -5}, "-5"),
-        ({"int64": 2**63 - 1}, "9223372036854775807"),
-        ({"float32": 1.5}, "1.5"),
-        ({"float64": 20.0}, "20"),
-        ({"float64": 1e21}, "1e+21"),
-        ({"float64": 1e20}, "100000000000000000000"),
-        ({"float64": 2.5e-7}, "2.5e-7"),
         ({"float64": 2.5e-6}, "0.0000025"),
-        ({"float64": 123456789.125}, "123456789.125"),
-        ({"string": 'grün <b>&\u2028"\\\n\x01'}, r'"grün \u003cb\u003e\u0026\u2028\"\\\n\u0001"'),
         ({"bool": True}, "1"),
-        ({"bytes": "aGVsbG8="}, '"hello"'),
-        ({"bytes": "aGVsbG8"}, '"hello"'),
         ({"bytes": "AP8="}, r'"\\x00ff"'),
-        ({"bytes": ""}, '""'),
         ({"time": "2024-02-29T12:00:00+02:00"}, '"2024-02-29T10:00:00.000000Z"'),
-        ({"string": "first", "time": "second", "int32": None}, '"first"'),
     ],
 )
-def test_a_parameter_of_each_type_is_bound(
+def test_a_parameter_that_meets_no_column_has_its_own_type(
     db: SqliteDatabase, param: dict[str, Any], shown: str
 ) -> None:
     assert db.query(request("SELECT ? AS v", param)).decode() == f'{{"v":{shown}}}'
@@ -158,23 +145,6 @@ def test_long_writes_of_others_outlive_a_statement_that_never_ends(tmp_path: Pat
         )
     assert ask(db, "SELECT count(*) c FROM t_reading") == {"c": 20_000}
     db.close()
-
-
-def test_a_full_database_refuses_the_write_and_goes_on(tmp_path: Path) -> None:
-    db = opened(tmp_path, database_bytes=200_000)
-    insert(db, "kept")
-    db.keep_event()
-    db.begin_event()
-    with pytest.raises(StatementError, match="limit of 200000 bytes"):
-        for number in range(100):
-            insert(db, f"{number}" * 5_000)
-    db.undo_event()
-    db.begin_event()
-    insert(db, "next")
-    db.keep_event()
-    db.commit(1)
-    db.close()
-    assert stored(tmp_path) == ["kept", "next"]
 
 
 @pytest.mark.parametrize(

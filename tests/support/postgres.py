@@ -12,7 +12,6 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import psycopg
 

@@ -53,6 +53,9 @@ _DIAGRAM = re.compile(
 )
 _LINK = re.compile(r"(?<!!)\[(?P<text>(?:[^\[\]\n]|\[[^\[\]\n]*\])*)\]\((?P<target>[^()\s]+)\)")
 _SCRIPT = re.compile(r"<script(?P<attributes>[^>]*)>(?P<text>.*?)</script>", re.DOTALL)
+_ID = re.compile(r'\bid="([^"]*)"')
+# A cell that is nothing but a name: of a setting in a file, a state, an error.
+_NAME_CELL = re.compile(r"<td><code>(?P<name>[a-zA-Z]*[a-z][a-zA-Z0-9_]*)</code></td>")
 _CANONICAL = re.compile(r'<link rel="canonical"[^>]*>')
 
 
@@ -313,7 +316,7 @@ def finish(site: Path) -> None:
         (site / name).unlink(missing_ok=True)
     scripts = set()
     for page in site.rglob("*.html"):
-        text = _CANONICAL.sub("", page.read_text("utf-8"))
+        text = with_row_ids(_CANONICAL.sub("", page.read_text("utf-8")))
         page.write_text(text, "utf-8")
         scripts |= {script_hash(m["text"]) for m in _SCRIPT.finditer(text) if _runs(m)}
     files = {
@@ -323,6 +326,23 @@ def finish(site: Path) -> None:
     }
     manifest = {"files": files, "scripts": sorted(scripts)}
     (site / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+
+
+def with_row_ids(page: str) -> str:
+    """Give each row of a table its name as an id: that of its first cell with nothing but a name.
+
+    The dashboard links to the rows of health states, settings and errors.
+    """
+    known = set(_ID.findall(page))
+    rows = page.split("<tr>")
+    for at, row in enumerate(rows[1:], 1):
+        found = _NAME_CELL.search(row)
+        if found is not None and found["name"] not in known:
+            known.add(found["name"])
+            start, end = found.span()
+            cell = f'<td id="{found["name"]}"><code>{found["name"]}</code></td>'
+            rows[at] = row[:start] + cell + row[end:]
+    return "<tr>".join(rows)
 
 
 def _runs(script: re.Match[str]) -> bool:

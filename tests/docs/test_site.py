@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from fieldbrook.observability.health import MEANINGS
 from tests.docs.site import DOCS, Page, builder, read_page
 
 FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2", re.MULTILINE | re.DOTALL)
@@ -45,6 +46,17 @@ def test_every_link_of_the_built_site_leads_to_a_page_and_to_a_heading_of_it(
             if not found or (anchor and target in pages and anchor not in pages[target].anchors):
                 broken.append(f"{path.relative_to(site)}: {link}")
     assert broken == []
+
+
+def test_health_states_settings_and_errors_have_ids_that_the_dashboard_links_to(
+    pages: dict[Path, Page],
+) -> None:
+    ids = {
+        path.parent.name: page.anchors for path, page in pages.items() if path.name == "index.html"
+    }
+    assert MEANINGS.keys() <= ids["monitor"]
+    assert {"http_port", "disk_reserve_bytes"} <= ids["settings"]
+    assert {"badRequest", "InvalidEventToken"} <= ids["errors"]
 
 
 def test_a_page_loads_nothing_but_files_of_the_site(site: Path, pages: dict[Path, Page]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,12 +23,23 @@ class Usage(NamedTuple):
     cpu: float
 
 
+class Stat(NamedTuple):
+    """Resident bytes, CPU seconds since the start, and the start in Unix milliseconds."""
+
+    resident: float
+    cpu_s: float
+    started_ms: int
+
+
 class _Seen(NamedTuple):
     kind: str
     at: float
     resident: float
     cpu_s: float
     cpu_share: float
+
+
+_ENDED = Stat(0.0, 0.0, 0)
 
 
 class Processes:
@@ -54,10 +66,10 @@ class Processes:
         return Usage(memory, sum(seen.cpu_share for seen in self._seen.values()))
 
     def _look(self, pid: int, kind: str, now: float) -> None:
-        found, before, share = read_stat(pid) or (0.0, 0.0), self._seen.get(pid), 0.0
+        found, before, share = read_stat(pid) or _ENDED, self._seen.get(pid), 0.0
         if before is not None and now > before.at:
-            share = max(0.0, found[1] - before.cpu_s) / (now - before.at)
-        self._seen[pid] = _Seen(kind, now, *found, share)
+            share = max(0.0, found.cpu_s - before.cpu_s) / (now - before.at)
+        self._seen[pid] = _Seen(kind, now, found.resident, found.cpu_s, share)
 
 
 def kind_of(part: str) -> str:
@@ -68,10 +80,10 @@ def kind_of(part: str) -> str:
     return PROJECTS if name in _PROJECT_PARTS else REST
 
 
-def read_stat(pid: int) -> tuple[float, float] | None:
-    """Resident bytes and CPU seconds of a process; None when it has ended.
+def read_stat(pid: int) -> Stat | None:
+    """Memory, CPU time and start of a process; None when it has ended.
 
-    Source: proc_pid_stat(5), fields 14, 15 and 24.
+    Source: proc_pid_stat(5), fields 14, 15, 22 and 24.
     """
     try:
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
@@ -85,6 +97,8 @@ def read_stat(pid: int) -> tuple[float, float] | None:
         os.close(descriptor)
     words = text.rpartition(b")")[2].split()  # the name before it may have any characters
     try:
-        return int(words[21]) * _PAGE, (int(words[11]) + int(words[12])) / _TICKS
+        started_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(words[19]) / _TICKS
+        spent = (int(words[11]) + int(words[12])) / _TICKS
+        return Stat(int(words[21]) * _PAGE, spent, int(started_s * 1000))
     except (IndexError, ValueError):
         return None

@@ -7,6 +7,7 @@ delivery, and keep the order in which they were sent.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,6 +38,7 @@ DATABASE, _DELIVERED = b"outbox", b"outbox_delivered"
 _NONE: Mapping[int, str] = {}
 _DELIVERED_ROWS = 50_000
 _DELIVERED_BYTES = 4 << 20
+_COUNTED_ROWS = 2_000
 _DELIVERED_SHARE = 16  # at most this fraction (1/16) of the store
 
 
@@ -79,6 +81,14 @@ class EffectOf(NamedTuple):
     size: int
     done_ms: int
     refused: str = ""
+
+
+class DeliveryCounts(NamedTuple):
+    """How many entries of a kind were delivered or refused lately, and how many wait."""
+
+    delivered: int = 0
+    refused: int = 0
+    waiting: int = 0
 
 
 class NumberedEntry(NamedTuple):
@@ -293,6 +303,33 @@ def effects_of(
                 size = len(entry.body)
                 found.append(EffectOf(entry.kind, entry.target, size, 0))
     return found[:limit]
+
+
+def count_deliveries(environment: lmdb.Environment, begin_ms: int) -> dict[str, DeliveryCounts]:
+    """Count entries by kind: removed ones from `begin_ms` on (Unix ms), and waiting ones.
+
+    The kind of all transactions is `chain`. At most `_COUNTED_ROWS` deliveries and as many waiting
+    entries are looked at. Call it inside `store_errors`.
+    """
+    delivered: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
+    waiting: Counter[str] = Counter()
+    try:
+        database = environment.open_db(DATABASE, create=False)
+        rows = _open_delivered(environment, create=False)
+    except lmdb.NotFoundError:
+        return {}
+    with environment.begin() as txn:
+        for _, data in itertools.islice(rows.items_backwards(txn), _COUNTED_ROWS):
+            if _decode_time(data).time_ms < begin_ms:
+                break
+            for kind, _, _, _, reason in _decode_delivered(data).entries:
+                (refused if reason else delivered)[kind.partition(":")[0]] += 1
+        values = txn.cursor(db=database).iternext(keys=False, values=True)
+        for value in itertools.islice(values, _COUNTED_ROWS):
+            waiting[_kind_of(value).partition(":")[0]] += 1
+    kinds = sorted(delivered.keys() | refused.keys() | waiting.keys())
+    return {kind: DeliveryCounts(delivered[kind], refused[kind], waiting[kind]) for kind in kinds}
 
 
 def _open_delivered(environment: lmdb.Environment, *, create: bool) -> RowTable[Delivered]:

@@ -30,6 +30,7 @@ from fieldbrook.storage.project.dead_letters import (
 )
 from fieldbrook.storage.project.dead_letters import DATABASE as DEAD_LETTERS
 from fieldbrook.storage.project.history.chunks import StoredChunk
+from fieldbrook.storage.project.history.flow import Flow, read_flow
 from fieldbrook.storage.project.history.records import EventRecord
 from fieldbrook.storage.project.history.replays import Replayable, ReplayFilter, find_replayable
 from fieldbrook.storage.project.history.search import EventFilter, EventPage, Span, find_events
@@ -41,7 +42,7 @@ from fieldbrook.storage.project.log_search import (
     search_backwards,
     search_forwards,
 )
-from fieldbrook.storage.project.outbox import EffectOf, effects_of
+from fieldbrook.storage.project.outbox import DeliveryCounts, EffectOf, count_deliveries, effects_of
 from fieldbrook.storage.project.rows import (
     LOG_ROWS_LIMIT,
     LOGS,
@@ -149,6 +150,16 @@ class ProjectStoreReader:
         """Return an event and its payload by its place; see `HistoryTables.at`."""
         with self._history() as (txn, tables):
             return tables.at(txn, place) if tables else None
+
+    def flow(self, begin_ms: int, now_ms: int) -> Flow:
+        """Count the events of the last time; see `history.flow.read_flow`."""
+        with self._history() as (txn, tables):
+            return read_flow(txn, tables, begin_ms, now_ms) if tables else Flow(begin_ms, now_ms)
+
+    def deliveries(self, begin_ms: int) -> dict[str, DeliveryCounts]:
+        """Count what handlers have sent, by kind; see `outbox.count_deliveries`."""
+        with store_errors():
+            return count_deliveries(self._environment, begin_ms)
 
     def events_after(self, after: int, limit: int) -> Sequence[StoredChunk]:
         """Return chunks of events with numbers above `after`, oldest first; -n gives the last n.

@@ -47,6 +47,8 @@ def test_others_administer_nothing(ada: User, bob: User) -> None:
         ("PUT", path(bob, "/disable"), None),
         ("PUT", path(bob, "/enable"), None),
         ("PUT", path(bob, "/password"), {}),
+        ("PUT", path(bob, "/role"), {"role": "ADMIN"}),
+        ("POST", path(bob, "/logout"), None),
         ("DELETE", path(bob), None),
     ]
     for method, where, body in calls:
@@ -83,6 +85,33 @@ def test_a_disabled_account_cannot_log_in(root: User) -> None:
     refused = login(root.server, "eve")
     assert (refused.status, refused.key) == (403, "DisabledAccount")
     assert login(root.server, "eve", "wrong").key == "InvalidPassword"
+
+
+def test_a_role_applies_from_the_next_request_on(root: User, ada: User) -> None:
+    assert ada("GET", "/account").key == "NoAdminPermission"
+    changed = root("PUT", path(ada, "/role"), {"role": "ADMIN"})
+    assert (changed.status, changed.json["role"]) == (200, "ADMIN")
+    assert ada("GET", "/account").status == 200
+    assert ada("PUT", path(root, "/role"), {"role": "DEVELOPER"}).json["role"] == "DEVELOPER"
+    refused = ada("PUT", path(ada, "/role"), {"role": "DEVELOPER"})
+    assert (refused.status, refused.key) == (409, "LastAdministrator")
+    assert list(ada("PUT", path(root, "/role"), {"role": "KING"}).fields) == ["role"]
+    assert ada("PUT", "/account/1/role", {"role": "ADMIN"}).key == "AccountNotFound"
+
+
+def test_a_key_without_all_rights_makes_no_administrator(root: User, ada: User) -> None:
+    key = holder(root, Account="READ_WRITE")
+    refused = key("PUT", path(ada, "/role"), {"role": "ADMIN"})
+    assert (refused.status, ada.account.role) == (403, "DEVELOPER")
+    assert key("PUT", path(ada, "/role"), {"role": "DEVELOPER"}).status == 200
+
+
+def test_logins_of_another_account_end_and_its_keys_stay(root: User, ada: User) -> None:
+    key = holder(ada, Project="READ_WRITE")
+    assert root("POST", path(ada, "/logout")).status == 204
+    assert ada("GET", "/project").key == "InvalidToken"
+    assert key("GET", "/project").status == 200
+    assert root("POST", "/account/1/logout").key == "AccountNotFound"
 
 
 def test_the_last_administrator_stays(server: Server, root: User) -> None:

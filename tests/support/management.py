@@ -38,11 +38,12 @@ from fieldbrook.storage.project.dead_letters import (
     NumberedDeadLetter,
 )
 from fieldbrook.storage.project.history.chunks import StoredChunk
+from fieldbrook.storage.project.history.flow import Flow
 from fieldbrook.storage.project.history.records import EventRecord
 from fieldbrook.storage.project.history.replays import Replayable, ReplayFilter
 from fieldbrook.storage.project.history.search import EventFilter, EventPage, Span
 from fieldbrook.storage.project.log_search import LogFilter, LogPage
-from fieldbrook.storage.project.outbox import EffectOf
+from fieldbrook.storage.project.outbox import DeliveryCounts, EffectOf
 from fieldbrook.storage.project.rows import LogRow, MetricRow, NumberedRow
 from fieldbrook.storage.project.store import ProjectStore
 from fieldbrook.storage.registry.service import (
@@ -135,6 +136,12 @@ class MemoryStore:
 
     def event_at(self, place: int) -> tuple[EventRecord, bytes | None] | None:
         return None
+
+    def flow(self, begin_ms: int, now_ms: int) -> Flow:
+        return Flow(begin_ms, now_ms)
+
+    def deliveries(self, begin_ms: int) -> dict[str, DeliveryCounts]:
+        return {}
 
     def events_after(self, after: int, limit: int) -> list[StoredChunk]:
         return []

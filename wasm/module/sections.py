@@ -62,6 +62,25 @@ def read_sections(wasm: bytes) -> Sections:
     return Sections(memories, imports, exports, tuple(found))
 
 
+def imported_names(wasm: bytes) -> list[tuple[str, str]]:
+    """Return module and name of each import of a valid module.
+
+    Only the beginning of the module has to be given, up to the end of its imports.
+
+    Raises:
+        IndexError: the imports are not complete.
+    """
+    found = []
+    for section, body, _ in sections(wasm):
+        if section == _IMPORT:
+            for _ in range(body.number()):
+                found.append((body.name(), body.name()))
+                body.import_kind()
+        if section >= _IMPORT:
+            break
+    return found
+
+
 class Reader:
     """Reads the parts of a section; `at` is the place of the next byte."""
 

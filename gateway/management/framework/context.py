@@ -37,11 +37,12 @@ from fieldbrook.storage.project.dead_letters import (
     NumberedDeadLetter,
 )
 from fieldbrook.storage.project.history.chunks import StoredChunk
+from fieldbrook.storage.project.history.flow import Flow
 from fieldbrook.storage.project.history.records import EventRecord
 from fieldbrook.storage.project.history.replays import Replayable, ReplayFilter
 from fieldbrook.storage.project.history.search import EventFilter, EventPage, Span
 from fieldbrook.storage.project.log_search import LogFilter, LogPage
-from fieldbrook.storage.project.outbox import EffectOf
+from fieldbrook.storage.project.outbox import DeliveryCounts, EffectOf
 from fieldbrook.storage.project.refused import Refusal
 from fieldbrook.storage.project.rows import LogRow, MetricRow, NumberedRow
 from fieldbrook.storage.registry.service import RegistryClient, RegistryReader
@@ -69,6 +70,12 @@ class ProjectStoreReader(Protocol):
 
     def event_at(self, place: int) -> tuple[EventRecord, bytes | None] | None:
         """The event at a place of the history, and its payload if that is kept."""
+
+    def flow(self, begin_ms: int, now_ms: int) -> Flow:
+        """The events that were handled from `begin_ms` on, counted by type, sender and handler."""
+
+    def deliveries(self, begin_ms: int) -> dict[str, DeliveryCounts]:
+        """What handlers have sent, by kind."""
 
     def events_after(self, after: int, limit: int) -> Sequence[StoredChunk]:
         """Chunks of events with a number above `after`, oldest first; -n are the last n."""

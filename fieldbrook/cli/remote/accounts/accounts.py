@@ -84,6 +84,33 @@ def account_enable(name: str) -> None:
     _set_state(name, "enable")
 
 
+@account.command("role")
+@_name_argument
+@click.argument("role", type=_ROLES)
+def account_role(name: str, role: str) -> None:
+    """Change the role of an account."""
+    client = current().client()
+    account_id = str(find_account(client, name)["accountID"])
+    body = {"role": role.upper()}
+    changed = client.call("PUT", ["account", account_id, "role"], body=body)
+    show_done(
+        f"account {changed['username']} is {changed['role'].lower()}",
+        username=changed["username"],
+        role=changed["role"],
+    )
+
+
+@account.command("logout")
+@_name_argument
+def account_logout(name: str) -> None:
+    """End all logins of an account; its access keys stay valid."""
+    client = current().client()
+    found = find_account(client, name)
+    client.call("POST", ["account", str(found["accountID"]), "logout"])
+    username = found["username"]
+    show_done(f"all logins of account {username} have ended", username=username)
+
+
 @account.command("password")
 @_name_argument
 @password_option

@@ -81,6 +81,7 @@ def tx() -> None:
 @click.option("--stuck", is_flag=True, help="List only refused ones that hold up others.")
 @click.option("--event", "event_id", help="List only transactions of this event.")
 @click.option("--hash", "hash_", help="List only the transaction that has or had this hash.")
+@click.option("--from", "sender", metavar="ADDRESS", help="List only those that it signs.")
 @click.option("--before", metavar="TRANSACTION", help="List only transactions before this one.")
 @limit_option()
 def tx_list(
@@ -90,6 +91,7 @@ def tx_list(
     chain_id: int | None,
     event_id: str | None,
     hash_: str | None,
+    sender: str | None,
     before: str | None,
     limit: int,
 ) -> None:
@@ -101,6 +103,7 @@ def tx_list(
         "chainID": chain_id,
         "eventID": event_id,
         "hash": hash_,
+        "from": sender,
         "before": before,
     }
     if project:

@@ -27,6 +27,14 @@ _EVENT_COLUMNS = {
 }
 _EFFECT_COLUMNS = {"kind": "SENT", "target": "TO", "size": "BYTES", "state": "STATE"}
 _TRANSACTION_COLUMNS = {"transactionID": "TRANSACTION", "state": "STATE", "hash": "HASH"}
+_FLOW_COLUMNS = {
+    "eventType": "TYPE",
+    "source": "SOURCE",
+    "publisherID": "PUBLISHER",
+    "events": "EVENTS",
+    "failed": "FAILED",
+    "perSecond": "PER SECOND",
+}
 _REFUSED_COLUMNS = {
     "eventID": "EVENT",
     "refusedAt": "REFUSED",
@@ -79,7 +87,7 @@ def event() -> None:
     """Show the event history, or replay events of it.
 
     `event PROJECT [EVENT]` is short for `event show PROJECT [EVENT]`. A project with the name
-    `show` or `replay` needs the long form: `event show show`.
+    `show`, `flow` or `replay` needs the long form: `event show show`.
     """
 
 
@@ -122,6 +130,25 @@ def event_replay(
     show_fields(total, _REPLAY_FIELDS)
     if total["failed"]:
         context.exit(EXIT_REFUSED)
+
+
+@event.command("flow")
+@project_argument
+@click.option(
+    "--seconds",
+    type=click.IntRange(10, 3_600),
+    default=300,
+    show_default=True,
+    help="How far back events are counted.",
+)
+def event_flow(project: str, seconds: int) -> None:
+    """Show how many events came lately, by type and sender, and how many failed."""
+    client, project = open_project(project)
+    answer = client.call("GET", ["event_log", project, "flow"], query={"seconds": seconds})
+    if current().json:
+        show_json(answer)
+        return
+    show_rows(answer["sources"], _FLOW_COLUMNS, f"no events in the last {seconds} s")
 
 
 @event.command("show")

@@ -1,8 +1,8 @@
-"""Administration of accounts: list, enable, disable and delete them, reset passwords.
+"""Administration of accounts: list, enable, disable and delete them, set passwords and roles.
 
 Once the call that disables an account is answered, the account's logins have ended, and its
 access keys and the events of its projects are refused. The last enabled administrator can be
-neither disabled nor deleted.
+neither disabled nor deleted, and keeps its role.
 """
 
 from __future__ import annotations
@@ -49,6 +49,12 @@ class ResetPassword(msgspec.Struct, frozen=True, kw_only=True):
     password: Password | None = None
 
 
+class ChangeRole(msgspec.Struct, frozen=True, kw_only=True):
+    """The new role."""
+
+    role: Literal["ADMIN", "DEVELOPER"]
+
+
 async def list_accounts(call: Call[None, ListAccounts]) -> Json:
     """The accounts of the node."""
     query = call.query
@@ -78,6 +84,21 @@ async def enable_account(call: Call[None, None]) -> Json:
 async def disable_account(call: Call[None, None]) -> Json:
     """Disable an account: end its logins, refuse its access keys and its projects' events."""
     return await _set_state(call, DISABLED)
+
+
+async def change_role(call: Call[ChangeRole, None]) -> Json:
+    """Change the role of an account; it applies from the account's next request on."""
+    if call.body.role == ADMIN:
+        require_all_rights(call, "making an administrator")
+    changed = await call.context.registry.call(
+        "set_account_role", account_id=call.id("accountID"), role=call.body.role
+    )
+    return _row_json(call, changed)
+
+
+async def end_account_logins(call: Call[None, None]) -> None:
+    """End all logins of an account; its access keys stay valid."""
+    await call.context.registry.call("end_logins", account_id=call.id("accountID"))
 
 
 async def reset_password(call: Call[ResetPassword, None]) -> Json:
@@ -147,6 +168,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", _ONE, "GetAccount", get_account),
     Route("PUT", _ONE + "/enable", "EnableAccount", enable_account, auth=Auth.ADMIN),
     Route("PUT", _ONE + "/disable", "DisableAccount", disable_account, auth=Auth.ADMIN),
+    Route("PUT", _ONE + "/role", "ChangeAccountRole", change_role, auth=Auth.ADMIN),
+    Route("POST", _ONE + "/logout", "EndAccountLogins", end_account_logins, auth=Auth.ADMIN),
     Route("PUT", _ONE + "/password", "ResetAccountPassword", reset_password, auth=Auth.ADMIN),
     Route("DELETE", _ONE, "RemoveAccount", remove_account, auth=Auth.ADMIN),
 )

@@ -262,6 +262,11 @@ def _json(row: Transaction, blocking: Mapping[tuple[int, str], str]) -> Json:
         "stuck": bool(row.refused_at),
         **({"stuckSince": rfc3339(row.refused_at)} if row.refused_at else {}),
         "signatures": len(row.attempts),
+        **(
+            {"blockNumber": row.block_number, "feeWei": str(row.gas_used * row.gas_price)}
+            if row.mined
+            else {}
+        ),
         "createdAt": rfc3339(row.created_at),
         "updatedAt": rfc3339(row.updated_at),
     }
@@ -276,11 +281,9 @@ def _full_json(row: Transaction, blocking: Mapping[tuple[int, str], str]) -> Jso
         **({"sentAt": rfc3339(row.sent_at)} if row.sent_at else {}),
         **(
             {
-                "blockNumber": row.block_number,
                 "blockHash": row.block_hash,
                 "gasUsed": row.gas_used,
                 "gasPrice": str(row.gas_price),
-                "feeWei": str(row.gas_used * row.gas_price),
             }
             if row.mined
             else {}

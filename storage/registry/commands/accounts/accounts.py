@@ -15,7 +15,7 @@ from fieldbrook.core.errors import (
     LastAdministratorError,
     NoAdminPermissionError,
 )
-from fieldbrook.core.model import ENABLED, Account
+from fieldbrook.core.model import ADMIN, ENABLED, Account
 from fieldbrook.core.quotas import BYTES, PROCESSES, PROJECTS
 from fieldbrook.storage.registry.commands.accounts.operators import OperatorDraft, add_operator
 from fieldbrook.storage.registry.commands.change import Change, Commands, command
@@ -127,6 +127,23 @@ class AccountCommands(Commands):
                 return change.update(self.tables.accounts, account, state=state)
             _refuse_last_administrator(change, account)
             return self._end_logins(change, account, state=state)
+
+    @command
+    def set_account_role(self, account_id: int, role: str) -> Account:
+        """Make an account an administrator or a developer.
+
+        Raises:
+            AccountNotFoundError: no such account.
+            LastAdministratorError: the node would have no enabled administrator.
+        """
+        with self.change() as change:
+            account = change.account(account_id)
+            if role == account.role:
+                return account
+            if account.role == ADMIN:
+                _refuse_last_administrator(change, account)
+            changed = change.update(self.tables.accounts, account, role=role)
+            return self._update_storage_mark(change, changed)
 
     @command
     def set_account_quotas(

@@ -50,11 +50,12 @@ def session_of(node: RunningNode, username: str = "admin", role: str = "ADMIN") 
     """What a page keeps of a login, as JSON."""
     life = datetime.timedelta(hours=1)
     expires = datetime.datetime.now(datetime.UTC) + life
+    (account,) = node.call("GET", f"/account?username={username}").json["data"]
     return json.dumps(
         {
             "token": node.token,
             "accountRole": role,
-            "accountID": "1",
+            "accountID": account["accountID"],
             "expireAt": expires.isoformat(),
             "renewAt": (expires - life / 2).timestamp() * 1000,
             "name": username,

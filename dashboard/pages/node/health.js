@@ -1,0 +1,49 @@
+// @ts-check
+/** The node's health: conditions with what to do, and its processes. */
+import { html, useEffect, useRef, useState } from '../../vendor/preact.js';
+import { get } from '../../core/api.js';
+import { useLoad } from '../../core/load.js';
+import { count, size } from '../../core/format.js';
+import { to } from '../../core/route.js';
+import { Ago, Badge, Card, Empty, Heading, Show, Table } from '../../parts/basics.js';
+import { AsCommand } from '../../parts/code.js';
+import { Troubles } from '../../parts/troubles.js';
+import * as words from '../../words/en/health.js';
+
+const EVERY_MS = 4000;
+const COLUMNS = /** @type {[string, string?][]} */ ([[words.columns.part], [words.columns.state], [words.columns.memory, 'num'], [words.columns.cpu, 'num'], [words.columns.restarts, 'num'], [words.columns.started], [words.columns.pid, 'num']]);
+
+/** CPU shares by pid between the last two answers. @param {any[] | undefined} processes @returns {Map<number, number>} */
+function useShares(processes) {
+  const before = useRef(/** @type {{at: number, spent: Map<number, number>}} */ ({ at: 0, spent: new Map() }));
+  const [shares, set] = useState(/** @type {Map<number, number>} */ (new Map()));
+  useEffect(() => {
+    if (!processes) return;
+    const now = { at: performance.now(), spent: new Map(processes.map(({ pid, cpuSeconds }) => [pid, cpuSeconds])) };
+    const { at, spent } = before.current;
+    const took = (now.at - at) / 1000;
+    if (at) set(new Map([...now.spent].filter(([pid]) => spent.has(pid)).map(([pid, value]) => [pid, Math.max(0, value - spent.get(pid)) / took])));
+    before.current = now;
+  }, [processes]);
+  return shares;
+}
+
+/** @param {{list: any[]}} p */
+function Processes({ list }) {
+  const shares = useShares(list);
+  const row = (/** @type {any} */ one) => html`<tr key=${one.part + one.pid}><td><span class="line"><strong>${one.part}</strong>${one.project ? html`<a href=${to('projects', one.project)}>${one.project}</a>` : html`<span class="dim">${words.parts[one.part.split(':')[0]]}</span>`}</span></td>
+    <td><${Badge} kind=${words.kinds[one.state] ?? 'warn'}>${one.state}</${Badge}></td><td class="num">${size(one.memoryBytes)}</td><td class="num">${shares.has(one.pid) ? words.percent(shares.get(one.pid) ?? 0) : '–'}</td>
+    <td class="num">${one.restarts ? html`<${Badge} kind="warn">${count(one.restarts)}</${Badge}>` : 0}</td><td class="dim"><${Ago} at=${one.startedAt} /></td><td class="num dim">${one.pid ?? '–'}</td></tr>`;
+  return html`<${Table} label=${words.processes} columns=${COLUMNS}>${list.map(row)}</${Table}>`;
+}
+
+export function Page() {
+  const health = useLoad((signal) => get('/health', {}, { signal }), [], EVERY_MS);
+  const content = (/** @type {any} */ { data, total, recent, processes, processesTotal, projects }) => html`
+    <${Card} title=${words.now} controls=${html`<${Badge} kind=${total ? 'bad' : 'good'}>${total ? words.problems(total) : words.well}</${Badge}>`}>
+      ${total ? html`<${Troubles} list=${data} />${total > data.length && html`<p class="pad hint">${words.more(total - data.length)}</p>`}` : html`<${Empty} title=${words.well} icon="heart">${words.wellHint}</${Empty}>`}</${Card}>
+    <${Card} title=${words.processes} controls=${html`<span class="hint">${words.some(processes.length, processesTotal) || (Object.keys(projects).length > 0 && `${words.projectsLabel}: ${words.projects(projects)}`)}</span>`}><${Processes} list=${processes} /></${Card}>
+    ${recent.length > 0 && html`<${Card} title=${words.lately}><${Troubles} list=${recent} /></${Card}>`}`;
+  return html`<div class="page"><${Heading} title=${words.title} text=${words.text} />
+    <${Show} of=${health} rows=${6}>${content}</${Show}><${AsCommand} text="fieldbrook health --recent" /></div>`;
+}
